@@ -1,7 +1,7 @@
-"""The smallest program that starts ranks and all-reduces: what a world has to cost at least.
+"""Smallest program that starts ranks and all-reduces: the minimum cost of a world.
 
-torch is imported once, the ranks are forked, meet over a FileStore and make one all_reduce, whose
-connections gloo makes when they are first used.
+It imports torch once and forks the ranks, which use a FileStore and make one all_reduce. gloo
+connects lazily.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch.multiprocessing as mp
 
 
 def run(rank: int, size: int, path: str) -> None:
-    """One rank: join, and all-reduce four elements."""
+    """Join as one rank and all-reduce four elements."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=size)
     tensor = torch.arange(4.0) + 10 * rank
@@ -27,7 +27,7 @@ def run(rank: int, size: int, path: str) -> None:
 
 
 def main() -> int:
-    """Start as many ranks as the first argument says."""
+    """Start the number of ranks given by the first argument."""
     size = int(sys.argv[1])
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "TORCH_GLOO_LAZY_INIT": "1"}
     context = mp.get_context("fork")

@@ -1,14 +1,12 @@
-"""The loop around ``dist.all_reduce`` that a person writes who wants to know how long it takes.
+"""Typical hand-written timing loop around ``dist.all_reduce``.
 
-Two ranks over gloo, warmed up; each call between two looks at the clock, nothing else in the loop.
-An iteration took as long as on the rank where it took longest. Reads orders from standard input,
-``BYTES ITERATIONS WARMUP REST`` a line, starts a fresh world for each, and prints its times as
-JSON, in seconds.
+Two ranks over gloo, after a warm-up; the loop only times each call. The time of an iteration is
+that of the slowest rank. Reads one job per line from standard input, ``BYTES ITERATIONS WARMUP
+REST``, starts a fresh world for each, and prints its times in seconds as JSON.
 
-REST is 0 in the loop as everybody writes it. There a call begins while the threads of gloo are
-still busy with the end of the one before, and pays for that. Otherwise each rank gives its core to
-whoever wants it for so many µs before it calls, with no word to the other: so begins an all_reduce
-in a program that computes in between.
+REST is 0 in the usual loop: a call then starts while gloo's threads are still finishing the
+previous one, and is slower for it. Otherwise each rank yields its core for REST µs before each
+call, without synchronization, like a program that computes between two calls.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 RANKS = 2
-PATIENCE = 120  # seconds until a world is given up
+PATIENCE = 120  # seconds until a world is stopped
 
 
-def loop(rank: int, folder: str, size: int, iterations: int, warmup: int, rest: int) -> None:  # noqa: PLR0913, PLR0917 - as a script has it
-    """One rank: join, warm up, time, and leave the times in a file."""
+def loop(rank: int, folder: str, size: int, iterations: int, warmup: int, rest: int) -> None:  # noqa: PLR0913, PLR0917 - a simple script
+    """Join as one rank, warm up, measure, and write the times to a file."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = f"file://{folder}/store"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS)
@@ -49,15 +47,15 @@ def loop(rank: int, folder: str, size: int, iterations: int, warmup: int, rest: 
 
 
 def world(size: int, iterations: int, warmup: int, rest: int) -> list[float]:
-    """The time of each iteration, the slowest rank's, in a fresh world.
+    """Return the slowest rank's time of each iteration in a fresh world.
 
     Raises:
-        RuntimeError: a rank failed, or hangs.
+        RuntimeError: A rank failed or hung.
     """
     context = mp.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
-        order = folder, size, iterations, warmup, rest
-        ranks = [context.Process(target=loop, args=(rank, *order)) for rank in range(RANKS)]
+        job = folder, size, iterations, warmup, rest
+        ranks = [context.Process(target=loop, args=(rank, *job)) for rank in range(RANKS)]
         for each in ranks:
             each.start()
         for each in ranks:
@@ -71,7 +69,7 @@ def world(size: int, iterations: int, warmup: int, rest: int) -> list[float]:
 
 
 def main() -> None:
-    """Carry out the orders."""
+    """Run the jobs from standard input."""
     for line in sys.stdin:
         size, iterations, warmup, rest = map(int, line.split())
         print(json.dumps(world(size, iterations, warmup, rest)), flush=True)

@@ -1,4 +1,4 @@
-"""The op that the start-up benchmark runs as the tutorials do: torch.multiprocessing, spawn."""
+"""The start-up benchmark's all_reduce, started by torch.multiprocessing.spawn as in tutorials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.multiprocessing as mp
 
 
 def run(rank: int, size: int, port: int) -> None:
-    """One rank: join over TCP on this machine, and all-reduce four elements."""
+    """Join over TCP as one rank and all-reduce four elements."""
     os.environ["MASTER_ADDR"] = "127.0.0.1"
     os.environ["MASTER_PORT"] = str(port)
     dist.init_process_group("gloo", rank=rank, world_size=size)
@@ -25,12 +25,12 @@ def run(rank: int, size: int, port: int) -> None:
 
 
 def main() -> None:
-    """Start as many ranks as the first argument says."""
+    """Start the number of ranks given by the first argument."""
     size = int(sys.argv[1])
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    mp.spawn(run, args=(size, port), nprocs=size)  # type: ignore[attr-defined,no-untyped-call]  # torch does not say its type
+    mp.spawn(run, args=(size, port), nprocs=size)  # type: ignore[attr-defined,no-untyped-call]  # untyped in torch
 
 
 if __name__ == "__main__":

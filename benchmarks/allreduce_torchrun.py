@@ -1,4 +1,4 @@
-"""The op that the start-up benchmark runs under torchrun: one all_reduce, checked."""
+"""The start-up benchmark's all_reduce under torchrun, with a check of the result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 
 def main() -> None:
-    """Join the world that torchrun describes in the environment, and all-reduce four elements."""
+    """Join torchrun's world and all-reduce four elements."""
     dist.init_process_group("gloo")
     size = dist.get_world_size()
     tensor = torch.arange(4.0) + 10 * dist.get_rank()

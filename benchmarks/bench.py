@@ -1,8 +1,8 @@
-"""Whether ``distdemo bench`` measures what is there, and what it costs: the figures that it keeps.
+"""Check the accuracy and overhead of ``distdemo bench`` against their limits.
 
-Beside a loop written by hand, beside Intel's MPI benchmarks, its own loop with nothing in it, its
-default command, and on a GPU where there is one. Each is a ratio, or a difference, of things that
-took turns in one run; see the modules that measure them. Exit 1 if one misses its limit.
+Compares it with a hand-written loop and Intel's MPI benchmarks, measures its empty loop and its
+default command, and runs it on a GPU if there is one. Each result is a ratio or difference of
+things measured alternately in one run; see the modules. Exit 1 if a limit is missed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PARTS: dict[str, Callable[[], Iterator[Result]]] = {
 def main() -> int:
     """Measure every part and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=PARTS, action="append", help="this part alone")
+    parser.add_argument("--only", choices=PARTS, action="append", help="only this part")
     options = parser.parse_args()
     console, rows, all_good = Console(width=140), table("distdemo bench"), True
     for part in options.only or PARTS:

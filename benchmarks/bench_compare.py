@@ -1,17 +1,16 @@
-"""Whether ``bench compare`` tells a change from noise: pairs of runs, the same and one slowed.
+"""Check that ``bench compare`` distinguishes a change from noise.
 
-Each try measures three times with ``distdemo bench all-reduce``: twice the same, then with 20 %
-more work: before its call every rank is busy for a fifth of the time that the call before it took.
-(Not after it: the backend's own threads may then be at work for a peer that waits, and would get a
-core only after a slice of the scheduler's, which is much more than a fifth.)
-Over MPI, whose ranks poll: its times are the steadiest that this machine has. ``--backend gloo``
-tries another; where medians of fresh worlds differ by half, as gloo's can on a virtual machine
-whose cores fall asleep, an honest answer to a fifth is that it cannot be told.
+Each try runs ``distdemo bench all-reduce`` three times: twice unchanged, then with 20 % more work:
+before its call every rank is busy for a fifth of the time of its previous call. (After the call
+the backend's threads may still be working for a waiting peer, and would get a core only after a
+time slice of the scheduler, which is much longer than a fifth.) The default backend is mpi: its
+ranks poll, so its times are the steadiest. With ``--backend gloo``, on a virtual machine whose
+cores go idle, medians of fresh worlds can differ by half; then a change of a fifth can't be
+detected.
 
-The first two have to compare as unchanged in nine of ten tries: nothing is slower or faster, as a
-whole or at any size. The slowed one has to be slower than the
-one before it, as a whole or at a size, in eight of ten, at the default threshold.
-Exit 1 if not. Takes five minutes.
+In nine of ten tries the first two runs must compare as unchanged, overall and at every size. In
+eight of ten the slowed run must compare as slower, overall or at one size, at the default
+threshold. Exit 1 if not. Takes five minutes.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ if TYPE_CHECKING:
     from distdemo.ops.spec import OpSpec
 
 TRIES = 10
-MORE = 0.20  # work that the slowed op does in addition, as a share of its own time
-UNCHANGED = 0.9  # of the tries of two runs of the same
-CHANGED = 0.8  # of the tries with more work
+MORE = 0.20  # extra work of the slowed op, as a fraction of its time
+UNCHANGED = 0.9  # fraction of the tries with two equal runs
+CHANGED = 0.8  # fraction of the tries with more work
 
 
 class Slowed(AllReduce):
-    """An all_reduce with more to do: every rank is busy for a while before its call."""
+    """An all_reduce with more work: every rank is busy for a while before its call."""
 
     def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
     ) -> Call:
-        """As much more as the last call took, and then the call."""
+        """Return a call that first stays busy for a fraction of its previous time."""
         call = super().bind(buffers, spec, group, async_op=async_op)
         last = 0.0
 
@@ -67,30 +66,30 @@ class Slowed(AllReduce):
 
 
 def slow_down() -> None:
-    """In the process of a command: what it calls all_reduce has more to do."""
+    """Replace all_reduce by its slowed version in the process of a command."""
     ops.REGISTRY[AllReduce.name] = Slowed()
 
 
 def run(path: Path, more: list[str], before: Callable[[], None] | None = None) -> Path:
-    """One measurement, into this file.
+    """Write one measurement to this file.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: The measurement failed.
     """
     words = ["bench", "all-reduce", "--output", str(path), "--quiet", *more]
-    said, code = command(words, before)
+    output, code = command(words, before)
     if code:
-        raise RuntimeError(f"distdemo {' '.join(words)} ended with {code}: {said}")
+        raise RuntimeError(f"distdemo {' '.join(words)} ended with {code}: {output}")
     return path
 
 
 def compared(old: Path, new: Path) -> dict[str, Any]:
-    """What ``bench compare`` says."""
+    """Return the document of ``bench compare``."""
     return document(("bench", "compare", str(old), str(new)))
 
 
 def outcomes(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of each series as a whole, then of its sizes."""
+    """Return the overall outcomes of all series, then those of their sizes."""
     series = found["series"]
     return [
         *(each["overall"] for each in series),
@@ -99,7 +98,7 @@ def outcomes(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def attempt(folder: Path, more: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Three runs: the first against the second, and the second against a slowed one."""
+    """Make three runs; compare the first with the second, and the second with a slowed one."""
     first, second, slow = (folder / f"{name}.json" for name in ("first", "second", "slowed"))
     run(first, more)
     run(second, more)
@@ -108,7 +107,7 @@ def attempt(folder: Path, more: list[str]) -> tuple[dict[str, Any], dict[str, An
 
 
 def summary(found: dict[str, Any]) -> str:
-    """What was found of the whole, of how many sizes, and how much the machine changed at most."""
+    """Summarize the overall outcome, the sizes, and the change of the machine's limits."""
     whole, *sizes = outcomes(found)
     interval = "-".join(f"{edge:.3f}" for edge in whole["interval"] or ())
     counts = [
@@ -116,35 +115,35 @@ def summary(found: dict[str, Any]) -> str:
         for change in ("slower", "faster", "cannot be told")
         if (count := sum(each["change"] == change for each in sizes))
     ]
-    said = f"{whole['ratio']:.3f} ({interval}) {whole['change']}; sizes: "
-    said += ", ".join(counts) or "no change"
+    text = f"{whole['ratio']:.3f} ({interval}) {whole['change']}; sizes: "
+    text += ", ".join(counts) or "no change"
     names = ("time_ratio", "latency_ratio")
     ratios = [each[name] for each in found["limits"] for name in names if each[name] is not None]
     if ratios:
-        said += f"; limits: {min(ratios):.2f} to {max(ratios):.2f} of the time before"
-    return said
+        text += f"; limits: {min(ratios):.2f} to {max(ratios):.2f} of the time before"
+    return text
 
 
-def told(same: dict[str, Any], slowed: dict[str, Any]) -> tuple[bool, bool, str]:
-    """Whether both verdicts are right, and what was said."""
+def judge(same: dict[str, Any], slowed: dict[str, Any]) -> tuple[bool, bool, str]:
+    """Return whether each verdict is right, and a summary."""
     changed = any(each["change"] in ("slower", "faster") for each in outcomes(same))
     slower = any(each["change"] == "slower" for each in outcomes(slowed))
     return not changed, slower, f"same: {summary(same)}\n   slowed: {summary(slowed)}"
 
 
 def tries(count: int, more: list[str], console: Console) -> tuple[int, int]:
-    """How often two runs of the same compare as such, and how often the slowed one as slower."""
+    """Count the tries with equal runs found unchanged, and with the slowed run found slower."""
     unchanged = changed = 0
     for number in range(1, count + 1):
         with tempfile.TemporaryDirectory() as folder:
-            quiet, seen, said = told(*attempt(Path(folder), more))
-        console.print(f"{number}: {said}", highlight=False)
+            quiet, seen, text = judge(*attempt(Path(folder), more))
+        console.print(f"{number}: {text}", highlight=False)
         unchanged, changed = unchanged + quiet, changed + seen
     return unchanged, changed
 
 
 def main() -> int:
-    """Try and try again, and print the table."""
+    """Run all tries and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tries", type=int, default=TRIES)
     parser.add_argument("--backend", default="mpi")
@@ -156,7 +155,7 @@ def main() -> int:
     )
     good = True
     for name, count, least in (
-        ("two runs of the same: no change, in no row", unchanged, UNCHANGED),
+        ("two equal runs: no change in any row", unchanged, UNCHANGED),
         (f"{MORE:.0%} more work: slower", changed, CHANGED),
     ):
         asked = f"at least {least * options.tries:g} of {options.tries}"

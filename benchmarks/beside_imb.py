@@ -1,14 +1,13 @@
-"""``distdemo bench all-reduce`` over the mpi backend beside Intel's ``IMB-MPI1 Allreduce``.
+"""Compare ``distdemo bench all-reduce`` over mpi with Intel's ``IMB-MPI1 Allreduce``.
 
-Both use the MPI of the ``impi-rt`` wheel, on 2 ranks of this machine, and start fresh worlds in
-turn. The same thing is compared: the mean time of a call on the slowest rank, in calls that all
-ranks begin together (IMB: a barrier between two of them, ``-sync on``, and its column ``t_max``),
-on buffers that nobody writes to between two calls (IMB without ``-off_cache``), of float32 sums.
-What differs: IMB sums from one buffer into another, torch's all_reduce in place. The bandwidth is
-2(n−1)/n × bytes / time of both.
+Both use the MPI of the ``impi-rt`` wheel on 2 ranks of this machine and start fresh worlds
+alternately. Both measure the mean time of a call on the slowest rank, in calls that all ranks start
+together (IMB: a barrier between calls, ``-sync on``, and its column ``t_max``), on buffers that
+aren't written between calls (IMB without ``-off_cache``), for float32 sums. The difference: IMB
+reduces into a second buffer, torch's all_reduce in place. Bandwidth is 2(n−1)/n × bytes / time.
 
-Run by the Python of the environment with that MPI, which ``make other-mpis`` makes:
-``.venv-impi-rt``, or what ``DISTDEMO_IMPI_PYTHON`` names.
+Runs in the environment with that MPI, created by ``make other-mpis``: ``.venv-impi-rt``, or the
+Python given by ``DISTDEMO_IMPI_PYTHON``.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ from ratios import (
 
 PYTHON = "DISTDEMO_IMPI_PYTHON"
 USUAL = Path(__file__).parents[1] / ".venv-impi-rt/bin/python"
-SHARE = 0.15  # of the bandwidth that may be lacking
-ADDED = 6e-6  # seconds that a small call may take longer
-KNOWN = 0.03  # the interval of a ratio that is narrow enough
-LEAST, MOST = 5, 12  # turns of each side
-AT_ONCE = 3  # fresh worlds a turn
-CALLS = 200  # of IMB, at each size
-PATIENCE = 60  # seconds until a world of IMB's is given up
-WHOLE = 900  # until all of it is
+SHARE = 0.15  # bandwidth that may be missing, as a fraction
+ADDED = 6e-6  # extra seconds allowed for a small call
+KNOWN = 0.03  # required precision of a ratio
+LEAST, MOST = 5, 12  # rounds per side
+AT_ONCE = 3  # fresh worlds per round
+CALLS = 200  # calls of IMB per size
+PATIENCE = 60  # seconds until a world of IMB is stopped
+WHOLE = 900  # seconds until the whole measurement is stopped
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,9 @@ class Size:
     """One size of tensor.
 
     Attributes:
-        bytes: of the tensor, which holds float32.
-        iterations: timed by bench, in each world.
-        bandwidth: what is asked for is a share of the bandwidth, not a time.
+        bytes: Size of the float32 tensor.
+        iterations: Iterations timed by bench in each world.
+        bandwidth: True if the limit is on the bandwidth rather than the time.
     """
 
     name: str
@@ -71,10 +70,10 @@ SIZES = (
 
 
 def imb() -> list[float]:
-    """One run of IMB: the time of each size, in seconds.
+    """Run IMB and return the time of each size in seconds.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: IMB failed.
     """
     place = Path(sys.prefix)
     start = (str(place / "bin/mpiexec"), "-n", "2", str(place / "bin/IMB-MPI1"), "Allreduce")
@@ -97,7 +96,7 @@ def imb() -> list[float]:
 
 
 def _rows(text: str) -> Iterator[tuple[int, float]]:
-    """Bytes and t_max of the table that IMB prints: bytes, repetitions, t_min, t_max, t_avg."""
+    """Yield bytes and t_max from IMB's table: bytes, repetitions, t_min, t_max, t_avg."""
     for line in text.splitlines():
         words = line.split()
         if len(words) == 5 and words[0].isdigit():
@@ -105,7 +104,7 @@ def _rows(text: str) -> Iterator[tuple[int, float]]:
 
 
 def ours(size: Size) -> list[float]:
-    """The mean of each of a turn's launches of ``distdemo bench``."""
+    """Return the mean time of each launch of ``distdemo bench`` in a round."""
     bounds = ("-b", str(size.bytes), "-e", str(size.bytes), "--no-limits", "--backend", "mpi")
     often = ("--iters", str(AT_ONCE * size.iterations), "--launches", str(AT_ONCE))
     return launches(document(("bench", "all-reduce", *bounds, *often)), statistics.fmean)
@@ -113,20 +112,20 @@ def ours(size: Size) -> list[float]:
 
 @dataclass
 class Comparison:
-    """What is known by now, a list a size."""
+    """Times measured so far, one list per size."""
 
     ours: list[list[float]] = field(default_factory=lambda: [[] for _ in SIZES])
     theirs: list[list[float]] = field(default_factory=lambda: [[] for _ in SIZES])
 
     def turn(self) -> None:
-        """A few worlds of each."""
+        """Run a few worlds of each side."""
         for size, times in zip(SIZES, self.ours, strict=True):
             times.extend(ours(size))
             for each, time in zip(self.theirs, imb(), strict=True):
                 each.append(time)
 
     def known(self) -> bool:
-        """Whether the ratios of bandwidths are."""
+        """Return True if the bandwidth ratios are precise enough."""
         return all(
             known(quotient(mine, their), KNOWN)
             for size, mine, their in zip(SIZES, self.ours, self.theirs, strict=True)
@@ -134,28 +133,28 @@ class Comparison:
         )
 
     def results(self) -> Iterator[Result]:
-        """A row a size."""
+        """Yield one row per size."""
         for size, mine, their in zip(SIZES, self.ours, self.theirs, strict=True):
             yield _result(size, mine, their)
 
 
 def _result(size: Size, mine: Sequence[float], their: Sequence[float]) -> Result:
     middles = f"{in_words(statistics.median(mine))}, {in_words(statistics.median(their))}"
-    beside = f"{middles}; {len(mine)}, {len(their)} worlds"
+    details = f"{middles}; {len(mine)}, {len(their)} worlds"
     if size.bandwidth:
         found = inverse(quotient(mine, their))
         asked, good = f"at least {1 - SHARE:.2f}", found.ratio >= 1 - SHARE
         name = f"mpi busbw, {size.name}: bench / IMB"
-        return Result(name, f"{found.ratio:.3f}", between(found), asked, good, beside)
+        return Result(name, f"{found.ratio:.3f}", between(found), asked, good, details)
     more = added(mine, their)
     ends = "" if more.interval is None else " to ".join(in_words(each) for each in more.interval)
     asked, good = f"at most {1e6 * ADDED:g} µs", more.ratio <= ADDED
     name = f"mpi latency, {size.name}: bench − IMB"
-    return Result(name, in_words(more.ratio), ends, asked, good, beside)
+    return Result(name, in_words(more.ratio), ends, asked, good, details)
 
 
 def main() -> None:
-    """Under the Python with Intel's MPI: take turns until enough is known; print rows as JSON."""
+    """Measure in the Python with Intel's MPI until precise enough; print rows as JSON."""
     comparison = Comparison()
     for turn in range(MOST):
         comparison.turn()
@@ -165,15 +164,15 @@ def main() -> None:
 
 
 def measure() -> Iterator[Result]:
-    """Have that Python do it, if there is one.
+    """Run this script in that Python, if it exists.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: The measurement failed.
     """
     python = Path(os.environ.get(PYTHON) or USUAL)
     if not python.with_name("IMB-MPI1").exists():
         why = f"no {python.with_name('IMB-MPI1')}: make other-mpis, or set {PYTHON}"
-        yield Result("mpi: bench / IMB", "not measured", beside=why)
+        yield Result("mpi: bench / IMB", "not measured", details=why)
         return
     done = subprocess.run(
         [str(python), __file__], capture_output=True, text=True, check=False, timeout=WHOLE

@@ -1,16 +1,17 @@
-"""``distdemo bench all-reduce`` over gloo beside a loop that a person wrote, ``allreduce_loop.py``.
+"""Compare ``distdemo bench all-reduce`` over gloo with a hand-written loop, ``allreduce_loop.py``.
 
-The median of one world differs from the next one's by up to a factor of two, with the cores that
-its threads were given. So both sides start fresh worlds in turn, a few each, until the ratio of
-their launches' medians (see ``distdemo/bench/compare/compare.py``) is known well enough.
+The medians of two worlds can differ by a factor of two, depending on the cores of their threads.
+So both sides alternately start a few fresh worlds, until the ratio of their launches' medians (see
+``distdemo/bench/compare/compare.py``) is precise enough.
 
-There are two such loops. In the one that calls and calls, an iteration also pays for what the one
-before left to do; ``bench``, whose ranks meet before each, must not be slower than it, and can be
-faster by a tenth where there are fewer cores than threads of gloo. The other one, of which nothing
-is asked, rests for a few µs before each call, with no meeting: it shows how much of that it is.
+There are two such loops. In the first one, which calls back to back, an iteration also pays for
+unfinished work of the previous one. ``bench`` synchronizes its ranks before each call; it must not
+be slower than this loop, and can be a tenth faster if gloo has more threads than there are cores.
+The second loop, which has no limit, rests for a few µs before each call without synchronization:
+it shows the size of that effect.
 
-The scatter of worlds leaves an interval of some per cent even so. A limit is missed if all of it
-lies beyond; ``within_world.py`` looks closer.
+The worlds' variation still leaves an interval of a few percent. A limit is missed only if the
+whole interval is beyond it; ``within_world.py`` is more precise.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from typing import IO
 from ratios import Result, between, document, in_words, inverse, known, launches, quotient
 
 LOOP = str(Path(__file__).with_name("allreduce_loop.py"))
-ASKED = 0.05  # by which they may differ
-KNOWN = 0.02  # the ratio's interval that is narrow enough
-LEAST, MOST = 12, 36  # turns of each side
-AT_ONCE = 2  # fresh worlds a turn
+ASKED = 0.05  # allowed difference
+KNOWN = 0.02  # required precision of the ratio
+LEAST, MOST = 12, 36  # rounds per side
+AT_ONCE = 2  # fresh worlds per round
 REST = 5  # µs
 
 
@@ -41,10 +42,10 @@ class Size:
     """One size of tensor.
 
     Attributes:
-        bytes: of the tensor, which holds float32.
-        iterations: timed, in each world.
-        warmup: not timed, before.
-        bandwidth: the ratio that counts is that of the bandwidths, not of the times.
+        bytes: Size of the float32 tensor.
+        iterations: Timed iterations per world.
+        warmup: Untimed iterations before them.
+        bandwidth: True if bandwidths are compared rather than times.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Size:
 
     @property
     def what(self) -> str:
-        """What is compared."""
+        """Name of the compared quantity."""
         return "busbw" if self.bandwidth else "latency"
 
 
@@ -68,26 +69,26 @@ SIZES = (
 
 
 class Loop:
-    """The hand-written loop, as a process that takes orders."""
+    """The hand-written loop in a process that reads jobs."""
 
-    def __init__(self, orders: IO[str], answers: IO[str]) -> None:
-        self._orders = orders
+    def __init__(self, jobs: IO[str], answers: IO[str]) -> None:
+        self._jobs = jobs
         self._answers = answers
 
     def medians(self, size: Size, rest: int) -> list[float]:
-        """Of a turn's fresh worlds."""
+        """Return the medians of one round's fresh worlds."""
         return [self._median(size, rest) for _ in range(AT_ONCE)]
 
     def _median(self, size: Size, rest: int) -> float:
-        self._orders.write(f"{size.bytes} {size.iterations} {size.warmup} {rest}\n")
-        self._orders.flush()
+        self._jobs.write(f"{size.bytes} {size.iterations} {size.warmup} {rest}\n")
+        self._jobs.flush()
         times: list[float] = json.loads(self._answers.readline())
         return statistics.median(times)
 
 
 @contextmanager
 def loop() -> Iterator[Loop]:
-    """The process, as long as the block takes."""
+    """Start the process for the duration of the block."""
     piped = subprocess.PIPE
     with subprocess.Popen([sys.executable, LOOP], stdin=piped, stdout=piped, text=True) as process:
         if process.stdin is None or process.stdout is None:
@@ -99,7 +100,7 @@ def loop() -> Iterator[Loop]:
 
 
 def ours(size: Size) -> list[float]:
-    """The medians of a turn's launches of ``distdemo bench``."""
+    """Return the medians of one round's launches of ``distdemo bench``."""
     bounds = ("-b", str(size.bytes), "-e", str(size.bytes), "--no-limits")
     often = ("--iters", str(AT_ONCE * size.iterations), "--launches", str(AT_ONCE))
     words = ("bench", "all-reduce", *bounds, *often, "--warmup", str(size.warmup))
@@ -108,7 +109,7 @@ def ours(size: Size) -> list[float]:
 
 @dataclass
 class Comparison:
-    """What is known of one size by now: the medians of each side's launches."""
+    """Medians of each side's launches so far, for one size."""
 
     size: Size
     ours: list[float] = field(default_factory=list)
@@ -117,7 +118,7 @@ class Comparison:
     turns: int = 0
 
     def turn(self, by_hand: Loop) -> None:
-        """A few worlds of each; who begins takes turns, too."""
+        """Run a few worlds of each side; the order rotates."""
         sides = [
             (self.ours, partial(ours, self.size)),
             (self.bare, partial(by_hand.medians, self.size, 0)),
@@ -129,14 +130,14 @@ class Comparison:
         self.turns += 1
 
     @property
-    def goes_on(self) -> bool:
-        """Whether more turns are needed."""
+    def unfinished(self) -> bool:
+        """True if more rounds are needed."""
         if self.turns < LEAST:
             return True
         return self.turns < MOST and not known(quotient(self.ours, self.bare), KNOWN)
 
     def results(self) -> Iterator[Result]:
-        """How they compare."""
+        """Yield the comparisons with both loops."""
         yield self._result("a loop", self.bare, f"not over {ASKED:.0%} worse")
         yield self._result("one that rests", self.rested)
 
@@ -157,10 +158,10 @@ class Comparison:
 
 
 def measure() -> Iterator[Result]:
-    """Every size; all of them take turns."""
+    """Measure all sizes, alternating between them."""
     comparisons = [Comparison(size) for size in SIZES]
     with loop() as by_hand:
-        while going := [each for each in comparisons if each.goes_on]:
+        while going := [each for each in comparisons if each.unfinished]:
             for each in going:
                 each.turn(by_hand)
     for each in comparisons:

@@ -1,13 +1,12 @@
-"""How long an all-reduce takes over the mpi backend, beside gloo and beside mpi4py alone.
+"""Compare the time of an all-reduce over mpi with gloo and with plain mpi4py.
 
-The three take turns in one world, round by round, on the same tensor, so that a machine whose speed
-drifts disturbs all of them alike. The tensor is written anew before each call, outside what is
-timed, as by a program that has something new to reduce: without that, two ranks in lockstep keep
-meeting in the same cache lines, and MPI's own time at 1 MiB is twice as long. A round is a number
-of calls, whose median counts; the ratio that counts is the median of the rounds' ratios. Exit 1 if
-one misses its limit.
+The three alternate in one world, round by round, on the same tensor, so changes in the machine's
+speed affect all of them equally. The tensor is rewritten before each call, outside the timed part,
+as in a program with new data. Otherwise two ranks in lockstep contend for the same cache lines,
+and MPI's own time at 1 MiB doubles. A round is a number of calls, reported as their median; the
+reported ratio is the median of the rounds' ratios. Exit 1 if a limit is missed.
 
-The ranks are started by the mpiexec beside this Python. Times are on rank 0's clock.
+The ranks are started by the mpiexec of this environment. Times are on rank 0's clock.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from rich.table import Table
 
 WORLDS = (2, 4)
 ROUNDS = 5
-PATIENCE = 300  # seconds until a world is given up
-ADDED = 6.0  # µs that the backend may add to a call of mpi4py, where each rank has a core
+PATIENCE = 300  # seconds until a world is stopped
+ADDED = 6.0  # µs that the backend may add to mpi4py, with one core per rank
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,10 @@ class Size:
     """One size of tensor.
 
     Attributes:
-        name: as it is shown.
-        bytes: of the tensor, which holds float32.
-        calls: in a round.
-        least: how many times faster than gloo it has to be between two ranks; None: not asked.
+        name: Display name.
+        bytes: Size of the float32 tensor.
+        calls: Calls per round.
+        least: Minimum speed-up over gloo between two ranks, or None for no limit.
     """
 
     name: str
@@ -58,11 +57,11 @@ SIZES = (
     Size("16 MiB", 1 << 24, 8),
 )
 Times = dict[str, list[float]]
-"""By candidate: the median of each round, in µs."""
+"""Median of each round in µs, by candidate."""
 
 
 def candidates(tensor: Any, gloo: Any) -> dict[str, Callable[[], object]]:  # noqa: ANN401 - a tensor, a group
-    """On a rank: an all-reduce of the tensor, three ways."""
+    """Return an all-reduce of the tensor for each candidate, on a rank."""
     import torch.distributed as dist
     from mpi4py import MPI
 
@@ -76,7 +75,7 @@ def candidates(tensor: Any, gloo: Any) -> dict[str, Callable[[], object]]:  # no
 
 
 def middle(call: Callable[[], object], calls: int, tensor: Any) -> float:  # noqa: ANN401 - a tensor
-    """The median time of a call on a tensor that was just written, in µs, once warm."""
+    """Warm up and return the median time in µs of a call on a rewritten tensor."""
     for _ in range(max(2, calls // 10)):
         call()
     times = []
@@ -89,22 +88,22 @@ def middle(call: Callable[[], object], calls: int, tensor: Any) -> float:  # noq
 
 
 def take_part(store: str) -> None:
-    """On a rank: every size, in turn; rank 0 prints the times as JSON."""
+    """Measure all sizes on a rank; rank 0 prints the times as JSON."""
     import torch
     import torch.distributed as dist
-    from torch._C._distributed_c10d import FileStore  # torch.distributed's own, typed
+    from torch._C._distributed_c10d import FileStore  # re-exported untyped by torch.distributed
 
-    import distdemo.mpi  # noqa: F401 - makes "mpi" a backend
+    import distdemo.mpi  # noqa: F401 - registers "mpi"
 
     dist.init_process_group("mpi", store=FileStore(store))
     gloo = dist.new_group(backend="gloo")
     found: dict[str, Times] = {}
     for size in SIZES:
         tensor = torch.zeros(size.bytes // 4)
-        ways = candidates(tensor, gloo)
-        found[size.name] = {name: [] for name in ways}
+        calls_by_name = candidates(tensor, gloo)
+        found[size.name] = {name: [] for name in calls_by_name}
         for _ in range(ROUNDS):
-            for name, call in ways.items():
+            for name, call in calls_by_name.items():
                 found[size.name][name].append(middle(call, size.calls, tensor))
     if dist.get_rank() == 0:
         print("\n" + json.dumps(found), flush=True)
@@ -112,10 +111,10 @@ def take_part(store: str) -> None:
 
 
 def measure(ranks: int) -> dict[str, Times]:
-    """The times in a world of so many ranks.
+    """Return the times in a world of this size.
 
     Raises:
-        RuntimeError: the world failed.
+        RuntimeError: The world failed.
     """
     mpiexec = Path(sys.executable).with_name("mpiexec")
     with tempfile.TemporaryDirectory() as folder:
@@ -133,14 +132,14 @@ def measure(ranks: int) -> dict[str, Times]:
 
 
 def judge(ranks: int, size: Size, times: Times) -> tuple[list[str], bool]:
-    """The row of the table, and whether what is asked for is met."""
+    """Return the row of the table, and whether it meets its limits."""
     faster = statistics.median(g / m for g, m in zip(times["gloo"], times["mpi"], strict=True))
     added = statistics.median(m - a for m, a in zip(times["mpi"], times["mpi4py"], strict=True))
     asked, good = [], True
     if size.least is not None and ranks == 2:
         asked.append(f"at least {size.least:g} ×")
         good = faster >= size.least
-    if size.bytes == 8 and ranks <= (os.cpu_count() or 1):  # beyond, cores are shared
+    if size.bytes == 8 and ranks <= (os.cpu_count() or 1):  # more ranks share cores
         asked.append(f"at most {ADDED:g} µs more")
         good = good and added <= ADDED
     row = [
@@ -157,7 +156,7 @@ def judge(ranks: int, size: Size, times: Times) -> tuple[list[str], bool]:
 def main() -> int:
     """Run every world and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rank", metavar="STORE", help="be a rank of a world (internal)")
+    parser.add_argument("--rank", metavar="STORE", help="run as a rank (internal)")
     parser.add_argument("--ranks", type=int, help="only worlds of this size")
     options = parser.parse_args()
     if options.rank:

@@ -1,8 +1,8 @@
-"""``distdemo bench all-reduce`` on a GPU, beside what the device copies: nccl alone, gloo on CUDA.
+"""Compare ``distdemo bench all-reduce`` on a GPU with the device's copy bandwidth.
 
-Nothing is asked for. Of one rank, busbw is 0 by its formula, so the bandwidth here is algbw: bytes
-of the tensor over the median time. Whole commands, as CUDA can't be had in a fork of a process
-that has looked for it.
+nccl on one rank, gloo with CUDA tensors on two; no limits. With one rank busbw is 0 by definition,
+so this uses algbw: bytes of the tensor per median time. It runs whole commands, because CUDA can't
+be used in a fork of a process that has queried it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ratios import PATIENCE, Result, in_words
 
 SIZE = "64M"
 CASES = (("nccl", 1), ("gloo", 2))
-"""Backends, and on how many ranks of the one device."""
+"""Backends with their number of ranks on the one device."""
 HAVE = "import sys, torch; sys.exit(not torch.cuda.is_available())"
 
 
 def measure() -> Iterator[Result]:
-    """Every case, or that there is no GPU."""
+    """Measure every case, or report that there is no GPU."""
     if subprocess.run([sys.executable, "-c", HAVE], check=False, timeout=PATIENCE).returncode:
-        yield Result("on a GPU", "not measured", beside="torch has no CUDA device here")
+        yield Result("on a GPU", "not measured", details="torch has no CUDA device here")
         return
     for backend, ranks in CASES:
         yield _case(backend, ranks)
@@ -42,7 +42,7 @@ def _case(backend: str, ranks: int) -> Result:
         timeout=PATIENCE,
     )
     if done.returncode:
-        return Result(name, "failed", met=False, beside=(done.stderr or done.stdout)[-200:])
+        return Result(name, "failed", met=False, details=(done.stderr or done.stdout)[-200:])
     return _result(name, json.loads(done.stdout))
 
 
@@ -54,5 +54,5 @@ def _result(name: str, found: dict[str, Any]) -> Result:
     return Result(
         name,
         f"{reached / copy:.3f}" if copy else "no copy measured",
-        beside=f"{1e-9 * reached:.1f} GB/s, {1e-9 * copy:.1f} GB/s; {in_words(row['median_s'])}",
+        details=f"{1e-9 * reached:.1f} GB/s, {1e-9 * copy:.1f} GB/s; {in_words(row['median_s'])}",
     )

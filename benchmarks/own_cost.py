@@ -1,4 +1,4 @@
-"""What ``bench`` itself costs: its loop, and the time until its default answer is there."""
+"""Overhead of ``bench``: its loop, and the time of its default command."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ from ratios import PATIENCE, Result, document, in_words
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
-LOOP = 2e-6  # seconds that an iteration of the loop may cost
-FEW, MANY = 5_000, 25_000  # iterations, from whose difference an iteration's cost follows
+LOOP = 2e-6  # allowed seconds per iteration of the loop
+FEW, MANY = 5_000, 25_000  # iterations; the difference gives the cost of one
 WORLDS = 7
-DEFAULT = 15.0  # seconds that the default command may take
-WIDE = 0.10  # half an interval as a share of the median, beyond which the row has to be named
+DEFAULT = 15.0  # allowed seconds for the default command
+WIDE = 0.10  # half-width of an interval, relative to the median, above which a row must be marked
 
 
 def loop() -> Iterator[Result]:
-    """As the command itself says, and as it looks from outside."""
+    """Yield the cost as reported by the command and as measured from outside."""
     words = ("bench", "all-reduce", "-e", "8", "--no-limits", "--iters", "60")
     runs = [document(words)["setups"][0]["harness"] for _ in range(WORLDS)]
-    said = [each["inside_s"] + each["outside_s"] for each in runs]
+    reported = [each["inside_s"] + each["outside_s"] for each in runs]
     inside = statistics.median(each["inside_s"] for each in runs)
     yield _cost(
-        "loop's own cost, as bench says", said, f"{in_words(inside)} of it in the reported time"
+        "loop's own cost, as bench reports",
+        reported,
+        f"{in_words(inside)} of it in the reported time",
     )
     for ranks in (1, 2):
         yield _cost(f"loop's own cost, from outside, {_count(ranks)}", *_from_outside(ranks))
 
 
-def _cost(name: str, costs: list[float], beside: str) -> Result:
+def _cost(name: str, costs: list[float], details: str) -> Result:
     middle = statistics.median(costs)
     return Result(
         name,
@@ -47,7 +49,7 @@ def _cost(name: str, costs: list[float], beside: str) -> Result:
         f"{in_words(min(costs))} to {in_words(max(costs))} (all)",
         f"at most {1e6 * LOOP:g} µs",
         middle <= LOOP,
-        beside,
+        details,
     )
 
 
@@ -56,10 +58,10 @@ def _count(ranks: int) -> str:
 
 
 def _from_outside(ranks: int) -> tuple[list[float], str]:
-    """What an op that does nothing costs an iteration, the common start included, in each world.
+    """Return the cost per iteration of an empty op, with the synchronized start, for each world.
 
     Raises:
-        RuntimeError: a world failed.
+        RuntimeError: A world failed.
     """
     from distdemo.backends.starting import run_prepared
     from distdemo.launcher.records import WorldSpec
@@ -72,18 +74,18 @@ def _from_outside(ranks: int) -> tuple[list[float], str]:
             raise RuntimeError(f"a world of {_count(ranks)} failed: {report.verdict}")
         costs.append(max(each for each, _ in report.values))
         reported.append(max(each for _, each in report.values))
-    said = f"{in_words(statistics.median(reported))} of it in the reported time"
-    return costs, f"{said}; {'with' if ranks > 1 else 'without'} a common start"
+    inside = f"{in_words(statistics.median(reported))} of it in the reported time"
+    return costs, f"{inside}; {'with' if ranks > 1 else 'without'} a synchronized start"
 
 
 def nothing_timed(rank: Rank) -> tuple[float, float]:
-    """On a rank: what an iteration of the real loop takes around nothing, and what it reports."""
+    """Return the time of an empty iteration of the real loop on a rank, and its reported time."""
     from distdemo.bench.timing import common_start, timed
 
     meet = common_start(rank).meet
-    gc.freeze()  # the loop collects garbage first, which is not what is looked for
+    gc.freeze()  # the loop starts with a garbage collection, which isn't measured here
     spent, reported = [], 0.0
-    for count in (FEW, FEW, MANY):  # the first one warms up
+    for count in (FEW, FEW, MANY):  # the first run is a warm-up
         began = time.perf_counter()
         reported = statistics.median(timed(rank, _nothing, count, meet).took)
         spent.append(time.perf_counter() - began)
@@ -95,10 +97,10 @@ def _nothing() -> None:
 
 
 def default() -> Iterator[Result]:
-    """``distdemo bench all-reduce`` from its start to its end, and what it says is not steady.
+    """Time ``distdemo bench all-reduce`` and check that it marks unsteady rows.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: The command failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
@@ -110,21 +112,21 @@ def default() -> Iterator[Result]:
             raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr}")
         rows = json.loads(path.read_text())["series"][0]["rows"]
     wide = [row for row in rows if spread(row) > WIDE]
-    named = [row for row in wide if not row["steady"] and _marked(row, done.stdout)]
-    good = took <= DEFAULT and len(named) == len(wide) and bool(rows)
+    marked = [row for row in wide if not row["steady"] and _marked(row, done.stdout)]
+    good = took <= DEFAULT and len(marked) == len(wide) and bool(rows)
     yield Result(
         "default bench all-reduce",
         f"{took:.1f} s",
         "",
-        f"at most {DEFAULT:g} s; ±{WIDE:.0%}, or named",
+        f"at most {DEFAULT:g} s; ±{WIDE:.0%}, or marked",
         good,
         f"{len(rows)} sizes; {len(rows) - len(wide)} within ±{WIDE:.0%}, "
-        f"{len(named)} of {len(wide)} others named",
+        f"{len(marked)} of {len(wide)} others marked",
     )
 
 
 def spread(row: dict[str, Any]) -> float:
-    """Half the interval as a share of the median; of one without an interval infinite."""
+    """Return half the interval relative to the median; infinite without an interval."""
     if row["interval_s"] is None:
         return float("inf")
     middle = row["median_s"]
@@ -132,7 +134,7 @@ def spread(row: dict[str, Any]) -> float:
 
 
 def _marked(row: dict[str, Any], text: str) -> bool:
-    """Whether the table marks the row as not steady: ``8 B │ 53.5 µs │ ±32%!``."""
+    """Return True if the table marks the row as unsteady: ``8 B │ 53.5 µs │ ±32%!``."""
     from distdemo.view.format import exact_size
 
     size = re.escape(exact_size(row["size_bytes"]))

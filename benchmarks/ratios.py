@@ -1,4 +1,4 @@
-"""What the benchmarks of ``bench`` have in common: commands, ratios with an interval, a table.
+"""Shared helpers of the benchmarks of ``bench``: commands, ratios with intervals, a table.
 
 Times are seconds.
 """
@@ -20,8 +20,8 @@ from rich.table import Table
 
 from distdemo.bench.compare.compare import RatioEstimate, critical, shift
 
-PATIENCE = 300  # seconds until a benchmarked command is given up
-ERROR = 0.05  # probability that an interval misses its ratio
+PATIENCE = 300  # seconds until a benchmarked command is stopped
+ERROR = 0.05  # probability that an interval misses the true ratio
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Result:
     """A row of the table.
 
     Attributes:
-        name: what was measured.
-        figure: the ratio, or whatever is asked for.
-        between: where it lies with 95 %.
-        asked: in words; empty: nothing is.
-        met: None: nothing is asked, or there is nothing to measure it on.
-        beside: the times themselves.
+        name: Name of the measurement.
+        figure: Ratio, or other measured figure.
+        between: Its 95 % confidence interval.
+        asked: Limit as text, or empty.
+        met: True if the limit is met; None without a limit or a measurement.
+        details: Underlying times.
     """
 
     name: str
@@ -42,34 +42,34 @@ class Result:
     between: str = ""
     asked: str = ""
     met: bool | None = None
-    beside: str = ""
+    details: str = ""
 
 
 def table(title: str) -> Table:
-    """One without rows."""
-    return Table("figure", "measured", "95 % between", "asked", "met", "beside", title=title)
+    """Return an empty table."""
+    return Table("figure", "measured", "95 % between", "asked", "met", "details", title=title)
 
 
 def add(rows: Table, result: Result) -> None:
-    """Put it into the table."""
+    """Add a result to the table."""
     met = "" if result.met is None else "yes" if result.met else "NO"
-    rows.add_row(result.name, result.figure, result.between, result.asked, met, result.beside)
+    rows.add_row(result.name, result.figure, result.between, result.asked, met, result.details)
 
 
 # --------------------------------------------------------------------------------------- commands
 
 
 def command(words: Sequence[str], before: Callable[[], None] | None = None) -> tuple[str, int]:
-    """What a command line of distdemo prints, and its exit code.
+    """Run a distdemo command line and return its output and exit code.
 
-    It is carried out by a fork of this process, so that torch is imported once for all of them.
+    It runs in a fork of this process, so torch is imported once for all commands.
 
     Args:
-        words: without ``distdemo``.
-        before: what the new process does first.
+        words: Words of the command line, without ``distdemo``.
+        before: Function that the new process calls first.
 
     Raises:
-        RuntimeError: it did not end in time.
+        RuntimeError: The command did not end in time.
     """
     import distdemo.cli.app  # noqa: F401 - once for all forks
     from distdemo.launcher.torch_import import load_torch
@@ -78,18 +78,18 @@ def command(words: Sequence[str], before: Callable[[], None] | None = None) -> t
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "out")
         arguments = (tuple(words), str(path), before)
-        process = multiprocessing.get_context("fork").Process(target=_be, args=arguments)
+        process = multiprocessing.get_context("fork").Process(target=_run_command, args=arguments)
         process.start()
         process.join(PATIENCE)
         if process.exitcode is None:
-            process.terminate()  # which takes the ranks along
+            process.terminate()  # also stops the ranks
             process.join(PATIENCE)
             raise RuntimeError(f"distdemo {' '.join(words)} did not end in {PATIENCE} s")
         return path.read_text(), process.exitcode
 
 
-def _be(words: Sequence[str], path: str, before: Callable[[], None] | None) -> None:
-    """Be the command: its output goes to the file."""
+def _run_command(words: Sequence[str], path: str, before: Callable[[], None] | None) -> None:
+    """Run the command with its output redirected to the file."""
     out = os.open(path, os.O_WRONLY | os.O_CREAT)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -104,22 +104,22 @@ def _be(words: Sequence[str], path: str, before: Callable[[], None] | None) -> N
 
 
 def document(words: Sequence[str], before: Callable[[], None] | None = None) -> dict[str, Any]:
-    """The JSON document that a command line prints with ``--format json``.
+    """Run a command line with ``--format json`` and return its document.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: The command failed.
     """
-    said, code = command([*words, "--format", "json"], before)
+    output, code = command([*words, "--format", "json"], before)
     if code:
-        raise RuntimeError(f"distdemo {' '.join(words)} ended with {code}: {said}")
-    found: dict[str, Any] = json.loads(said)
+        raise RuntimeError(f"distdemo {' '.join(words)} ended with {code}: {output}")
+    found: dict[str, Any] = json.loads(output)
     return found
 
 
 def launches(
     found: dict[str, Any], middle: Callable[[Sequence[float]], float] = statistics.median
 ) -> list[float]:
-    """The middle of each launch's times, of a measurement's first row."""
+    """Return the median, or other mean, of each launch in a measurement's first row."""
     return [middle(times) for times in found["series"][0]["rows"][0]["times_s"]]
 
 
@@ -127,19 +127,19 @@ def launches(
 
 
 def quotient(times: Sequence[float], others: Sequence[float]) -> RatioEstimate:
-    """How many times as long as the others these take, by the medians of independent launches."""
+    """Return the ratio of `times` to `others`, medians of independent launches."""
     return shift(others, times, ERROR)
 
 
 def added(times: Sequence[float], others: Sequence[float]) -> RatioEstimate:
-    """How much longer these take than the others, in seconds; as ``quotient`` otherwise."""
+    """Return the difference of `times` and `others` in seconds, with an interval as `quotient`."""
     apart = sorted(one - other for one in times for other in others)
     cut = critical(len(others), len(times), ERROR)
     return RatioEstimate(statistics.median(apart), (apart[cut - 1], apart[-cut]) if cut else None)
 
 
 def known(found: RatioEstimate, precision: float) -> bool:
-    """Whether the ratio's interval is as narrow as that."""
+    """Return True if the ratio's interval has this precision."""
     if found.interval is None:
         return False
     low, high = found.interval
@@ -147,16 +147,16 @@ def known(found: RatioEstimate, precision: float) -> bool:
 
 
 def between(found: RatioEstimate) -> str:
-    """The interval in words."""
+    """Return the interval as text."""
     return "" if found.interval is None else "{:.3f} to {:.3f}".format(*found.interval)
 
 
 def inverse(found: RatioEstimate) -> RatioEstimate:
-    """The ratio of bandwidths from that of times."""
+    """Return the ratio of bandwidths, given that of times."""
     ends = None if found.interval is None else (1 / found.interval[1], 1 / found.interval[0])
     return RatioEstimate(1 / found.ratio, ends)
 
 
 def in_words(seconds: float) -> str:
-    """A time with its unit."""
+    """Return a time with its unit."""
     return f"{1e6 * seconds:.2f} µs" if seconds < 1e-3 else f"{1e3 * seconds:.2f} ms"

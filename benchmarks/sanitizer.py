@@ -1,8 +1,8 @@
-"""What the sanitizer costs: a program under ``distdemo run`` with it, without it, and with DETAIL.
+"""Cost of the sanitizer: a program under ``distdemo run`` with it, without it, and with DETAIL.
 
-The programs are timed in turn, A B C A B C ..., each in a world of two ranks of its own: small
-all_reduces in a row over mpi and over gloo, and steps of DDP. Times are medians of rank 0, in µs;
-the extra time is the median of the differences, round by round. DETAIL is torch's own check
+The variants alternate, A B C A B C ..., each in a new world of two ranks. The programs make small
+all_reduces over mpi and over gloo, and steps of DDP. Times are medians of rank 0 in µs; the extra
+time is the median of the differences per round. DETAIL is torch's own check
 (``TORCH_DISTRIBUTED_DEBUG=DETAIL``). Exit 1 if a limit is missed.
 """
 
@@ -21,15 +21,15 @@ from collections.abc import Callable, Mapping
 from rich.console import Console
 from rich.table import Table
 
-PATIENCE = 300  # seconds until a command is given up
+PATIENCE = 300  # seconds until a command is stopped
 ROUNDS = 5
 CALLS = 4000
 STEPS = 300
-EACH_US = 25.0  # that a call over mpi may take longer
-STEP_SHARE = 0.03  # by which a step of DDP may take longer
+EACH_US = 25.0  # extra µs allowed per call over mpi
+STEP_SHARE = 0.03  # extra time allowed per step of DDP, as a fraction
 DETAIL = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
 
-WAYS: Mapping[str, tuple[str, dict[str, str]]] = {
+VARIANTS: Mapping[str, tuple[str, dict[str, str]]] = {
     "nothing": ("--no-sanitize", {}),
     "sanitizer": ("--sanitize=calls", {}),
     "DETAIL": ("--no-sanitize", DETAIL),
@@ -37,7 +37,7 @@ WAYS: Mapping[str, tuple[str, dict[str, str]]] = {
 
 
 def program(what: str) -> None:
-    """On each rank: time it, and let rank 0 print the median in µs."""
+    """Time the program on each rank; rank 0 prints the median in µs."""
     import torch
     import torch.distributed as dist
 
@@ -61,7 +61,7 @@ def program(what: str) -> None:
 
 
 def small_call() -> Callable[[], object]:
-    """An all_reduce of 8 bytes."""
+    """Return an all_reduce of 8 bytes."""
     import torch
     import torch.distributed as dist
 
@@ -70,7 +70,7 @@ def small_call() -> Callable[[], object]:
 
 
 def step_of_ddp() -> Callable[[], object]:
-    """A step on a model of the size that ``distdemo train`` takes."""
+    """Return a step on a model of the size of ``distdemo train``'s."""
     import torch
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
@@ -88,13 +88,13 @@ def step_of_ddp() -> Callable[[], object]:
     return step
 
 
-def timed(what: str, way: str) -> float:
-    """The median of one world, in µs.
+def timed(what: str, variant: str) -> float:
+    """Return the median of one world in µs.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: The program failed.
     """
-    option, variables = WAYS[way]
+    option, variables = VARIANTS[variant]
     backend = ["--backend", "mpi"] if what.endswith("mpi") else []
     line = [sys.executable, "-m", "distdemo", "run", __file__, "-n", "2", option, *backend]
     line += ["--capture", "--format", "json", "--", what]
@@ -107,22 +107,24 @@ def timed(what: str, way: str) -> float:
         text=True,
     )
     if done.returncode:
-        raise RuntimeError(f"{what} with {way} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{what} with {variant} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     output = json.loads(done.stdout)["ranks"][0]["output"]
     return float(output.strip().splitlines()[-1])
 
 
-def measure(what: str, ways: list[str], rounds: int) -> dict[str, list[float]]:
-    """The medians of every round, by way."""
-    found: dict[str, list[float]] = {way: [] for way in ways}
+def measure(what: str, variants: list[str], rounds: int) -> dict[str, list[float]]:
+    """Return the medians of every round by variant."""
+    found: dict[str, list[float]] = {variant: [] for variant in variants}
     for _ in range(rounds):
-        for way in ways:
-            found[way].append(timed(what, way))
+        for variant in variants:
+            found[variant].append(timed(what, variant))
     return found
 
 
 def main() -> int:
-    """Measure all and print the table."""
+    """Measure all programs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="?", help="run as a rank's program")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
@@ -132,24 +134,24 @@ def main() -> int:
         return 0
     table = Table("program", "with", "µs", "more, µs", "range", "share", "asked", "met")
     good = True
-    for what, ways in {
+    for what, variants in {
         "calls-mpi": ["nothing", "sanitizer"],
         "calls-gloo": ["nothing", "sanitizer", "DETAIL"],
         "ddp-gloo": ["nothing", "sanitizer"],  # DETAIL crashes DDP's constructor over gloo
     }.items():
-        found = measure(what, ways, options.rounds)
-        for way in ways:
-            more = [a - b for a, b in zip(found[way], found["nothing"], strict=True)]
+        found = measure(what, variants, options.rounds)
+        for variant in variants:
+            more = [a - b for a, b in zip(found[variant], found["nothing"], strict=True)]
             extra, base = statistics.median(more), statistics.median(found["nothing"])
             asked, met = "", True
-            if way == "sanitizer" and what == "calls-mpi":
+            if variant == "sanitizer" and what == "calls-mpi":
                 asked, met = f"at most {EACH_US:g} µs", extra <= EACH_US
-            elif way == "sanitizer" and what == "ddp-gloo":
+            elif variant == "sanitizer" and what == "ddp-gloo":
                 asked, met = f"at most {STEP_SHARE:.0%}", extra <= STEP_SHARE * base
             spread = f"{min(more):.1f} to {max(more):.1f}"
-            figures = (f"{statistics.median(found[way]):.1f}", f"{extra:.1f}", spread)
-            told = ("yes" if met else "NO") if asked else ""
-            table.add_row(what, way, *figures, f"{extra / base:.1%}", asked, told)
+            figures = (f"{statistics.median(found[variant]):.1f}", f"{extra:.1f}", spread)
+            met_text = ("yes" if met else "NO") if asked else ""
+            table.add_row(what, variant, *figures, f"{extra / base:.1%}", asked, met_text)
             good &= met
     Console(width=120).print(table)
     return 0 if good else 1

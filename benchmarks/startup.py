@@ -1,11 +1,11 @@
-"""How long a verified all-reduce takes from nothing, beside torch's import and the alternatives.
+"""Compare the start-up time of a verified all-reduce with torch's import and the alternatives.
 
-Whole processes are timed in turn, A B A B ..., and compared round by round, so that a machine
-whose speed drifts disturbs both alike. What counts is the median of the ratios. Exit 1 if one
-misses its limit. Times are wall-clock seconds on the monotonic clock; beside their ratio stands
-that of the processor's seconds, of all processes together, which other programs disturb less.
+Whole processes alternate, A B A B ..., and are compared per round, so changes in the machine's
+speed affect both equally. The result is the median of the ratios. Exit 1 if a limit is missed.
+Times are wall-clock seconds on the monotonic clock. The table also has the ratio of the CPU
+seconds of all processes, which other programs disturb less.
 
-``--sizes 4,64,256`` compares worlds of these sizes with the bare loop alone (allreduce_fork.py).
+``--sizes 4,64,256`` only compares worlds of these sizes with the bare loop (allreduce_fork.py).
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ import distdemo
 HERE = Path(__file__).parent
 PYTHON = sys.executable
 LIMIT = (PYTHON, "-c", "import torch.distributed")
-PATIENCE = 300  # seconds until a benchmarked command is given up
-PRIVATE_LIMIT = 8.0  # MB of a forked rank
+PATIENCE = 300  # seconds until a benchmarked command is stopped
+PRIVATE_LIMIT = 8.0  # MB per forked rank
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two commands timed in turn, and the ratio of their times that is asked for.
+    """Two commands to time alternately, and the limit of the ratio of their times.
 
     Attributes:
-        most: the ratio first/second may be at most this; None if ``least`` is asked for.
-        least: the ratio second/first has to be at least this.
+        most: Maximum of the ratio first/second, or None.
+        least: Minimum of the ratio second/first, or None.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Comparison:
 
 
 def op(ranks: int, backend: str = "gloo") -> tuple[str, ...]:
-    """The command that is measured."""
+    """Return the measured command."""
     sized = ("--world-size", str(ranks), "--backend", backend)
     return (PYTHON, "-m", "distdemo", "all-reduce", *sized, "--quiet")
 
@@ -60,28 +60,28 @@ SCRIPT = str(HERE / "allreduce_torchrun.py")
 
 
 def torchrun(ranks: int) -> tuple[str, ...]:
-    """The same op under torchrun."""
+    """Return the same op under torchrun."""
     sized = ("--standalone", f"--nproc-per-node={ranks}")
     return (PYTHON, "-m", "torch.distributed.run", *sized, SCRIPT)
 
 
 def run(ranks: int) -> tuple[str, ...]:
-    """The script that torchrun starts, started by ``distdemo run``."""
+    """Return torchrun's script under ``distdemo run``."""
     return (PYTHON, "-m", "distdemo", "run", SCRIPT, "-n", str(ranks), "--quiet")
 
 
 def tutorial(ranks: int) -> tuple[str, ...]:
-    """The same op as the tutorials start it."""
+    """Return the same op, started as in PyTorch's tutorials."""
     return (PYTHON, str(HERE / "allreduce_spawn.py"), str(ranks))
 
 
 def bare(ranks: int) -> tuple[str, ...]:
-    """The least that such a world can cost."""
+    """Return the same op with the minimum cost of a world."""
     return (PYTHON, str(HERE / "allreduce_fork.py"), str(ranks))
 
 
-def beside_bare(ranks: int) -> Comparison:
-    """Distdemo beside the bare loop; large worlds take their time."""
+def with_bare(ranks: int) -> Comparison:
+    """Compare distdemo with the bare loop; fewer rounds for large worlds."""
     rounds = 5 if ranks < 128 else 3 if ranks < 512 else 1
     return Comparison(f"{ranks} ranks / bare loop", op(ranks), bare(ranks), rounds, most=1.25)
 
@@ -94,7 +94,7 @@ COMPARISONS = (
     Comparison("16 ranks over mpi / import", op(16, "mpi"), LIMIT, 7, most=2.5),
     Comparison("64 ranks over mpi / import", op(64, "mpi"), LIMIT, 5, most=4.0),
     Comparison("256 ranks / import", op(256), LIMIT, 3, most=5.0),
-    *(beside_bare(ranks) for ranks in (4, 64, 256)),
+    *(with_bare(ranks) for ranks in (4, 64, 256)),
     Comparison("torchrun / distdemo, 4 ranks", op(4), torchrun(4), 5, least=2.3),
     Comparison("torchrun / distdemo, 16 ranks", op(16), torchrun(16), 3, least=9.0),
     Comparison("torchrun / distdemo run, one script, 4 ranks", run(4), torchrun(4), 5, least=2),
@@ -123,17 +123,17 @@ COMPARISONS = (
 
 @dataclass(frozen=True)
 class Cost:
-    """What one process took, with all that it has waited for: seconds."""
+    """Seconds of one process and its awaited children."""
 
     wall: float
     processor: float
 
 
 def cost(command: Sequence[str], status: int = 0) -> Cost:
-    """What a whole process takes, from its start to its end.
+    """Return the cost of a whole process, from start to exit.
 
     Raises:
-        RuntimeError: it ended with another status.
+        RuntimeError: It exited with a different status.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.monotonic()
@@ -147,7 +147,7 @@ def cost(command: Sequence[str], status: int = 0) -> Cost:
 
 
 def timed(comparison: Comparison) -> list[tuple[Cost, Cost]]:
-    """The costs of both commands, round by round, after one round that does not count."""
+    """Return the costs of both commands per round, after a warm-up round."""
     if comparison.rounds > 1:
         cost(comparison.first, comparison.status)
         cost(comparison.second)
@@ -158,7 +158,7 @@ def timed(comparison: Comparison) -> list[tuple[Cost, Cost]]:
 
 
 def judge(comparison: Comparison, rounds: list[tuple[Cost, Cost]]) -> tuple[list[str], bool]:
-    """The row of the table, and whether the ratio is within its limit."""
+    """Return the row of the table, and whether the ratio is within its limit."""
     turn = -1 if comparison.most is None else 1
     ratios = [(first.wall / second.wall) ** turn for first, second in rounds]
     processor = [(first.processor / second.processor) ** turn for first, second in rounds]
@@ -183,20 +183,20 @@ def judge(comparison: Comparison, rounds: list[tuple[Cost, Cost]]) -> tuple[list
 
 
 def private_bytes() -> int:
-    """On a rank: the memory that it shares with nobody."""
+    """Return the private memory of this rank."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     private = (line for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
     return 1024 * sum(int(line.split()[1]) for line in private)
 
 
 def private_megabytes(ranks: int = 4) -> float:
-    """The largest private memory of a rank that has all-reduced, started by fork."""
+    """Return the largest private memory of forked ranks after an all-reduce."""
     found = distdemo.launch(after_all_reduce, world_size=ranks, start_method="fork")
     return float(max(found)) / 1e6
 
 
 def after_all_reduce() -> int:
-    """On a rank: all-reduce, then count."""
+    """All-reduce on a rank and return its private memory."""
     import torch
     import torch.distributed as dist
 
@@ -208,7 +208,9 @@ def main() -> int:
     """Run every comparison and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="comparisons whose name contains this")
-    parser.add_argument("--sizes", default="", help="worlds of 4,64,... beside the bare loop alone")
+    parser.add_argument(
+        "--sizes", default="", help="only compare worlds of 4,64,... with the bare loop"
+    )
     options = parser.parse_args()
     console = Console(width=130)
     heads = (
@@ -226,7 +228,7 @@ def main() -> int:
     all_good = True
     comparisons = [each for each in COMPARISONS if options.only in each.name]
     if options.sizes:
-        comparisons = [beside_bare(int(size)) for size in options.sizes.split(",")]
+        comparisons = [with_bare(int(size)) for size in options.sizes.split(",")]
     for comparison in comparisons:
         row, good = judge(comparison, timed(comparison))
         console.print(" ".join(row[:6]))

@@ -1,11 +1,11 @@
-"""What an empty test on several ranks costs: the plugin beside the ways that people write by hand.
+"""Compare the cost of an empty test on several ranks: the plugin and hand-written alternatives.
 
-Each way is a file of tests for pytest, run with one test and with several, in turn; what a test
-costs is the difference, by the number of tests, so that loading pytest and torch counts once and
-not for each. The ways: a test that starts torchrun, ``torch.multiprocessing.spawn``, a pool of
-processes made for each test (what DeepSpeed's ``DistributedTest`` does), and PyTorch's own
-``MultiProcessTestCase``, which is private to its test suite and needs ``pip install expecttest``.
-Times are medians in ms. Exit 1 if a limit is missed.
+Each method is a pytest file, run alternately with one test and with several. The cost of a test is
+the difference divided by the number of additional tests, so it excludes loading pytest and torch.
+The methods: a test that starts torchrun, ``torch.multiprocessing.spawn``, a process pool per test
+(as in DeepSpeed's ``DistributedTest``), and PyTorch's ``MultiProcessTestCase``, which is private
+to its test suite and requires ``pip install expecttest``. Times are medians in ms. Exit 1 if a
+limit is missed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-PATIENCE = 300  # seconds until a run is given up
+PATIENCE = 300  # seconds until a run is stopped
 ROUNDS = 3
-MOST_MS = 60.0  # that a test on 4 ranks may cost
-TIMES = 30.0  # that one which starts torchrun costs, at least
+MOST_MS = 60.0  # allowed per test on 4 ranks
+TIMES = 30.0  # minimum ratio of a test with torchrun to one with the plugin
 HEAD = "import os, pytest, sys, torch, torch.distributed as dist\n"
 MANY = '@pytest.mark.parametrize("nth", range(int(os.environ["TESTS"])))\n'
 PLUGIN = HEAD + "@pytest.mark.ranks({size})\n" + MANY + "def test_empty(nth):\n    pass\n"
@@ -85,7 +85,7 @@ for nth in range(int(os.environ["TESTS"])):
 
 
 def seconds(folder: Path, tests: int) -> float:
-    """How long pytest takes over the file in this folder."""
+    """Return the seconds that pytest takes for the file in this folder."""
     environment = {**os.environ, "TESTS": str(tests), "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
     began = time.perf_counter()
@@ -104,28 +104,28 @@ def seconds(folder: Path, tests: int) -> float:
 
 
 def main() -> int:
-    """Time all ways in turn."""
+    """Time all methods alternately."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     rounds = parser.parse_args().rounds
-    ways = {"plugin": (PLUGIN, 101), "torchrun": (TORCHRUN, 2), "spawn": (SPAWN, 2)}
-    ways["pool"] = (POOL, 2)
+    methods = {"plugin": (PLUGIN, 101), "torchrun": (TORCHRUN, 2), "spawn": (SPAWN, 2)}
+    methods["pool"] = (POOL, 2)
     if importlib.util.find_spec("expecttest"):
-        ways["MultiProcessTestCase"] = (INTERNAL, 2)
-    rows = Table("ranks", *ways, "torchrun / plugin", title="an empty test, ms")
+        methods["MultiProcessTestCase"] = (INTERNAL, 2)
+    rows = Table("ranks", *methods, "torchrun / plugin", title="an empty test, ms")
     met = True
     with tempfile.TemporaryDirectory() as place:
         for size in (1, 4, 16):
-            costs: dict[str, list[float]] = {way: [] for way in ways}
+            costs: dict[str, list[float]] = {method: [] for method in methods}
             for _ in range(rounds):
-                for way, (text, tests) in ways.items():
-                    folder = Path(place, f"{way}{size}")
+                for method, (text, tests) in methods.items():
+                    folder = Path(place, f"{method}{size}")
                     folder.mkdir(exist_ok=True)
                     (folder / "pytest.ini").write_text("[pytest]\n")
                     (folder / "test_empty.py").write_text(text.format(size=size))
                     alone = seconds(folder, 1)
-                    costs[way].append(1e3 * (seconds(folder, tests) - alone) / (tests - 1))
-            medians = {way: statistics.median(each) for way, each in costs.items()}
+                    costs[method].append(1e3 * (seconds(folder, tests) - alone) / (tests - 1))
+            medians = {method: statistics.median(each) for method, each in costs.items()}
             ratio = medians["torchrun"] / medians["plugin"]
             rows.add_row(
                 str(size), *(f"{each:,.0f}" for each in medians.values()), f"{ratio:.0f} ×"

@@ -1,14 +1,14 @@
-"""The timed loop of ``distdemo bench`` and loops written by hand, in turn within the same worlds.
+"""Compare the timed loop of ``distdemo bench`` with hand-written loops in the same worlds.
 
-Two worlds that run the same differ by far more than what is looked for, with the cores that their
-threads were given. Within one, all loops have the same: so they take turns there, block by block,
-and a world gives one ratio of medians. What counts is the median of many worlds' ratios.
+Two equal worlds differ by far more than the expected effect, depending on the cores of their
+threads. Within one world all loops have the same cores, so they alternate there in blocks, and
+each world gives one ratio of medians. The result is the median of many worlds' ratios.
 
-The loop that rests a little before each call, as ``bench`` does while its ranks meet, has to find
-the same. The one that calls and calls finds more or less than that, by what is left to do of the
-call before: threads of gloo that are still at work, or still awake. ``bench`` may not be worse.
+The loop that rests before each call, as ``bench`` does while its ranks synchronize, must give the
+same time. The one that calls back to back gives more or less, depending on gloo's threads after
+the previous call: they may still be working, or still be awake. ``bench`` must not be slower.
 
-The call and its buffers are those of ``bench``: made, bound and timed by its own code.
+The call and its buffers are created, bound and timed by the code of ``bench``.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 WORLDS = 31
-BLOCKS = 6  # of each loop in a world
-SETTLING = 2  # iterations of a block that don't count
+BLOCKS = 6  # blocks of each loop per world
+SETTLING = 2  # ignored iterations at the start of a block
 Times = dict[str, list[float]]
-"""By loop: the time of each iteration, in seconds."""
+"""Seconds of each iteration, by loop."""
 
 
 def loops(rank: Rank, size: int) -> dict[str, Callable[[int], Sequence[float]]]:
-    """On a rank: each takes how many iterations, and gives their times."""
+    """Return the loops on a rank: functions from a number of iterations to their times."""
     from distdemo import ops
     from distdemo.bench.rank import fill_with_ones
     from distdemo.bench.timing import common_start, timed
@@ -47,17 +47,17 @@ def loops(rank: Rank, size: int) -> dict[str, Callable[[int], Sequence[float]]]:
     spec = OpSpec("all_reduce", rank.world_size, shape=(size // 4,), reduce_op="sum")
     buffers = laid_out(op, rank.rank, spec, rank.device)
     fill_with_ones(op, spec, buffers)
-    call, meet = op.bind(buffers, spec, None, async_op=False), common_start(rank).meet
-    tensor = buffers.recv[0]  # the same for all: where memory lies makes a difference, too
+    call, start = op.bind(buffers, spec, None, async_op=False), common_start(rank).meet
+    tensor = buffers.recv[0]  # the same memory for all: its address matters, too
     return {
-        "bench": lambda count: timed(rank, call, count, meet).took,
+        "bench": lambda count: timed(rank, call, count, start).took,
         "a loop": lambda count: by_hand(tensor, count, 0.0),
         "one that rests": lambda count: by_hand(tensor, count, 1e-6 * REST),
     }
 
 
 def by_hand(tensor: Tensor, count: int, rest: float) -> list[float]:
-    """On a rank: the loop of ``allreduce_loop.py``."""
+    """Run the loop of ``allreduce_loop.py`` on a rank."""
     import torch.distributed as dist
 
     times = []
@@ -72,26 +72,26 @@ def by_hand(tensor: Tensor, count: int, rest: float) -> list[float]:
 
 
 def take_turns(rank: Rank, size: int, iterations: int) -> Times:
-    """On a rank: all loops, block by block, each time in another order."""
+    """Run all loops on a rank in blocks of alternating order."""
     import torch.distributed as dist
 
-    ways = loops(rank, size)
-    found: Times = {name: [] for name in ways}
-    gc.freeze()  # bench collects garbage before its loop; let that take no time
+    all_loops = loops(rank, size)
+    found: Times = {name: [] for name in all_loops}
+    gc.freeze()  # makes the garbage collection before bench's loop fast
     each = max(1, iterations // BLOCKS) + SETTLING
     for block in range(BLOCKS):
-        order = list(ways) if block % 2 else list(reversed(ways))
+        order = list(all_loops) if block % 2 else list(reversed(all_loops))
         for name in order:
             dist.barrier()
-            found[name] += list(ways[name](each))[SETTLING:]
+            found[name] += list(all_loops[name](each))[SETTLING:]
     return found
 
 
 def medians(size: Size) -> dict[str, float]:
-    """Of each loop in a fresh world; an iteration took as long as on the slowest rank.
+    """Return the median of the slowest rank's times for each loop in a fresh world.
 
     Raises:
-        RuntimeError: the world failed.
+        RuntimeError: The world failed.
     """
     from distdemo.backends.starting import run_prepared
     from distdemo.launcher.records import WorldSpec
@@ -109,7 +109,7 @@ def medians(size: Size) -> dict[str, float]:
 
 
 def measure() -> Iterator[Result]:
-    """Every size; all of them take turns."""
+    """Measure all sizes, alternating between them."""
     found: dict[str, list[dict[str, float]]] = {size.name: [] for size in SIZES}
     for _ in range(WORLDS):
         for size in SIZES:
@@ -120,7 +120,7 @@ def measure() -> Iterator[Result]:
 
 
 def result(size: Size, worlds: Sequence[dict[str, float]], other: str) -> Result:
-    """How bench's loop stands to that one."""
+    """Return the ratio of bench's loop to another one."""
     from distdemo.bench.statistics import interval
 
     shares = [each["bench"] / each[other] for each in worlds]

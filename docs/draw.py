@@ -1,8 +1,8 @@
-"""Draw the README's pictures: real runs and real drawings, written to docs/*.svg.
+"""Draw the README's pictures from real runs and write them to docs/*.svg.
 
-Run by ``make picture``. A second run changes nothing but the measured times: every name in an SVG
-is fixed. The files refer to nothing outside themselves: the text is set in whatever monospace
-font the reader has, and each run of characters is stretched to its place on the grid.
+Run by ``make picture``. A second run only changes the measured times: names in an SVG are fixed.
+The files have no external references: text uses the reader's monospace font, and each run of
+characters is stretched to the grid.
 """  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 WIDTH = 80  # columns
 RANKS = 4
-CURVES = ("gloo", "mpi")  # the backends whose curves are drawn
+CURVES = ("gloo", "mpi")  # backends with a curve
 SIZES = tuple(8 * 8**power for power in range(8))  # bytes, to 16 MiB
-ROUNDS = (1, 2, 3)  # of the ring that are drawn: those in which sums grow
-PATIENCE = 60.0  # seconds without a word of a rank
-# Rich puts lines 24.4 units apart and takes a character for 20 high. At 21 the frames of tables
-# close between the lines; 0.602 is the width of a character of Menlo and DejaVu Sans Mono.
+ROUNDS = (1, 2, 3)  # drawn rounds of the ring: the reduce-scatter
+PATIENCE = 60.0  # seconds without progress of a rank
+# Rich's line height is 24.4 units for a font size of 20. At 21 the table borders have no gaps;
+# 0.602 is the character width of Menlo and DejaVu Sans Mono.
 FONT_SIZE = 21
 ASPECT = 0.602 * FONT_SIZE / 20
 
-# Colours that can be told apart on the dark ground, the bright ones lighter than the others.
+# Distinguishable colors on the dark background, with lighter bright ones.
 THEME = TerminalTheme(
     background=(24, 27, 33),
     foreground=(216, 220, 226),
@@ -71,8 +71,8 @@ THEME = TerminalTheme(
     ],
 )
 
-# Rich's own template without its comment and its web font. The doubled braces are the style
-# sheet's; ``str.format`` fills in the rest.
+# Rich's template without its comment and web font. Doubled braces belong to the style sheet;
+# ``str.format`` fills in the rest.
 SVG = """\
 <svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -104,7 +104,7 @@ SVG = """\
 
 
 def main(folder: Path) -> None:
-    """Draw every picture into this folder."""
+    """Draw all pictures into this folder."""
     load_torch()
     for spec in (
         OpSpec("all_reduce", RANKS, reduce_op="sum"),
@@ -123,10 +123,10 @@ def main(folder: Path) -> None:
 
 
 def ran(spec: OpSpec, console: Console) -> RenderableType:
-    """The table of this op, run just now on real ranks.
+    """Run this op on real ranks and return its table.
 
     Raises:
-        SystemExit: it failed or its result was wrong; nothing is drawn then.
+        SystemExit: The op failed or its result is wrong.
     """
     from distdemo.demo.rank import op_report, run_op
 
@@ -135,20 +135,20 @@ def ran(spec: OpSpec, console: Console) -> RenderableType:
     world = run_world(world_spec, run_op, (op, (spec,)))
     result = op_report(op, (spec,), world)
     if not result.ok:
-        raise SystemExit(f"{spec.op} went wrong: {world.verdict or 'its result differs'}")
+        raise SystemExit(f"{spec.op} failed: {world.verdict or 'wrong result'}")
     return op_table(result, console)
 
 
 def explained(spec: OpSpec, console: Console) -> RenderableType:
-    """The drawing of this op."""
+    """Return the drawing of this op."""
     return op_table(explain_op(ops.REGISTRY[spec.op], spec), console)
 
 
 def linked(console: Console) -> RenderableType:
-    """The map of all links between ranks, measured just now.
+    """Measure all links between ranks and return their map.
 
     Raises:
-        SystemExit: not all of them were measured; nothing is drawn then.
+        SystemExit: A link couldn't be measured.
     """
     from distdemo.bench.links.measure import measure_links
     from distdemo.bench.links.records import LinksSpec
@@ -157,24 +157,24 @@ def linked(console: Console) -> RenderableType:
     world = WorldSpec(RANKS, capture=True, deadline=PATIENCE)
     report = measure_links(LinksSpec(RANKS, world.backend, world.device), world, run_world)
     if not report.ok:
-        raise SystemExit(f"the links went wrong: {report.world}")
+        raise SystemExit(f"bench links failed: {report.world}")
     return table(report, console)
 
 
 def rounds(console: Console) -> RenderableType:
-    """The first half of a ring, run just now."""
+    """Run a ring and return its first half."""
     report = traced()
     title, payload, *_ = preamble(report, console)
-    told = Rounds(report, console)
-    parts = [part for number in ROUNDS for part in (Text(), *told.draw(told.frames[number]))]
+    drawing = Rounds(report, console)
+    parts = [part for number in ROUNDS for part in (Text(), *drawing.draw(drawing.frames[number]))]
     return Group(title, payload, *parts)
 
 
 def traced() -> TraceReport:
-    """An all_reduce in a ring, run just now on real ranks.
+    """Trace a ring all_reduce on real ranks.
 
     Raises:
-        SystemExit: it failed or its result was wrong; nothing is drawn then.
+        SystemExit: The trace failed or its result is wrong.
     """
     from distdemo.trace.rank import trace
     from distdemo.trace.report import make_report
@@ -183,17 +183,17 @@ def traced() -> TraceReport:
     world = run_world(WorldSpec(RANKS, capture=True, lazy=False), trace, (spec,))
     result = make_report(spec, world)
     if not result.ok:
-        raise SystemExit(f"the trace went wrong: {world.verdict or 'its result differs'}")
+        raise SystemExit(f"the trace failed: {world.verdict or 'wrong result'}")
     return result
 
 
 def curves() -> str:
-    """The plot of a measurement that is made just now, without what only a file of its own has.
+    """Measure and return the plot as an SVG without XML header and metadata.
 
-    Where it was measured is left out: the picture shows what comes out, no machine's figures.
+    The environment is left out: the picture is an example rather than a machine's result.
 
     Raises:
-        SystemExit: the measurement failed; nothing is drawn then.
+        SystemExit: The measurement failed.
     """
     from distdemo.bench.controller import measure
     from distdemo.bench.plot import draw as plot
@@ -203,21 +203,21 @@ def curves() -> str:
     ]
     report = measure(BenchSpec(tuple(map(series, CURVES))), worlds, alone)
     if not report.ok:
-        raise SystemExit(f"the measurement went wrong: {report.world}")
+        raise SystemExit(f"the measurement failed: {report.world}")
     svg = plot(replace(report, environment={}), "svg").decode()
     svg = re.sub(r"^.*?(?=<svg)|<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     return "\n".join(line.strip() for line in svg.splitlines()) + "\n"
 
 
-def alone(world: WorldSpec, *program: Any, **how: Any) -> WorldReport:  # noqa: ANN401 - as run_world's
-    """Start a world that has no other nodes to be told of."""
+def alone(world: WorldSpec, *program: Any, **how: Any) -> WorldReport:  # noqa: ANN401 - the signature of run_world
+    """Start a world on this machine only."""
     from distdemo.backends.starting import run_prepared
 
     return run_prepared(world, *program, hear=how["hear"])
 
 
 def series(backend: str) -> SeriesSpec:
-    """An all_reduce between two ranks at all sizes."""
+    """Return an all_reduce between two ranks at all sizes."""
     return SeriesSpec(
         "all_reduce",
         "tensor",
@@ -234,7 +234,7 @@ def series(backend: str) -> SeriesSpec:
 
 
 def draw(file: Path, command: str, view: Callable[[Console], RenderableType]) -> None:
-    """Print the view as a terminal of ``WIDTH`` columns would show it, as a picture."""
+    """Draw the view as in a terminal of ``WIDTH`` columns."""
     console = Console(
         record=True,
         width=WIDTH,
@@ -249,7 +249,7 @@ def draw(file: Path, command: str, view: Callable[[Console], RenderableType]) ->
     svg = console.export_svg(
         title=command, theme=THEME, code_format=SVG, unique_id=file.stem, font_aspect_ratio=ASPECT
     )
-    # Another font's characters are stretched, not only set wider apart: frames stay closed.
+    # Stretch characters, not only their spacing, so that borders have no gaps.
     svg = svg.replace(" textLength=", ' lengthAdjust="spacingAndGlyphs" textLength=')
     text = "\n".join(line.strip() for line in svg.splitlines() if line.strip())
     file.write_text(f"{text}\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """Draw the picture of the page that ``distdemo trace --output`` writes: docs/trace-page.png.
 
-Run by ``make picture``. The page of a ring that has just been run is opened in the system's own
-Chromium, in the middle of a round. Where there is none nothing is drawn, and the reason is told.
+Run by ``make picture``. It runs a ring, opens its page in the system's Chromium, and captures the
+middle of a round. Without Chromium it only prints a message.
 """  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ import sys
 import tempfile
 from pathlib import Path
 
-from draw import traced  # the folder of a script is on its path
+from draw import traced  # the script's folder is on the path
 
 from distdemo.launcher.torch_import import load_torch
 from distdemo.trace.page import page as page_of
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("chromium", "google-chrome", "google-chrome-stable")
-# Root, as whom containers run, is refused a sandbox; nothing here needs a GPU.
+# Chromium has no sandbox for root, the user of containers; no GPU is needed.
 FLAGS = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-WIDTH, HEIGHT = 900, 822  # of the picture in pixels, from the top of the page
-LIMIT = 20_000  # milliseconds for anything that the browser is asked
-ROUNDS = 2  # that are over
-MIDDLE = 500  # milliseconds of the next one, of 1600: its messages are on their way
+WIDTH, HEIGHT = 900, 822  # picture size in pixels, from the top of the page
+LIMIT = 20_000  # milliseconds per request to the browser
+ROUNDS = 2  # completed rounds
+MIDDLE = 500  # milliseconds into the next round of 1600: messages are in transit
 
 
 def main(file: Path) -> None:
-    """Draw the picture into this file."""
+    """Write the picture to this file."""
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
-        sys.stderr.write(f"No Chromium here: {file.name} stays as it is.\n")
+        sys.stderr.write(f"Chromium not found: {file.name} is unchanged.\n")
         return
     load_torch()
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "page.html")
         page.write_text(page_of(traced()), encoding="utf-8")
-        photograph(browser, page, file)
+        screenshot(browser, page, file)
 
 
-def photograph(browser: str, page: Path, file: Path) -> None:
-    """What the browser shows of this page, on a light ground; its own files lie beside it."""
+def screenshot(browser: str, page: Path, file: Path) -> None:
+    """Save a screenshot of this page in light mode; the browser's files go next to the page."""
     from playwright.sync_api import sync_playwright
 
     own: dict[str, str | float | bool] = {

@@ -17,8 +17,8 @@ DOCS = Path(__file__).parent
 
 
 def reference() -> str:
-    """Every command with its options, in plain Markdown."""
-    parts = ["# Reference\n\nEvery command and its options, made from the commands themselves.\n"]
+    """Return the reference: every command with its options, as Markdown."""
+    parts = ["# Reference\n\nEvery command and its options, generated from the code.\n"]
     for name in names():
         command = built(name)
         lines = [f"\n## distdemo {name}\n\n{_text(command.help)}\n"]
@@ -48,7 +48,7 @@ def _text(text: str | None) -> str:
 
 
 def schemas() -> dict[str, str]:
-    """The JSON Schema of each command's document, by file name."""
+    """Return the JSON Schema of each command's document, by file name."""
     made = {}
     for name in names():
         first, *others = records_of(name)
@@ -60,13 +60,13 @@ def schemas() -> dict[str, str]:
 
 
 def files() -> dict[Path, str]:
-    """Every file that is made, and its content."""
+    """Return every generated file with its content."""
     made = {DOCS / "reference.md": reference(), DOCS / "releases.md": release_changes.page()}
     return made | {DOCS / "schemas" / name: text for name, text in schemas().items()}
 
 
 def main() -> int:
-    """Write all files; with --check say whether they are as they would be made."""
+    """Write all files; with --check, only check that they are up to date."""
     stale = []
     for file, text in files().items():
         if file.exists() and file.read_text(encoding="utf-8") == text:

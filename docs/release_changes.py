@@ -19,13 +19,13 @@ from distdemo.ops.spec import OpSpec
 from distdemo.versions import release_of
 
 API = "torch.distributed"
-Change = Literal["new", "renamed", "meaning", "works", "mended", "wrong", "raises", "fails"]
+Change = Literal["new", "renamed", "meaning", "works", "fixed", "wrong", "raises", "fails"]
 TEXTS: dict[Change, str] = {
     "new": "is new",
-    "renamed": "has a new name",
-    "meaning": "its meaning",
+    "renamed": "was renamed",
+    "meaning": "changed meaning",
     "works": "works",
-    "mended": "was wrong, is right",
+    "fixed": "was wrong, is correct",
     "wrong": "is wrong",
     "raises": "was wrong, raises",
     "fails": "doesn't work",
@@ -33,25 +33,26 @@ TEXTS: dict[Change, str] = {
 HEAD = """# Changes between torch releases
 
 Generated from distdemo's [capability maps](backends.md) and the names of torch's calls. The rows of
-gloo are from probing it on torch {probed}; the others are from PyTorch's source. `distdemo check`
-shows what is wrong in the installed release.
+gloo were measured with torch {probed}; the other rows are from PyTorch's source. `distdemo check`
+shows the bugs of the installed release.
 
-| torch | Of | What | Which |
+| torch | Component | Change | Details |
 |---|---|---|---|
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseChange:
-    """One change that a torch release brought.
+    """One change in a torch release.
 
     Attributes:
-        release: The first release with the change; for "wrong", the oldest one that was probed.
-        about: A backend, or ``torch.distributed``.
-        forms: Forms of ops, ``reduce_scatter/single``.
-        reduce_ops: Empty if the forms have none.
-        text: What the backend does, or what a name means.
-        source: Issue or pull request of PyTorch, if known; ``link`` is its address.
+        release: First release with the change; for "wrong", the oldest probed one.
+        about: Backend, or ``torch.distributed``.
+        forms: Forms of ops, such as ``reduce_scatter/single``.
+        reduce_ops: Reduce ops; empty if the forms have none.
+        text: Behavior of the backend, or meaning of a name.
+        source: Issue or pull request of PyTorch, if known.
+        link: Address of the source.
     """
 
     release: str
@@ -68,7 +69,7 @@ class ReleaseChange:
 def page() -> str:
     """Return docs/releases.md."""
     gloo = by_release("gloo")
-    assert gloo is not None  # noqa: S101 - it is in the package
+    assert gloo is not None  # noqa: S101 - part of the package
     alike: defaultdict[tuple[object, ...], list[ReleaseChange]] = defaultdict(list)
     for each in release_changes():
         key = each.release, each.about, each.change, each.forms, each.text, each.source
@@ -114,7 +115,7 @@ def release_changes() -> list[ReleaseChange]:
 
 
 def _names() -> Iterator[ReleaseChange]:
-    """The calls that torch got, or calls by another name."""
+    """Yield torch's new and renamed calls."""
     for op in ops.REGISTRY.values():
         for form in op.all_forms:
             if form.since:
@@ -124,10 +125,10 @@ def _names() -> Iterator[ReleaseChange]:
 
 
 def changes_of(every: ReleaseMap) -> list[ReleaseChange]:
-    """What a backend takes since a release, or no longer; of the oldest what is wrong in it.
+    """Return a backend's changes: calls that began to work or fail, and the first release's bugs.
 
-    Forms, reduce ops and dtypes that changed alike stand together. What only fails in another way
-    is no change, and what has no meaning, like the bits of a float, is left out.
+    Equal changes of forms, reduce ops and dtypes share an entry. A different failure isn't a
+    change. Meaningless combinations, such as bitwise ops on floats, are left out.
     """
     backend = backends.REGISTRY[every.backend]
     alike: defaultdict[tuple[str, Change, str, str], dict[str, list[str]]]
@@ -142,10 +143,10 @@ def changes_of(every: ReleaseMap) -> list[ReleaseChange]:
                 held = at(changes, release)
                 now = every.findings[held[place]] if held else None
                 kind = _kind(before, now, first=release == every.releases[0])
-                if kind == "wrong" and not _mended(every, row, place):
+                if kind == "wrong" and not _fixed_later(every, row, place):
                     kind = None
                 if kind is not None:
-                    better = kind in ("works", "mended")
+                    better = kind in ("works", "fixed")
                     note = every.note(row, dtype, release) if better else None
                     text = "" if better or kind == "wrong" else now or ""
                     source = note.source if note else ""
@@ -177,7 +178,7 @@ def changes_of(every: ReleaseMap) -> list[ReleaseChange]:
 
 
 def _asked(row: str) -> tuple[Op, OpSpec]:
-    """The op of a row of a map, and what it is asked for."""
+    """Return the op and the settings of a row of a map."""
     form_name, reduce_op = _parted(row)
     name, _, chosen = form_name.partition("/")
     op = ops.REGISTRY[name]
@@ -186,26 +187,26 @@ def _asked(row: str) -> tuple[Op, OpSpec]:
 
 
 def _parted(row: str) -> tuple[str, str]:
-    """The op with its form, whose name may have spaces, and the reduce op."""
+    """Return the op with its form, whose name may have spaces, and the reduce op."""
     form, _, last = row.rpartition(" ")
     return (form, last) if last in REDUCTIONS else (row, "")
 
 
 def _kind(before: str | None, now: str | None, *, first: bool) -> Change | None:
-    """What the change from one finding to the next is; None where it is none."""
+    """Return the kind of change between two findings, or None."""
     if first:
         return "wrong" if now == WRONG else None
     if before == now or now is None:
         return None
     if now == "":
-        return "mended" if before == WRONG else "works"
+        return "fixed" if before == WRONG else "works"
     if before == WRONG:
         return "raises"
     return "fails" if not before else None
 
 
-def _mended(every: ReleaseMap, row: str, place: int) -> bool:
-    """Whether a later release does it right, or refuses it."""
+def _fixed_later(every: ReleaseMap, row: str, place: int) -> bool:
+    """Return True if a later release gives the correct result or rejects the call."""
     return any(
         found and every.findings[found[place]] != WRONG for found in every.rows[row].values()
     )

@@ -1,4 +1,4 @@
-"""Capability maps as files: read the map of one release, fold several, write ``maps/*.json``."""
+"""Read, merge and write capability maps (``maps/*.json``)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from distdemo.versions import release_of
 
 
 def fold(maps: Iterable[CapabilityMap], notes: Iterable[Note] = ()) -> ReleaseMap:
-    """The maps of several releases in one, each fact with the releases at which it changed.
+    """Merge the maps of several releases; each row has the releases at which it changed.
 
     Raises:
-        ValueError: they are not of one backend, device and set of dtypes.
+        ValueError: The maps have different backends, devices or dtypes.
     """
     ordered = sorted(maps, key=lambda each: release_of(each.torch))
     kinds = {(each.backend, each.device, each.dtypes) for each in ordered}
     if len(kinds) != 1:
-        raise ValueError("maps of several backends, devices or dtypes can't be folded")
+        raise ValueError("maps with different backends, devices or dtypes can't be merged")
     ((backend, device, dtypes),) = kinds
     findings = tuple(dict.fromkeys(finding for each in ordered for finding in each.findings))
     newest_first = [name for each in reversed(ordered) for name in each.rows]
@@ -44,7 +44,7 @@ def fold(maps: Iterable[CapabilityMap], notes: Iterable[Note] = ()) -> ReleaseMa
 
 
 def written(found: ReleaseMap) -> str:
-    """The file of this map: a row on a line."""
+    """Return the file of this map, with one row per line."""
     text = json.dumps(
         {
             "written_by": "tools/probe.py on each release, folded by tools/releases.py",

@@ -1,10 +1,10 @@
-"""Probe a backend: try every form, dtype and reduce op on it, and write its capability map.
+"""Probe a backend: try every form, dtype and reduce op, and write its capability map.
 
     python tools/probe.py gloo
     python tools/probe.py nccl --output nccl.json
 
-Every combination runs in its own world: some raise, some give wrong numbers, some hang or abort the
-process, and each is a finding. ``tools/releases.py --fold`` puts the file into the package's maps.
+Every combination runs in its own world: some raise, give wrong numbers, hang or abort the process.
+Each of these is a finding. ``tools/releases.py --fold`` merges the file into the package's maps.
 """
 
 from __future__ import annotations
@@ -29,26 +29,28 @@ from distdemo.launcher.records import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.versions import release_of, torch_version
 
-RANKS = 3  # an odd number, and enough for two of them to hold the same
+RANKS = 3  # odd, and enough for two ranks with equal data
 KINDS = {(): "scalar", (0,): "empty"}
-"""Shapes that are tried in addition to the usual one."""
+"""Shapes to try in addition to the usual one."""
 
 
 def main() -> int:
-    """Probe one backend; print where its documentation and the built-in map differ."""
+    """Probe one backend; print differences from its documentation and the built-in map."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("backend", choices=[*backends.REGISTRY])
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the backend's first")
-    parser.add_argument("--stall", type=float, default=10.0, help="seconds that a case may hang")
+    parser.add_argument(
+        "--stall", type=float, default=10.0, help="seconds until a hanging case is stopped"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the map")
     asked = parser.parse_args()
     backend = backends.REGISTRY[asked.backend]
     device = asked.device or backend.default_device()
     try:
         ranks = RANKS if device == "cpu" else max(1, min(RANKS, backends.count_gpus()))
-        method = "fork" if device == "cpu" else "auto"  # this process computes nothing itself
+        method = "fork" if device == "cpu" else "auto"  # this process makes no computations
         world = WorldSpec(ranks, backend.name, device, start_method=method, stall=asked.stall)
         found = probe(world, backends.run_prepared, _progress)
     except UsageError as error:
@@ -56,8 +58,8 @@ def main() -> int:
         return 2
     known = capabilities(backend.map_name(device))
     for heading, lines in (
-        ("PyTorch's documentation differs:", undocumented(found, cases(ranks))),
-        ("The built-in map differs:", differences(found, known) if known else ()),
+        ("Differences from PyTorch's documentation:", undocumented(found, cases(ranks))),
+        ("Differences from the built-in map:", differences(found, known) if known else ()),
     ):
         if lines:
             print(heading, *lines, sep="\n  ")
@@ -68,7 +70,7 @@ def main() -> int:
 
 def _progress(done: int, failed: int, name: str) -> None:
     end = "\r" if sys.stderr.isatty() else "\n"
-    print(f"{done} tried, {failed} not right: {name:60.60}", end=end, file=sys.stderr)
+    print(f"{done} tried, {failed} failed: {name:60.60}", end=end, file=sys.stderr)
 
 
 def cases(world_size: int = RANKS) -> list[Case]:
@@ -113,17 +115,17 @@ def probe(
 
 
 def map_of(world: WorldSpec, tried: Iterable[tuple[Case, CaseResult]]) -> CapabilityMap:
-    """The map that these results make, in the order of the ops, forms and reduce ops."""
+    """Return the map of these results, ordered by op, form and reduce op."""
     findings = [""]
     rows: dict[str, list[int]] = {}
     shapes: dict[str, dict[str, str]] = {kind: {} for kind in KINDS.values()}
 
-    def place(pair: tuple[Case, CaseResult]) -> tuple[int, int, int]:
+    def position(pair: tuple[Case, CaseResult]) -> tuple[int, int, int]:
         op, form, spec = pair[0].op, pair[0].form, pair[0].spec
         reduction = list(REDUCTIONS).index(spec.reduce_op) if spec.reduce_op else 0
         return list(ops.REGISTRY).index(op.name), op.all_forms.index(form), reduction
 
-    for case, result in sorted(tried, key=place):
+    for case, result in sorted(tried, key=position):
         finding = finding_of(result)
         has_elements = case.dtype in DTYPES
         if has_elements and case.spec.shape in KINDS:
@@ -143,7 +145,7 @@ def map_of(world: WorldSpec, tried: Iterable[tuple[Case, CaseResult]]) -> Capabi
 
 
 def finding_of(result: CaseResult) -> str:
-    """What happened, in words without anything that differs from run to run; empty for right."""
+    """Return the outcome as text without details that vary between runs; empty if passed."""
     if result.status == "passed":
         return ""
     if "elements are wrong" in result.why:
@@ -157,31 +159,31 @@ def finding_of(result: CaseResult) -> str:
     text = min((line for line in raised if LOST not in line), default=result.why)
     text = re.sub(r"^(rank \d+: |Rank \d+ raised )", "", text)
     text = re.sub(r" \(expected .*", "", text)
-    # torch writes the reduce op's number as a control character into some of its messages.
+    # Some of torch's messages contain the reduce op's number as a control character.
     return "raises " + re.sub(r"[\x00-\x1f]", " this reduce op ", text)[:120]
 
 
 def undocumented(found: CapabilityMap, tried: Iterable[Case]) -> list[str]:
-    """Where the documentation says something else than what happened, in lines."""
+    """Return one line per difference between the documentation and the results."""
     backend = backends.REGISTRY[found.backend]
-    odd: dict[tuple[str, bool], dict[str, None]] = {}
+    different: dict[tuple[str, bool], dict[str, None]] = {}
     for case in tried:
-        said = backend.documented(case.op, case.spec)
+        documented = backend.documented(case.op, case.spec)
         row = found.rows.get(key(case.op, case.spec))
-        if said is None or row is None or case.dtype not in found.dtypes:
+        if documented is None or row is None or case.dtype not in found.dtypes:
             continue
         works = row[found.dtypes.index(case.dtype)] == 0
-        if works != said:
-            odd.setdefault((key(case.op, case.spec), works), {})[case.dtype] = None
+        if works != documented:
+            different.setdefault((key(case.op, case.spec), works), {})[case.dtype] = None
     return [
         f"{form.replace('/tensor', '')}: documented as {'not ' if works else ''}supported, "
         f"{'works' if works else 'does not work'} here for {', '.join(dtypes)}."
-        for (form, works), dtypes in odd.items()
+        for (form, works), dtypes in different.items()
     ]
 
 
 def differences(found: CapabilityMap, known: CapabilityMap) -> list[str]:
-    """Where two maps of one backend differ in what works, in lines."""
+    """Return one line per difference in what works between two maps of a backend."""
     lines = []
     for name, row in found.rows.items():
         other = known.rows.get(name)
@@ -193,8 +195,10 @@ def differences(found: CapabilityMap, known: CapabilityMap) -> list[str]:
             if bool(here) != bool(there):
                 lines.append(f"{name}, {dtype}: {here or 'works'}; on the map: {there or 'works'}")
     for kind, forms in found.shapes.items():
-        odd = sorted(set(forms) ^ set(known.shapes.get(kind, {})))
-        lines += [f"{name}, {kind}: {forms.get(name, 'works')}; the map differs" for name in odd]
+        changed = sorted(set(forms) ^ set(known.shapes.get(kind, {})))
+        lines += [
+            f"{name}, {kind}: {forms.get(name, 'works')}; the map differs" for name in changed
+        ]
     return lines
 
 

@@ -1,12 +1,12 @@
-"""Tests distdemo on releases of torch: an environment for each, the core tests, and the check.
+"""Test distdemo with torch releases: run the core tests and the check in an environment of each.
 
-    python tools/releases.py                  # every release that distdemo supports
-    python tools/releases.py 2.8.0 2.15.0     # these
-    python tools/releases.py --maps 2.15.0    # probes gloo there, too, and folds the maps
+    python tools/releases.py                  # all supported releases
+    python tools/releases.py 2.8.0 2.15.0     # these releases
+    python tools/releases.py --maps 2.15.0    # also probe gloo and merge the maps
 
-An environment is made once, with venv and pip, which takes the network and 1 to 7 GB of disk: the
-wheels on PyPI bring CUDA. They lie in CACHE/RELEASE; one with a file ``.ok`` is ready. Exit code 1
-if anything failed.
+Environments are created once in CACHE/RELEASE with venv and pip. That requires a network connection
+and 1 to 7 GB each, because the wheels on PyPI include CUDA. A file ``.ok`` marks a complete
+environment. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ RELEASES = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", 
 TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "jsonschema", "hypothesis", "xmlschema")
 TESTS = ("tests/core", "tests/check", "tests/demo", "tests/sanitizer/test_programs.py")
 MAPS = ROOT / "distdemo" / "backends" / "maps"
-WHO = """
+VERSIONS = """
 import importlib.util as u, torch, distdemo
 print(torch.__version__, u.find_spec("xdist") is not None, distdemo.__file__)
 """
 
 
 def main() -> int:
-    """Every release in turn; a table at the end."""
+    """Test the releases one by one and print a table."""
     asked = arguments()
-    asked.cache = asked.cache.resolve()  # the steps run elsewhere
+    asked.cache = asked.cache.resolve()  # steps run in other folders
     if asked.fold:
         fold_maps(asked.fold)
         return 0
@@ -47,7 +47,7 @@ def main() -> int:
         each for each in asked.releases or RELEASES if not (asked.cache / each / ".ok").exists()
     ]
     if missing:
-        print(f"{len(missing)} environments are made in {asked.cache}: up to 7 GB each, once.\n")
+        print(f"Creating {len(missing)} environments in {asked.cache}, up to 7 GB each.\n")
     rows = []
     for release in asked.releases or RELEASES:
         print(f"torch {release}", flush=True)
@@ -66,46 +66,46 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """Of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("releases", metavar="RELEASE", nargs="*", help="2.8.0; default: all")
     parser.add_argument("--cache", type=Path, default=home / "distdemo" / "releases")
-    parser.add_argument("--again", action="store_true", help="make what is there anew")
+    parser.add_argument("--again", action="store_true", help="recreate environments and probes")
     parser.add_argument(
         "--fold",
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="put these probes into the maps: no more",
+        help="only merge these probes into the maps",
     )
-    parser.add_argument("--maps", action="store_true", help="probe gloo, and fold the maps")
+    parser.add_argument("--maps", action="store_true", help="probe gloo and merge the maps")
     parser.add_argument(
-        "--tests", nargs="*", default=TESTS, help="what pytest is given; none: none"
+        "--tests", nargs="*", default=TESTS, help="arguments of pytest; none: skip the tests"
     )
     return parser.parse_args()
 
 
 def one_release(release: str, asked: argparse.Namespace) -> list[str]:
-    """What it has installed, and how each step went: a cell of the table for each."""
+    """Return the cells of one row: the installed torch and the result of each step."""
     folder: Path = asked.cache / release
     python = folder / "bin" / "python"
     rest = 2 + asked.maps  # steps
     if (asked.again or not (folder / ".ok").exists()) and not make(folder, release):
         return ["no environment", *["not run"] * rest]
     answer = subprocess.run(
-        [python, "-c", WHO], cwd=folder, capture_output=True, text=True, check=False
+        [python, "-c", VERSIONS], cwd=folder, capture_output=True, text=True, check=False
     )
     if answer.returncode:
         return ["broken: --again", *["not run"] * rest]
     installed, has_xdist, where = answer.stdout.strip().split(" ", 2)
     cells = [installed]
-    print(f"  this is torch {installed}", flush=True)
+    print(f"  installed: torch {installed}", flush=True)
     if not installed.startswith(release) or not Path(where).resolve().is_relative_to(ROOT):
-        print(f"  distdemo is {where}", flush=True)
-        return ["of another torch or checkout: --again", *["not run"] * rest]
+        print(f"  distdemo is imported from {where}", flush=True)
+        return ["wrong torch or checkout: --again", *["not run"] * rest]
     at_once = ["-n", "2"] if has_xdist == "True" else []
     tests = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *at_once, *asked.tests]
     cells.append(step(tests, folder / "tests.log") if asked.tests else "no tests")
@@ -120,7 +120,7 @@ def one_release(release: str, asked: argparse.Namespace) -> list[str]:
 
 
 def make(folder: Path, release: str) -> bool:
-    """An environment with this torch, distdemo's dependencies and the tools of the tests."""
+    """Create an environment with this torch, distdemo's dependencies and the test tools."""
     ready = folder / ".ok"
     ready.unlink(missing_ok=True)
     pins = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
@@ -148,7 +148,7 @@ def make(folder: Path, release: str) -> bool:
 
 
 def step(command: Sequence[str | Path], log: Path) -> str:
-    """Run it, its output in a file; whether it passed, and in what time."""
+    """Run a command with its output in a file; return its result and duration as text."""
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
@@ -157,16 +157,16 @@ def step(command: Sequence[str | Path], log: Path) -> str:
         ).returncode
     lines = log.read_text("utf-8", "replace").strip().splitlines()
     how = "passed" if code == 0 else f"failed ({code})"
-    told = f"{how} in {time.monotonic() - began:.0f} s"
+    result = f"{how} in {time.monotonic() - began:.0f} s"
     name = " ".join(str(word) for word in command[1:4])
-    print(f"  {name}: {told}: {lines[-1][:80] if lines else ''}", flush=True)
+    print(f"  {name}: {result}: {lines[-1][:80] if lines else ''}", flush=True)
     if code:
-        print(f"  {log} has all of it", flush=True)
-    return told
+        print(f"  Full output: {log}", flush=True)
+    return result
 
 
 def fold_maps(files: Iterable[Path]) -> None:
-    """Put what was probed in the place of what the maps have of these backends and releases."""
+    """Replace these backends' and releases' parts of the maps by the probed ones."""
     sys.path.insert(0, str(ROOT))
     from maps import fold, read, written
 
@@ -183,8 +183,8 @@ def fold_maps(files: Iterable[Path]) -> None:
         old = file.read_text("utf-8") if known else ""
         text = written(fold((before | own).values(), known.notes if known else ()))
         file.write_text(text, encoding="utf-8")
-        told = "as it was" if text == old else "new: see git diff"
-        print(f"{file.relative_to(ROOT)} is {told}.\n")
+        change = "unchanged" if text == old else "changed: see git diff"
+        print(f"{file.relative_to(ROOT)} is {change}.\n")
 
 
 if __name__ == "__main__":

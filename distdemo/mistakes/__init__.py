@@ -1,5 +1,5 @@
-"""The usual mistakes with collectives, each a program that is run, and exercises made of them.
+"""Common mistakes with collectives as programs to run, and as exercises.
 
-``catalogue`` is the one list of them, ``programs`` has a file for each, ``trial`` runs one on real
-ranks, and ``exercises`` writes them for readers to repair.
+``catalogue`` is the list of mistakes, ``programs`` has a file for each, ``trial`` runs one on real
+ranks, and ``exercises`` writes them as exercises.
 """

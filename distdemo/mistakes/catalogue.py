@@ -1,18 +1,18 @@
-"""The mistakes: their programs, which hold both versions and what is documented of each.
+"""The list of mistakes, read from their programs.
 
-A program is a file of ``programs``. It begins with a header: ``# key: value`` lines, continued by
-lines with a deeper indent. Wrong lines end in ``# wrong``; lines of the repaired version are
-comments that begin with ``# right: ``::
+A program is a file in ``programs`` with both versions and the documentation of a mistake. It starts
+with a header of ``# key: value`` lines; continuation lines are indented. Wrong lines end with
+``# wrong``; lines of the repaired version are comments that start with ``# right: ``::
 
-    # title: Each rank names another root
+    # title: A different root on each rank
     # ranks: 3
     # returns: [1.0, 1.0, 1.0]
     # gloo: hang hang hang
     dist.broadcast(weights, src=rank)  # wrong
     # right: dist.broadcast(weights, src=0)
 
-``returns`` is the right value of every rank, or one per rank, separated by ``|``. ``gloo`` and
-``mpi`` say how each rank ends, measured with torch 2.13 and MPICH.
+``returns`` is the correct value of every rank, or one value per rank, separated by ``|``. ``gloo``
+and ``mpi`` list how each rank ends, measured with torch 2.13 and MPICH.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ NAMES = (
     "sum-not-mean",
     "late-call",
 )
-"""All mistakes, in the order in which they are listed."""
+"""Names of all mistakes, in display order."""
 
 
 def read_mistake(name: str) -> Mistake:
-    """Read what is documented of a mistake from the header of its program."""
+    """Read the documentation of a mistake from the header of its program."""
     found: dict[str, str] = {}
     key = ""
-    for line in _parted(name)[0]:
+    for line in _read_parts(name)[0]:
         text = line.removeprefix("# ")
         if text.startswith(" "):
             found[key] += f" {text.strip()}"
@@ -76,8 +76,8 @@ def read_mistake(name: str) -> Mistake:
     )
 
 
-def _parted(name: str) -> tuple[list[str], list[str]]:
-    """Return the lines of a program's file: its header, and the program."""
+def _read_parts(name: str) -> tuple[list[str], list[str]]:
+    """Return the header lines and the program lines of a program's file."""
     file = Path(__file__).parent / "programs" / f"{name.replace('-', '_')}.py"
     lines = file.read_text(encoding="utf-8").splitlines()
     start = next(number for number, line in enumerate(lines) if not line.startswith("#"))
@@ -85,13 +85,13 @@ def _parted(name: str) -> tuple[list[str], list[str]]:
 
 
 MISTAKES: dict[str, Mistake] = {name: read_mistake(name) for name in NAMES}
-"""Every mistake by its name."""
+"""Mistakes by name."""
 
 
 def program_of(mistake: Mistake) -> tuple[Line, ...]:
-    """The lines of its program, those of both versions in their places."""
+    """Return the lines of its program, in both versions."""
     found = []
-    for text in _parted(mistake.name)[1]:
+    for text in _read_parts(mistake.name)[1]:
         if right := RIGHT.fullmatch(text):
             found.append(Line(right[1] + right[2], "right"))
         elif text.endswith(WRONG):
@@ -102,6 +102,6 @@ def program_of(mistake: Mistake) -> tuple[Line, ...]:
 
 
 def text_of(lines: Sequence[Line], *, repaired: bool = False) -> str:
-    """The program with the mistake, or repaired."""
+    """Return the text of the program with the mistake, or repaired."""
     left_out = "wrong" if repaired else "right"
     return "".join(f"{line.text}\n" for line in lines if line.role != left_out)

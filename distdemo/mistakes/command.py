@@ -1,4 +1,4 @@
-"""``distdemo mistakes``: what the usual mistakes do, and exercises made of them."""
+"""``distdemo mistakes``: run common mistakes, and write exercises."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from distdemo.mistakes.catalogue import MISTAKES, program_of
 from distdemo.mistakes.records import MistakeList, MistakeReport
 
 VIEW = "distdemo.mistakes.view"
-DEADLINE = 60.0  # seconds of a program that does not hang
+DEADLINE = 60.0  # seconds for a program that does not hang
 
 
 class Names(tuple[str, ...]):
-    """The names of some backends."""
+    """Names of backends."""
 
     __slots__ = ()
 
 
 def parse_backends(text: str) -> Names:
-    """One or several backends, each once: ``gloo,mpi``."""
+    """Parse backends such as ``gloo,mpi``; duplicates count once."""
     known = one_of(backends.REGISTRY)
     return Names(dict.fromkeys(known(each) for each in text.split(",")))
 
@@ -44,7 +44,7 @@ def mistakes(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="The mistake to run; by default all are listed.",
+            help="Mistake to run [default: list all].",
             show_default=False,
             autocompletion=offer(MISTAKES),
         ),
@@ -54,32 +54,32 @@ def mistakes(
         typer.Option(
             metavar="NAME,...",
             parser=parse_backends,
-            help="One or several backends, side by side: gloo,mpi. By default gloo.",
+            help="Backends to compare, such as gloo,mpi [default: gloo].",
             show_default=False,
             autocompletion=offer(backends.REGISTRY),
         ),
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say why it happens.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Explain the cause.")] = False,
     exercises: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write all, or NAME, as exercises to a new folder: programs, tests and hints.",
+            help="Write all mistakes, or NAME, as exercises to a new folder.",
         ),
     ] = None,
 ) -> Result:
     """Run common bugs: what each does, what the sanitizer reports, and the fix.
 
-    A program with the mistake runs on real ranks. One that hangs is stopped after two seconds. Exit
-    code 0 if it did what is documented, and the repaired program is right on every rank.
+    Each program runs on real ranks; one that hangs is stopped after two seconds. The exit code is
+    0 if it behaves as documented and the repaired program is correct on every rank.
     """
     mistake = None if name is None else MISTAKES.get(name.lower().replace("_", "-"))
     if name is not None and mistake is None:
         raise unknown("mistake", MISTAKES, name, "distdemo mistakes")
     if (mistake is None or exercises is not None) and (explain or backend):
         raise UsageError(
-            f"{'--explain' if explain else '--backend'} means nothing here.",
-            "It belongs to one mistake that is run.",
+            f"{'--explain' if explain else '--backend'} requires a mistake to run.",
+            "Lists and exercises run no program.",
             "Try distdemo mistakes shape --backend gloo,mpi --explain.",
         )
     if exercises is not None:

@@ -1,4 +1,4 @@
-"""Exercises: each mistake as a broken program, a test that fails, and hints. No solutions."""
+"""Exercises: for each mistake a broken program, a failing test and hints, without solutions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from distdemo.errors import UsageError
 from distdemo.mistakes.catalogue import program_of, text_of
 from distdemo.mistakes.records import ExerciseFolder, Mistake
 
-TIMEOUT = 20  # seconds of a test; what the sanitizer sees fails at once
+TIMEOUT = 20  # seconds per test; findings of the sanitizer fail at once
 TEST = '''\
 """{goal}"""
 
@@ -27,19 +27,19 @@ def test_{module}(rank, world_size):
 README = """\
 # Exercises: mistakes with collectives
 
-{count} small programs, each with one mistake. Every rank calls `work(rank, world_size)`, and the
-process group is ready. Repair the programs, not the tests, until all tests pass:
+{count} small programs, each with one mistake. Every rank calls `work(rank, world_size)` with the
+process group initialized. Fix the programs, not the tests, until all tests pass:
 
 ```sh
-pytest                                         # all of them
+pytest                                         # all exercises
 pytest test_{module}.py                           # one
-distdemo run {module}.py:work -n {size}                # what the sanitizer says, in full
-distdemo run {module}.py:work -n {size} --no-sanitize  # the program alone; Ctrl-C if it hangs
+distdemo run {module}.py:work -n {size}                # the full report of the sanitizer
+distdemo run {module}.py:work -n {size} --no-sanitize  # without the sanitizer; Ctrl-C if it hangs
 ```
 
-Where a program would hang, its test fails at once and says which rank made which call on which
-line. Other mistakes show in the result alone. If you are stuck, open the hints one by one.
-`distdemo mistakes NAME --explain` has the solution, and says why.
+If a program would hang, its test fails at once and reports each rank's call and line. Other
+mistakes show only in the result. If you are stuck, open the hints one by one.
+`distdemo mistakes NAME --explain` shows the solution and explains it.
 """
 EXERCISE = """
 ## {name}
@@ -53,30 +53,30 @@ HINT = """
 
 </details>
 """
-ABOUT = ("what to look at", "which rank", "which line")
+ABOUT = ("where to look", "the rank", "the line")
 
 
 def write_exercises(folder: Path, mistakes: list[Mistake]) -> ExerciseFolder:
-    """Write a program and a test for each of these mistakes, and one README.md.
+    """Write a program and a test for each mistake, and one README.md.
 
     Args:
-        folder: new, or empty.
-        mistakes: which.
+        folder: New or empty folder.
+        mistakes: Mistakes to write.
 
     Raises:
-        UsageError: something is there already, or it can't be written.
+        UsageError: The folder is not empty or can't be written.
     """
     files = {"README.md": _readme(mistakes)}
     for mistake in mistakes:
         files[f"{mistake.module}.py"] = text_of(program_of(mistake))
-        files[f"test_{mistake.module}.py"] = TEST.format(**_words(mistake), hint=mistake.hints[0])
+        files[f"test_{mistake.module}.py"] = TEST.format(**_values(mistake), hint=mistake.hints[0])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise UsageError(
                 f"{folder} is not empty.",
-                "Exercises are written to a folder of their own, and nothing is overwritten.",
-                "Try --exercises with the name of a new folder.",
+                "Exercises are written to a new folder; nothing is overwritten.",
+                "Try --exercises with a new folder.",
             )
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -89,19 +89,19 @@ def write_exercises(folder: Path, mistakes: list[Mistake]) -> ExerciseFolder:
 
 
 def _readme(mistakes: list[Mistake]) -> str:
-    parts = [README.format(count=len(mistakes), **_words(mistakes[0]))]
+    parts = [README.format(count=len(mistakes), **_values(mistakes[0]))]
     for mistake in mistakes:
         hints = zip(ABOUT, mistake.hints, strict=True)
         texts = [
             HINT.format(number=number, about=about, text=text)
             for number, (about, text) in enumerate(hints, start=1)
         ]
-        parts.append(EXERCISE.format(**_words(mistake), hints="".join(texts)))
+        parts.append(EXERCISE.format(**_values(mistake), hints="".join(texts)))
     return "".join(parts)
 
 
-def _words(mistake: Mistake) -> dict[str, object]:
-    """Values for the templates; the goal is the first line of the program."""
+def _values(mistake: Mistake) -> dict[str, object]:
+    """Return the values for the templates; the goal is the program's docstring."""
     values = mistake.expected
     expected = f"{values[0]!r}" if values.count(values[0]) == len(values) else f"{[*values]}[rank]"
     return {

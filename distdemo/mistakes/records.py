@@ -1,4 +1,4 @@
-"""A mistake, what is said of it, and what came of it: frozen records; no torch, no rich."""
+"""Documentation and results of a mistake: frozen records; no torch, no rich."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from distdemo.encoding import derived
 from distdemo.sanitizer.records import Finding
 
 End = Literal["right", "wrong", "hang", "abort", "error", "lost"]
-"""How a rank ends: it returns the right value or a wrong one, waits for ever, its process aborts,
-it raises, or it only loses another rank or is stopped with it."""
+"""Outcome of a rank: it returned the right value or a wrong one, hung, aborted or raised, or was
+lost: it lost a peer or was stopped with the other ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A program with a mistake, and what is said of it. Its program has the same name.
+    """Documentation of a mistake. Its program has the same name.
 
     Attributes:
-        name: as it is typed.
-        title: what is done wrong, in one line.
-        world_size: how many ranks it takes.
+        name: Name on the command line.
+        title: Mistake in one line.
+        world_size: Number of ranks.
         expected: Right return value of each rank.
-        happens: by backend: how each rank ends, ``hang wrong right/wrong``; a backend that isn't
-            here is not known. Measured with torch 2.13, and MPICH for mpi.
-        finding: the kind of what the sanitizer finds; ``shift`` is a warning; empty: nothing.
-        why: it happens.
-        hints: what to look at, at which rank, at which line.
-        link: to somebody whom it happened to.
+        happens: Documented outcome of each rank by backend, such as ``hang wrong right/wrong``;
+            unknown for missing backends. Measured with torch 2.13, and MPICH for mpi.
+        finding: Kind of the sanitizer's finding, or empty; ``shift`` is a warning.
+        why: Explanation of the cause.
+        hints: Hints to the place, the rank and the line.
+        link: Address of a real-world report.
     """
 
     name: str
@@ -42,11 +42,11 @@ class Mistake:
 
     @property
     def module(self) -> str:
-        """The name of its program."""
+        """Module name of its program."""
         return self.name.replace("-", "_")
 
-    def said(self, backend: str) -> list[list[str]]:
-        """How each rank may end; empty if that is not known of this backend."""
+    def documented(self, backend: str) -> list[list[str]]:
+        """Return the documented outcomes of each rank; empty if unknown for this backend."""
         return [each.split("/") for each in self.happens.get(backend, "").split()]
 
 
@@ -55,7 +55,7 @@ class Line:
     """A line of a program.
 
     Attributes:
-        role: ``wrong``: only of the program with the mistake; ``right``: only of the repaired one.
+        role: ``wrong`` if only the broken version has it, ``right`` if only the repaired one has.
     """
 
     text: str
@@ -64,12 +64,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class RankEnd:
-    """How one rank ended.
+    """Outcome of one rank.
 
     Attributes:
-        value: that it returned.
-        expected: that it had to return.
-        what: where it hangs, what it raised, how it died; empty if it returned.
+        value: Returned value.
+        expected: Expected value.
+        what: Place of the hang, exception or cause of death; empty if it returned.
     """
 
     rank: int
@@ -81,13 +81,13 @@ class RankEnd:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of a mistake over one backend.
+    """Results of a mistake over one backend.
 
     Attributes:
-        ends: of the program with the mistake.
+        ends: Outcomes of the program with the mistake.
         findings: Finding of the sanitizer in another run of it; its warnings if it finds nothing.
-        repaired: the ends of the repaired program.
-        problems: what was not as documented.
+        repaired: Outcomes of the repaired program.
+        problems: Differences from the documentation.
     """
 
     backend: str
@@ -99,11 +99,11 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class MistakeReport:
-    """A mistake, run on real ranks.
+    """Result of a mistake, run on real ranks.
 
     Attributes:
-        program: with the mistake and repaired.
-        trials: one a backend.
+        program: Lines of both versions.
+        trials: One trial per backend.
     """
 
     mistake: Mistake
@@ -113,13 +113,13 @@ class MistakeReport:
 
     @derived
     def ok(self) -> bool:
-        """Whether it did what is documented, and the repaired program is right."""
+        """True if it behaved as documented and the repaired program is correct."""
         return not any(trial.problems for trial in self.trials)
 
 
 @dataclass(frozen=True, slots=True)
 class MistakeList:
-    """All mistakes."""
+    """The list of mistakes."""
 
     mistakes: tuple[Mistake, ...]
     ok: ClassVar[bool] = True
@@ -127,10 +127,10 @@ class MistakeList:
 
 @dataclass(frozen=True, slots=True)
 class ExerciseFolder:
-    """Exercises that were written.
+    """Exercises written to a folder.
 
     Attributes:
-        files: their names in the folder.
+        files: File names in the folder.
     """
 
     folder: str

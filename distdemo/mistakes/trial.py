@@ -1,4 +1,4 @@
-"""A mistake on real ranks: with the mistake, again under the sanitizer, and repaired."""
+"""Run a mistake on real ranks: as it is, under the sanitizer, and repaired."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ from distdemo.sanitizer.records import Notes
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
-HANG = 2.0  # seconds without a word after which a program hangs that is said to hang
-PATIENCE = 20.0  # the same for any other, and for one that did not do as documented
+HANG_TIMEOUT_S = 2.0  # without progress, for a program documented to hang
+STALL_TIMEOUT_S = 20.0  # for other programs, and for one that didn't behave as documented
 
 
 def work(rank: Rank, file: str, notes: Notes | None) -> Any:  # noqa: ANN401 - the program's value
-    """Collective: run a program on this rank, with the group ready.
+    """Collective: run a program on this rank with the process group initialized.
 
     Args:
-        rank: this rank.
-        file: of the program.
-        notes: what to note of its calls; None: nothing.
+        rank: Handle of this rank.
+        file: Path of the program.
+        notes: Settings of the recording of its calls, or None.
     """
     if rank.device != "cpu":
         torch.set_default_device(rank.device)
     rank.meet("all are here")
-    rank.reach("the program runs")  # time that it took to get here counts for nothing
+    rank.reach("the program runs")  # start-up time doesn't count
     with noting(notes, rank.rank, rank.world_size):
         return runpy.run_path(file)["work"](rank.rank, rank.world_size)
 
 
 def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
-    """Run a mistake three times, each in its own world, and compare with what is documented.
+    """Run a mistake three times, each in a new world, and compare with its documentation.
 
     Args:
         mistake: Mistake to run.
-        world: World for it, with the deadline of a program that doesn't hang, and with all that
-            the backend needs.
+        world: World for it, prepared for the backend, with a deadline for a program that doesn't
+            hang.
     """
-    said, lines = mistake.said(world.backend), program_of(mistake)
+    documented, lines = mistake.documented(world.backend), program_of(mistake)
     with temporary_folder("distdemo-mistakes-") as folder:
-        # The sanitizer and tracebacks show lines of the user's files, which ours are not.
+        # The sanitizer and tracebacks hide frames of distdemo, so the program must be elsewhere.
         file = folder / f"{mistake.module}.py"
 
         def run(stall: float, *, repaired: bool = False) -> tuple[RankEnd, ...]:
@@ -67,27 +67,29 @@ def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
             outcomes = run_world(replace(world, stall=stall), work, (str(file), None)).outcomes
             return tuple(map(_end, outcomes, mistake.expected))
 
-        ends = run(HANG if any("hang" in each for each in said) else PATIENCE)
-        if not _as_said(ends, said):  # a slow machine may be why
-            ends = run(PATIENCE)
+        ends = run(
+            HANG_TIMEOUT_S if any("hang" in each for each in documented) else STALL_TIMEOUT_S
+        )
+        if not _as_documented(ends, documented):  # perhaps the machine is slow
+            ends = run(STALL_TIMEOUT_S)
         inspector = Inspector(world)
         notes = replace(inspector.notes, buffers=mistake.finding == "buffers")
         _, findings = inspector.conclude(
             run_world(world, work, (str(file), notes), look=inspector.look)
         )
         findings = findings or tuple(inspector.judge.matcher.shifts())
-        repaired = run(PATIENCE, repaired=True)
+        repaired = run(STALL_TIMEOUT_S, repaired=True)
     problems = []
-    if not _as_said(ends, said):
-        problems.append(f"It did not happen as documented: {mistake.happens[world.backend]}.")
+    if not _as_documented(ends, documented):
+        problems.append(f"The documented outcome differs: {mistake.happens[world.backend]}.")
     if inspector.stopped:
         problems.append(f"The sanitizer did not compare the calls: {inspector.stopped}.")
     found = findings[0].kind if findings else ""
     if found != mistake.finding:
-        finds, documented = found or "nothing", mistake.finding or "nothing"
-        problems.append(f"The sanitizer finds {finds}, not {documented}.")
+        finds, expected = found or "nothing", mistake.finding or "nothing"
+        problems.append(f"The sanitizer found {finds}, not {expected}.")
     wrong = [each.rank for each in repaired if each.end != "right"]
-    problems += [f"Repaired, it is not right on ranks {wrong}."] if wrong else []
+    problems += [f"The repaired program is wrong on ranks {wrong}."] if wrong else []
     return Trial(world.backend, ends, findings, repaired, tuple(problems))
 
 
@@ -109,10 +111,12 @@ def _end(outcome: Outcome, expected: Any) -> RankEnd:  # noqa: ANN401 - the prog
     if isinstance(outcome, Raised) and not outcome.consequence:
         what = f"{outcome.type}: {headline(outcome.message)}"
         return RankEnd(rank, "error", None, expected, what)
-    lost = "lost its peer" if isinstance(outcome, Raised) else "stopped with the others"
+    lost = "lost a peer" if isinstance(outcome, Raised) else "stopped with the other ranks"
     return RankEnd(rank, "lost", None, expected, lost)
 
 
-def _as_said(ends: tuple[RankEnd, ...], said: list[list[str]]) -> bool:
-    """Whether each rank ended in one of the ways that are said; any way will do if none is."""
-    return not said or all(each.end in may for each, may in zip(ends, said, strict=True))
+def _as_documented(ends: tuple[RankEnd, ...], documented: list[list[str]]) -> bool:
+    """Return True if every rank ended in a documented way, or if none is documented."""
+    return not documented or all(
+        each.end in may for each, may in zip(ends, documented, strict=True)
+    )

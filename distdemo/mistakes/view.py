@@ -1,4 +1,4 @@
-"""The mistakes as people read them: the list, one of them in full, and what was written."""
+"""Views of mistakes: the list, a report, and written exercises."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from distdemo.view.format import listing, plural
 from distdemo.view.tables import Cell, Column, Grid, fitting, heading
 
 Record = MistakeList | MistakeReport | ExerciseFolder
-LONGEST = 72  # characters of an exception's text in a cell
+LONGEST = 72  # most characters of an exception in a cell
 HAPPENS = {"hang": "hangs", "abort": "aborts", "error": "error", "wrong": "wrong"}
-"""What the list says of a rank's end, the worst first."""
-LEGEND = "wrong: a wrong result, and no error. Sanitizer: the kind of what it finds.\n"
+"""Text of each outcome in the list, the worst first."""
+LEGEND = "wrong: a wrong result without an error. Sanitizer: the kind of its finding.\n"
 MORE = "distdemo mistakes NAME runs one; distdemo mistakes --exercises DIR writes them all."
-STOPPED = "What hangs was stopped here. torch itself waits for 30 minutes, or for ever."
-NOTHING = "It finds nothing: all ranks make the same calls, in the same order."
+STOPPED = "Hanging ranks were stopped. torch itself would wait 30 minutes, or forever."
+NOTHING = "No finding: all ranks make the same calls in the same order."
 
 
 def table(record: Record, console: Console, *, explain: bool = False) -> Group:
-    """The whole report.
+    """Return the report of a record.
 
     Args:
-        record: of the command.
-        console: that it will be printed on.
-        explain: say why it happens, too.
+        record: Record of the command.
+        console: Console to print on.
+        explain: Add the explanation of the cause.
     """
     if isinstance(record, MistakeReport):
         return _report(record, console, explain=explain)
@@ -51,39 +51,37 @@ def table(record: Record, console: Console, *, explain: bool = False) -> Group:
 
 
 def summary(record: Record, console: Console) -> Text:
-    """The verdict, in a line."""
+    """Return the verdict in one line."""
     sign = signs(console)
     if isinstance(record, MistakeList):
         return Text(f"{plural(len(record.mistakes), 'mistake')}.")
     if isinstance(record, ExerciseFolder):
         line = f"{sign.right} {plural(len(record.files), 'file')} in {record.folder}: "
-        return Text(f"{line}begin with README.md.", style=colours.RIGHT)
+        return Text(f"{line}start with README.md.", style=colours.RIGHT)
     problems = [f"Over {each.backend}: {text}" for each in record.trials for text in each.problems]
     name = record.mistake.name
     if problems:
         return Text(f"{sign.wrong} {name}. {' '.join(problems)}", style=colours.WRONG)
-    seen = {"": "not seen", "shift": "warned of"}.get(record.mistake.finding, "found")
+    seen = {"": "not found", "shift": "warned of"}.get(record.mistake.finding, "found")
     over = listing([each.backend for each in record.trials])
-    known = all(record.mistake.said(each.backend) for each in record.trials)
-    happened = "happened as documented, " if known else ""
-    line = (
-        f"{sign.right} {name} over {over}: {happened}{seen} by the sanitizer, right when repaired."
-    )
-    return Text(line, style=colours.RIGHT)
+    known = all(record.mistake.documented(each.backend) for each in record.trials)
+    behaved = "behaved as documented, " if known else ""
+    found = f"{behaved}{seen} by the sanitizer, correct when repaired."
+    return Text(f"{sign.right} {name} over {over}: {found}", style=colours.RIGHT)
 
 
 def _list(mistakes: Sequence[Mistake]) -> Grid:
-    columns = [Column("Name"), Column("What is wrong", folds=True), Column("Sanitizer")]
+    columns = [Column("Name"), Column("Mistake", folds=True), Column("Sanitizer")]
     grid = Grid([*columns, *(Column(name, folds=True) for name in BACKENDS)])
     for each in mistakes:
-        happens = [_happens(each.said(name)) for name in BACKENDS]
+        happens = [_happens(each.documented(name)) for name in BACKENDS]
         grid.rows.append([each.name, each.title, each.finding or "nothing", *happens])
     return grid
 
 
-def _happens(said: list[list[str]]) -> str:
-    """What comes of it on all ranks, in a few words."""
-    usual = [each[0] for each in said]
+def _happens(documented: list[list[str]]) -> str:
+    """Return the outcomes of all ranks in a few words."""
+    usual = [each[0] for each in documented]
     return ", ".join(text for end, text in HAPPENS.items() if end in usual) or "right by luck"
 
 
@@ -91,10 +89,10 @@ def _report(report: MistakeReport, console: Console, *, explain: bool) -> Group:
     mistake, trials, sign = report.mistake, report.trials, signs(console)
     title = (mistake.name, plural(mistake.world_size, "rank"), *(each.backend for each in trials))
     hangs = any(end.end == "hang" for each in trials for end in each.ends)
-    said: dict[str, list[str]] = {}
+    reports: dict[str, list[str]] = {}
     for each in trials:
-        text = "\n".join(map(_told, each.findings)) or NOTHING
-        said.setdefault(text, []).append(each.backend)
+        text = "\n".join(map(_finding_text, each.findings)) or NOTHING
+        reports.setdefault(text, []).append(each.backend)
     parts: list[RenderableType] = [
         heading(f" {sign.dot} ".join(title)),
         Text(f"{mistake.title}."),
@@ -106,9 +104,9 @@ def _report(report: MistakeReport, console: Console, *, explain: bool) -> Group:
         *([Text(STOPPED, style=colours.QUIET)] if hangs else []),
         Text(),
     ]
-    for text, names in said.items():
-        over = "" if len(said) == 1 else f" over {listing(names)}"
-        parts += [heading(f"What the sanitizer says{over}"), Text(text), Text()]
+    for text, names in reports.items():
+        over = "" if len(reports) == 1 else f" over {listing(names)}"
+        parts += [heading(f"Report of the sanitizer{over}"), Text(text), Text()]
     parts += [
         heading("Repaired"),
         *_repair(report.program),
@@ -116,14 +114,14 @@ def _report(report: MistakeReport, console: Console, *, explain: bool) -> Group:
     ]
     if explain:
         parts += [Text(), heading("Why"), Text(mistake.why)]
-        parts += [Text(f"Somebody lost a day on it: {mistake.link}")] if mistake.link else []
+        parts += [Text(f"Seen in practice: {mistake.link}")] if mistake.link else []
         parts.append(Text())
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     return Group(*parts, summary(report, console), Text(versions, style=colours.QUIET))
 
 
 def _program(lines: Sequence[Line], sign: Signs) -> list[Text]:
-    """The program with the mistake, its lines numbered, the wrong ones marked."""
+    """Return the program with the mistake, numbered, with its wrong lines marked."""
     shown = []
     broken = [line for line in lines if line.role != "right"]
     for number, line in enumerate(broken, start=1):
@@ -134,7 +132,7 @@ def _program(lines: Sequence[Line], sign: Signs) -> list[Text]:
 
 
 def _repair(lines: Sequence[Line]) -> list[Text]:
-    """The wrong lines, and those that take their places; each with its number in its program."""
+    """Return the wrong lines and their replacements, with their line numbers."""
     shown, numbers = [], {"wrong": 0, "right": 0}
     for line in lines:
         for version in numbers:
@@ -145,14 +143,14 @@ def _repair(lines: Sequence[Line]) -> list[Text]:
     return shown
 
 
-def _told(finding: Finding) -> str:
-    """As ``distdemo run`` tells it."""
+def _finding_text(finding: Finding) -> str:
+    """Return the text of a finding, as ``distdemo run`` prints it."""
     what = f"Warning: {finding.what}" if finding.kind == "shift" else finding.what
     return "\n".join(filter(None, (what, reason(finding), finding.rule)))
 
 
 def _ends(by_backend: dict[str, tuple[RankEnd, ...]], console: Console) -> RenderableType:
-    """How each rank ended, the backends side by side."""
+    """Return the outcome of each rank, the backends side by side."""
     columns = [Column("Rank", right=True), *(Column(name, folds=True) for name in by_backend)]
     grid = Grid(columns)
     for rank, ends in enumerate(zip(*by_backend.values(), strict=True)):

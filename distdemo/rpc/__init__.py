@@ -1,1 +1,1 @@
-"""Remote procedure calls between named workers, and a model that is trained over them."""
+"""Remote procedure calls between named workers, and a training step over RPC."""

@@ -1,6 +1,6 @@
-"""Calls of every kind that worker 0 makes over RPC, then one step of distributed autograd.
+"""RPC calls of every kind by worker 0, and one step of distributed autograd.
 
-Importing this loads torch's compiler: see ``rank.load_rpc``.
+Importing this module loads torch's compiler: see ``rank.load_rpc``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FACTORS = ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
 LEARNING_RATE = 0.5
-"""With these numbers every result is exact, on any processor."""
+"""Learning rate. With these numbers every result is exact on any processor."""
 
 
 class Timeline:
-    """The calls of this worker, recorded one by one."""
+    """Recorder of this worker's calls."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
@@ -40,36 +40,38 @@ class Timeline:
         self.calls: list[RpcCall] = []
 
     def call(self, callee: str, what: str, expected: Value, make: Callable[[], T]) -> T:
-        """Make a call that waits for its result, and return that.
+        """Make a blocking call and return its result.
 
         Args:
-            callee: the worker, or several.
-            what: torch's function and what it calls, ``rpc_sync add(3)``.
-            expected: what has to come back.
-            make: the call itself.
+            callee: Worker, or workers separated by commas.
+            what: torch's function and what it calls, such as ``rpc_sync add(3)``.
+            expected: Expected value.
+            make: Function that makes the call.
         """
-        self._rank.reach(f"{callee}: {what}")  # whose answer is awaited, should there be none
+        self._rank.reach(f"{callee}: {what}")  # the callee to report if it never answers
         start = time.monotonic()
         result = make()
         self._record(callee, what, expected, start, result)
         return result
 
-    def at_once(self, calls: Sequence[tuple[str, str, Value, Callable[[], Future[Any]]]]) -> None:
-        """Begin all of these calls, and only then wait for them, in the same order."""
+    def call_concurrently(
+        self, calls: Sequence[tuple[str, str, Value, Callable[[], Future[Any]]]]
+    ) -> None:
+        """Start all calls, then wait for them in the same order."""
         begun = [(*call, time.monotonic(), call[3]()) for call in calls]
         for callee, what, expected, _, start, future in begun:
             self._rank.reach(f"{callee}: {what}")
             self._record(callee, what, expected, start, future.wait())
 
-    def _record(self, callee: str, what: str, expected: Value, start: float, result: Any) -> None:  # noqa: ANN401 - whatever came back
+    def _record(self, callee: str, what: str, expected: Value, start: float, result: Any) -> None:  # noqa: ANN401 - any result
         took = time.monotonic() - start
         function, _, called = what.partition(" ")
         found = _described(result), expected, start - self._began, took
         self.calls.append(RpcCall(callee, function, called, *found))
 
 
-def _described(result: Any) -> Value:  # noqa: ANN401 - whatever came back
-    """Return the numbers of a tensor, the owner of a reference, or a plain value itself."""
+def _described(result: Any) -> Value:  # noqa: ANN401 - any result
+    """Return a tensor's numbers, a reference's owner, or a plain value unchanged."""
     if isinstance(result, torch.Tensor):
         return _numbers(result)
     if isinstance(result, PyRRef):
@@ -86,28 +88,28 @@ def _shown(tensor: Tensor) -> str:
 
 
 def make_calls(timeline: Timeline, world_size: int) -> None:
-    """The four ways to call: rpc_sync, rpc_async, remote with RRefs; and an exception back."""
+    """Make calls by rpc_sync, rpc_async, remote and RRefs; one of them raises an exception."""
     call, first = timeline.call, worker(1)
     there, doubled = f"RRef to {first}", (2.0, 4.0, 6.0)
     numbers = torch.tensor([1.0, 2.0, 3.0])
-    # A function of torch's own: a tensor goes there, the result comes back.
+    # A function of torch: send a tensor, receive the result.
     add = partial(rpc.rpc_sync, first, torch.add, (numbers, 10))
     call(first, "rpc_sync add([1 2 3], 10)", (11.0, 12.0, 13.0), add)
-    # Several calls under way at once: one to each worker, then two that wait for each other.
-    timeline.at_once(
+    # Concurrent calls: one to each worker, then two that wait for each other.
+    timeline.call_concurrently(
         [
             (each, "rpc_async who()", each, partial(rpc.rpc_async, each, remote.who))
             for each in map(worker, range(1, world_size))
         ]
     )
     swap = partial(rpc.rpc_async, first, remote.swap)
-    timeline.at_once(
+    timeline.call_concurrently(
         [
             (first, f"rpc_async swap('{mine}')", other, partial(swap, (mine,)))
             for mine, other in (("ping", "pong"), ("pong", "ping"))
         ]
     )
-    # An object made on another worker stays there; a reference to it comes back at once.
+    # An object created on another worker stays there; a reference is returned immediately.
     make = partial(rpc.remote, first, remote.Counter, (5,))
     counter = call(first, "remote Counter(5)", there, make)
     for number, total in ((3, 8), (-2, 6)):
@@ -116,12 +118,12 @@ def make_calls(timeline: Timeline, world_size: int) -> None:
     make = partial(rpc.remote, first, torch.mul, (numbers, 2))
     product = call(first, "remote mul([1 2 3], 2)", there, make)
     call(first, "rref.to_here", doubled, product.to_here)
-    if world_size > 2:  # a reference may be handed on
+    if world_size > 2:  # a reference can be passed on
         fetch = partial(rpc.rpc_sync, worker(2), remote.fetch, (product,))
         call(worker(2), "rpc_sync fetch(RRef)", doubled, fetch)
 
     def raised() -> str:
-        """What is raised there is raised here, with its own type."""
+        """Return the exception of a remote call, which is raised here with its own type."""
         try:
             result = rpc.rpc_sync(first, remote.root, (-9,))
         except ValueError as error:
@@ -133,9 +135,9 @@ def make_calls(timeline: Timeline, world_size: int) -> None:
 
 
 def take_step(timeline: Timeline, world_size: int) -> None:
-    """Take one step of SGD on factors that live on other workers, by distributed autograd.
+    """Take one step of SGD by distributed autograd on factors owned by other workers.
 
-    The same step by ordinary autograd, in this process, gives the expected values.
+    The same step by ordinary autograd in this process gives the expected values.
     """
     call, numbers = timeline.call, torch.tensor([1.0, 2.0, 3.0])
     owners = (worker(1), worker(min(2, world_size - 1)))
@@ -152,7 +154,7 @@ def take_step(timeline: Timeline, world_size: int) -> None:
     ]
     triples = list(zip(owners, factors, local, strict=True))
     references = [factor.rpc_sync().reference() for factor in factors]
-    optimizer = DistributedOptimizer(  # type: ignore[no-untyped-call]  # torch does not say its type
+    optimizer = DistributedOptimizer(  # type: ignore[no-untyped-call]  # untyped in torch
         torch.optim.SGD, references, lr=LEARNING_RATE
     )
     with autograd.context() as context:
@@ -165,15 +167,15 @@ def take_step(timeline: Timeline, world_size: int) -> None:
                 _numbers(expected),
                 partial(factor.rpc_sync().times, product),
             )
-        expected.sum().backward()  # type: ignore[no-untyped-call]  # torch does not say its type
-        backward = partial(autograd.backward, context, [product.sum()])  # type: ignore[attr-defined]  # torch exports it so
-        everybody = ", ".join(dict.fromkeys(owners))
-        call(everybody, "backward (sum)", "", backward)
+        expected.sum().backward()  # type: ignore[no-untyped-call]  # untyped in torch
+        backward = partial(autograd.backward, context, [product.sum()])  # type: ignore[attr-defined]  # missing in torch's stubs
+        all_owners = ", ".join(dict.fromkeys(owners))
+        call(all_owners, "backward (sum)", "", backward)
         for owner, factor, here in triples:
             assert here.grad is not None  # noqa: S101 - backward has just set it
             gradient = partial(factor.rpc_sync().gradient, context)
             call(owner, "rref.rpc_sync gradient()", _numbers(here.grad), gradient)
-        call(everybody, "optimizer.step", "", partial(optimizer.step, context))
+        call(all_owners, "optimizer.step", "", partial(optimizer.step, context))
     local_optimizer.step()
     for owner, factor, here in triples:
         call(owner, "rref.rpc_sync value()", _numbers(here), factor.rpc_sync().value)

@@ -1,4 +1,4 @@
-"""``distdemo rpc``: calls between workers, and a training step over them."""
+"""``distdemo rpc``: calls between workers, and a training step over RPC."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from distdemo.cli.session import Session
 from distdemo.errors import UsageError
 
 STALL = 10.0  # seconds
-LOADING = 1.5  # seconds of the processor to load torch and its optimizers, in a rank of its own
-MOST_WORKERS = 24  # 36 that connected at once failed 9 of 12 times, 32 none of 12 (torch 2.13)
+LOADING = 1.5  # CPU seconds to load torch and its optimizers in one rank
+MOST_WORKERS = 24  # torch 2.13: 36 connecting at once failed 9 of 12 times, 32 never
 
 
 @command(
@@ -34,28 +34,28 @@ def rpc(
 ) -> Result:
     """Call functions on other workers, and take a training step over them (maintenance mode).
 
-    rpc_sync, rpc_async, remote and RRefs, an exception that crosses back; then one step of
-    distributed autograd and its optimizer, with the results of one process.
-    PyTorch calls RPC stable and in maintenance mode: learn it for programs that use it already.
+    Shows rpc_sync, rpc_async, remote, RRefs and a remote exception, then one step of distributed
+    autograd and its optimizer, compared with one process. PyTorch's RPC is stable and in
+    maintenance mode: learn it for programs that already use it.
     """
-    size = session.world_size(world_size, 2, 2, "One worker calls, another answers.")
+    size = session.world_size(world_size, 2, 2, "One worker calls, another one answers.")
     if size > MOST_WORKERS:
         raise UsageError(
-            f"--world-size {size}: {MOST_WORKERS} workers at most.",
-            "When more connect to one at once, TensorPipe refuses some of them.",
+            f"--world-size {size}: at most {MOST_WORKERS} workers.",
+            "TensorPipe refuses connections when more workers connect to one at once.",
             f"Try --world-size {MOST_WORKERS}.",
         )
-    if stall is None:  # ranks that are not forked all load torch at once, and report nothing
+    if stall is None:  # unless forked, all ranks load torch at once without progress reports
         stall = STALL + (20 + LOADING * size if start_method in ("spawn", "forkserver") else 0)
     deadline = timeout or 30.0 + LOADING * size
-    # Over gloo, whose group the workers have besides; TensorPipe carries the calls.
+    # The process group uses gloo; the calls use TensorPipe.
     world = session.world(size, "gloo", "cpu", deadline, start_method, stall=min(stall, deadline))
     with session.waiting(f"{size} workers over TensorPipe", world):
         from distdemo.rpc.rank import load_rpc, run
         from distdemo.rpc.records import RpcCall
         from distdemo.rpc.report import report
 
-        load_rpc()  # once, before ranks are forked
+        load_rpc()  # once, before the ranks are forked
         ended = session.start(
             replace(world, lazy=True),
             run,

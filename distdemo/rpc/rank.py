@@ -1,4 +1,4 @@
-"""What every worker runs: it joins the others over RPC and answers; worker 0 makes the calls."""
+"""The function of every worker: join RPC and answer calls; worker 0 makes the calls."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 
 def load_rpc() -> None:
-    """Import torch's modules for RPC, quietly and once: before ranks are forked, or in a rank.
+    """Import torch's RPC modules quietly, before ranks are forked or in a rank.
 
     Raises:
-        UsageError: torch is missing, or was built without RPC.
+        UsageError: torch is missing or was built without RPC.
     """
     load_torch()
     from torch.distributed import rpc
 
     if not (rpc.is_available() and hasattr(rpc, "TensorPipeRpcBackendOptions")):
         raise UsageError(
-            "distdemo rpc can't be run here.",
-            "This torch was built without torch.distributed.rpc, or without TensorPipe under it.",
-            "Take a torch wheel for Linux; on Windows RPC does not exist.",
+            "distdemo rpc can't run here.",
+            "This torch was built without torch.distributed.rpc or without TensorPipe.",
+            "Use a torch wheel for Linux; there is no RPC on Windows.",
         )
     load_compiler(("distdemo.rpc.calls",))
 
 
 def run(rank: Rank, limit_s: float) -> tuple[RpcCall, ...] | None:
-    """Collective: be a worker; rank 0 makes all the calls and returns them.
+    """Collective: run a worker; rank 0 makes all calls and returns them.
 
     Args:
-        rank: this process's.
-        limit_s: that a call may take. The launcher judges earlier; this is a second net.
+        rank: Rank of this process.
+        limit_s: Seconds until a call times out; the launcher's own limits are shorter.
     """
     load_rpc()
     from torch.distributed import rpc
@@ -50,14 +50,14 @@ def run(rank: Rank, limit_s: float) -> tuple[RpcCall, ...] | None:
     from distdemo.rpc.calls import Timeline, make_calls, take_step
 
     _keep_torch_quiet()
-    with suppress(OSError, ValueError):  # TensorPipe takes some 60 files for each other worker
+    with suppress(OSError, ValueError):  # TensorPipe opens about 60 files per peer
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
-    def meet(_url: str, **_: Any) -> Iterator[tuple[Store, int, int]]:  # noqa: ANN401 - torch's own
-        yield rank.store("rpc"), rank.rank, rank.world_size  # so that no port is opened for it
+    def rendezvous(_url: str, **_: Any) -> Iterator[tuple[Store, int, int]]:  # noqa: ANN401 - torch's signature
+        yield rank.store("rpc"), rank.rank, rank.world_size  # the existing store: no extra port
 
-    register_rendezvous_handler("distdemo", meet)  # type: ignore[no-untyped-call]  # torch does not say its type
+    register_rendezvous_handler("distdemo", rendezvous)  # type: ignore[no-untyped-call]  # untyped in torch
     options = rpc.TensorPipeRpcBackendOptions(init_method="distdemo://", rpc_timeout=limit_s)
     rpc.init_rpc(  # type: ignore[no-untyped-call]  # likewise
         worker(rank.rank),
@@ -73,24 +73,24 @@ def run(rank: Rank, limit_s: float) -> tuple[RpcCall, ...] | None:
         take_step(timeline, rank.world_size)
         found = tuple(sorted(timeline.calls, key=lambda call: call.start_s))
         rank.reach("done")
-    rpc.shutdown()  # the others answer until all are here; after an exception nobody comes
+    rpc.shutdown()  # waits for all workers, which answer until then; not reached after an exception
     return found
 
 
 def _keep_torch_quiet() -> None:
-    """Keep what torch says of its own insides out of what this rank writes.
+    """Silence torch's internal warnings and prints in this rank.
 
-    One of its warnings removes every filter before it is shown, hence the second way. And torch
-    prints each exception that crosses back, on the callee too, which nobody asked for.
+    One of the warnings resets all filters before it is shown, so `showwarning` is replaced, too.
+    torch also prints each remote exception on the callee.
     """
     from torch.distributed.rpc import internal
 
-    internal.print = lambda *_, **__: None  # type: ignore[attr-defined]  # in place of the builtin, there alone
+    internal.print = lambda *_, **__: None  # type: ignore[attr-defined]  # shadows the builtin in that module only
     warnings.filterwarnings("ignore", module=r"torch\.")
     show = warnings.showwarning
 
-    def show_others(message: Any, category: Any, filename: str, *more: Any) -> None:  # noqa: ANN401 - as Python has them
+    def show_others(message: Any, category: Any, filename: str, *more: Any) -> None:  # noqa: ANN401 - Python's signature
         if "/torch/" not in filename:
             show(message, category, filename, *more)
 
-    warnings.showwarning = show_others  # type: ignore[assignment]  # it is called with positions alone
+    warnings.showwarning = show_others  # type: ignore[assignment]  # called with positional arguments only

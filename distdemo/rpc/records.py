@@ -8,9 +8,9 @@ from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport
 
 Value = bool | int | float | str | tuple[float, ...]
-"""What came back from a call: a number, the numbers of a tensor, or a description."""
+"""Result of a call: a number, the numbers of a tensor, or a description."""
 RAISED = r"On WorkerInfo\(id=(\d+), name=[\w:-]+\):\n(.+)"
-"""How torch begins the text of an exception that was raised on another worker (2.8 to 2.15)."""
+"""Start of the message of an exception raised on another worker (torch 2.8 to 2.15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +18,13 @@ class RpcCall:
     """One call that worker0 made.
 
     Attributes:
-        callee: the worker that carried it out; of some calls several, ``worker1, worker2``.
-        function: of torch: ``rpc_sync``, ``rpc_async``, ``remote``, ``rref.to_here``, ...
-        what: was called, with its arguments.
-        value: that came back.
-        expected: that had to come back.
-        start_s: when it was made, from the moment when all workers were connected.
-        time_s: until its value was there.
+        callee: Worker that ran the call, or several, such as ``worker1, worker2``.
+        function: Function of torch: ``rpc_sync``, ``rpc_async``, ``remote``, ``rref.to_here``, ...
+        what: Called function with its arguments.
+        value: Returned value.
+        expected: Expected value.
+        start_s: Start of the call, in seconds since all workers were connected.
+        time_s: Seconds until the value was available.
     """
 
     callee: str
@@ -37,16 +37,16 @@ class RpcCall:
 
     @derived
     def ok(self) -> bool:
-        """Whether the right value came back."""
+        """True if the call returned the expected value."""
         return self.value == self.expected
 
 
 @dataclass(frozen=True, slots=True)
 class RpcReport:
-    """How it went.
+    """Result of ``rpc``.
 
     Attributes:
-        calls: in the order in which they were made; none if the world failed.
+        calls: Calls in order; empty if the world failed.
     """
 
     world: WorldReport
@@ -55,7 +55,7 @@ class RpcReport:
 
     @property
     def ok(self) -> bool:
-        """True if every worker returned, and every call the right value."""
+        """True if every worker returned and every call returned the expected value."""
         return self.world.ok and bool(self.calls) and not self.wrong
 
     @property
@@ -65,5 +65,5 @@ class RpcReport:
 
 
 def worker(rank: int) -> str:
-    """The name of the worker with this rank."""
+    """Return the name of the worker with this rank."""
     return f"worker{rank}"

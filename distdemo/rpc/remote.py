@@ -1,4 +1,4 @@
-"""What other workers call. Every worker has this module; only names and arguments travel."""
+"""Functions and classes called by other workers. RPC sends only names and arguments."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from torch.distributed import autograd, rpc
 if TYPE_CHECKING:
     from torch._C._distributed_rpc import PyRRef
 
-SWAP_LIMIT = 60.0  # seconds that one half of a swap waits for the other
+SWAP_LIMIT = 60.0  # seconds that one side of a swap waits for the other
 
-_meeting = threading.Barrier(2)
-_brought: dict[str, str] = {}
+_swap_barrier = threading.Barrier(2)
+_swapped: dict[str, str] = {}
 
 
 def who() -> str:
-    """The name of the worker that carries this out."""
+    """Return the name of the worker that runs this."""
     return str(rpc.get_worker_info().name)
 
 
 def swap(mine: str) -> str:
-    """Give something, and get what the other of two calls gave.
+    """Return the argument of the other one of two concurrent calls.
 
-    Each waits for the other, so neither returns unless both are under way at once.
+    Each call waits for the other one, so neither returns unless both run at the same time.
     """
-    _meeting.wait(SWAP_LIMIT)  # the first one waits
-    _brought[mine] = mine
-    _meeting.wait(SWAP_LIMIT)
-    return next(each for each in _brought if each != mine)
+    _swap_barrier.wait(SWAP_LIMIT)  # the first caller waits here
+    _swapped[mine] = mine
+    _swap_barrier.wait(SWAP_LIMIT)
+    return next(each for each in _swapped if each != mine)
 
 
 def root(number: float) -> float:
-    """A square root.
+    """Return the square root.
 
     Raises:
-        ValueError: the number has none.
+        ValueError: The number is negative.
     """
     if number < 0:
         raise ValueError("< 0")
@@ -47,25 +47,25 @@ def root(number: float) -> float:
 
 
 def fetch(reference: PyRRef[Tensor]) -> Tensor:
-    """The value that a reference leads to, wherever it lives."""
+    """Return the value of a reference, fetched from its owner."""
     value: Tensor = reference.to_here()
     return value
 
 
 class Counter:
-    """Something with a state, which lives on the worker that it was made on."""
+    """Object with state, owned by the worker that created it."""
 
     def __init__(self, start: int) -> None:
         self.count = start
 
     def add(self, number: int) -> int:
-        """Add a number; the sum so far."""
+        """Add a number and return the sum so far."""
         self.count += number
         return self.count
 
 
 class Factor:
-    """Numbers to multiply with, which an optimizer on another worker changes."""
+    """Factor of the product, updated by an optimizer on another worker."""
 
     def __init__(self, numbers: list[float]) -> None:
         self.numbers = torch.tensor(numbers, requires_grad=True)
@@ -80,7 +80,7 @@ class Factor:
 
     def gradient(self, context: int) -> Tensor:
         """Return the gradient of the numbers in this context."""
-        found: Tensor = autograd.get_gradients(context)[self.numbers]  # type: ignore[attr-defined]  # torch exports it so
+        found: Tensor = autograd.get_gradients(context)[self.numbers]  # type: ignore[attr-defined]  # missing in torch's stubs
         return found
 
     def value(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""From what worker 0 brought back to the report; of a world that failed, who is at fault."""
+"""Build the report from worker 0's result, or find the rank at fault in a failed world."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from distdemo.rpc.records import RAISED, RpcReport
 from distdemo.versions import versions
 
 AWAITED = re.compile(r"(worker\d+(?:, worker\d+)*): (.+)")
-"""A caller's phase: whose answer it waits for, and to what."""
+"""Phase of a waiting caller: the callees and the call."""
 
 
 def report(world: WorldReport) -> RpcReport:
-    """Everything that the views are drawn from."""
+    """Return the report of a world."""
     found = versions() | backends.versions_of(world.world)
     if world.verdict is not None:
         if world.interrupted_by is None:
@@ -25,7 +25,7 @@ def report(world: WorldReport) -> RpcReport:
 
 
 def blame(world: WorldReport, verdict: Verdict) -> Verdict:
-    """The verdict of the launcher, which knows ranks; or one that knows of callers and callees."""
+    """Return the launcher's verdict, or a better one that accounts for callers and callees."""
     outcomes = world.outcomes
 
     def at_fault(what: str, why: str, *ranks: int) -> Verdict:
@@ -35,14 +35,14 @@ def blame(world: WorldReport, verdict: Verdict) -> Verdict:
     first = outcomes[verdict.ranks[0]] if verdict.ranks else None
     if isinstance(first, Raised) and (crossed := re.search(RAISED, first.message)):
         what = f"Rank {crossed[1]} raised {crossed[2]}"
-        why = f"Rank {first.rank} had called it, and got the exception: {first.phase.name}."
+        why = f"Rank {first.rank} called it and received the exception: {first.phase.name}."
         return at_fault(what, why, int(crossed[1]))
     late = [each for each in outcomes if isinstance(each, TimedOut)]
     failed = any(isinstance(each, Raised) for each in outcomes)
     if not late or failed or any(each.phase.step < 0 for each in late):
         return verdict
     lead, phase = verdict.what.partition(":")[0], outcomes[0].phase.name
-    reached = f"Rank 0 had got as far as: {phase}."
+    reached = f"Last phase of rank 0: {phase}."
     silent = [each.rank for each in late if each.where is None]
     if 0 < len(silent) < len(outcomes):
         what = f"{lead}: {_names(silent)} did not answer: stopped, or stuck in the kernel."

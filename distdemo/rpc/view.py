@@ -1,4 +1,4 @@
-"""The calls as a timeline."""
+"""View of the calls as a timeline."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from distdemo.view.tables import Cell, Column, Grid, fitting, heading
 
 
 def table(report: RpcReport, console: Console) -> Group:
-    """The whole report of a world that went well."""
+    """Return the report of a world that succeeded."""
     sign, world = signs(console), report.world
     parts: list[RenderableType] = [
         heading(f"rpc {sign.dot} {plural(world.world.world_size, 'worker')} {sign.dot} TensorPipe"),
-        heading(f"What {worker(0)} called: when, how, what came back, and after how long, in ms"),
+        heading(f"Calls by {worker(0)}, times in ms"),
         fitting(console, lambda _: _timeline(report.calls, sign)),
         summary(report, console),
     ]
     footer = (
-        f"Times are {worker(0)}'s. PyTorch calls RPC stable, and in maintenance mode.\n"
+        f"Times are on {worker(0)}'s clock. PyTorch's RPC is stable and in maintenance mode.\n"
         f"{origin(world, report.versions)}"
     )
     return Group(*parts, Text(footer, style=colours.QUIET))
@@ -41,7 +41,7 @@ def summary(report: RpcReport, console: Console) -> Text:
 
 
 def _timeline(calls: Sequence[RpcCall], sign: Signs) -> Grid:
-    """One row a call. Wrong values are long, so they may be broken into lines."""
+    """Return one row per call. Values fold if one is wrong, because that text is long."""
     folds = not all(call.ok for call in calls)
     columns = [Column("Start", right=True), Column("Callee"), Column("Call")]
     grid = Grid([*columns, Column("Value", folds=folds), Column("Time", right=True)])
@@ -58,13 +58,13 @@ def _timeline(calls: Sequence[RpcCall], sign: Signs) -> Grid:
 
 
 def _milliseconds(seconds: float) -> str:
-    """``0.15``, ``4.35``, ``14.1``, ``301``: no more than four characters, up to ten seconds."""
+    """Return milliseconds in at most four characters: ``0.15``, ``4.35``, ``14.1``, ``301``."""
     value = seconds * 1e3
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
 def _worker(name: str) -> Text:
-    """In the colour of its rank; several of them in none."""
+    """Return a worker's name in its rank's color; several names have none."""
     rank = name.removeprefix("worker")
     return Text(name, style=colours.of_rank(int(rank)) if rank.isdigit() else "")
 

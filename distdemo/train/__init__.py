@@ -1,1 +1,1 @@
-"""Data-parallel training of a small classifier, proved to be that of one process."""
+"""Data-parallel training of a small classifier, verified against one process."""

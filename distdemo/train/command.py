@@ -1,4 +1,4 @@
-"""``distdemo train``: a small classifier trained on every rank, and the proof that it is one."""
+"""``distdemo train``: train a small classifier on every rank, verified against one process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from distdemo.cli.types import decimal, file_to_write
 from distdemo.errors import UsageError
 from distdemo.train.records import DATASETS, MODES, EpochDone, TrainSpec
 
-NO_LIMIT = 7 * 24 * 3600.0  # seconds; a training ends by --stall, not by this
+NO_LIMIT = 7 * 24 * 3600.0  # seconds; --stall is the limit that matters
 STALL = 30.0  # seconds
 PRELOADED = ("torch.nn.parallel",)
 DEFAULT = TrainSpec()
@@ -46,11 +46,11 @@ def train(
     *,
     world_size: WorldSize = None,
     mode: Annotated[
-        str, choice("MODE", MODE_NAMES, "manual, flat, ddp, or compare: all three.")
+        str, choice("MODE", MODE_NAMES, "manual, flat, ddp, or compare (all three).")
     ] = DEFAULT.mode,
     epochs: Annotated[int, count("Number of passes over the data.", most=100_000)] = DEFAULT.epochs,
     batch_size: Annotated[
-        int, count("Number of samples in a step, on all ranks together.")
+        int, count("Number of samples per step, over all ranks.")
     ] = DEFAULT.batch_size,
     learning_rate: LearningRate = DEFAULT.learning_rate,
     dataset: Annotated[
@@ -59,7 +59,9 @@ def train(
     ] = None,
     data_dir: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="Where torchvision keeps MNIST: no download."),
+        typer.Option(
+            metavar="FOLDER", help="Folder with torchvision's MNIST. Nothing is downloaded."
+        ),
     ] = None,
     backend: Backend = "auto",
     momentum: Annotated[
@@ -86,7 +88,7 @@ def train(
             "--timeline",
             metavar="FILE",
             parser=file_to_write(".json"),
-            help="Write what every rank did when, for Perfetto or chrome://tracing.",
+            help="Write a timeline of every rank for Perfetto or chrome://tracing.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -110,15 +112,15 @@ def train(
     )
     if (spec.dataset == "mnist") != bool(spec.data_dir):
         raise UsageError(
-            "--dataset mnist and --data-dir go together.",
-            "Nothing is downloaded: the folder has MNIST as torchvision keeps it.",
-            "Try --dataset mnist --data-dir FOLDER; or neither, for generated data.",
+            "--dataset mnist and --data-dir require each other.",
+            "Nothing is downloaded: the folder must hold torchvision's MNIST files.",
+            "Try --dataset mnist --data-dir FOLDER, or neither for generated data.",
         )
     size = session.world_size(world_size)
     if batch_size < size:
         raise UsageError(
-            f"--batch-size {batch_size} is less than one sample a rank.",
-            f"A batch is cut into equal parts for {size} ranks.",
+            f"--batch-size {batch_size} is less than one sample per rank.",
+            f"A batch is split evenly over {size} ranks.",
             f"Try --batch-size {32 * size}.",
         )
     world = session.world(
@@ -132,7 +134,7 @@ def train(
     )
     from distdemo.view.progress import Progress
 
-    # It counts the epochs of every mode and of the reference.
+    # Counts the epochs of every mode and of the reference.
     shown = not session.quiet and session.is_first
     with Progress(epochs * (len(spec.modes) + 1), enabled=shown) as bar:
         session.prepare(world)
@@ -140,7 +142,7 @@ def train(
 
         data = read_data(spec)
         task = task_of(spec, data, size)
-        if world.device == "cpu":  # beside CUDA, ranks could no longer be forked
+        if world.device == "cpu":  # with CUDA, ranks could no longer be forked
             from distdemo.launcher.torch_import import load_compiler
 
             load_compiler(PRELOADED)
@@ -150,7 +152,7 @@ def train(
         from distdemo.train.report import report
         from distdemo.train.timeline import as_trace_events
 
-        def hear(_: int, now: EpochDone | None) -> None:
+        def on_message(_: int, now: EpochDone | None) -> None:
             if now is not None:
                 text = f"{now.mode} {now.epoch}/{epochs}, loss {now.loss:.2g}, {now.accuracy:.0%}"
                 bar.advance(now.done, 0, text)
@@ -161,7 +163,7 @@ def train(
             (spec, task, data),
             returns=RankTrainings,
             sends=EpochDone | None,
-            hear=hear,
+            hear=on_message,
             meaning=str(spec),
         )
     result = report(spec, ended, task)

@@ -1,6 +1,6 @@
-"""The samples as plain bytes, read or made once, before ranks start.
+"""Samples as plain bytes, read or generated once before the ranks start.
 
-A byte a number, as images have them: so the data is small, and forked ranks share it.
+Each number is one byte, as in images: the data stays small, and forked ranks share it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distdemo.train.records import DATASETS, TrainSpec, TrainTask
 
 @dataclass(frozen=True, slots=True)
 class LabelledBytes:
-    """Inputs, one sample after the other, a byte a number; and a byte a sample: its class."""
+    """Inputs of all samples in a row, one byte per number; labels, one byte per sample."""
 
     inputs: bytes = field(repr=False)
     labels: bytes = field(repr=False)
@@ -30,12 +30,12 @@ class LabelledBytes:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What to learn, and what to test it on; the two have no sample in common.
+    """Training and test samples, which don't overlap.
 
     Attributes:
-        name: what the data is, for people.
-        mean: of the numbers of a sample.
-        spread: their standard deviation.
+        name: Display name.
+        mean: Mean of the numbers in `train`.
+        spread: Standard deviation of the numbers in `train`.
     """
 
     name: str
@@ -46,10 +46,10 @@ class Data:
 
 
 def read_data(spec: TrainSpec) -> Data:
-    """The data of this training.
+    """Return the data for this training.
 
     Raises:
-        UsageError: a library or a file that it needs is missing or broken.
+        UsageError: A library or file that it needs is missing or broken.
     """
     if spec.dataset == "generated":
         name, (train, test) = "generated points", generate(spec.seed)
@@ -62,17 +62,17 @@ def read_data(spec: TrainSpec) -> Data:
 
 
 def task_of(spec: TrainSpec, data: Data, world_size: int) -> TrainTask:
-    """What is learned, and how its samples are shared out.
+    """Return the size of the task and the split of its samples over the ranks.
 
     Raises:
-        UsageError: an epoch would have no step.
+        UsageError: An epoch would have no steps.
     """
     samples, batch = len(data.train), spec.batch_size // world_size
     steps = samples // world_size // batch
     if not steps:
         raise UsageError(
-            f"--batch-size {spec.batch_size} is more than the data holds.",
-            f"There are {samples:,} samples to train on, {samples // world_size:,} a rank.",
+            f"--batch-size {spec.batch_size} is larger than the data set.",
+            f"There are {samples:,} training samples, {samples // world_size:,} per rank.",
             f"Try --batch-size {samples // world_size * world_size}.",
         )
     features, classes = DATASETS[spec.dataset]
@@ -84,11 +84,11 @@ def task_of(spec: TrainSpec, data: Data, world_size: int) -> TrainTask:
 def generate(
     seed: int, samples: int = 2000, tests: int = 1000
 ) -> tuple[LabelledBytes, LabelledBytes]:
-    """Points of ten classes, made from the seed: the same on every machine, with every torch.
+    """Generate points of ten classes from the seed, the same on every machine and torch release.
 
-    Every class is three clouds of points, placed at random; so no class can be told from the
-    others by straight lines alone. A coordinate of a cloud's middle is 0 to 127, and those of its
-    points go evenly from there to 63 more.
+    Each class is three clouds of points with random centers, so the classes aren't linearly
+    separable. A center has coordinates from 0 to 127; its points are spread uniformly up to 63
+    above it.
     """
     source = random.Random(seed)
     features, classes = DATASETS["generated"]
@@ -105,21 +105,21 @@ def generate(
 
 
 def _read_digits() -> tuple[LabelledBytes, LabelledBytes]:
-    """Real handwritten digits of 8x8 pixels: the file that scikit-learn brings along.
+    """Read the handwritten digits (8x8 pixels) that are installed with scikit-learn.
 
-    Read without scikit-learn, whose import takes a second. Every fifth sample is a test: the
-    writers come one after the other, and all take part in both. Source: Alpaydin and Kaynak,
+    scikit-learn itself isn't imported: that takes a second. Every fifth sample is a test sample.
+    The file is sorted by writer, so every writer is in both parts. Source: Alpaydin and Kaynak,
     Optical Recognition of Handwritten Digits, UCI Machine Learning Repository (its test set).
     """
     found = find_spec("sklearn")
     if found is None or not found.submodule_search_locations:
         raise UsageError(
-            "--dataset digits needs scikit-learn.",
-            "The images come with it, and it is not installed.",
+            "--dataset digits requires scikit-learn.",
+            "The images are part of scikit-learn, which is not installed.",
             "Try: pip install 'distdemo[digits]'.",
         )
     file = Path(next(iter(found.submodule_search_locations)), "datasets/data/digits.csv.gz")
-    lines = gzip.decompress(file.read_bytes()).split()  # of 65 small numbers: 0,0,5,...,0
+    lines = gzip.decompress(file.read_bytes()).split()  # 65 small numbers each: 0,0,5,...,0
     rows = [bytes(map(int, line.split(b","))) for line in lines]
 
     def samples(chosen: list[bytes]) -> LabelledBytes:
@@ -129,12 +129,12 @@ def _read_digits() -> tuple[LabelledBytes, LabelledBytes]:
 
 
 def _read_mnist(folder: str) -> tuple[LabelledBytes, LabelledBytes]:
-    """MNIST from the folder that torchvision keeps it in; nothing is downloaded."""
+    """Read MNIST from torchvision's folder. Nothing is downloaded."""
     try:
         from torchvision.datasets import MNIST
-    except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another torch
+    except (ImportError, RuntimeError) as error:  # RuntimeError: built for another torch
         raise UsageError(
-            "--dataset mnist needs a torchvision for this torch.",
+            "--dataset mnist requires a torchvision built for this torch.",
             f"{error}.",
             "Try: pip install 'distdemo[mnist]'.",
         ) from error
@@ -142,9 +142,9 @@ def _read_mnist(folder: str) -> tuple[LabelledBytes, LabelledBytes]:
         train, test = (MNIST(folder, train=part) for part in (True, False))
     except (RuntimeError, OSError, ValueError) as error:
         raise UsageError(
-            f"--data-dir {folder}: there is no MNIST that torchvision can read.",
+            f"--data-dir {folder}: torchvision can't read MNIST there.",
             str(error).splitlines()[0],
-            f"torchvision.datasets.MNIST({folder!r}, download=True) puts it there.",
+            f"torchvision.datasets.MNIST({folder!r}, download=True) downloads it.",
         ) from error
     return tuple(  # type: ignore[return-value]  # two
         LabelledBytes(part.data.numpy().tobytes(), bytes(part.targets.tolist()))

@@ -1,10 +1,10 @@
-"""The training on every rank: synchronous SGD, the same loop for every mode and the reference.
+"""The training loop on every rank: synchronous SGD, shared by all modes and the reference.
 
-All trainings go side by side: an epoch of the reference, on rank 0 alone, then one of each mode,
-which is compared with it at once. While rank 0 trains the reference the others wait, in no mode's
-time. Weights have double precision, because the gradients of n ranks are not added up in the order
-in which one process adds up those of all samples: rounding differs, and must stay below anything
-that a wrong average could be taken for.
+All trainings run in step: one epoch of the reference, on rank 0 alone, then one of each mode, which
+is compared with the reference immediately. While rank 0 trains the reference, the other ranks wait;
+no mode's time includes that. Weights are float64: n ranks add up gradients in a different order
+from one process, so rounding differs, and the difference must be too small to be mistaken for a
+wrong average.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ from distdemo.train.records import (
     TrainSpec,
     TrainTask,
 )
-from distdemo.train.ways import WAYS, Ledger
+from distdemo.train.ways import AVERAGING_METHODS, SpanRecorder
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
     from distdemo.train.data import Data, LabelledBytes
 
 DTYPE = torch.float64
-REPORTED = 1.0  # seconds between two signs of progress: an epoch may outlast the stall limit
+REPORTED = 1.0  # seconds between two progress reports; an epoch may be longer than the stall limit
 ROUNDING = 1e-9
-"""A relative difference that only rounding which has grown over steps explains, or a wrong average.
+"""Relative difference above which rounding may have grown beyond ``TOLERANCE`` in the next step.
 
-A wrong one (a sum that is not divided, a rank left out, a parameter forgotten) puts the loss of the
-second step off by 1e-4 or more; rounding begins at 1e-16 and grows by a factor from step to step.
-So what goes beyond ``TOLERANCE`` from less than this in a single step is a wrong average.
+A wrong average (an undivided sum, a missing rank, a forgotten parameter) changes the loss of the
+second step by 1e-4 or more. Rounding starts at 1e-16 and grows by a factor per step. So a
+difference that jumps from below this to above ``TOLERANCE`` in one step is a wrong average.
 """
 LARGEST_LOSS = 1e6
-"""Nats. Guessing is off by a few; a loss beyond this is that of a training that diverges."""
+"""Loss, in nats, above which a training diverges. Guessing costs a few nats."""
 SMALLEST_LOSS = 1e-6
-"""Nats. Of a smaller loss rounding is a large share."""
+"""Smallest loss, in nats, to divide by: below it, relative rounding errors are large."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankTrainings:
-    """What a rank brings back.
+    """Result of one rank.
 
     Attributes:
-        runs: one a mode, with this rank's times and checksums; on rank 0 compared.
-        reference: of rank 0 alone.
-        spans: empty unless a timeline was asked for.
+        runs: One run per mode, with this rank's times and checksums, and on rank 0 the comparison.
+        reference: Reference run on rank 0, else None.
+        spans: Spans of this rank; empty unless a timeline was requested.
     """
 
     runs: tuple[Run, ...]
@@ -76,8 +76,8 @@ class RankTrainings:
 
 
 def train(rank: Rank, spec: TrainSpec, task: TrainTask, data: Data) -> RankTrainings:
-    """Collective: train in every mode that was asked for."""
-    if "torch._dynamo" not in sys.modules and rank.device == "cpu":  # a rank that was not forked
+    """Collective: train in every requested mode."""
+    if "torch._dynamo" not in sys.modules and rank.device == "cpu":  # not a forked rank
         load_compiler()
     parts = [LabelledTensors.of(part, data, rank.device) for part in (data.train, data.test)]
     reference = Training(REFERENCE, rank, spec, task, *parts) if rank.rank == 0 else None
@@ -86,9 +86,9 @@ def train(rank: Rank, spec: TrainSpec, task: TrainTask, data: Data) -> RankTrain
     done = 0
     for epoch in range(1, spec.epochs + 1):
         for training in every:
-            if training is not reference:  # no phase for that: the others wait, and are not behind
+            if training is not reference:  # no phase: the waiting ranks aren't late
                 rank.reach(f"epoch {epoch} of {training.mode}")
-                dist.all_reduce(torch.zeros_like(training.weights))  # all are here, and connected
+                dist.all_reduce(torch.zeros_like(training.weights))  # all arrived and connected
                 rank.synchronize()
             training.run_epoch()
             done += 1
@@ -105,7 +105,7 @@ def train(rank: Rank, spec: TrainSpec, task: TrainTask, data: Data) -> RankTrain
 
 @dataclass(frozen=True, slots=True)
 class LabelledTensors:
-    """Samples on a rank's device: a row a sample as bytes, and the classes."""
+    """Samples on a rank's device: one row of bytes per sample, and the labels."""
 
     inputs: torch.Tensor
     labels: torch.Tensor
@@ -114,7 +114,7 @@ class LabelledTensors:
 
     @classmethod
     def of(cls, samples: LabelledBytes, data: Data, device: str) -> LabelledTensors:
-        """The bytes themselves on the CPU, not a copy: nothing writes to them."""
+        """Return the samples as tensors; on the CPU they share memory and must not be written."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given buffer is not writable")
             inputs, labels = (
@@ -124,20 +124,20 @@ class LabelledTensors:
         return cls(inputs.view(len(samples), -1), labels, data.mean, data.spread)
 
     def take(self, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Samples as numbers around 0 with a deviation of 1, and their classes."""
+        """Return samples with zero mean and unit deviation, and their labels."""
         inputs = self.inputs[which].to(DTYPE).sub_(self.mean).div_(self.spread)
         return inputs, self.labels[which].long()
 
 
 class Training:
-    """One training under way, on this rank.
+    """One training on this rank.
 
     Attributes:
-        losses: of each step of the last epoch, over the samples of all ranks.
-        spans: of all epochs, if a timeline was asked for.
+        losses: Mean loss over all ranks' samples, per step of the last epoch.
+        spans: Spans of all epochs; empty unless a timeline was requested.
     """
 
-    def __init__(  # noqa: PLR0917 - what all trainings of a rank have in common
+    def __init__(  # noqa: PLR0917 - shared by all trainings of a rank
         self,
         mode: str,
         rank: Rank,
@@ -150,39 +150,39 @@ class Training:
         self.spans: list[Span] = []
         self._rank, self._spec, self._task = rank, spec, task
         self._train, self._test = train, test
-        self._place, self._ranks = (0, 1) if mode == REFERENCE else (rank.rank, rank.world_size)
+        self._index, self._ranks = (0, 1) if mode == REFERENCE else (rank.rank, rank.world_size)
         torch.manual_seed(spec.seed)
         model = nn.Sequential(
             nn.Linear(task.features, spec.hidden, dtype=DTYPE),
             nn.Tanh(),
             nn.Linear(spec.hidden, task.classes, dtype=DTYPE),
         ).to(rank.device)
-        self._ledger = Ledger(clock_of(rank.device), rank.rank, mode)
-        self._averaging = WAYS[mode](model, self._ledger)
+        self._recorder = SpanRecorder(clock_of(rank.device), rank.rank, mode)
+        self._averaging = AVERAGING_METHODS[mode](model, self._recorder)
         self._optimizer = torch.optim.SGD(
             self._averaging.module.parameters(), lr=spec.learning_rate, momentum=spec.momentum
         )
         self.run = Run(mode, comparison=Deviation())
-        self.began_with = self.weights
+        self.initial_weights = self.weights
         self._reported = monotonic()
 
     @property
     def weights(self) -> torch.Tensor:
-        """A copy of all of them, one after the other."""
+        """Copy of all weights as one flat tensor."""
         parameters = self._averaging.module.parameters()
         return torch.cat([each.detach().reshape(-1) for each in parameters])
 
     @property
     def epochs(self) -> tuple[Epoch, ...]:
-        """Those that are over."""
+        """Completed epochs."""
         return self.run.epochs
 
     def run_epoch(self) -> None:
-        """Collective, but of the reference: see all samples once, then test the model."""
-        self._ledger.clock.begin()
+        """Collective, except for the reference: train on all samples once, then test the model."""
+        self._recorder.clock.begin()
         began = monotonic()
         losses = torch.stack([self._step(batch) for batch in self._batches()])
-        spans, busy, overlapped = self._ledger.close()  # which waits for the device
+        spans, busy, overlapped = self._recorder.close()  # waits for the device
         seconds = monotonic() - began
         found = torch.cat([losses, self._count_right().reshape(1)])
         if self.mode != REFERENCE:
@@ -192,7 +192,7 @@ class Training:
         accuracy = float(found[-1]) / self._task.tests
         digest = hashlib.blake2b(_plain_bytes(self.weights), digest_size=8).hexdigest()
         epoch = Epoch(float(self.losses.mean()), accuracy, seconds, (digest,))
-        last = self._ledger.step
+        last = self._recorder.step
         sent = [span for span in spans if span.track != COMPUTE and span.step == last]
         self.run = replace(
             self.run,
@@ -207,16 +207,16 @@ class Training:
             self.spans += spans
 
     def compare(self, reference: Training) -> None:
-        """How far the epoch that has just ended is from the reference's, if that can be told."""
+        """Compare the last epoch with the reference's, unless the comparison has ended."""
         so_far = self.run.comparison or Deviation()
         if self is reference or so_far.stopped or so_far.epochs < len(self.epochs) - 1:
             return
         wanted = reference.losses
         off = ((self.losses - wanted).abs() / wanted.abs().clamp_min(SMALLEST_LOSS)).tolist()
         weights = float((self.weights - reference.weights).abs().max())
-        moved = float((reference.weights - reference.began_with).abs().max())
+        moved = float((reference.weights - reference.initial_weights).abs().max())
         weights = weights / moved if moved else math.inf if weights else 0.0
-        right = all(each <= TOLERANCE for each in (*off, weights))  # NaN is not
+        right = all(each <= TOLERANCE for each in (*off, weights))  # False for NaN
         until = next((at for at, each in enumerate(off) if not each <= TOLERANCE), len(off))
         before = max(so_far.loss_difference, so_far.weight_difference, *off[:until], 0.0)
         if not bool((wanted <= LARGEST_LOSS).all()):
@@ -228,30 +228,30 @@ class Training:
                 len(self.epochs),
                 _largest([so_far.loss_difference, *off]),
                 _largest([so_far.weight_difference, weights]),
-                "" if right else "wrong",  # later epochs say no more
+                "" if right else "wrong",  # later epochs add nothing
             )
         self.run = replace(self.run, comparison=found)
 
     def _step(self, batch: torch.Tensor) -> torch.Tensor:
-        """Collective: one step of SGD; the mean loss of its samples."""
-        ledger = self._ledger
-        ledger.begin_step()
-        with ledger.computing("forward"):
+        """Collective: take one step of SGD and return the mean loss of its samples."""
+        recorder = self._recorder
+        recorder.begin_step()
+        with recorder.computing("forward"):
             inputs, labels = self._train.take(batch.to(self._rank.device))
             loss = cross_entropy(self._averaging.module(inputs), labels)
-        with ledger.computing("backward"):
+        with recorder.computing("backward"):
             self._optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]  # torch does not say its type
+            loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
         self._averaging.average()
-        with ledger.computing("optimizer step"):
+        with recorder.computing("optimizer step"):
             self._optimizer.step()
         self._report_progress()
         return loss.detach()
 
     def _batches(self) -> list[torch.Tensor]:
-        """The numbers of the samples of each step; the reference takes those of all ranks."""
+        """Return the sample indices of each step; the reference gets those of all ranks."""
         task, size = self._task, self._rank.world_size
-        ranks = range(size) if self.mode == REFERENCE else (self._place,)
+        ranks = range(size) if self.mode == REFERENCE else (self._index,)
         orders = [
             order(self._spec.seed, task.samples, size, rank, len(self.epochs)) for rank in ranks
         ]
@@ -260,11 +260,11 @@ class Training:
 
     @torch.no_grad()
     def _count_right(self) -> torch.Tensor:
-        """How many of this process's share of the tests the model gets right."""
+        """Return the number of correct predictions in this process's share of the test samples."""
         module = self._averaging.module
         model = module.module if isinstance(module, DistributedDataParallel) else module
         device = self._rank.device
-        mine = torch.arange(self._place, self._task.tests, self._ranks, device=device)
+        mine = torch.arange(self._index, self._task.tests, self._ranks, device=device)
         total = torch.zeros((), dtype=DTYPE, device=device)
         for chunk in torch.split(mine, CHUNK):
             inputs, labels = self._test.take(chunk)
@@ -273,17 +273,17 @@ class Training:
         return total
 
     def _report_progress(self) -> None:
-        """Now and then, without a phase: by the phases it is judged which rank is behind."""
+        """Report progress from time to time, without a phase: phases show which rank is late."""
         if monotonic() - self._reported >= REPORTED:
             self._reported = monotonic()
             self._rank.tell(None)
 
 
 def order(seed: int, samples: int, world_size: int, rank: int, epoch: int) -> torch.Tensor:
-    """Return the numbers of the samples that a rank sees in an epoch, in order.
+    """Return the indices of a rank's samples in an epoch, in order.
 
-    As in the classic tutorial, all samples are shuffled once and cut into equal parts. A rank sees
-    its own part in every epoch, each time in a new order::
+    As in the PyTorch tutorial, all samples are shuffled once and split evenly. A rank sees its own
+    part in every epoch, each time in a new order::
 
         [7 2 9 | 4 0 5 | 8 1 3]     # shuffled once; ranks 0, 1 and 2
         [9 7 2]                     # rank 0, first epoch
@@ -291,7 +291,7 @@ def order(seed: int, samples: int, world_size: int, rank: int, epoch: int) -> to
     """
     length = samples // world_size
     part = _permutation(samples, seed)[rank * length : (rank + 1) * length]
-    # By a prime and its square: other seeds than those of neighbouring epochs, ranks and seeds.
+    # A prime and its square keep the seeds of neighboring epochs, ranks and seeds apart.
     epoch_seed = (seed + 1_000_003 * (epoch + 1) + 1_000_003**2 * rank) % 2**63
     return part[_permutation(length, epoch_seed)]
 
@@ -301,10 +301,10 @@ def _permutation(length: int, seed: int) -> torch.Tensor:
 
 
 def _plain_bytes(tensor: torch.Tensor) -> memoryview:
-    """A tensor's elements as they lie in memory."""
+    """Return a tensor's memory as bytes."""
     return memoryview(tensor.cpu().contiguous().view(torch.uint8).numpy())  # type: ignore[arg-type]  # it is a buffer on every Python
 
 
 def _largest(values: Sequence[float]) -> float:
-    """NaN if one is."""
+    """Return the maximum, or NaN if any value is NaN."""
     return math.nan if any(map(math.isnan, values)) else max(values)

@@ -1,6 +1,6 @@
-"""What ``train`` is asked for, and what came of it: frozen records; no torch, no rich, no typer.
+"""Options and results of ``train``: frozen records; no torch, no rich, no typer.
 
-Losses are means of the cross entropy over samples, in nats; accuracies are shares, 0 to 1.
+Losses are mean cross entropies per sample, in nats; accuracies are fractions from 0 to 1.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport
 
 MODES = ("manual", "flat", "ddp")
-"""The ways to average gradients; ``compare`` runs all of them."""
+"""Ways to average gradients; ``compare`` runs all of them."""
 REFERENCE = "single"
-"""The name of the training on one process."""
+"""Name of the training on one process."""
 DATASETS = {"generated": (16, 10), "digits": (64, 10), "mnist": (784, 10)}
-"""The numbers of a sample, and the classes."""
+"""Numbers per sample and number of classes, by data set."""
 COMPUTE = "compute"
-"""The track of what a rank computes."""
+"""Timeline track of a rank's computation."""
 
 TOLERANCE = 1e-6
-"""Of a loss: as a share of it. Of a weight: as a share of how far the weights have moved."""
+"""Largest allowed difference: of a loss, relative to it; of a weight, to the largest change."""
 CHUNK = 1024
-"""Tests that a rank computes at once."""
+"""Number of test samples that a rank evaluates at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainSpec:
-    """A training to run.
+    """Options of a training.
 
     Attributes:
-        mode: of ``MODES``, or ``compare``.
-        dataset: of ``DATASETS``.
-        data_dir: the folder of MNIST, as torchvision keeps it.
-        epochs: how often all samples are seen.
-        batch_size: samples of a step on all ranks together; each rank takes an equal share.
-        learning_rate: of SGD.
-        momentum: of SGD.
-        hidden: units of the hidden layer.
-        seed: of data, shuffles and first weights.
-        timeline: keep what every rank did when.
+        mode: One of ``MODES``, or ``compare``.
+        dataset: One of ``DATASETS``.
+        data_dir: Folder with torchvision's MNIST files.
+        epochs: Number of passes over the samples.
+        batch_size: Samples per step over all ranks, split evenly.
+        learning_rate: Learning rate of SGD.
+        momentum: Momentum of SGD.
+        hidden: Number of units in the hidden layer.
+        seed: Seed of data, shuffles and initial weights.
+        timeline: True if spans are recorded for a timeline.
     """
 
     mode: str = "compare"
@@ -55,7 +55,7 @@ class TrainSpec:
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """Those that are trained, in order."""
+        """Modes to train, in order."""
         return MODES if self.mode == "compare" else (self.mode,)
 
     @property
@@ -65,10 +65,10 @@ class TrainSpec:
         return (features + 1) * self.hidden + (self.hidden + 1) * classes
 
     def memory_bytes(self, ranks: int) -> int:
-        """What these ranks of a machine need for their models, rank 0 among them.
+        """Return the memory that the models need on a machine with this many ranks and rank 0.
 
-        In each mode the weights, gradients, momentum and what they travel in; on rank 0 the
-        reference and copies to compare; and what a hidden unit holds for each sample of a step.
+        Per mode: weights, gradients, momentum and buckets. On rank 0: the reference, and copies to
+        compare. Then the activations of the hidden units for each sample of a step.
         """
         copies = ranks * 4 * len(self.modes) + 6
         samples = max(self.batch_size, ranks * CHUNK)
@@ -77,22 +77,22 @@ class TrainSpec:
 
 @dataclass(frozen=True, slots=True)
 class TrainTask:
-    """What is learned, and how an epoch of it is cut: the same for every rank.
+    """Size of the task and the split of an epoch: the same for every rank.
 
-    Every rank gets the same number of batches of the same size. So the mean over the ranks of
-    each rank's mean gradient is the mean gradient over all samples of the step. With 33 samples,
-    3 ranks and a batch size of 7 there are 5 steps of 2 samples a rank, and 3 are left out::
+    Every rank gets the same number of batches of the same size. So the mean of the ranks' mean
+    gradients is the mean gradient over all samples of the step. With 33 samples, 3 ranks and a
+    batch size of 7 there are 5 steps of 2 samples per rank, and 3 samples are left out::
 
         [0 1][2 3][4 5][6 7][8 9] 10   # rank 0 (of its part of 11)
 
     Attributes:
-        data: what it is, for people.
-        samples: that are trained on.
-        tests: samples that accuracy is measured on.
-        features: numbers of a sample.
-        parameters: numbers of the model.
-        rank_batch: samples of a rank in a step.
-        steps_per_epoch: of each rank.
+        data: Display name of the data set.
+        samples: Number of training samples.
+        tests: Number of test samples.
+        features: Numbers per sample.
+        parameters: Number of parameters of the model.
+        rank_batch: Samples per rank and step.
+        steps_per_epoch: Steps per epoch of each rank.
     """
 
     data: str
@@ -110,10 +110,10 @@ class Epoch:
     """One pass over all samples.
 
     Attributes:
-        loss: over the samples of all ranks, each at the weights that it was seen with.
-        accuracy: on the tests, after it.
-        time_s: of the slowest rank, tests and proofs left out.
-        checksums: of every rank's weights after it, hexadecimal.
+        loss: Mean training loss over all ranks, each sample with the weights of its step.
+        accuracy: Accuracy on the test samples after the epoch.
+        time_s: Seconds on the slowest rank, without tests and proofs.
+        checksums: Hexadecimal checksum of each rank's weights after the epoch.
     """
 
     loss: float
@@ -123,22 +123,22 @@ class Epoch:
 
     @derived
     def replicas_identical(self) -> bool:
-        """Whether all replicas are the same, bit for bit."""
+        """True if all replicas are the same, bit for bit."""
         return len(set(self.checksums)) == 1
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """How far a training is from the same batches on one process.
+    """Difference between a training and the same batches on one process.
 
     Attributes:
-        epochs: number of first epochs in which it was compared.
-        loss_difference: the largest of a step's loss, as a share of that.
-        weight_difference: the largest of a weight after an epoch, as a share of how far the
-            weights had moved by then.
-        stopped: why later epochs were not: ``diverged`` (the loss of one process is far beyond a
-            training's), ``rounding`` (differences of rounding have grown, step by step, beyond
-            the tolerance) or ``wrong`` (the last of these epochs was); empty: nothing stopped it.
+        epochs: Number of epochs compared, from the first one on.
+        loss_difference: Largest difference of a step's loss, relative to that loss.
+        weight_difference: Largest difference of a weight after an epoch, relative to the largest
+            change of a weight up to that epoch.
+        stopped: Reason why later epochs weren't compared: ``diverged`` (the loss on one process is
+            too large for a training), ``rounding`` (rounding errors have grown, step by step,
+            beyond the tolerance), ``wrong`` (the last epoch compared was wrong), or empty.
     """
 
     epochs: int = 0
@@ -152,14 +152,14 @@ class Run:
     """One training, in one mode.
 
     Attributes:
-        mode: of ``MODES``, or ``REFERENCE``.
-        epochs: in order.
-        steps: of all epochs.
-        collectives_per_step: as counted in its last step.
-        bytes_per_step: that one rank gives to these collectives.
-        communication_s: of a rank with a collective under way, the mean over the ranks.
-        overlapped_s: the part of it that passed while the backward pass was still computing.
-        comparison: with the reference; of that None.
+        mode: One of ``MODES``, or ``REFERENCE``.
+        epochs: Epochs in order.
+        steps: Number of steps in all epochs.
+        collectives_per_step: Number of collectives, counted in the last step.
+        bytes_per_step: Bytes that one rank passes to these collectives.
+        communication_s: Seconds with a collective in progress, as a mean over the ranks.
+        overlapped_s: Part of `communication_s` during which the backward pass was computing.
+        comparison: Comparison with the reference; None for the reference itself.
     """
 
     mode: str
@@ -173,7 +173,7 @@ class Run:
 
     @derived
     def time_s(self) -> float:
-        """Of all epochs, tests and proofs left out."""
+        """Seconds of all epochs, without tests and proofs."""
         return sum(epoch.time_s for epoch in self.epochs)
 
 
@@ -182,16 +182,16 @@ CLAIMS = ("replicas", "loss", "weights")
 
 @dataclass(frozen=True, slots=True)
 class TrainProof:
-    """Something that a training claims, and whether it held.
+    """A claim about one mode, and its result.
 
     Attributes:
-        mode: whose claim it is.
-        claim: of ``CLAIMS``: all replicas are the same, bit for bit, after every epoch; the loss
-            of every step, or every weight after an epoch, is that of one process.
-        held: whether it did; None: it could not be found out.
-        difference: the largest, see ``Deviation``; None where there is none.
-        epoch: in which it was broken, counted from 1.
-        ranks: that broke it, where that is known.
+        mode: Mode of the training.
+        claim: One of ``CLAIMS``: all replicas are the same, bit for bit, after every epoch; the
+            loss of every step, or every weight after an epoch, equals that of one process.
+        held: True if the claim holds, None if it could not be checked.
+        difference: Largest difference, see ``Deviation``, or None.
+        epoch: Epoch in which the claim failed, counted from 1.
+        ranks: Ranks that differ, if known.
     """
 
     mode: str
@@ -204,14 +204,14 @@ class TrainProof:
 
 @dataclass(slots=True)
 class Span:
-    """What a rank did for a while.
+    """A timed activity of a rank.
 
     Attributes:
-        step: counted from 0 over all epochs.
-        track: ``COMPUTE``, or one of communication; they may run at the same time.
-        name: what it was, ``backward``, ``all_reduce bucket 0``.
-        start_s: on its host's monotonic clock.
-        size_bytes: that were given to a collective; 0 for computing.
+        step: Step, counted from 0 over all epochs.
+        track: ``COMPUTE`` or a communication track; tracks may overlap.
+        name: Name of the activity, such as ``backward`` or ``all_reduce bucket 0``.
+        start_s: Start on the host's monotonic clock.
+        size_bytes: Bytes passed to a collective; 0 for computation.
     """
 
     rank: int
@@ -226,13 +226,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class TrainReport:
-    """How a training went.
+    """Result of a training.
 
     Attributes:
-        reference: the same batches on one process; None if the world failed.
-        runs: one a mode, in order; empty if the world failed.
-        proofs: all that had to hold.
-        spans: what ranks did when; empty unless a timeline was asked for.
+        reference: Training on the same batches in one process; None if the world failed.
+        runs: One run per mode, in order; empty if the world failed.
+        proofs: Claims of all modes, with their results.
+        spans: Timed activities of all ranks; empty unless a timeline was requested.
     """
 
     spec: TrainSpec
@@ -246,28 +246,28 @@ class TrainReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every rank returned and all proofs held."""
+        """True if every rank returned and all proofs hold."""
         return self.world.ok and bool(self.proofs) and all(proof.held for proof in self.proofs)
 
     @property
-    def broken(self) -> tuple[TrainProof, ...]:
-        """The proofs that did not hold."""
+    def failed(self) -> tuple[TrainProof, ...]:
+        """Proofs that failed."""
         return tuple(proof for proof in self.proofs if proof.held is False)
 
     @property
-    def open(self) -> tuple[TrainProof, ...]:
-        """The proofs that could not be made."""
+    def undecided(self) -> tuple[TrainProof, ...]:
+        """Proofs that could not be made."""
         return tuple(proof for proof in self.proofs if proof.held is None)
 
 
 @dataclass(frozen=True, slots=True)
 class EpochDone:
-    """What rank 0 tells after each epoch.
+    """Message that rank 0 sends after each epoch.
 
     Attributes:
-        mode: whose epoch has just ended, or ``REFERENCE``.
-        epoch: counted from 1.
-        done: epochs that have ended, of all modes and the reference.
+        mode: Mode of the epoch, or ``REFERENCE``.
+        epoch: Number of the epoch, counted from 1.
+        done: Number of completed epochs of all modes and the reference.
     """
 
     mode: str

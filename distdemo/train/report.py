@@ -1,4 +1,4 @@
-"""From what the ranks of a training brought back to the report, with its proofs."""
+"""Build the report of a training, with its proofs, from the ranks' results."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def report(spec: TrainSpec, world: WorldReport, task: TrainTask) -> TrainReport:
-    """Everything that the views of ``train`` are drawn from."""
-    made = TrainReport(spec, world, task, versions=versions() | backends.versions_of(world.world))
+    """Return the report of a training."""
+    result = TrainReport(spec, world, task, versions=versions() | backends.versions_of(world.world))
     if not world.ok:
-        return made
+        return result
     results: list[RankTrainings] = world.values
     runs = tuple(_merged(runs) for runs in zip(*(each.runs for each in results), strict=True))
     return replace(
-        made,
+        result,
         reference=results[0].reference,
         runs=runs,
         proofs=tuple(proof for run in runs for proof in prove(run)),
@@ -41,7 +41,7 @@ def report(spec: TrainSpec, world: WorldReport, task: TrainTask) -> TrainReport:
 
 
 def _merged(runs: Sequence[Run]) -> Run:
-    """The same training on all ranks, in order."""
+    """Merge the runs of one mode, one per rank in rank order."""
     first = runs[0]
     return replace(
         first,
@@ -59,14 +59,16 @@ def _merged(runs: Sequence[Run]) -> Run:
 
 
 def prove(run: Run) -> tuple[TrainProof, ...]:
-    """What has to hold of a mode: its replicas are the same, and trained as one process does."""
+    """Check that a mode's replicas are identical and were trained as in one process."""
     found = run.comparison or Deviation()
     proofs = [TrainProof(run.mode, "replicas", held=True)]
     for number, epoch in enumerate(run.epochs, start=1):
         if not epoch.replicas_identical:
             ((most, count),) = Counter(epoch.checksums).most_common(1)
             others = [rank for rank, each in enumerate(epoch.checksums) if each != most]
-            ranks = tuple(others if 2 * count > len(epoch.checksums) else ())  # else who is right?
+            ranks = tuple(
+                others if 2 * count > len(epoch.checksums) else ()
+            )  # no majority: unknown
             proofs = [TrainProof(run.mode, "replicas", held=False, epoch=number, ranks=ranks)]
             break
     for claim, difference in (
@@ -75,7 +77,7 @@ def prove(run: Run) -> tuple[TrainProof, ...]:
     ):
         if not found.epochs:
             proofs.append(TrainProof(run.mode, claim, None))
-        elif difference <= TOLERANCE:  # NaN is not
+        elif difference <= TOLERANCE:  # False for NaN
             proofs.append(TrainProof(run.mode, claim, held=True, difference=difference))
         else:
             proofs.append(TrainProof(run.mode, claim, False, difference, found.epochs))

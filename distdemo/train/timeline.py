@@ -1,4 +1,4 @@
-"""What every rank of a training did when, as a file for Perfetto."""
+"""Timeline of a training, as a file for Perfetto."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from distdemo.train.records import COMPUTE, TrainReport
 
 
 def as_trace_events(report: TrainReport) -> str:
-    """What every rank did when, in the Trace Event Format of Perfetto and chrome://tracing.
+    """Return all spans in the Trace Event Format of Perfetto and chrome://tracing.
 
-    A process a rank, and in it a thread for computing and one for communication; of collectives
-    that are under way at the same time (DDP's buckets) each has its own. Times count from the first
-    one of each host.
+    Each rank is a process with a thread for computation and one for communication. Collectives that
+    overlap (DDP's buckets) have a thread each. Times start at 0 on each host.
     """
     world = report.world.world
     hosts = report.world.hosts or ("",) * world.world_size
@@ -22,7 +21,7 @@ def as_trace_events(report: TrainReport) -> str:
         host = hosts[span.rank]
         zero[host] = min(zero.get(host, span.start_s), span.start_s)
 
-    # To a reader process 0 would be the system's idle process.
+    # Viewers take process 0 for the system's idle process.
     def named(kind: str, rank: int, thread: int, name: str) -> dict[str, Any]:
         return {"ph": "M", "name": kind, "pid": rank + 1, "tid": thread, "args": {"name": name}}
 

@@ -1,4 +1,4 @@
-"""A training as people read it: its figures by epoch and by mode, its proofs, and the verdict."""
+"""Views of a training: figures per epoch and mode, proofs, and the verdict."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from distdemo.view.format import (
 )
 from distdemo.view.tables import Cell, Column, Grid, fitting, heading
 
-FEW = 10  # epochs that are shown at most
-MOST_MARKS = 12  # of a line of the plot
-UNSURE = "yellow"
+FEW = 10  # most epochs shown
+MOST_MARKS = 12  # most markers on a line of the plot
+UNDECIDED = "yellow"
 CLAIM_TEXTS = {
     "replicas": "Replicas identical, bit for bit, after every epoch",
-    "loss": "Loss of one process in every step, within 1e-6 of it",
-    "weights": "Weights of one process after every epoch, within 1e-6 of how far they moved",
+    "loss": "Same loss as one process in every step, within 1e-6 of it",
+    "weights": "Same weights as one process after every epoch, within 1e-6 of their change",
 }
 STOPPED = {
-    "diverged": "the loss of one process is no longer that of a training",
-    "rounding": "this training magnifies rounding errors, so that right programs differ too",
+    "diverged": "the training on one process diverges",
+    "rounding": "this training magnifies rounding errors, so correct programs differ too",
 }
 
 
 def table(report: TrainReport, console: Console) -> Group:
-    """A training whose ranks all returned."""
+    """Return the report of a training whose ranks all returned."""
     sign, spec, task, world = signs(console), report.spec, report.task, report.world.world
     title = ("train", spec.mode, plural(world.world_size, "rank"), world.backend, world.device)
     batch = task.rank_batch * world.world_size
@@ -46,7 +46,7 @@ def table(report: TrainReport, console: Console) -> Group:
         f"{task.data}: {task.samples:,} samples and {task.tests:,} tests of "
         f"{plural(task.features, 'number')}, {task.classes} classes.\n"
         f"The model has {task.parameters:,} parameters. A step takes {batch:,} samples, "
-        f"{task.rank_batch:,} a rank."
+        f"{task.rank_batch:,} per rank."
     )
     runs = [run for run in (report.reference, *report.runs) if run is not None]
     several = world.world_size > 1
@@ -57,10 +57,10 @@ def table(report: TrainReport, console: Console) -> Group:
         fitting(console, lambda _: _epochs(runs)),
         heading("Cost"),
         fitting(console, lambda _: _cost(runs, sign, several=several)),
-        Text(f"{REFERENCE} is one process that takes the same batches and averages nothing."),
+        Text(f"{REFERENCE} is one process that takes the same batches without averaging."),
         heading("Proofs, and the largest difference found"),
         fitting(console, lambda _: _proofs(report, sign)),
-        *(_failed(report, proof, sign) for proof in report.broken),
+        *(_failed(report, proof, sign) for proof in report.failed),
         *(Text(note, style=colours.QUIET) for note in _notes(report, batch)),
         summary(report, console),
         Text(origin(report.world, report.versions), style=colours.QUIET),
@@ -69,18 +69,18 @@ def table(report: TrainReport, console: Console) -> Group:
 
 
 def summary(report: TrainReport, console: Console) -> Text:
-    """Whether all proofs hold."""
-    undecided = bool(report.open) and not report.broken
+    """Return the verdict: whether all proofs hold."""
+    undecided = bool(report.undecided) and not report.failed
     begin, style = _mark(None if undecided else report.ok, signs(console))
     return Text(f"{begin} {_verdict(report)}", style=style)
 
 
 def _epochs(runs: Sequence[Run]) -> Grid:
-    """A column a mode; of many epochs the first, the last and some evenly between."""
+    """Return one column per mode; of many epochs the first, the last and some in between."""
     grid = Grid([Column("Epoch", right=True), *(Column(run.mode, right=True) for run in runs)])
-    for place in spread(len(runs[0].epochs), FEW):
-        cells: list[Cell] = [str(place + 1)]
-        for epoch in (run.epochs[place] for run in runs):
+    for index in spread(len(runs[0].epochs), FEW):
+        cells: list[Cell] = [str(index + 1)]
+        for epoch in (run.epochs[index] for run in runs):
             loss = epoch.loss
             text = f"{loss:.4f}" if 1e-3 <= loss < 1e4 or not loss else f"{loss:.3g}"
             cells.append(f"{text} {epoch.accuracy:6.1%}")
@@ -89,17 +89,17 @@ def _epochs(runs: Sequence[Run]) -> Grid:
 
 
 def _cost(runs: Sequence[Run], sign: Signs, *, several: bool) -> Grid:
-    """A column a mode. One rank waits for no other."""
+    """Return one column per mode; communication only for several ranks."""
     figures: dict[str, Callable[[Run], str]] = {
         "Time": lambda run: duration(run.time_s),
         "Steps": lambda run: f"{run.steps:,}",
-        "Collectives a step": lambda run: str(run.collectives_per_step),
-        "Bytes a step": lambda run: decimal_size(float(f"{run.bytes_per_step:.3g}")),
+        "Collectives per step": lambda run: str(run.collectives_per_step),
+        "Bytes per step": lambda run: decimal_size(float(f"{run.bytes_per_step:.3g}")),
     }
     if several:
         figures["In communication"] = lambda run: _timed(run.communication_s, run.time_s)
         figures["of which overlapped"] = lambda run: _timed(run.overlapped_s, run.communication_s)
-    own = ("Time", "Steps")  # of the reference, too
+    own = ("Time", "Steps")  # also shown for the reference
     return Grid(
         [Column("Figure"), *(Column(run.mode, right=True) for run in runs)],
         [
@@ -120,7 +120,7 @@ def _timed(part: float, whole: float) -> str:
 
 
 def _proofs(report: TrainReport, sign: Signs) -> Grid:
-    """What was claimed of each mode, and by how much it was missed at most."""
+    """Return each mode's claims with the largest difference found."""
     grid = Grid([Column("Claim", folds=True), *(Column(run.mode) for run in report.runs)])
     for claim in CLAIMS:
         row: list[Cell] = [CLAIM_TEXTS[claim]]
@@ -136,17 +136,17 @@ def _proofs(report: TrainReport, sign: Signs) -> Grid:
 
 def _verdict(report: TrainReport) -> str:
     count, modes = len(report.proofs), listing([run.mode for run in report.runs])
-    if report.broken:
-        first = report.broken[0]
+    if report.failed:
+        first = report.failed[0]
         return (
-            f"{len(report.broken)} of {plural(count, 'proof')} failed: {first.mode}: "
-            f"{CLAIM_TEXTS[first.claim]}. Try distdemo check: are this backend's collectives right?"
+            f"{len(report.failed)} of {plural(count, 'proof')} failed: {first.mode}: "
+            f"{CLAIM_TEXTS[first.claim]}. Try distdemo check to test this backend's collectives."
         )
     compared = [run.comparison or Deviation() for run in report.runs]
-    if report.open:
+    if report.undecided:
         why = next((STOPPED[each.stopped] for each in compared if not each.epochs), "")
         return (
-            f"{len(report.open)} of {plural(count, 'proof')} could not be made: {why}. "
+            f"{len(report.undecided)} of {plural(count, 'proof')} could not be made: {why}. "
             "Try a smaller --lr."
         )
     epochs, reached = min(each.epochs for each in compared), report.runs[-1].epochs[-1].accuracy
@@ -158,23 +158,23 @@ def _verdict(report: TrainReport) -> str:
 
 
 def _failed(report: TrainReport, proof: TrainProof, sign: Signs) -> Text:
-    """A proof that did not hold, with what was found instead."""
+    """Return the line for a failed proof."""
     found = f"largest difference {proof.difference:.1e}" if proof.difference is not None else ""
     if proof.claim == "replicas":
         run = next(each for each in report.runs if each.mode == proof.mode)
         kinds = len(set(run.epochs[(proof.epoch or 1) - 1].checksums))
         found = f"{kinds} different checksums"
         if proof.ranks:
-            found += f"; those that differ: {ranks_text(proof.ranks)}"
+            found += f"; different on {ranks_text(proof.ranks)}"
     text = f"{sign.wrong} {proof.mode}: {CLAIM_TEXTS[proof.claim]}: epoch {proof.epoch}: {found}."
     return Text(text, style=colours.WRONG)
 
 
 def _notes(report: TrainReport, batch: int) -> Iterator[str]:
-    """What a reader should know."""
+    """Yield notes on the settings and results."""
     task, spec = report.task, report.spec
     if batch != spec.batch_size:
-        yield f"A step takes {batch:,} samples, not {spec.batch_size:,}: as many on each rank."
+        yield f"A step takes {batch:,} samples, not {spec.batch_size:,}, to split them evenly."
     dropped = task.samples - batch * task.steps_per_epoch
     if dropped:
         yield (
@@ -190,14 +190,14 @@ def _notes(report: TrainReport, batch: int) -> Iterator[str]:
         if run.mode == "ddp" and run.collectives_per_step == 1:
             yield (
                 "ddp has all gradients in one bucket, which is complete only after the backward "
-                "pass: nothing can overlap. Try a larger --hidden."
+                "pass, so nothing can overlap. Try a larger --hidden."
             )
 
 
 def _mark(held: bool | None, sign: Signs) -> tuple[str, str]:
-    """The sign of a proof, and its style."""
+    """Return the sign and style of a proof."""
     if held is None:
-        return "?", UNSURE
+        return "?", UNDECIDED
     return (sign.right, colours.RIGHT) if held else (sign.wrong, colours.WRONG)
 
 
@@ -205,10 +205,10 @@ def _mark(held: bool | None, sign: Signs) -> tuple[str, str]:
 
 
 def plot(report: TrainReport, kind: str) -> bytes:
-    """Loss and test accuracy by epoch: a line a mode, and the reference.
+    """Draw loss and test accuracy per epoch, one line per mode and for the reference.
 
     Args:
-        report: of a training whose ranks all returned.
+        report: Report of a training whose ranks all returned.
         kind: ``png`` or ``svg``.
     """
     import matplotlib as mpl
@@ -226,16 +226,16 @@ def plot(report: TrainReport, kind: str) -> bytes:
             (loss, "loss", "Loss (cross entropy)"),
             (accuracy, "accuracy", "Test accuracy"),
         ):
-            for place, run in enumerate(runs):
+            for index, run in enumerate(runs):
                 values = [getattr(epoch, what) for epoch in run.epochs]
                 axes.plot(
                     range(1, len(values) + 1),
                     values,
                     label=run.mode,
-                    color=COLOURS[place],
-                    linewidth=7 - 2 * place,  # they should lie on each other: each is thinner
-                    marker=MARKS[place],
-                    markersize=12 - 2 * place,
+                    color=COLOURS[index],
+                    linewidth=7 - 2 * index,  # lines should coincide, so each is thinner
+                    marker=MARKS[index],
+                    markersize=12 - 2 * index,
                     markevery=math.ceil(len(values) / MOST_MARKS),
                 )
             axes.set_xlabel("Epoch")

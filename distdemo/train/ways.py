@@ -1,4 +1,4 @@
-"""The ways to average gradients over the ranks, and the ledger of what each gave to collectives."""
+"""Ways to average gradients over the ranks, and the recorder of their collectives."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import GradBucket  # torch.distributed's own, typed
+from torch._C._distributed_c10d import GradBucket  # re-exported untyped by torch.distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from distdemo.launcher.clock import Clock
 from distdemo.train.records import COMPUTE, REFERENCE, Span
 
 BUCKET_MIB = 0.004
-"""DDP's default is 25, which would hold this whole model: nothing could overlap."""
+"""Bucket size of DDP. Its default, 25, would hold the whole model, so nothing could overlap."""
 
 
-class Ledger:
-    """What one rank does in each step of a training; written down where it is done.
+class SpanRecorder:
+    """Recorder of one rank's spans in each step of a training.
 
     Until ``close`` the times of its spans are marks of the clock.
 
     Args:
-        clock: of the rank's device.
-        rank: whose it is.
-        mode: of the training.
+        clock: Clock of the rank's device.
+        rank: Number of the rank.
+        mode: Mode of the training.
 
     Attributes:
-        step: that goes on, counted from 0 over all epochs.
+        step: Current step, counted from 0 over all epochs.
     """
 
     def __init__(self, clock: Clock, rank: int = 0, mode: str = "") -> None:
@@ -41,27 +41,27 @@ class Ledger:
         self._computed: dict[int, Any] = {}
 
     def begin_step(self) -> None:
-        """What follows belongs to a new step."""
+        """Begin a new step."""
         self.step += 1
 
     def begin(self, name: str, track: str = COMPUTE, size_bytes: int = 0) -> Span:
-        """Something begins; see ``end``."""
+        """Begin a span; see ``end``."""
         now = self.clock.mark()
         span = Span(self._rank, self._mode, self.step, track, name, now, now, size_bytes)
         self._spans.append(span)
         return span
 
     def send(self, name: str, tensor: torch.Tensor, track: str = "communication") -> Span:
-        """A collective of this tensor begins; see ``end``."""
+        """Begin the span of a collective on this tensor; see ``end``."""
         return self.begin(name, track, tensor.numel() * tensor.element_size())
 
     def end(self, span: Span) -> None:
-        """It is over; called from any thread."""
+        """End a span. Can be called from any thread."""
         span.end_s = self.clock.mark()
 
     @contextmanager
     def computing(self, name: str) -> Iterator[None]:
-        """A block that computes; with ``backward`` the last gradient is there."""
+        """Record a block of computation. The gradients are complete at the end of ``backward``."""
         span = self.begin(name)
         yield
         self.end(span)
@@ -69,15 +69,15 @@ class Ledger:
             self._computed.setdefault(self.step, span.end_s)
 
     def computed(self) -> None:
-        """The last gradient is there, though the backward pass has not returned."""
+        """Record that the last gradient is computed, before the backward pass returns."""
         self._computed[self.step] = self.clock.mark()
 
     def close(self) -> tuple[list[Span], float, float]:
-        """What was done since the last time; waits for the device.
+        """Wait for the device and return the spans since the last call.
 
         Returns:
-            The spans, in seconds now; the seconds with a collective under way; and the part of
-            these that passed while the backward pass of the step was still computing.
+            Spans with their times in seconds; seconds with a collective in progress; and the part
+            of these during which the backward pass of the step was computing.
         """
         self.clock.settle()
         spans, self._spans = self._spans, []
@@ -99,37 +99,37 @@ class Averaging(NamedTuple):
     """A model whose gradients are averaged.
 
     Attributes:
-        module: what the samples are given to.
-        average: Collective: called after the backward pass; then every parameter's gradient is the
-            mean over the ranks.
+        module: Module to call with the samples.
+        average: Collective: function to call after the backward pass; it leaves the mean over the
+            ranks in every parameter's gradient.
     """
 
     module: nn.Module
     average: Callable[[], None]
 
 
-Way = Callable[[nn.Module, Ledger], Averaging]
-"""Collective: takes a model that is the same on every rank, and where collectives are written."""
+AveragingMethod = Callable[[nn.Module, SpanRecorder], Averaging]
+"""Collective: function of a model, the same on every rank, and a recorder for its collectives."""
 
 
-def manual(model: nn.Module, ledger: Ledger) -> Averaging:
-    """By hand, as the tutorial does it: all_reduce each parameter's gradient, then divide."""
+def manual(model: nn.Module, recorder: SpanRecorder) -> Averaging:
+    """Call all_reduce on each parameter's gradient and divide, as in the PyTorch tutorial."""
 
     def average() -> None:
         for name, parameter in model.named_parameters():
             gradient = parameter.grad
             if gradient is None:
                 raise RuntimeError(f"{name} has no gradient")
-            span = ledger.send(f"all_reduce {name}", gradient)
+            span = recorder.send(f"all_reduce {name}", gradient)
             dist.all_reduce(gradient)
-            ledger.end(span)
+            recorder.end(span)
             gradient /= dist.get_world_size()
 
     return Averaging(model, average)
 
 
-def flat(model: nn.Module, ledger: Ledger) -> Averaging:
-    """All gradients in one buffer: one collective a step, the same bytes.
+def flat(model: nn.Module, recorder: SpanRecorder) -> Averaging:
+    """Average all gradients in one buffer: one collective per step, the same bytes.
 
     The buffer::
 
@@ -139,9 +139,9 @@ def flat(model: nn.Module, ledger: Ledger) -> Averaging:
     def average() -> None:
         gradients = [each.grad for each in model.parameters() if each.grad is not None]
         buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        span = ledger.send("all_reduce of all", buffer)
+        span = recorder.send("all_reduce of all", buffer)
         dist.all_reduce(buffer)
-        ledger.end(span)
+        recorder.end(span)
         buffer /= dist.get_world_size()
         parts = torch.split(buffer, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
@@ -150,12 +150,12 @@ def flat(model: nn.Module, ledger: Ledger) -> Averaging:
     return Averaging(model, average)
 
 
-def ddp(model: nn.Module, ledger: Ledger) -> Averaging:
-    """DistributedDataParallel: gradients travel in buckets while the backward pass goes on.
+def ddp(model: nn.Module, recorder: SpanRecorder) -> Averaging:
+    """Use DistributedDataParallel, which reduces buckets of gradients during the backward pass.
 
-    As soon as all gradients of a bucket are there, DDP hands it to a hook of ours, which does what
-    DDP does without one (divide by the number of ranks, then all_reduce without waiting) and writes
-    it down. Buckets come in their order: with the last, no gradient is left to be computed.
+    Once all gradients of a bucket are computed, DDP calls a communication hook. Ours does what DDP
+    does without one (divide by the number of ranks, then a nonblocking all_reduce) and records it.
+    Buckets are in order: at the last one, all gradients have been computed.
     """
     device = next(model.parameters()).device
     module = DistributedDataParallel(
@@ -166,24 +166,29 @@ def ddp(model: nn.Module, ledger: Ledger) -> Averaging:
 
     def hook(bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.is_last():
-            ledger.computed()
-        name = f"bucket {bucket.index()}"  # buckets are under way at the same time
-        span = ledger.send(f"all_reduce {name}", bucket.buffer(), f"communication, {name}")
+            recorder.computed()
+        name = f"bucket {bucket.index()}"  # buckets overlap
+        span = recorder.send(f"all_reduce {name}", bucket.buffer(), f"communication, {name}")
         work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
 
         def arrived(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            ledger.end(span)
+            recorder.end(span)
             return future.value()[0]
 
-        return work.get_future().then(arrived)  # type: ignore[no-any-return]  # torch does not say
+        return work.get_future().then(arrived)  # type: ignore[no-any-return]  # untyped in torch
 
-    module.register_comm_hook(None, lambda _, bucket: hook(bucket))  # torch refuses annotations
+    module.register_comm_hook(None, lambda _, bucket: hook(bucket))  # torch rejects annotations
     return Averaging(module, lambda: None)
 
 
-def single(model: nn.Module, _: Ledger) -> Averaging:
-    """The reference: one process that sees the batches of all ranks, and so averages nothing."""
+def single(model: nn.Module, _: SpanRecorder) -> Averaging:
+    """Average nothing: the reference, one process with the batches of all ranks."""
     return Averaging(model, lambda: None)
 
 
-WAYS: dict[str, Way] = {"manual": manual, "flat": flat, "ddp": ddp, REFERENCE: single}
+AVERAGING_METHODS: dict[str, AveragingMethod] = {
+    "manual": manual,
+    "flat": flat,
+    "ddp": ddp,
+    REFERENCE: single,
+}

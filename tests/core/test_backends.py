@@ -221,7 +221,7 @@ def test_maps_of_several_releases_are_one_file_that_gives_each_back(facts: Any) 
 
 def test_maps_of_different_things_are_not_folded() -> None:
     for other in (replace(MAP, backend="mpi"), replace(MAP, device="cuda")):
-        with pytest.raises(ValueError, match="can't be folded"):
+        with pytest.raises(ValueError, match="can't be merged"):
             fold([MAP, other])
 
 

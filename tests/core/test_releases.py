@@ -47,7 +47,7 @@ def test_what_changed_alike_stands_together_and_what_fails_in_another_way_is_no_
         (
             ReleaseChange("2.8", "gloo", "wrong", forms, ("max",), both),
             ReleaseChange(
-                "2.9", "gloo", "mended", forms, ("max",), both, "", note.source, note.link
+                "2.9", "gloo", "fixed", forms, ("max",), both, "", note.source, note.link
             ),
             ReleaseChange("2.9", "gloo", "fails", *minimum, ("float32",), OLD.findings[1]),
             ReleaseChange("2.9", "gloo", "works", *minimum, ("int32",)),
@@ -64,7 +64,7 @@ def test_the_page_has_what_is_known_in_the_order_of_the_releases() -> None:
     seen = {(each.release, each.about, each.change) for each in found}
     assert seen >= {
         ("2.8", "gloo", "wrong"),
-        ("2.9", "gloo", "mended"),
+        ("2.9", "gloo", "fixed"),
         ("2.12", "gloo", "works"),
         ("2.13", "torch.distributed", "renamed"),
         ("2.14", "torch.distributed", "new"),

@@ -1,4 +1,4 @@
-"""Every mistake does what is documented, on real ranks; exercises fail until they are repaired."""
+"""Mistakes behave as documented on real ranks; exercises fail until they are repaired."""
 
 from __future__ import annotations
 
@@ -37,49 +37,49 @@ from distdemo.sanitizer.records import Finding, Row
 GOLDEN = Path(__file__).parent / "golden"
 EVERY = list(MISTAKES)
 MPI = [pytest.mark.mpi, needs_mpi]
-OVER_MPI = ("dtype", "order", "small-receive")  # these end in another way than over gloo
+OVER_MPI = ("dtype", "order", "small-receive")  # different outcome from gloo
 EACH = [(name, "gloo") for name in EVERY]
 EACH += [pytest.param(name, "mpi", marks=MPI) for name in OVER_MPI]  # type: ignore[misc]  # pytest's
 
 
 def tried(mistake: Mistake, backend: str) -> Trial:
-    """What came of it; a hang is waited for less long than for people, and looked at more often.
+    """Try a mistake with a shorter hang timeout and a faster poll than usual.
 
-    A machine too slow for that is given the time that it needs: see ``trial.PATIENCE``.
+    If the machine is too slow for that, ``trial.STALL_TIMEOUT_S`` applies.
     """
     faulthandler.disable()  # pytest's: a backend that aborts would write its whole stack
     world = WorldSpec(mistake.world_size, backend, deadline=60, start_method="fork", capture=True)
-    with patch.object(trial, "HANG", 0.7), patch.object(workers, "LOOK", 0.03):
+    with patch.object(trial, "HANG_TIMEOUT_S", 0.7), patch.object(workers, "LOOK", 0.03):
         return trial.try_mistake(mistake, backends.prepared(world))
 
 
-# ------------------------------------------------------------------------------ what comes of them
+# ---------------------------------------------------------------------------------------- outcomes
 
 
 @pytest.mark.parametrize(("name", "backend"), EACH)
-def test_it_happens_as_it_is_documented(name: str, backend: str, warm: Warm) -> None:
+def test_a_mistake_behaves_as_documented(name: str, backend: str, warm: Warm) -> None:
     mistake = MISTAKES[name]
     found = warm(tried, mistake, backend)
     assert found.problems == (), found.ends
     assert [each.end for each in found.repaired] == ["right"] * mistake.world_size
     assert {each.kind for each in found.findings} == {mistake.finding} - {""}
     for each in found.ends:
-        if each.end == "hang":  # on a line of the program that makes a call
+        if each.end == "hang":  # on a line with a call
             number = int(re.fullmatch(rf"in \w+ at {mistake.module}\.py:(\d+)", each.what)[1])  # type: ignore[index]  # or it fails
             line = text_of(program_of(mistake)).splitlines()[number - 1]
             assert "dist." in line, line
 
 
-def test_what_is_documented_wrongly_is_a_problem(warm: Warm) -> None:
+def test_a_wrong_documentation_is_a_problem(warm: Warm) -> None:
     mistake = MISTAKES["reduce-op"]
     mistake = replace(mistake, expected=(7, 7, 7), happens={"gloo": "hang right wrong"})
     happened, repaired = warm(tried, mistake, "gloo").problems
-    assert happened == "It did not happen as documented: hang right wrong."
-    assert repaired == "Repaired, it is not right on ranks [0, 1, 2]."
+    assert happened == "The documented outcome differs: hang right wrong."
+    assert repaired == "The repaired program is wrong on ranks [0, 1, 2]."
     added = MISTAKES["reduce-op"]
     for changed, problem in (
-        (replace(added, finding="root"), "The sanitizer finds reduce_op, not root."),
-        (replace(added, finding=""), "The sanitizer finds reduce_op, not nothing."),
+        (replace(added, finding="root"), "The sanitizer found reduce_op, not root."),
+        (replace(added, finding=""), "The sanitizer found reduce_op, not nothing."),
     ):
         assert warm(tried, changed, "gloo").problems == (problem,)
 
@@ -89,14 +89,14 @@ def test_a_program_is_short_and_holds_both_versions(name: str) -> None:
     mistake = MISTAKES[name]
     assert len(mistake.expected) == mistake.world_size
     for backend in BACKENDS:
-        assert len(mistake.said(backend)) == mistake.world_size
+        assert len(mistake.documented(backend)) == mistake.world_size
     lines = program_of(mistake)
     texts = [text_of(lines), text_of(lines, repaired=True)]
     assert texts[0] != texts[1]
     for text in texts:
         compile(text, name, "exec")
         assert 10 <= len(text.splitlines()) <= 25
-        assert max(map(len, text.splitlines())) <= 73  # with its number it fits into 80 columns
+        assert max(map(len, text.splitlines())) <= 73  # 80 columns with the line number
         assert not re.search("# (wrong|right)", text)
 
 
@@ -122,14 +122,14 @@ def test_the_report() -> None:
         ),
         (
             RankEnd(0, "abort", None, 20.0, "SIGABRT"),
-            RankEnd(1, "lost", None, 20.0, "lost its peer"),
+            RankEnd(1, "lost", None, 20.0, "lost a peer"),
             RankEnd(2, "error", None, 20.0, long),
         ),
         right,
     )
     trials = (
         Trial("gloo", ends[0], (finding,), right, ()),
-        Trial("mpi", ends[1], (shift,), ends[0], ("Repaired, it is not right.",)),
+        Trial("mpi", ends[1], (shift,), ends[0], ("The repaired program is wrong.",)),
         Trial("ucc", ends[2], (), right, ()),
     )
     mistake = replace(MISTAKES["shape"], link="https://github.com/pytorch/pytorch/issues/1")
@@ -149,37 +149,37 @@ def test_the_document(warm: Warm) -> None:
     assert {each.get("role", "both") for each in document["program"]} == {"both", "wrong", "right"}
 
 
-def said_wrongly() -> tuple[int, str, str]:
+def wrongly_documented() -> tuple[int, str, str]:
     MISTAKES["reduce-op"] = replace(MISTAKES["reduce-op"], finding="root")
     return run_command("mistakes", "reduce-op", "-q")
 
 
-def test_the_exit_code_is_1_where_it_is_not_as_said(warm: Warm) -> None:
-    code, out, _ = warm(said_wrongly)
+def test_the_exit_code_is_1_if_it_differs_from_the_documentation(warm: Warm) -> None:
+    code, out, _ = warm(wrongly_documented)
     assert code == 1
-    assert "The sanitizer finds reduce_op, not root." in " ".join(out.split())
+    assert "The sanitizer found reduce_op, not root." in " ".join(out.split())
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_what_can_not_be_done_is_refused(
+def test_invalid_options_are_rejected(
     command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     mpi = backends.REGISTRY["mpi"]
     monkeypatch.setattr(mpi, "missing", lambda: "mpi4py is not installed.")
     (tmp_path / "notes.txt").touch()
-    for line, said in {
+    for line, expected in {
         "mistakes shap": "There is no mistake 'shap'.\nChoices: shape, ",
         "mistakes shap -q": "Did you mean distdemo mistakes shape?",
         "mistakes shape --backend gloo,mpj": "--backend mpj: there is no such choice.",
         "mistakes shape --backend gloo,mpi": "mpi4py is not installed.",
-        "mistakes --explain": "--explain means nothing here.",
-        "mistakes shape --backend gloo --exercises new": "--backend means nothing here.",
+        "mistakes --explain": "--explain requires a mistake to run.",
+        "mistakes shape --backend gloo --exercises new": "--backend requires a mistake to run.",
         f"mistakes --exercises {tmp_path}": f"{tmp_path} is not empty.",
         f"mistakes --exercises {tmp_path}/notes.txt": "The exercises can't be written to",
     }.items():
         code, out, err = command(*line.split())
         assert (code, out) == (2, ""), line
-        assert " ".join(said.split()) in " ".join(err.split()), line
+        assert " ".join(expected.split()) in " ".join(err.split()), line
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -187,19 +187,19 @@ def test_what_can_not_be_done_is_refused(
 
 
 def outcomes(folder: Path, temporary: Path) -> dict[str, str]:
-    """By test: how it failed; empty if it passed."""
+    """Return each test's failure, or an empty string if it passed."""
     report = temporary / "report.xml"
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={report}"]
     with running(words, temporary, cwd=folder) as run:
         run.finish(120)
     found = {}
-    for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - made a moment ago
+    for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - written by our pytest
         failed = case.find("failure")
         found[case.get("name", "")] = "" if failed is None else f"{failed.text}"
     return found
 
 
-@pytest.mark.timeout(300)  # each of 36 tests has a world of its own
+@pytest.mark.timeout(300)  # 36 tests, each in a new world
 def test_every_exercise_fails_and_passes_once_it_is_repaired(command: Any, tmp_path: Path) -> None:
     folder, temporary = tmp_path / "exercises", tmp_path / "tmp"
     temporary.mkdir()

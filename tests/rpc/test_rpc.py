@@ -1,4 +1,4 @@
-"""Workers over RPC on real ranks: what they call and train, and what is told when one fails."""
+"""RPC workers on real ranks: their calls, the training step, and failures."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from distdemo.rpc import view
 from distdemo.rpc.records import RpcCall, RpcReport
 from distdemo.rpc.report import report
 
-LIMIT = 60.0  # seconds of a call
-SOON = 5.0  # seconds without progress after which a worker that hangs is named
+LIMIT = 60.0  # seconds per call
+STALL = 5.0  # seconds without progress until a hanging worker is reported
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -31,34 +31,34 @@ def run(size=2, target=engine.run, stall=20.0, hear=None):
     return report(run_world(world, target, (LIMIT,), hear=hear))
 
 
-# -------------------------------------------------------------------------------------- it works
+# --------------------------------------------------------------------------------------- success
 
 
-def looked_at(rank, limit):
-    """Collective: the program, and the addresses that this worker listened on while it ran."""
-    heard = set()
+def listening_run(rank, limit):
+    """Collective: run the program and send the addresses that this worker listened on."""
+    addresses = set()
     reach = rank.reach
 
-    def look(phase):
-        heard.update(tcp_addresses(os.getpid(), listening=True))
+    def reach_and_record(phase):
+        addresses.update(tcp_addresses(os.getpid(), listening=True))
         reach(phase)
 
-    rank.reach = look
+    rank.reach = reach_and_record
     found = engine.run(rank, limit)
-    rank.tell(sorted(heard))
+    rank.tell(sorted(addresses))
     return found
 
 
-def all_is_right():
+def successful_run():
     before = segments()
-    heard: dict[int, list[str]] = {}
-    result = run(3, looked_at, hear=lambda rank, told: heard.update({rank: told}))
+    received: dict[int, list[str]] = {}
+    result = run(3, listening_run, hear=lambda rank, found: received.update({rank: found}))
     assert wait_until(lambda: not leftovers(before))
-    return result, {address for told in heard.values() for address in told}
+    return result, {address for found in received.values() for address in found}
 
 
-def test_calls_and_a_training_step_are_right_on_loopback_alone_and_leave_nothing(warm):
-    result, listening = warm(all_is_right)
+def test_calls_and_a_training_step_succeed_on_loopback_and_leave_nothing(warm):
+    result, listening = warm(successful_run)
     assert result.ok, (result.world.verdict, result.wrong)
     functions = {call.function for call in result.calls}
     assert {"rpc_sync", "rpc_async", "remote", "rref.rpc_sync", "rref.to_here"} <= functions
@@ -66,7 +66,7 @@ def test_calls_and_a_training_step_are_right_on_loopback_alone_and_leave_nothing
     assert [call.callee for call in result.calls if call.what == "fetch(RRef)"] == ["worker2"]
     trained = {call.callee: call.value for call in result.calls if call.what == "value()"}
     assert trained == {"worker1": (-1, -3, -6), "worker2": (3.5, 3, 1.5)}
-    assert listening, "nobody was seen to listen: mend this test"
+    assert listening, "no listening socket was seen: fix this test"
     assert listening <= LOOPBACK
     assert all("Warning" not in outcome.output for outcome in result.world.outcomes)
 
@@ -86,7 +86,7 @@ def document_of_wrong_values():
     return run_command("rpc", "--format", "json")
 
 
-def test_wrong_values_and_another_step_are_caught(warm):
+def test_wrong_values_and_a_wrong_step_are_reported(warm):
     code, out, err = warm(document_of_wrong_values)
     document = json.loads(out)
     assert (code, err, document["ok"]) == (1, "", False)
@@ -99,11 +99,11 @@ def test_wrong_values_and_another_step_are_caught(warm):
     ]
 
 
-# ---------------------------------------------------------------------------------- a worker fails
+# --------------------------------------------------------------------------------------- failures
 
 
 def instead(home, name, function):
-    """Put a function in the place of one that workers call by its name."""
+    """Replace a function that workers call by name."""
     original = getattr(home, name)
     function.__module__ = original.__module__
     function.__qualname__ = original.__qualname__
@@ -127,17 +127,17 @@ def failing(function):
     from distdemo.rpc import remote
 
     instead(remote, "root", function)
-    return run(2, stall=SOON if function is hanging else 20.0).world.verdict
+    return run(2, stall=STALL if function is hanging else 20.0).world.verdict
 
 
 @pytest.mark.parametrize(
     ("function", "what"),
     [
         (unknown, "Rank 1 raised LookupError('no such name')"),
-        (hanging, f"No progress for {SOON:g} s: rank 1 did not finish rpc_sync root(-9)."),
+        (hanging, f"No progress for {STALL:g} s: rank 1 did not finish rpc_sync root(-9)."),
     ],
 )
-def test_a_worker_that_fails_is_named(function, what, warm):
+def test_a_failed_worker_is_reported(function, what, warm):
     found = warm(failing, function)
     assert found.what == what
     assert (found.ranks, found.consequences) == ((1,), (0,))
@@ -153,7 +153,7 @@ def killed_in_training():
     return result
 
 
-def test_a_worker_that_is_killed_in_the_training_is_named(warm):
+def test_a_worker_killed_in_the_training_step_is_reported(warm):
     result = warm(killed_in_training)
     verdict = result.world.verdict
     assert "was killed by SIGKILL" in verdict.what
@@ -173,17 +173,17 @@ def stopped_at_the_end():
         os.kill(torch.distributed.rpc.rpc_sync("worker1", os.getpid), signal.SIGSTOP)
 
     calls.take_step = then_stopped
-    return run(2, stall=SOON).world.verdict
+    return run(2, stall=STALL).world.verdict
 
 
-def test_a_worker_that_is_stopped_while_all_leave_is_named(warm):
+def test_a_worker_stopped_during_shutdown_is_reported(warm):
     verdict = warm(stopped_at_the_end)
     assert verdict.ranks == (1,)
     assert "did not answer" in verdict.what
-    assert "got as far as: done" in verdict.why
+    assert "Last phase of rank 0: done" in verdict.why
 
 
-def test_who_is_at_fault_is_told_from_what_the_caller_waits_for():
+def test_the_callees_of_a_waiting_caller_are_at_fault():
     phase = Phase(2, "worker1, worker2: backward (sum)")
     late = tuple(
         TimedOut(rank=rank, phase=phase, where=Where("here", ""), at=30.0) for rank in range(3)
@@ -211,10 +211,10 @@ def test_the_table():
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_what_can_not_be_done_is_refused(command):
+def test_invalid_options_are_rejected(command):
     for line, first in (
         ("-n 1", "--world-size 1 is too small"),
-        ("-n 25", "--world-size 25: 24 workers at most."),
+        ("-n 25", "--world-size 25: at most 24 workers."),
         ("--lr 0.1", "rpc has no option --lr.\nThese have one: train."),
     ):
         code, out, err = command("rpc", *line.split())
@@ -222,6 +222,6 @@ def test_what_can_not_be_done_is_refused(command):
         assert err.startswith(first), line
 
 
-def test_ranks_that_others_started_are_workers_and_nothing_of_torch_s_own_is_said(warm, tmp_path):
-    said = "✓ All 20 calls returned the right values.\n"
-    assert warm(run_joined, ["rpc", "-q"], tmp_path) == [(0, said, ""), (0, "", "")]
+def test_ranks_of_an_engine_are_workers_without_torch_s_own_output(warm, tmp_path):
+    verdict = "✓ All 20 calls returned the right values.\n"
+    assert warm(run_joined, ["rpc", "-q"], tmp_path) == [(0, verdict, ""), (0, "", "")]

@@ -1,4 +1,4 @@
-"""``distdemo train`` as a user runs it: its views, its files, and how it ends."""
+"""``distdemo train`` as a user runs it: views, files and exit codes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run_of(mode, slip=0.0, comparison=None):
     return run
 
 
-def made(*runs):
+def report_of(*runs):
     outcomes = tuple(Returned(rank=rank) for rank in range(4))
     mode = "compare" if len(runs) > 1 else runs[0].mode
     return TrainReport(
@@ -53,9 +53,9 @@ def made(*runs):
     )
 
 
-RIGHT = made(run_of("manual"), run_of("flat"), run_of("ddp"))
-WRONG = made(run_of("manual"), run_of("flat", 0.5, Deviation(1, 0.2, float("nan"), "wrong")))
-OPEN = made(
+RIGHT = report_of(run_of("manual"), run_of("flat"), run_of("ddp"))
+WRONG = report_of(run_of("manual"), run_of("flat", 0.5, Deviation(1, 0.2, float("nan"), "wrong")))
+OPEN = report_of(
     run_of("manual", comparison=Deviation(3, 1e-15, 1e-15, "rounding")),
     run_of("flat", comparison=Deviation(stopped="rounding")),
 )
@@ -79,7 +79,7 @@ def test_the_plot_is_the_same_each_time(warm):
 
 
 def check_timeline(document, found):
-    """As Perfetto reads it: a process a rank, and in no thread do spans overlap."""
+    """Check one process per rank and no overlapping spans in a thread, as Perfetto requires."""
     events = document["traceEvents"]
     named = [each["args"]["name"] for each in events if each["name"] == "process_name"]
     assert named == ["rank 0", "rank 1"]
@@ -101,7 +101,7 @@ def check_timeline(document, found):
 # ------------------------------------------------------------------------------------- failures
 
 
-def test_a_training_that_diverges_proves_nothing_and_says_why(warm):
+def test_a_diverging_training_proves_nothing_and_reports_why(warm):
     code, out, err = warm(
         run_command, *SHORT, "--lr", "1e300", "--mode", "flat", "--format", "json"
     )
@@ -114,9 +114,9 @@ def test_a_training_that_diverges_proves_nothing_and_says_why(warm):
 
 
 def run_hanging(*line):
-    """The command, whose rank 1 hangs before its first epoch."""
+    """Run the command with a rank 1 that hangs before its first epoch."""
     run_epoch = loop.Training.run_epoch
-    loop.Training.run_epoch = lambda training: (  # type: ignore[method-assign, assignment]  # here alone
+    loop.Training.run_epoch = lambda training: (  # type: ignore[method-assign, assignment]  # only in this process
         signal.pause() if dist.get_rank() == 1 else run_epoch(training)
     )
     return run_command(*SHORT, "--mode", "flat", *line)
@@ -134,31 +134,31 @@ def test_a_rank_that_hangs_is_named_and_no_file_is_written(warm, tmp_path):
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_what_can_not_be_trained_is_refused_before_any_rank_starts(command):
+def test_invalid_options_are_rejected_before_any_rank_starts(command):
     for line, first in (
         ("--lr 0", "--lr 0: out of range."),
         ("--momentum 1", "--momentum 1: out of range."),
         ("--hidden 99999999999", "The tensors of 4 ranks need"),
-        ("--batch-size 2 -n 4", "--batch-size 2 is less than one sample a rank."),
-        ("--batch-size 1000000", "--batch-size 1000000 is more than the data holds."),
-        ("--data-dir here --dataset digits", "--dataset mnist and --data-dir go together."),
+        ("--batch-size 2 -n 4", "--batch-size 2 is less than one sample per rank."),
+        ("--batch-size 1000000", "--batch-size 1000000 is larger than the data set."),
+        ("--data-dir here --dataset digits", "--dataset mnist and --data-dir require each other."),
     ):
         code, out, err = command("train", *line.split())
         assert (code, out) == (2, ""), line
         assert err.startswith(first), line
 
 
-def test_a_folder_without_mnist_is_refused(command, tmp_path):
+def test_a_folder_without_mnist_is_rejected(command, tmp_path):
     code, out, err = command("train", "--data-dir", str(tmp_path))
     assert (code, out) == (2, "")
     absent = find_spec("torchvision") is None
-    assert ("pip install 'distdemo[mnist]'" if absent else "there is no MNIST") in err
+    assert ("pip install 'distdemo[mnist]'" if absent else "can't read MNIST") in err
 
 
 # ------------------------------------------------------------------------------------- the data
 
 
-def test_generated_data_is_that_of_its_seed():
+def test_generated_data_depends_on_the_seed_only():
     train, test = generate(7)
     assert (train, test) == generate(7)
     assert train.inputs != generate(8)[0].inputs
@@ -167,7 +167,7 @@ def test_generated_data_is_that_of_its_seed():
 
 
 @pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
-def test_digits_are_those_of_scikit_learn_and_no_sample_is_in_both_parts():
+def test_digits_are_split_without_overlap():
     data = read_data(TrainSpec(dataset="digits"))
     assert (len(data.train), len(data.test)) == (1438, 359)
     train, test = (
@@ -178,7 +178,7 @@ def test_digits_are_those_of_scikit_learn_and_no_sample_is_in_both_parts():
     assert not train & test
 
 
-def test_ranks_that_others_started_train_together_and_rank_0_writes(warm, tmp_path):
+def test_ranks_of_an_engine_train_together_and_rank_0_writes(warm, tmp_path):
     timeline = tmp_path / "timeline.json"
     asked = ["train", "--epochs", "1", "--timeline", str(timeline), "--format", "json"]
     (code, out, err), second = warm(run_joined, asked, tmp_path)

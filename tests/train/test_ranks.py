@@ -1,4 +1,4 @@
-"""Trainings on real ranks: right ones prove all they claim, broken ones are found out."""
+"""Trainings on real ranks: all proofs hold for correct ones and fail for broken ones."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from distdemo.train.data import read_data, task_of
 from distdemo.train.loop import order, train
 from distdemo.train.records import MODES, TrainSpec
 from distdemo.train.report import report
-from distdemo.train.ways import WAYS, Averaging, Ledger, ddp, manual
+from distdemo.train.ways import AVERAGING_METHODS, Averaging, SpanRecorder, ddp, manual
 
 SMALL = TrainSpec(epochs=2, batch_size=240)
-"""8 steps of 2000 samples each, the same for 1, 2, 3 and 4 ranks."""
+"""8 steps per epoch of 2000 samples, for 1, 2, 3 and 4 ranks alike."""
 
 
 def trained(spec, ranks, hear=None, **world):
-    """The report of a training, in the process that the tests call ``warm``."""
+    """Return the report of a training, run in the ``warm`` process."""
     data = read_data(spec)
     task = task_of(spec, data, ranks)
     asked = WorldSpec(ranks, **{"deadline": 60, "lazy": True, **world})
@@ -38,21 +38,21 @@ def trained(spec, ranks, hear=None, **world):
 # ---------------------------------------------------------------------------------------- right
 
 
-def trained_and_told():
-    told = []
-    result = trained(replace(SMALL, timeline=True), 3, lambda _, value: told.append(value))
-    return result, [value for value in told if value]
+def trained_with_messages():
+    messages = []
+    result = trained(replace(SMALL, timeline=True), 3, lambda _, value: messages.append(value))
+    return result, [value for value in messages if value]
 
 
 def test_all_modes_prove_what_they_claim(warm):
-    result, told = warm(trained_and_told)
-    assert result.ok, (result.world.verdict, result.broken)
+    result, messages = warm(trained_with_messages)
+    assert result.ok, (result.world.verdict, result.failed)
     assert len(result.proofs) == 9
     assert [run.collectives_per_step for run in result.runs] == [4, 1, 2]
     assert {run.bytes_per_step for run in result.runs} == {1738 * 8}
     assert {run.steps for run in result.runs} == {16}
-    assert [value.mode for value in told][:4] == ["single", *MODES]
-    assert [value.done for value in told] == list(range(1, 9))
+    assert [value.mode for value in messages][:4] == ["single", *MODES]
+    assert [value.done for value in messages] == list(range(1, 9))
     for run in result.runs:
         assert run.comparison.epochs == 2
         assert all(len(epoch.checksums) == 3 for epoch in run.epochs)
@@ -69,7 +69,7 @@ def test_all_modes_prove_what_they_claim(warm):
 def test_real_data_is_learned(warm):
     spec = TrainSpec(mode="ddp", dataset="digits", epochs=3)
     result = warm(trained, spec, 2)
-    assert result.ok, result.broken
+    assert result.ok, result.failed
     assert len(result.proofs) == 3
     assert result.spans == ()
     accuracies = [epoch.accuracy for epoch in result.runs[0].epochs]
@@ -78,13 +78,13 @@ def test_real_data_is_learned(warm):
 
 def test_one_rank_and_one_bucket(warm):
     alone = warm(trained, replace(SMALL, hidden=8), 1)
-    assert alone.ok, alone.broken
+    assert alone.ok, alone.failed
     assert [run.collectives_per_step for run in alone.runs] == [4, 1, 1]
 
 
-def test_a_training_is_compared_as_long_as_that_makes_sense(warm):
+def test_comparison_ends_when_rounding_has_grown(warm):
     wild = warm(trained, TrainSpec(mode="flat", learning_rate=2.0, epochs=6), 2)
-    assert wild.ok, wild.broken
+    assert wild.ok, wild.failed
     assert 0 < wild.runs[0].comparison.epochs < 6
     assert wild.runs[0].comparison.stopped == "rounding"
 
@@ -92,8 +92,8 @@ def test_a_training_is_compared_as_long_as_that_makes_sense(warm):
 def stopped_in_the_reference():
     stopped: list[int] = []
 
-    def stop(_, told):
-        if told is not None and told.mode == "single" and not stopped:
+    def stop(_, message):
+        if message is not None and message.mode == "single" and not stopped:
             stopped.extend(each.pid or 0 for each in active_children() if each.name == "rank-0")
             os.kill(stopped[0], signal.SIGSTOP)
 
@@ -101,7 +101,7 @@ def stopped_in_the_reference():
     return trained(spec, 2, stop, stall=4.0, start_method="fork").world.verdict
 
 
-def test_a_rank_that_stands_still_while_others_wait_for_the_reference_is_named(warm):
+def test_a_rank_stopped_during_the_reference_is_reported(warm):
     found = warm(stopped_in_the_reference)
     assert found is not None
     assert found.ranks == (0,), found
@@ -122,7 +122,7 @@ def average(tensors, by=3):
 
 
 def nothing(tensors):
-    """Every rank goes its own way."""
+    """Leave each rank its own gradients."""
 
 
 def average_not_taken(tensors):
@@ -138,13 +138,13 @@ def parameter_forgotten(tensors):
 
 
 def a_little_off(tensors):
-    """Only what has grown from nothing is rounding."""
+    """Average with an error too large for rounding in one step."""
     average(tensors, 3.0003)
 
 
-def late(model, ledger):
-    """A mistake in one step of the second epoch."""
-    right, steps = manual(model, ledger), []
+def late(model, recorder):
+    """Change the gradients in one step of the second epoch."""
+    right, steps = manual(model, recorder), []
 
     def average():
         right.average()
@@ -157,17 +157,17 @@ def late(model, ledger):
 
 
 def by_hand(average):
-    """A broken way: this is done with the gradients."""
+    """Return an averaging method that applies `average` to the gradients."""
 
-    def way(model, ledger):
+    def method(model, recorder):
         return Averaging(model, lambda: average([each.grad for each in model.parameters()]))
 
-    return way
+    return method
 
 
 VALUES = ("loss", "weights")
 BROKEN = {
-    # which claims fail, and the rank that is named
+    # failed claims, and the rank reported
     add_up: (VALUES, ()),
     nothing: (("replicas", *VALUES), ()),
     average_not_taken: (("replicas", *VALUES), (2,)),
@@ -177,7 +177,7 @@ BROKEN = {
 
 
 def trained_wrongly():
-    """All broken ways in one world, beside one that is right; and DDP with a hook that is wrong."""
+    """Train with all broken methods, a correct one, and DDP with a wrong hook, in one world."""
     original = dist.all_reduce
 
     def undivided_bucket(tensor, op=dist.ReduceOp.SUM, *, async_op=False):
@@ -186,29 +186,29 @@ def trained_wrongly():
         return original(tensor, op=op, async_op=async_op)
 
     vars(dist).update(all_reduce=undivided_bucket)
-    ways = {how.__name__: by_hand(how) for how in BROKEN} | {"late": late, "ddp": ddp}
-    WAYS.update(ways)
-    records.MODES = ("manual", *ways)
+    methods = {how.__name__: by_hand(how) for how in BROKEN} | {"late": late, "ddp": ddp}
+    AVERAGING_METHODS.update(methods)
+    records.MODES = ("manual", *methods)
     return trained(SMALL, 3)
 
 
-def test_broken_averages_are_found_out(warm):
+def test_broken_averages_are_detected(warm):
     result = warm(trained_wrongly)
     assert result.world.ok, result.world.verdict
     failed: dict[str, list[str]] = {run.mode: [] for run in result.runs}
-    for proof in result.broken:
+    for proof in result.failed:
         failed[proof.mode].append(proof.claim)
     expected = {how.__name__: list(claims) for how, (claims, _) in BROKEN.items()}
     assert failed == {"manual": [], **expected, "late": list(VALUES), "ddp": list(VALUES)}
-    named = {proof.mode: proof.ranks for proof in result.broken if proof.ranks}
+    named = {proof.mode: proof.ranks for proof in result.failed if proof.ranks}
     assert named == {how.__name__: ranks for how, (_, ranks) in BROKEN.items() if ranks}
-    assert {proof.epoch for proof in result.broken if proof.mode == "late"} == {2}
+    assert {proof.epoch for proof in result.failed if proof.mode == "late"} == {2}
 
 
 # ------------------------------------------------------------------------------------- its parts
 
 
-def test_every_sample_is_seen_once_an_epoch_and_in_another_order():
+def test_each_epoch_sees_every_sample_once_in_a_new_order():
     epochs = [[order(7, 20, 4, rank, epoch).tolist() for rank in range(4)] for epoch in (0, 1)]
     for orders in epochs:
         assert Counter(number for each in orders for number in each) == Counter(range(20))
@@ -216,30 +216,30 @@ def test_every_sample_is_seen_once_an_epoch_and_in_another_order():
     assert sorted(epochs[0][1]) == sorted(epochs[1][1]), "each rank keeps its part"
 
 
-def test_time_under_way_is_counted_once():
+def test_overlapping_communication_is_counted_once():
     class Ticks(Clock):
         now = 0.0
 
         def mark(self):
             return self.now
 
-    ledger = Ledger(clock := Ticks())
-    ledger.begin_step()
+    recorder = SpanRecorder(clock := Ticks())
+    recorder.begin_step()
     gradients = torch.zeros(3, dtype=torch.float64)
-    with ledger.computing("backward"):
+    with recorder.computing("backward"):
         clock.now = 1
-        first = ledger.send("first", gradients)
+        first = recorder.send("first", gradients)
         clock.now = 4
-        ledger.computed()
-        second = ledger.send("second", gradients[:1])
+        recorder.computed()
+        second = recorder.send("second", gradients[:1])
         clock.now = 5
-        ledger.end(first)
+        recorder.end(first)
         clock.now = 7
-        ledger.end(second)
+        recorder.end(second)
         clock.now = 9
-    third = ledger.send("third", gradients)
+    third = recorder.send("third", gradients)
     clock.now = 10
-    ledger.end(third)
-    spans, busy, overlapped = ledger.close()
+    recorder.end(third)
+    spans, busy, overlapped = recorder.close()
     assert (busy, overlapped) == (7, 3)
     assert [each.size_bytes for each in spans if each.track != "compute"] == [24, 8, 24]

@@ -1,16 +1,16 @@
-# title: A rank fails, the others wait
+# title: A rank fails, other ranks wait
 # ranks: 3
 # returns: 5.0
 # gloo: lost lost error
 # mpi: lost lost error
 # finding: absent
-# why: Rank 2 raises before its all_reduce. Over gloo the others then fail, too, because its
-#   process is gone: connection closed. That is not the cause. Over MPI they wait until somebody
-#   stops them. Look for the one rank whose error is not about a connection.
+# why: Rank 2 raises before its all_reduce. Over gloo ranks 0 and 1 then fail, too, because the
+#   connection to rank 2 is closed. That is not the cause. Over MPI they wait until they are
+#   stopped. Look for the one rank whose error is not about a connection.
 # link: https://github.com/pytorch/pytorch/issues/17113
-# hint 1: Most ranks only lost a connection. Which one has an error of its own?
+# hint 1: Two ranks just lost a connection. Which rank has a different error?
 # hint 2: Rank 2 has no batch.
-# hint 3: sum(losses) / len(losses) divides by zero where there are no losses.
+# hint 3: sum(losses) / len(losses) divides by zero if there are no losses.
 """Add up the mean losses of all ranks; not every rank has a batch."""
 
 import torch

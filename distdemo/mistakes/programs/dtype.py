@@ -1,15 +1,15 @@
-# title: A tensor of another dtype
+# title: A tensor of a different dtype
 # ranks: 3
 # returns: 250
 # gloo: lost abort lost
 # mpi: abort/lost wrong/lost/abort abort/lost
 # finding: dtype
-# why: Each rank counts bytes by its own dtype. Rank 1 has room for a float32 of 4 bytes and gets
-#   an int64 of 8. gloo then aborts the process from C++, and no except clause catches that. The
-#   cause is plain Python: / turns an int into a float, and torch.tensor follows.
+# why: Each rank computes sizes from its own dtype. Rank 1 has room for a float32 of 4 bytes and
+#   receives an int64 of 8. gloo then aborts the process from C++; no except clause catches that.
+#   The cause is plain Python: / turns an int into a float, and torch.tensor follows.
 # link: https://github.com/pytorch/pytorch/issues/150248
 # hint 1: A process that aborts leaves no traceback. Print total.dtype on each rank.
-# hint 2: Rank 1 passes a float32, the others an int64.
+# hint 2: Rank 1 passes a float32, ranks 0 and 2 an int64.
 # hint 3: seen / 2 is a float in Python; seen // 2 is an int.
 """Count the samples that all ranks have seen."""
 

@@ -1,17 +1,17 @@
-# title: A tensor is read before wait()
+# title: A tensor read before wait()
 # ranks: 2
 # returns: [3.0, 5.0, 7.0] | [1.0, 2.0, 3.0]
 # gloo: wrong right
 # mpi: wrong right
 # finding: buffers
-# why: irecv returns at once. Until wait() has returned, the tensor holds what it held before, or
-#   a part of what comes. In a larger program the data has often come by then, so the result is
-#   wrong only now and then. The sanitizer sees it with --sanitize=buffers.
+# why: irecv returns immediately. Until wait() returns, the tensor holds its old values or part of
+#   the message. In a larger program the message has often arrived already, so the result is only
+#   sometimes wrong. The sanitizer detects it with --sanitize=buffers.
 # link: https://github.com/OpenNMT/OpenNMT-py/issues/2295
-# hint 1: What does answer hold at the moment when it is read?
-# hint 2: Rank 0 reads it before rank 1 even has the question.
-# hint 3: result = answer + 1 belongs after receiving.wait().
-"""Ask rank 1 to double some numbers; rank 0 adds one to its answer."""
+# hint 1: What does answer hold when it is read?
+# hint 2: Rank 0 reads it before rank 1 has received the question.
+# hint 3: Move result = answer + 1 after receiving.wait().
+"""Let rank 1 double some numbers; rank 0 adds one to the answer."""
 
 import torch
 import torch.distributed as dist

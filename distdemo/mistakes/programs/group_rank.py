@@ -1,17 +1,17 @@
-# title: A group's rank given as src
+# title: A group rank passed as src
 # ranks: 4
 # returns: 1.0 | 1.0 | 3.0 | 3.0
 # gloo: right/lost right/lost error error
 # mpi: right/lost right/lost error error
 # finding: group
-# why: src counts the ranks of the world, even in a call on a group. Rank 0 is a member of the
-#   first pair alone, so the second pair raises. If the number happens to be that of a member,
-#   the wrong rank gives, and there is no error. group_src counts the ranks of the group.
+# why: src is a global rank, even in a call on a group. Rank 0 is a member of the first pair only,
+#   so the second pair raises. If the number happens to be that of a member, the wrong rank sends,
+#   without an error. group_src is a rank within the group.
 # link: https://github.com/OpenPipe/ART/issues/919
-# hint 1: The first pair works. Read the error of the second one.
-# hint 2: On ranks 2 and 3, src=0 names a rank of the other pair.
-# hint 3: src is a rank of the world; group_src=0 is the first rank of the group.
-"""Give the number of the first rank of a pair to the second."""
+# hint 1: The first pair works. Read the error of the second pair.
+# hint 2: On ranks 2 and 3, src=0 is a rank of the other pair.
+# hint 3: src is a global rank; group_src=0 is the first rank of the group.
+"""Send the number of each pair's first rank to its second rank."""
 
 import torch
 import torch.distributed as dist

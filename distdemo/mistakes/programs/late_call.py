@@ -4,13 +4,12 @@
 # gloo: wrong wrong wrong
 # mpi: wrong wrong wrong
 # finding: shift
-# why: Rank 1 makes the same two calls in another order. Both add up one float32, so they fit
-#   together, and the count of one rank is added to the losses of the others. Nobody can be
-#   certain that this was not meant, so the sanitizer only warns: ranks made one call from
-#   different lines.
+# why: Rank 1 makes the same two calls in a different order. Both add up one float32, so they
+#   match, and the count of one rank is added to the losses of the other ranks. It might be
+#   intended, so the sanitizer only warns that ranks made one call from different lines.
 # hint 1: Which numbers were added up? Print loss and count on each rank, before and after.
-# hint 2: Rank 1 reduces the count first, and the loss after it.
-# hint 3: All ranks have to reduce the loss at the same place, before the count.
+# hint 2: Rank 1 reduces the count first and the loss afterwards.
+# hint 3: All ranks must reduce the loss on the same line, before the count.
 """Add up the losses and the samples of all ranks."""
 
 import torch

@@ -1,17 +1,17 @@
-# title: A group made by members only
+# title: A group created by members only
 # ranks: 3
 # returns: 9.0
 # gloo: hang hang hang
 # mpi: hang hang hang
 # finding: group
-# why: new_group is a call of the whole world, also of ranks that will not be members. Each rank
-#   numbers the groups that it makes: the first group of rank 2 is the second one of the others,
-#   so they wait for each other under different names. If no group came after it, nothing would
-#   happen, until somebody adds one.
+# why: All ranks of the world must call new_group, including ranks that aren't members. Each rank
+#   numbers the groups it creates: the first group of rank 2 is the second one of ranks 0 and 1, so
+#   they wait for each other under different names. Without a later group nothing would happen,
+#   until someone adds one.
 # link: https://github.com/pytorch/pytorch/issues/25390
-# hint 1: All ranks wait in a new_group. How many groups has each rank made before?
-# hint 2: Rank 2 has made none, because it is not a member of the pair.
-# hint 3: dist.new_group([0, 1]) has to be called by all ranks, outside the if.
+# hint 1: All ranks wait in new_group. How many groups has each rank created before?
+# hint 2: Rank 2 has created none, because it is not a member of the pair.
+# hint 3: All ranks must call dist.new_group([0, 1]), outside the if.
 """Add up a number within a pair of ranks, then over all ranks."""
 
 import torch

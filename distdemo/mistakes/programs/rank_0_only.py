@@ -4,12 +4,12 @@
 # gloo: hang wrong wrong
 # mpi: hang wrong wrong
 # finding: absent
-# why: A collective is a call of the whole group. Rank 0 waits in it for the others, which never
-#   come: they go on with their own loss, which is not the mean. In a longer program their next
-#   collective meets this one, and what hangs or is wrong is far from the mistake.
+# why: All ranks of a group must call a collective. Rank 0 waits for ranks 1 and 2, which never
+#   call it: they continue with their own loss, which is not the mean. In a longer program their
+#   next collective is matched with this one, so the hang or wrong result is far from the mistake.
 # link: https://github.com/pytorch/pytorch/issues/54059
-# hint 1: One rank waits, and the others have returned. Which call did they not make?
-# hint 2: Rank 0 waits. Ranks 1 and 2 never come to the all_reduce.
+# hint 1: One rank waits and two have returned. Which call did those two not make?
+# hint 2: Rank 0 waits. Ranks 1 and 2 never call all_reduce.
 # hint 3: Only the print belongs under if rank == 0.
 """Compute the mean loss of all ranks; rank 0 prints it."""
 

@@ -4,12 +4,12 @@
 # gloo: hang hang
 # mpi: hang hang
 # finding: deadlock
-# why: recv returns when the data has come. Each rank waits for what the other would send
-#   afterwards, so neither reaches its send.
+# why: recv returns when the message has arrived. Each rank waits for a message that the other
+#   rank would send later, so neither reaches its send.
 # link: https://github.com/pytorch/pytorch/issues/109401
-# hint 1: Both ranks wait in recv. Who has sent something by then?
+# hint 1: Both ranks wait in recv. Which rank has sent something before?
 # hint 2: Neither rank 0 nor rank 1 reaches its send.
-# hint 3: Begin the send before recv, with isend, which does not block; wait for it afterwards.
+# hint 3: Start the send before recv with isend, which does not block, and wait for it afterwards.
 """Let two ranks swap their numbers."""
 
 import torch

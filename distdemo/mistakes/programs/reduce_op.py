@@ -1,15 +1,15 @@
-# title: Another ReduceOp on one rank
+# title: Different ReduceOps
 # ranks: 3
 # returns: 6.0
 # gloo: wrong wrong wrong
 # mpi: wrong wrong wrong
 # finding: reduce_op
-# why: No backend compares the ReduceOps. Each rank reduces the part that it receives with its
-#   own ReduceOp, so the result depends on which rank reduced which part. It is neither a sum nor
-#   a maximum, and there is no error.
+# why: No backend compares the ReduceOps. Each rank applies its own ReduceOp to the part that it
+#   receives, so the result depends on which rank reduced which part. It is neither a sum nor a
+#   maximum, and there is no error.
 # hint 1: The result is neither the sum nor the maximum. Which ReduceOp does each rank pass?
-# hint 2: Rank 0 passes another one than the others.
-# hint 3: op has to be the same on all ranks. If you need the maximum, too, make a second call.
+# hint 2: Rank 0 passes a different one from ranks 1 and 2.
+# hint 3: op must be the same on all ranks. For the maximum, make a second call.
 """Add up the losses of all ranks."""
 
 import torch

@@ -1,15 +1,15 @@
-# title: Each rank names another root
+# title: A different root on each rank
 # ranks: 3
 # returns: [1.0, 1.0, 1.0]
 # gloo: hang hang hang
 # mpi: right/wrong right/wrong right/wrong
 # finding: root
-# why: src is the rank that gives, and all ranks must name the same one. With src=rank each rank
-#   believes that it is the root, and nobody receives. gloo waits for receivers forever. Over MPI
-#   this may go well by luck; with another library or a larger tensor it may not.
+# why: src is the rank that sends, and all ranks must pass the same one. With src=rank each rank
+#   believes that it is the root, and no rank receives. gloo waits for receivers forever. Over MPI
+#   this can work by luck; with a different library or a larger tensor it may not.
 # hint 1: All ranks wait in the same call. What does each rank pass as src?
-# hint 2: Ranks 1 and 2 should receive, and they believe that they give.
-# hint 3: src=rank is another rank on each rank. The weights are those of rank 0.
+# hint 2: Ranks 1 and 2 should receive, but they send.
+# hint 3: src=rank differs on each rank. The weights should come from rank 0.
 """Start on all ranks with the weights of rank 0."""
 
 import torch

@@ -1,15 +1,15 @@
-# title: One tensor n times in a list
+# title: The same tensor n times in a list
 # ranks: 3
 # returns: [[0, 0], [1, 10], [2, 20]]
 # gloo: wrong wrong wrong
 # mpi: wrong wrong wrong
 # finding: buffers
-# why: [t] * n is a list that holds one tensor n times, not n tensors. all_gather writes the row
-#   of every rank into the same memory, and the last row stays.
+# why: [t] * n is a list of n references to one tensor. all_gather writes every rank's row to the
+#   same memory, and the last row remains.
 # link: https://github.com/pytorch/pytorch/issues/5506
-# hint 1: All rows are alike. Is rows[0] the same tensor as rows[1]?
-# hint 2: It is the same on every rank: all rows are those of the last rank.
-# hint 3: [torch.zeros_like(mine)] * world_size is one tensor: use a comprehension.
+# hint 1: All rows are equal. Is rows[0] the same tensor as rows[1]?
+# hint 2: It is the same on every rank: all rows are the last rank's.
+# hint 3: [torch.zeros_like(mine)] * world_size holds one tensor: use a comprehension.
 """Gather the numbers of all ranks on every rank."""
 
 import torch

@@ -5,12 +5,12 @@
 # mpi: hang hang
 # finding: deadlock
 # why: send returns when its tensor may be changed again. Over gloo that is when the other rank
-#   receives it. MPI copies a small tensor and returns at once, so there this program works until
-#   the tensor is large. This one has 4 MB.
+#   receives it. MPI copies a small tensor and returns immediately, so over MPI this program hangs
+#   only with large tensors. This one has 4 MB.
 # link: https://github.com/NVIDIA/nccl/issues/479
-# hint 1: Both ranks wait in send. Who receives by then?
+# hint 1: Both ranks wait in send. Which rank receives at that point?
 # hint 2: Neither rank 0 nor rank 1 reaches its recv.
-# hint 3: Replace send by isend, which does not block, and wait for it after recv.
+# hint 3: Replace send with isend, which does not block, and wait for it after recv.
 """Let two ranks swap large tensors."""
 
 import torch

@@ -4,13 +4,13 @@
 # gloo: hang wrong wrong
 # mpi: right/wrong wrong wrong
 # finding: shape
-# why: No backend compares the sizes. gloo cuts a tensor into pieces by the size that its own
-#   rank passed, so the pieces of two ranks don't line up: some ranks add up the wrong elements
-#   and return, and others wait for pieces that never come. MPI does not notice either.
+# why: No backend compares the sizes. On each rank gloo splits the tensor by its local size, so
+#   the pieces of two ranks don't line up: some ranks add up the wrong elements and return, and
+#   others wait for pieces that never arrive. MPI doesn't detect it either.
 # link: https://github.com/NVIDIA/nccl/issues/1394
 # hint 1: Some ranks return a wrong result. Print losses.shape on each rank.
-# hint 2: Rank 0 has 5 samples, the others have 3.
-# hint 3: dist.all_reduce(losses) needs the same size on all ranks: add up losses first.
+# hint 2: Rank 0 has 5 samples, ranks 1 and 2 have 3.
+# hint 3: dist.all_reduce(losses) requires equal sizes on all ranks: add up the local losses first.
 """Add up the losses of all samples, whichever rank has them."""
 
 import torch
@@ -20,7 +20,7 @@ import torch.distributed as dist
 def work(rank, world_size):
     losses = torch.full((5,), 1.0 + rank)
     if rank > 0:
-        losses = losses[:3]  # rank 0 has more samples than the others
+        losses = losses[:3]  # rank 0 has more samples
     dist.all_reduce(losses)  # wrong
     # right: losses = losses.sum()
     # right: dist.all_reduce(losses)

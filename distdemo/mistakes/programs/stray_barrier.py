@@ -4,15 +4,15 @@
 # gloo: hang right right
 # mpi: hang right right
 # finding: absent
-# why: Barriers have no names: any barrier of one rank meets any barrier of another. The extra
-#   one of rank 0 meets the first one of the others, and from then on they are off by one. What
-#   hangs is the last barrier, which is right. The sanitizer also says which barriers met from
-#   different lines.
+# why: Barriers have no names: any barrier of one rank matches any barrier of another rank. The
+#   extra one of rank 0 matches the first one of ranks 1 and 2, and then all are off by one. The
+#   last barrier hangs, which is correct code. The sanitizer also reports the barriers that were
+#   matched from different lines.
 # link: https://github.com/pytorch/pytorch/issues/138322
-# hint 1: How many barriers does each rank make?
-# hint 2: Rank 0 makes three, the others two. It hangs in the last one, but that one is right.
-# hint 3: The barrier under if rank == 0 has no partner; the next one is for all ranks.
-"""Read on all ranks what rank 0 has written."""
+# hint 1: How many barriers does each rank call?
+# hint 2: Rank 0 calls three, ranks 1 and 2 call two. The last one hangs, but it is correct.
+# hint 3: The barrier under if rank == 0 has no counterpart; the next one is for all ranks.
+"""Let all ranks read a file that rank 0 writes."""
 
 from pathlib import Path
 
@@ -24,9 +24,9 @@ def work(rank, world_size):
     if rank == 0:
         file.write_text("step 7")
         dist.barrier()  # wrong
-    dist.barrier()  # it is written
+    dist.barrier()  # the file is written
     text = file.read_text()
-    dist.barrier()  # all have read it
+    dist.barrier()  # all ranks have read it
     if rank == 0:
         file.unlink()
     return text

@@ -3,14 +3,14 @@
 # returns: 3.9375
 # gloo: wrong wrong wrong wrong
 # mpi: wrong wrong wrong wrong
-# why: All ranks make the same calls, so no tool that compares calls can see it. The sum of four
-#   gradients makes a step four times as long: the weight jumps from 0 to 9 and back, around 4.5.
-#   DDP divides by the world size; code that reduces gradients by hand has to divide, too.
+# why: All ranks make the same calls, so no tool that compares calls can detect it. The sum of
+#   four gradients makes a step four times as long: the weight jumps from 0 to 9 and back, around
+#   4.5. DDP divides by the world size; code that reduces gradients by hand must divide, too.
 # link: https://github.com/facebookresearch/dinov3/pull/250
 # hint 1: Print the weight after each step: it jumps over the target and back.
 # hint 2: It is the same on every rank.
-# hint 3: all_reduce leaves the sum of all gradients in grad; the step needs their mean.
-"""Find by gradient descent the number that is nearest to all targets."""
+# hint 3: all_reduce leaves the sum of all gradients in grad; the step requires their mean.
+"""Find the number nearest to all targets by gradient descent."""
 
 import torch
 import torch.distributed as dist
