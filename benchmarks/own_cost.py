@@ -82,12 +82,12 @@ def nothing_timed(rank: Rank) -> tuple[float, float]:
     """Return the time of an empty iteration of the real loop on a rank, and its reported time."""
     from distdemo.bench.timing import common_start, timed
 
-    meet = common_start(rank).meet
+    align = common_start(rank).align
     gc.freeze()  # the loop starts with a garbage collection, which isn't measured here
     spent, reported = [], 0.0
     for count in (FEW, FEW, MANY):  # the first run is a warm-up
         began = time.perf_counter()
-        reported = statistics.median(timed(rank, _nothing, count, meet).took)
+        reported = statistics.median(timed(rank, _nothing, count, align).took)
         spent.append(time.perf_counter() - began)
     return (spent[2] - spent[1]) / (MANY - FEW), reported
 

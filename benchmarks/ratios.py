@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.table import Table
 
-from distdemo.bench.compare.compare import RatioEstimate, critical, shift
+from distdemo.bench.compare.compare import RatioEstimate, shift, u_critical
 
 PATIENCE = 300  # seconds until a benchmarked command is stopped
 ERROR = 0.05  # probability that an interval misses the true ratio
@@ -134,7 +134,7 @@ def quotient(times: Sequence[float], others: Sequence[float]) -> RatioEstimate:
 def added(times: Sequence[float], others: Sequence[float]) -> RatioEstimate:
     """Return the difference of `times` and `others` in seconds, with an interval as `quotient`."""
     apart = sorted(one - other for one in times for other in others)
-    cut = critical(len(others), len(times), ERROR)
+    cut = u_critical(len(others), len(times), ERROR)
     return RatioEstimate(statistics.median(apart), (apart[cut - 1], apart[-cut]) if cut else None)
 
 

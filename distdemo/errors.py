@@ -50,7 +50,7 @@ class UsageError(DistdemoError):
     """An invalid request, detected before any rank was started."""
 
 
-class LonelyError(DistdemoError):
+class JoinedWorldError(DistdemoError):
     """A failure that can't be reported to rank 0, so each process reports its own."""
 
 

@@ -213,7 +213,7 @@ def alone(world: WorldSpec, *program: Any, **how: Any) -> WorldReport:  # noqa: 
     """Start a world on this machine only."""
     from distdemo.backends.starting import run_prepared
 
-    return run_prepared(world, *program, hear=how["hear"])
+    return run_prepared(world, *program, on_message=how["on_message"])
 
 
 def series(backend: str) -> SeriesSpec:

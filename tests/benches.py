@@ -41,8 +41,8 @@ def series(name: str = "all_reduce", ranks: int = 2, **settings: Any) -> SeriesS
             "device": "cpu",
             "world_size": ranks,
             "group_size": ranks,
-            "sizes_bytes": (0,) if op.meets else SMALL,
-            "dtype": None if op.meets else "float32",
+            "sizes_bytes": (0,) if op.is_barrier else SMALL,
+            "dtype": None if op.is_barrier else "float32",
             **{key: value for key, value in own.items() if key in op.takes},
             **settings,
         },
@@ -60,9 +60,9 @@ def world(size: int = 2, backend: str = "gloo") -> WorldSpec:
     return WorldSpec(size, backend, deadline=120.0, stall=60.0, start_method="fork")
 
 
-def alone(*args: Any, hear: Any, **_: Any) -> WorldReport:
+def alone(*args: Any, on_message: Any, **_: Any) -> WorldReport:
     """Start a world that has no other nodes to be told of."""
-    return run_world(*args, hear=hear)
+    return run_world(*args, on_message=on_message)
 
 
 LATENCY_S = 2.9e-6

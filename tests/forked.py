@@ -19,7 +19,7 @@ def in_a_child(work: Callable[[], object]) -> None:
     """Run this in a process forked from here; fail with what it raised."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=tell, args=(work, there))
+    process = context.Process(target=send, args=(work, there))
     process.start()
     there.close()
     try:
@@ -31,7 +31,7 @@ def in_a_child(work: Callable[[], object]) -> None:
     assert not problem, problem
 
 
-def tell(work: Callable[[], object], way_back: Connection) -> None:
+def send(work: Callable[[], object], result_pipe: Connection) -> None:
     problem = ""
     forget_forkserver()
     try:
@@ -39,7 +39,7 @@ def tell(work: Callable[[], object], way_back: Connection) -> None:
     except BaseException:  # noqa: BLE001 - the parent is told
         problem = traceback.format_exc()
     end_mpi()
-    way_back.send(problem)
+    result_pipe.send(problem)
     os._exit(0)
 
 

@@ -47,9 +47,9 @@ class Numbered:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._rank, name)
 
-    def meet(self, place: str, among: int | None = None) -> None:
+    def barrier(self, place: str, among: int | None = None) -> None:
         """As a rank's."""
-        self._rank.meet(f"{self._number}/{place}", among)
+        self._rank.barrier(f"{self._number}/{place}", among)
 
     def count(self, place: str, add: int = 0) -> int:
         """As a rank's."""

@@ -120,7 +120,7 @@ def requests(draw: st.DrawFn, most: int = 6) -> tuple[Op, OpSpec]:
     if draw(st.booleans()):
         chosen = draw(st.sets(st.integers(0, most), min_size=n, max_size=n))
         more["members"] = tuple(sorted(chosen))
-    if op.meets:
+    if op.is_barrier:
         return op, OpSpec(op.name, n, **{**more, "shape": ()})
     if form.name == "objects":
         if draw(st.booleans()):

@@ -74,12 +74,12 @@ def _serve(requests: Connection) -> NoReturn:
             function, args = requests.recv()
         except EOFError:
             os._exit(0)
-        answers, way_back = Pipe(duplex=False)
+        answers, result_pipe = Pipe(duplex=False)
         child = os.fork()
         if not child:
             requests.close()
-            _answer(way_back, function, args)
-        way_back.close()
+            _answer(result_pipe, function, args)
+        result_pipe.close()
         answer: tuple[Any, str] = None, "it died"
         with contextlib.suppress(EOFError):
             answer = answers.recv()
@@ -88,12 +88,14 @@ def _serve(requests: Connection) -> NoReturn:
         requests.send(answer)
 
 
-def _answer(way_back: Connection, function: Callable[..., Any], args: tuple[Any, ...]) -> NoReturn:
+def _answer(
+    result_pipe: Connection, function: Callable[..., Any], args: tuple[Any, ...]
+) -> NoReturn:
     try:
         answer = function(*args), ""
     except BaseException:  # noqa: BLE001 - the test is told
         answer = None, traceback.format_exc()
-    way_back.send(answer)
+    result_pipe.send(answer)
     os._exit(0)
 
 

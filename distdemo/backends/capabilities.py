@@ -143,12 +143,12 @@ def at(changes: Mapping[str, Each], release: str) -> Each | None:
 def refusal(found: CapabilityMap, op: Op, spec: OpSpec) -> str | None:
     """Return the finding for this call, or None if it works or wasn't probed."""
     row = found.rows.get(key(op, spec))
-    column = "float32" if spec.objects or op.meets else spec.dtype
+    column = "float32" if spec.objects or op.is_barrier else spec.dtype
     if row is not None and column in found.dtypes:
         finding = found.findings[row[found.dtypes.index(column)]]
         if finding:
             return finding
-    if spec.objects or op.meets or (spec.shape != () and spec.numel):
+    if spec.objects or op.is_barrier or (spec.shape != () and spec.numel):
         return None
     kind = "scalar" if spec.shape == () else "empty"
     return found.shapes.get(kind, {}).get(form_key(op, spec))

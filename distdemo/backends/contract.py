@@ -123,7 +123,7 @@ class Backend(ABC):
                 or self._supported_later(op, spec, device)
                 or (f"Tried with torch {known.torch}: {seen}")
             )
-        if spec.monitored and op.meets and not self.monitors:
+        if spec.monitored and op.is_barrier and not self.monitors:
             return f"{self.name} has no monitored_barrier; gloo has."
         return self.reason(op, spec)
 
@@ -179,7 +179,7 @@ class Backend(ABC):
 
     def reason(self, op: Op, spec: OpSpec) -> str | None:
         """Return the known reason why the call can't work, or None."""
-        if spec.objects or op.meets:
+        if spec.objects or op.is_barrier:
             return None
         if spec.dtype not in self.dtypes and "pattern" not in op.takes:
             return f"{self.name}'s collectives don't support {spec.dtype} tensors."
@@ -206,7 +206,7 @@ def check_support(backend: Backend, op: Op, spec: OpSpec, device: str) -> None:
     wanted = f"{op.command} {op.form(spec).flags}".strip()
     if spec.reduce_op is not None:
         wanted += f" --reduce-op {spec.reduce_op}"
-    if not (spec.objects or op.meets):
+    if not (spec.objects or op.is_barrier):
         wanted += f" of {spec.dtype}"
     other_dtypes = [
         name for name in DTYPES if backend.refuses(op, replace(spec, dtype=name), device) is None

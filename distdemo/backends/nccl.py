@@ -76,7 +76,7 @@ class Nccl(Backend):
 
     def reason(self, op: Op, spec: OpSpec) -> str | None:
         """Return the known reason, including those specific to NCCL."""
-        if spec.objects or op.meets:
+        if spec.objects or op.is_barrier:
             return None
         if spec.dtype not in self.dtypes:  # applies to send and recv too
             return f"NCCL doesn't support {spec.dtype}."

@@ -193,7 +193,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter per option
             )
     given["--dtype"] = None if dtype == "float32" else dtype
     for flag in ("--sizes", *SWEEP, "--dtype"):
-        if given[flag] is not None and all(op.meets for op in chosen):
+        if given[flag] is not None and all(op.is_barrier for op in chosen):
             why = "It moves no data, so it is measured once, at size 0."
             raise UsageError(_no_option(chosen, flag), why, "Leave it out.")
     own: dict[str, Any] = dict(
@@ -349,7 +349,7 @@ def _template(op: Op, world: WorldSpec, asked: SeriesSpec) -> SeriesSpec:
     takes: dict[str, Any] = {
         name: getattr(asked, name) if name in op.takes else None for name in OF_SOME_OPS
     }
-    dtype = None if op.meets else asked.dtype
+    dtype = None if op.is_barrier else asked.dtype
     takes["variant"] = takes["variant"] or op.joined_variant()
     made = replace(
         asked, op=op.name, backend=world.backend, device=world.device, dtype=dtype, **takes

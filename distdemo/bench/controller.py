@@ -130,7 +130,7 @@ class _Controller:
             bench,
             (self.spec, measurements),
             sends=Ready | Sample | None,
-            hear=partial(self.on_message, world),
+            on_message=partial(self.on_message, world),
             order=encode(measurements),
             resume=lambda order: (bench, (self.spec, decode(Measurements, order))),
         )
@@ -278,7 +278,7 @@ class Results:
         paces = (Times(*each).pace_s for each in zip(arrived, started, took, strict=True))
         point.pace_s = max(paces, default=0.0)
         comparable = self._one_clock(series.backend)
-        if comparable and ops.REGISTRY[series.op].meets and not series.groups:
+        if comparable and ops.REGISTRY[series.op].is_barrier and not series.groups:
             # A barrier moves no data: verify that no rank left before all had arrived.
             for starts, times in zip(
                 zip(*started, strict=True), zip(*took, strict=True), strict=True

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from distdemo.doctor.machine import Share, share
-from distdemo.doctor.system import Surroundings
+from distdemo.doctor.system import System
 
 TUNING = (
     *("GLOO_", "NCCL_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES"),
@@ -19,7 +19,7 @@ TUNING = (
 
 def cores() -> Share:
     """Return the share of the machine's cores available to this process and its ranks."""
-    return share(Surroundings())
+    return share(System())
 
 
 def environment(*, gpu: bool) -> dict[str, str | int | float]:

@@ -158,9 +158,9 @@ def _copies(rank: Rank, transport: Transport, device: str, room: int) -> list[Li
         return times * size
 
     copy()  # the first copy maps the pages
-    rank.meet(f"limits/{transport.value}/begin")
+    rank.barrier(f"limits/{transport.value}/begin")
     bandwidth = _flow(rank, copy)
-    rank.meet(f"limits/{transport.value}/end")
+    rank.barrier(f"limits/{transport.value}/end")
     return [Limit(transport, bandwidth, size)]
 
 
@@ -190,7 +190,7 @@ def _streams(rank: Rank, size: int) -> list[Limit]:
         bandwidth = _flow(rank, ring.mover(size))
     except OSError:
         ring.close()
-    rank.meet("limits/tcp/end")
+    rank.barrier("limits/tcp/end")
     ring.close()
     return [Limit(Transport.TCP, bandwidth, size, latency)] if bandwidth else []
 
@@ -300,7 +300,7 @@ def connect(rank: Rank) -> Ring | None:
             pass
         if len(streams) < 2:
             rank.count("limits/tcp/lacking", 1)
-        rank.meet("limits/tcp/connected")
+        rank.barrier("limits/tcp/connected")
     if rank.count("limits/tcp/lacking"):
         for stream in streams:
             stream.close()

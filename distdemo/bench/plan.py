@@ -59,7 +59,7 @@ def sizes_of(op: Op, template: OpSpec, sizes: Sequence[int]) -> tuple[int, ...]:
         template: Smallest call that moves data.
         sizes: Requested sizes in bytes.
     """
-    if op.meets:
+    if op.is_barrier:
         return (0,)
     part = op.traffic(template).payload_bytes
     return tuple(sorted({max(part, size // part * part) for size in sizes}))

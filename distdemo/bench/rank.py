@@ -32,7 +32,7 @@ from distdemo.demo.part import Groups, inference, part_of
 from distdemo.demo.verify import verify
 from distdemo.launcher.clock import HOST
 from distdemo.ops.buffers import Expected, cuts_of, laid_out, poison, reduced, tensors
-from distdemo.ops.contract import Cut, Undefined, handles
+from distdemo.ops.contract import Slice, Undefined, handles
 from distdemo.ops.values import period
 
 if TYPE_CHECKING:
@@ -97,24 +97,24 @@ def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
         rank.reach("measured the machine")
         began = perf_counter()
         for _ in range(START_TRIALS):
-            start.meet()
+            start.align()
         cost_s = (perf_counter() - began) / START_TRIALS
-        rank.tell(Ready(Alignment(start.way, cost_s), harness(), limits))
+        rank.send(Ready(Alignment(start.way, cost_s), harness(), limits))
     groups = Groups(rank.backend)
     paces: dict[Key, float] = {}
     for measurement in measurements:
         series = spec.series[measurement.series]
         rank.reach(series.named(series.sizes_bytes[measurement.point]))
-        rank.tell(_measure(rank, spec, measurement, start.meet, groups, paces))
+        rank.send(_measure(rank, spec, measurement, start.align, groups, paces))
     rank.reach("done")
-    start.meet()
+    start.align()
 
 
 def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a launch
     rank: Rank,
     spec: BenchSpec,
     measurement: Measurement,
-    meet: Callable[[], None],
+    align: Callable[[], None],
     groups: Groups,
     paces: dict[Key, float],
 ) -> Sample:
@@ -124,7 +124,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
         rank: This rank of the world.
         spec: Spec of the measurement.
         measurement: Size to measure and its number of iterations.
-        meet: Common start of all ranks.
+        align: Common start of all ranks.
         groups: Groups created so far.
         paces: Seconds per iteration in the last measurement of each size.
     """
@@ -145,7 +145,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
             nonlocal checked, wrong
             fresh = replace(part.spec, seed=next(seeds))
             refill(part.op, part.rank, fresh, buffers)
-            meet()
+            align()
             call()
             rank.synchronize()
             if part.group is not None:  # else this rank is in no group
@@ -155,7 +155,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
         if not measurement.launch:
             verify()
         for _ in range(measurement.warmup):
-            meet()
+            align()
             call()
         left = measurement.iterations
         if not left:  # rank 0 decides
@@ -166,14 +166,14 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
         times = Times(array("d"), array("d"), array("d"))
         while left:
             number = min(left, spec.check_every or left)
-            on_host = ops.REGISTRY[series.op].meets
-            times += timed(rank, call, number, meet, on_host=on_host)
+            on_host = ops.REGISTRY[series.op].is_barrier
+            times += timed(rank, call, number, align, on_host=on_host)
             left -= number
             if spec.check_every and measurement.launch:
                 verify()
         overlap = None
         if spec.overlap and series.async_op:  # collective: also if this rank is in no group
-            found = measure_overlap(rank, begin, times.took, meet)
+            found = measure_overlap(rank, begin, times.took, align)
             overlap = found if part.group is not None else None
     paces[key] = times.pace_s
     arrived, started, took = (each.tobytes() for each in (times.arrived, times.started, times.took))
@@ -235,7 +235,7 @@ def check(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> tuple[int, int]:
     return checked, wrong
 
 
-def _period(op: Op, cuts: Sequence[Cut], spec: OpSpec, *, reduce: bool) -> Expected:
+def _period(op: Op, cuts: Sequence[Slice], spec: OpSpec, *, reduce: bool) -> Expected:
     """Return the values of one period of a piece, or of all of it if it is shorter.
 
     Args:
@@ -251,7 +251,7 @@ def _period(op: Op, cuts: Sequence[Cut], spec: OpSpec, *, reduce: bool) -> Expec
     parts = []
     for start, numel in ((first, before), (0, length - before)):
         if numel:
-            window = [Cut(cut.label, (numel,), start) for cut in cuts]
+            window = [Slice(cut.label, (numel,), start) for cut in cuts]
             parts.append(
                 reduced(op, window, spec) if reduce else Expected(tensors(op, window, spec)[0])
             )
@@ -295,7 +295,7 @@ def measure_overlap(
     rank: Rank,
     begin: Callable[[], object],
     took: Sequence[float],
-    meet: Callable[[], None],
+    align: Callable[[], None],
 ) -> Overlap:
     """Collective: measure how much of a non-blocking call is hidden by equally long computation.
 
@@ -307,7 +307,7 @@ def measure_overlap(
         rank: This rank.
         begin: Function that issues the call and returns its handles.
         took: Seconds that each call took alone.
-        meet: Common start of all ranks.
+        align: Common start of all ranks.
     """
     alone = median(took)
     tensor = torch.ones(COMPUTE_NUMEL, device=rank.device)
@@ -330,6 +330,6 @@ def measure_overlap(
         for work in works:
             work.wait()
 
-    compute = timed(rank, lambda: computing(repetitions), TRIALS, meet)
-    together = timed(rank, both, TRIALS, meet)
+    compute = timed(rank, lambda: computing(repetitions), TRIALS, align)
+    together = timed(rank, both, TRIALS, align)
     return Overlap(alone, median(compute.took), median(together.took))

@@ -102,7 +102,7 @@ def shared_page(rank: Rank, name: str, size: int) -> Page | None:
         page = _open_page(bytes(store.get("where")).decode(), size)
     if page is None:
         rank.count(f"page/{name}/lacking", 1)
-    rank.meet(f"page/{name}")
+    rank.barrier(f"page/{name}")
     if descriptor is not None:
         os.close(descriptor)
     if page is not None and rank.count(f"page/{name}/lacking"):
@@ -148,10 +148,10 @@ class CommonStart:
         self._turn = 0
         self._due = perf_counter() + HEARTBEAT_S
 
-    def meet(self) -> None:
+    def align(self) -> None:
         """Collective: return when all ranks have arrived, as simultaneously as possible."""
         if perf_counter() > self._due:
-            self._rank.tell(None)
+            self._rank.send(None)
             self._due = perf_counter() + HEARTBEAT_S
         words = self._words
         if words is None:
@@ -234,7 +234,7 @@ def timed(
     rank: Rank,
     call: Callable[[], object],
     count: int,
-    meet: Callable[[], None],
+    align: Callable[[], None],
     *,
     on_host: bool = False,
 ) -> Times:
@@ -247,15 +247,15 @@ def timed(
         rank: This rank; its device determines the clock.
         call: Operation; returns when it is done (on a GPU: when it is queued).
         count: Number of iterations.
-        meet: Common start of all ranks.
+        align: Common start of all ranks.
         on_host: True to use the host's clock on any device, for calls without work on a GPU.
     """
     clock = Clock() if on_host else clock_of(rank.device)
     with undisturbed():
-        return _loop(clock, call, count, meet)
+        return _loop(clock, call, count, align)
 
 
-def _loop(clock: Clock, call: Callable[[], object], count: int, meet: Callable[[], None]) -> Times:
+def _loop(clock: Clock, call: Callable[[], object], count: int, align: Callable[[], None]) -> Times:
     on_host = clock.name == HOST
     mark = perf_counter if on_host else clock.mark
     arrived, started = array("d", bytes(8 * count)), array("d", bytes(8 * count))
@@ -265,7 +265,7 @@ def _loop(clock: Clock, call: Callable[[], object], count: int, meet: Callable[[
         if not on_host:
             clock.settle()  # the stream is idle at the start
         arrived[turn] = perf_counter()
-        meet()
+        align()
         started[turn] = perf_counter()
         first = mark()
         call()

@@ -146,7 +146,7 @@ def check(
     largest = session.world_size(max(case.world_size for case in cases))
     world = session.world(largest, backend, device, None, start_method, stall=stall)
 
-    def start(world: Any, target: Any, args: tuple[Any, ...], hear: Any) -> Any:  # noqa: ANN401 - see Start
+    def start(world: Any, target: Any, args: tuple[Any, ...], on_message: Any) -> Any:  # noqa: ANN401 - see Start
         """Start a world. Joined nodes agree on the cases of the next world."""
         order = [number for number, _ in args[0]]
         meaning = f"{full} {[case.id for case in cases]}"
@@ -157,7 +157,7 @@ def check(
             target,
             args,
             sends=CaseFinding,
-            hear=hear,
+            on_message=on_message,
             order=order,
             resume=resume,
             meaning=meaning,

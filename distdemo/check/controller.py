@@ -167,7 +167,7 @@ class _Run:
         )
         cases = tuple((number, self.plan.cases[number]) for number in mine)
 
-        def hear(_: int, finding: CaseFinding) -> bool:
+        def on_message(_: int, finding: CaseFinding) -> bool:
             """Record a rank's finding; return True if it ends the world."""
             findings = self._findings[finding.number]
             findings.append(finding)
@@ -177,7 +177,7 @@ class _Run:
                 )
             return bool(finding.wrong)
 
-        report = self.start(world, run_cases, (cases,), hear=hear)
+        report = self.start(world, run_cases, (cases,), on_message=on_message)
         self._lost |= any(isinstance(outcome, Lost) for outcome in report.outcomes)
         left = [number for number in mine if number not in self.results]
         if left:

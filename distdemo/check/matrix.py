@@ -61,7 +61,7 @@ class Case:
     @property
     def dtype(self) -> str:
         """Element type; ``object`` or ``none`` if there are no elements."""
-        if self.op.meets:
+        if self.op.is_barrier:
             return "none"
         return "object" if self.spec.objects else self.spec.dtype
 
@@ -75,7 +75,7 @@ class Case:
             words.append("sizes" + ",".join(map(str, spec.sizes)))
         elif spec.splits is not None:
             words.append(f"splits{sum(map(sum, spec.splits))}")
-        elif not (self.op.meets or spec.objects):
+        elif not (self.op.is_barrier or spec.objects):
             shape = "x".join(map(str, spec.shape)) if spec.numel else "empty"
             words.append(shape or "scalar")
         words.append("nested" if spec.objects_json is not None else None)
@@ -96,7 +96,9 @@ class Case:
             backend: Backend of the case.
             device: Device of its tensors; empty for the backend's default.
         """
-        has_elements = any(spec.objects or _longest(spec) or self.op.meets for spec in self.specs)
+        has_elements = any(
+            spec.objects or _longest(spec) or self.op.is_barrier for spec in self.specs
+        )
         if has_elements:
             words = list(self._flags())
         else:  # the op's own command rejects cases without elements
@@ -107,7 +109,7 @@ class Case:
     def _flags(self) -> Iterator[str]:
         """Yield the op's command and its flags."""
         spec, specs = self.spec, self.specs
-        data = not (self.op.meets or spec.objects)
+        data = not (self.op.is_barrier or spec.objects)
         sizes, splits = self._in_order("sizes"), self._in_order("splits")
         neighbours = spec.members == tuple(range(spec.group_size))
         split = f"{'' if neighbours else '%'}{len(specs)}" if len(specs) > 1 else None
@@ -287,7 +289,7 @@ def _spec(
         "inference": setting.inference,
         "members": members if setting.layout else None,
     }
-    if op.meets:
+    if op.is_barrier:
         given |= {"straggler": root, "straggler_delay_s": STRAGGLER_DELAY_S} if n > 1 else {}
     elif "dtype" not in form.lacks:
         given["dtype"] = setting.dtype
@@ -298,7 +300,7 @@ def _spec(
     given |= {name: value for name, value in form.settings.items() if value is not None}
     if "pattern" in op.takes and given.get("pattern", "pair") == "pair":
         given |= {"pattern": "pair", "src": root, "dst": (root + 1) % n}
-    if op.meets or given.get("objects"):
+    if op.is_barrier or given.get("objects"):
         given["shape"] = ()
     scale = 0 if setting.shape == (0,) else 1000 if setting.shape == (LARGE,) else 1
     if given.get("objects"):

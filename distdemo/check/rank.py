@@ -74,4 +74,4 @@ def run_cases(rank: Rank, cases: Sequence[tuple[int, Case]]) -> None:
                 f"rank {rank.rank}, piece {miss.piece}, index {index}: got {miss.got}, "
                 f"expected {miss.expected}"
             )
-        rank.tell(CaseFinding(number, time.monotonic() - entered, tuple(wrong)))
+        rank.send(CaseFinding(number, time.monotonic() - entered, tuple(wrong)))

@@ -19,7 +19,7 @@ from distdemo.errors import (
     EXIT_OK,
     EXIT_USAGE,
     DistdemoError,
-    LonelyError,
+    JoinedWorldError,
     Terminated,
     UsageError,
 )
@@ -132,7 +132,7 @@ def _tell(error: DistdemoError, words: Sequence[str], *, silent: bool) -> None:
     this host only, so the host's first rank reports it in one line. It then waits: an engine stops
     all ranks when one has exited, and rank 0 has more to say.
     """
-    if silent and not isinstance(error, LonelyError):
+    if silent and not isinstance(error, JoinedWorldError):
         from distdemo.launcher.joined import engines
 
         place = engines.detect(os.environ)

@@ -241,7 +241,7 @@ class Session:
                 to the command and the world; by default the arguments.
             relay: Function that returns further values for node 0; called regularly on nodes
                 without rank 0.
-            how: ``meanwhile``, ``hear``, ``look`` and, in a local world, ``wrote``: see
+            how: ``after_start``, ``on_message``, ``poll`` and, in a local world, ``on_output``: see
                 ``launcher.local.run_world``.
 
         Raises:

@@ -207,7 +207,7 @@ class OpOptions:
 def _takes(op: Op) -> set[str]:
     """Return the options of an op that not every op has."""
     companions = {name for each in op.takes for name in COMPANIONS.get(each, ())}
-    return {*op.takes, *companions, *(() if op.meets else DATA)}
+    return {*op.takes, *companions, *(() if op.is_barrier else DATA)}
 
 
 OF_SOME_OPS = {name for op in ops.REGISTRY.values() for name in _takes(op)}
@@ -230,7 +230,7 @@ def _run(op: Op, session: Session, **given: Any) -> Result:  # noqa: ANN401 - of
 
         expect_once(op, specs)
         view = partial(import_module, VIEW)
-        ended = session.start(world, run_op, (op, specs), returns=RankResult, meanwhile=view)
+        ended = session.start(world, run_op, (op, specs), returns=RankResult, after_start=view)
         report = op_report(op, specs, ended)
     if options.explain:
         report = replace(report, explanation=explain_op(op, specs[0]))
@@ -313,7 +313,7 @@ def hello(
         from distdemo.demo.records import Introduction
 
         view = partial(import_module, VIEW)
-        ended = session.start(world, rank.hello, returns=Introduction, meanwhile=view)
+        ended = session.start(world, rank.hello, returns=Introduction, after_start=view)
         report = rank.hello_report(ended)
     return Result(report, VIEW, shown=shown)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distdemo.demo.records import ExplainedRank, Explanation, Holding, ObjectPiece, Piece
-from distdemo.ops.contract import Cut, Op, Source, Undefined
+from distdemo.ops.contract import Op, Slice, Source, Undefined
 from distdemo.ops.reduction import reduce_numbers, wrapped
 from distdemo.ops.spec import Number, OpSpec
 from distdemo.ops.values import ValueRule, element, object_of, pickled_size, value_rule
@@ -34,7 +34,7 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
         summary=form.summary or op.words.summary,
         mistake=UNPICKLING if spec.objects else op.words.mistake,
     )
-    moves = {(one, other) for one in ranks for other in ranks if op.meets}
+    moves = {(one, other) for one in ranks for other in ranks if op.is_barrier}
     for rank in ranks:
         for source in _sources(op, rank, spec):
             moves |= {(sender, rank) for sender in source.ranks if sender in ranks}
@@ -57,7 +57,7 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
         moves=tuple(
             sorted((spec.member(src), spec.member(dst)) for src, dst in moves if src != dst)
         ),
-        meets=op.meets,
+        is_barrier=op.is_barrier,
         names=tuple(form.names for form in op.all_forms if form.since),
     )
 
@@ -85,7 +85,7 @@ def _evaluated(op: Op, spec: OpSpec, rule: ValueRule, source: Source) -> Piece |
 
 
 def _piece(
-    spec: OpSpec, cut: Cut, numbers: tuple[Number, ...], source: int | None
+    spec: OpSpec, cut: Slice, numbers: tuple[Number, ...], source: int | None
 ) -> Piece | ObjectPiece:
     if spec.objects:
         value = object_of(cut.label, spec)
@@ -94,7 +94,7 @@ def _piece(
     return Piece((len(kept),), kept, source=source)
 
 
-def _numbers(spec: OpSpec, rule: ValueRule, cut: Cut) -> tuple[Number, ...]:
+def _numbers(spec: OpSpec, rule: ValueRule, cut: Slice) -> tuple[Number, ...]:
     """Return the first elements of this piece."""
     length = min(cut.numel, SHOWN)
     positions = range(cut.start, cut.start + length)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from distdemo import backends
-from distdemo.ops.contract import Outsider
+from distdemo.ops.contract import NonMember
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ def part_of(rank: int, op: Op, specs: Sequence[OpSpec], name: str = "") -> Group
     first = specs[0]
     spec = replace(
         first,
-        op=Outsider.name,
+        op=NonMember.name,
         group_size=1,
         members=(rank,),
         variant=None,
@@ -68,7 +68,7 @@ def part_of(rank: int, op: Op, specs: Sequence[OpSpec], name: str = "") -> Group
         async_op=False,
         straggler=None,
     )
-    return GroupRole(Outsider(), spec, 0, None, name)
+    return GroupRole(NonMember(), spec, 0, None, name)
 
 
 class Groups:

@@ -140,7 +140,7 @@ def run_part(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup 
     if not op.takes_part(part.rank, spec) and not spec.async_op:
         return Call()
     where = f", {part.name}" if part.name else ""
-    if not op.meets:
+    if not op.is_barrier:
         rank.reach(f"entered {op.name}{where}")
         call = _call(rank, part, buffers, group)
         rank.reach(f"left {op.name}{where}")
@@ -166,7 +166,7 @@ def _call(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | N
     """Collective: make the call and time it."""
     op, spec = part.op, part.spec
     # Objects and barriers are timed on the host.
-    clock = clock_of("cpu" if spec.objects or op.meets else rank.device)
+    clock = clock_of("cpu" if spec.objects or op.is_barrier else rank.device)
     if spec.async_op:
         return _nonblocking(rank, part, buffers, group, clock)
     started = clock.mark()
@@ -206,7 +206,7 @@ def _nonblocking(
         if records_events:
             if new_handles:
                 record(f"{stage.name} returned", stage.tensors, stage.rule)
-            rank.meet(f"{part.name}/{number}/{spec.member(0)}", spec.group_size)
+            rank.barrier(f"{part.name}/{number}/{spec.member(0)}", spec.group_size)
     wait_started = clock.mark()
     for handle in handles:
         handle.wait()
@@ -228,7 +228,7 @@ def verify_part(part: GroupRole, buffers: Buffers, attendance: Attendance | None
             return Verification(ok=True, checked=1)
         miss = Mismatch(0, (), attendance.present, spec.group_size)
         return Verification(ok=False, checked=1, wrong=1, mismatches=(miss,))
-    if op.meets:
+    if op.is_barrier:
         return Verification(ok=True, checked=0)
     if spec.objects:
         return verify_objects(buffers.recv, expected_objects(op, rank, spec))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from distdemo.launcher.clock import HOST
 from distdemo.launcher.records import WorldReport
 from distdemo.ops import REGISTRY
-from distdemo.ops.contract import Traffic, Words
+from distdemo.ops.contract import OpDoc, Traffic
 from distdemo.ops.spec import Number, OpSpec
 
 # ---------------------------------------------------------------------------- data of a rank
@@ -344,19 +344,21 @@ class Explanation:
     """
 
     spec: OpSpec
-    words: Words
+    words: OpDoc
     traffic: Traffic
     ranks: tuple[ExplainedRank, ...]
     moves: tuple[tuple[int, int], ...]
-    meets: bool = False
+    is_barrier: bool = False
     names: tuple[str, ...] = ()
     ok: ClassVar[bool] = True
 
     def document(self) -> ExplanationDocument:
         """Return the explanation in its form for users."""
         call = call_document(self.spec)
-        moves, meets, names = self.moves, self.meets, self.names
-        return ExplanationDocument(call, self.words, self.traffic, self.ranks, moves, meets, names)
+        moves, is_barrier, names = self.moves, self.is_barrier, self.names
+        return ExplanationDocument(
+            call, self.words, self.traffic, self.ranks, moves, is_barrier, names
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,11 +366,11 @@ class ExplanationDocument:
     """An `Explanation` for users."""
 
     op: CallDocument
-    words: Words
+    words: OpDoc
     traffic: Traffic
     ranks: tuple[ExplainedRank, ...]
     moves: tuple[tuple[int, int], ...] = ()
-    meets: bool = False
+    is_barrier: bool = False
     names: tuple[str, ...] = ()
 
 

@@ -88,7 +88,7 @@ def make_specs(
     base = _base(op, options, size, of)
     _check_form(op, base, options)
     ranks = size * max(1, len(groups))
-    lone = op.lone_label(base)
+    lone = op.single_row_label(base)
     if rows and len(rows) != ranks and not (len(rows) == 1 and lone is not None):
         alone = f", or one for rank {lone}" if lone is not None else ""
         raise UsageError(
@@ -96,7 +96,7 @@ def make_specs(
             f"{op.command} takes one row per rank{alone}.",
             f"Give --values {ranks} times, or a file of {ranks} lines.",
         )
-    if base.objects or op.meets:
+    if base.objects or op.is_barrier:
         base = replace(base, shape=())
     else:
         numbers = [row for row in rows if not isinstance(row, str)]

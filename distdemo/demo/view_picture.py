@@ -42,7 +42,7 @@ def picture(explanation: Explanation, console: Console) -> Group:
         "" if spec.root is None else f"root {spec.root}",
         spec.reduce_op,
         plural(spec.group_size, "rank"),
-        "" if spec.objects or explanation.meets else shape_text(spec.dtype, spec.shape),
+        "" if spec.objects or explanation.is_barrier else shape_text(spec.dtype, spec.shape),
     )
     drawings = (_drawing(explanation, sign, width) for width in WIDTHS)
     fitting = (each for each in drawings if widest(console, each) <= console.width)
@@ -64,7 +64,7 @@ def _rows(explanation: Explanation, sign: Signs, width: int) -> Iterator[tuple[T
     """Yield each rank's name, its data before and after, and where that comes from."""
     for each in explanation.ranks:
         before, after = held(each.before, sign, width), held(each.after, sign, width)
-        if explanation.meets:
+        if explanation.is_barrier:
             before, after = Text("arrives"), Text("continues")
         origin = Text()
         if each.after.pieces and not each.after.undefined:
@@ -82,7 +82,7 @@ def _listed(explanation: Explanation, sign: Signs, width: int) -> RenderableType
 
 def _drawing(explanation: Explanation, sign: Signs, width: int) -> Table:
     table = Table(box=None, padding=(0, 1), show_edge=False, header_style="bold")
-    moves = "waits for all" if explanation.meets else "moves"
+    moves = "waits for all" if explanation.is_barrier else "moves"
     for head in ("", "before", explanation.spec.reduce_op or moves, "after"):
         table.add_column(head, no_wrap=True)
     table.add_column("", no_wrap=True, style=colours.QUIET)
@@ -123,7 +123,7 @@ def _facts(explanation: Explanation) -> Table:
     for name in explanation.names:
         table.add_row("Name", name)
     table.add_row("Used to", words.when)
-    if not explanation.meets:
+    if not explanation.is_barrier:
         factor = f"busbw factor {traffic.busbw_formula}{ratio}"
         table.add_row("Costs", f"{moves} over the busiest link ({what}; {factor}).")
     table.add_row("Mistake", words.mistake)

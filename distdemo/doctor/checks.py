@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from distdemo.doctor import gpus, machine, mpi, network, torch, variables
 from distdemo.doctor.records import TOPICS, DoctorReport, Finding, broken, warning
-from distdemo.doctor.system import ProgramRunner, Surroundings
+from distdemo.doctor.system import ProgramRunner, System
 from distdemo.doctor.torch import Start
 from distdemo.errors import UsageError
 from distdemo.versions import versions
 
 CHECK_TIMEOUT_S = 60.0  # for a check whose own time limits fail
-CheckFunction = Callable[[Surroundings], Finding | Sequence[Finding]]
+CheckFunction = Callable[[System], Finding | Sequence[Finding]]
 
 
 class Check(NamedTuple):
@@ -60,7 +60,7 @@ NEEDS_TORCH = frozenset({"torch", "backends", "world", "gpus"})
 
 
 def examine(
-    system: Surroundings, topics: Collection[str] = tuple(TOPICS), start: Start | None = None
+    system: System, topics: Collection[str] = tuple(TOPICS), start: Start | None = None
 ) -> DoctorReport:
     """Run the checks, in parallel except for the test world.
 
@@ -97,7 +97,7 @@ def examine(
     return DoctorReport(findings, system.hostname, time.monotonic() - began, versions())
 
 
-def _run_in_parallel(checks: Sequence[Check], system: Surroundings) -> dict[str, Sequence[Finding]]:
+def _run_in_parallel(checks: Sequence[Check], system: System) -> dict[str, Sequence[Finding]]:
     """Run each check in its own thread, so that a slow one doesn't delay the rest."""
     found: dict[str, Sequence[Finding]] = {}
 
@@ -114,7 +114,7 @@ def _run_in_parallel(checks: Sequence[Check], system: Surroundings) -> dict[str,
     return {check.name: found.get(check.name, late) for check in checks}
 
 
-def _run_check(function: CheckFunction, system: Surroundings) -> Sequence[Finding]:
+def _run_check(function: CheckFunction, system: System) -> Sequence[Finding]:
     """Return the findings of a check, or a warning if it fails."""
     try:
         found = function(system)

@@ -40,7 +40,7 @@ def doctor(
     distdemo bench links.
     """
     from distdemo.doctor.checks import examine
-    from distdemo.doctor.system import Surroundings
+    from distdemo.doctor.system import System
     from distdemo.view.progress import spinner
 
     def start(*args: Any) -> Any:  # noqa: ANN401 - as run_world's
@@ -50,7 +50,7 @@ def doctor(
 
     try:
         with spinner("checking this machine", enabled=not session.quiet):
-            report = examine(Surroundings(), only or tuple(TOPICS), start if world else None)
+            report = examine(System(), only or tuple(TOPICS), start if world else None)
     except KeyboardInterrupt:  # ``main`` sets the exit code
         raise DistdemoError(
             "Interrupted.",

@@ -10,14 +10,14 @@ from typing import Any
 
 from distdemo.backends.gpus import NODES
 from distdemo.doctor.records import Finding, broken, fine, skipped, warning
-from distdemo.doctor.system import Surroundings
+from distdemo.doctor.system import System
 from distdemo.view.format import plural, short_size
 
 CUDA_TIMEOUT_S = 40.0  # importing torch and initialising CUDA on a machine with eight GPUs
 QUERY = ("driver_version", "compute_mode", "mig.mode.current")
 
 
-def gpus(system: Surroundings) -> Finding:
+def gpus(system: System) -> Finding:
     """Check that torch can use the system's GPUs."""
     built = system.torch()
     if not _has_gpu(system):
@@ -46,7 +46,7 @@ def gpus(system: Surroundings) -> Finding:
     return _judge(found)
 
 
-def _has_gpu(system: Surroundings) -> bool:
+def _has_gpu(system: System) -> bool:
     """Return True if the system has a GPU."""
     return any(system.exists(node.lstrip("/")) for node in NODES)
 
@@ -86,7 +86,7 @@ def _install_hint(found: dict[str, Any]) -> str:
     return f"This torch has kernels for {archs}. Install a wheel with kernels for this GPU."
 
 
-def hidden(system: Surroundings) -> Finding:
+def hidden(system: System) -> Finding:
     """Check CUDA_VISIBLE_DEVICES, which hides GPUs and renumbers the rest."""
     value = system.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
@@ -114,7 +114,7 @@ def hidden(system: Surroundings) -> Finding:
     return fine(f"CUDA_VISIBLE_DEVICES={value}: {plural(len(names), 'GPU')} at most")
 
 
-def driver(system: Surroundings) -> Finding:
+def driver(system: System) -> Finding:
     """Check the driver, and the modes of the GPUs."""
     cards = smi(system)
     if not cards:
@@ -138,7 +138,7 @@ def driver(system: Surroundings) -> Finding:
     return fine(text)
 
 
-def smi(system: Surroundings) -> list[dict[str, str]]:
+def smi(system: System) -> list[dict[str, str]]:
     """Return the GPUs that nvidia-smi lists; empty if there is no nvidia-smi."""
     program = system.which("nvidia-smi")
     if program is None or not _has_gpu(system):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distdemo.doctor.records import Finding, bad, broken, fine, skipped, warning
-from distdemo.doctor.system import Surroundings
+from distdemo.doctor.system import System
 from distdemo.launcher.limits import FILES_OF_ITS_OWN, FILES_PER_RANK, MIB, UNLIMITED
 from distdemo.view.format import short_size
 
@@ -17,7 +17,7 @@ LOW_SHM = 256 * MIB  # the default of containers, 64 MiB, is less
 LOW_TMP = 64 * MIB
 
 
-def shared_memory(system: Surroundings) -> Finding:
+def shared_memory(system: System) -> Finding:
     """Check that /dev/shm is writable and large enough."""
     path = system.root / "dev/shm"
     found = system.disk_space(path)
@@ -42,7 +42,7 @@ def shared_memory(system: Surroundings) -> Finding:
     return fine(free)
 
 
-def ranks(system: Surroundings) -> Finding:
+def ranks(system: System) -> Finding:
     """Check how many ranks fit into memory with the start methods that use least and most."""
     forked, spawned = system.limits("fork")[0], system.limits("spawn")[0]
     if forked.ranks >= UNLIMITED // 1024:
@@ -58,7 +58,7 @@ def ranks(system: Surroundings) -> Finding:
     return fine(room)
 
 
-def temporary(system: Surroundings) -> Finding:
+def temporary(system: System) -> Finding:
     """Check that the temporary directory exists, is writable and has some free space."""
     default = system.root / "tmp"
     named = system.environ.get("TMPDIR", "")
@@ -89,7 +89,7 @@ LOW_FILES = 1024  # the usual soft limit
 LOW_LOCKED_MEMORY = 64 << 20  # bytes; the queues of a NIC for a few peers need more
 
 
-def open_files(system: Surroundings) -> Finding:
+def open_files(system: System) -> Finding:
     """Check how many files and sockets a process may have open."""
     found = system.rlimit("RLIMIT_NOFILE")
     if found is None:
@@ -111,7 +111,7 @@ def open_files(system: Surroundings) -> Finding:
     return fine(text)
 
 
-def processes(system: Surroundings) -> Finding:
+def processes(system: System) -> Finding:
     """Check the limits on the number of processes."""
     limit = system.limits("fork")[1]
     if limit.ranks >= UNLIMITED // 1024:
@@ -127,7 +127,7 @@ def processes(system: Surroundings) -> Finding:
     return fine(text)
 
 
-def locked_memory(system: Surroundings) -> Finding:
+def locked_memory(system: System) -> Finding:
     """Check the limit on locked memory, which RDMA needs to pin its buffers."""
     found = system.rlimit("RLIMIT_MEMLOCK")
     if found is None:
@@ -168,7 +168,7 @@ class Share:
         return min(float(self.usable), self.quota or float(self.usable))
 
 
-def share(system: Surroundings) -> Share:
+def share(system: System) -> Share:
     """Return the share of this process."""
     group = "sys/fs/cgroup/cpu"
     words = system.text(f"{group}.max").split()  # cgroup v2, then v1
@@ -178,7 +178,7 @@ def share(system: Surroundings) -> Share:
     return Share(*system.cores(), max(0.0, quota / period) if quota and period else 0.0)
 
 
-def cores(system: Surroundings) -> Finding:
+def cores(system: System) -> Finding:
     """Check how many cores the ranks can use."""
     found = share(system)
     text = str(found.usable)

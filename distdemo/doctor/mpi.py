@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from distdemo.doctor.records import Finding, broken, fine, skipped, warning
-from distdemo.doctor.system import Surroundings
+from distdemo.doctor.system import System
 
 LOAD_TIMEOUT_S = 8.0  # for a Python process to load the library
 VERSION_TIMEOUT_S = 3.0  # for mpiexec --version
@@ -68,7 +68,7 @@ def kind_of(text: str) -> Kind:
     return Kind()
 
 
-def library(system: Surroundings) -> Finding:
+def library(system: System) -> Finding:
     """Check the library that mpi4py loads, in a child process."""
     if not system.installed("mpi4py"):
         return skipped("mpi4py is not installed", INSTALL)
@@ -83,7 +83,7 @@ def library(system: Surroundings) -> Finding:
     return fine(f"{kind}, loaded by mpi4py {found['mpi4py']}", library=kind, mpi4py=found["mpi4py"])
 
 
-def loaded(system: Surroundings) -> dict[str, object]:
+def loaded(system: System) -> dict[str, object]:
     """Return the keys ``mpi4py`` and ``library``, or ``error``."""
     answer = system.run([str(system.python), "-c", CODE], LOAD_TIMEOUT_S)
     if answer.late:
@@ -98,7 +98,7 @@ def loaded(system: Surroundings) -> dict[str, object]:
     return {"error": f"The child process exited with {answer.status}. {lines[-1:]}"}
 
 
-def mpiexec(system: Surroundings) -> Finding:
+def mpiexec(system: System) -> Finding:
     """Check that mpiexec on PATH, or else in Python's environment, matches the library."""
     if not system.installed("mpi4py"):
         return skipped("not needed without mpi4py", INSTALL)

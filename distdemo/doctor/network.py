@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distdemo.doctor.records import Finding, broken, fine, warning
-from distdemo.doctor.system import Interface, Surroundings
+from distdemo.doctor.system import Interface, System
 from distdemo.launcher.joined.interfaces import numeric
 
 SLOW_S = 0.5  # seconds; a lookup this slow delays the start of a world
@@ -13,7 +13,7 @@ OTHER_MACHINES = "Test other machines with distdemo hello --nnodes and distdemo 
 ADD_NAME = "Add a line with this machine's address and {name} to /etc/hosts, or fix its DNS entry."
 
 
-def hostname(system: Surroundings) -> Finding:
+def hostname(system: System) -> Finding:
     """Check that the hostname resolves to an address that other machines can reach."""
     name = system.hostname
     found = system.resolve(name)
@@ -56,7 +56,7 @@ def hostname(system: Surroundings) -> Finding:
     return fine(text, addresses=found.found)
 
 
-def loopback(system: Surroundings) -> Finding:
+def loopback(system: System) -> Finding:
     """Check that a TCP connection over loopback works."""
     reason = system.loopback()
     if not reason:
@@ -68,7 +68,7 @@ def loopback(system: Surroundings) -> Finding:
     )
 
 
-def firewall(system: Surroundings) -> Finding:
+def firewall(system: System) -> Finding:
     """Look for a packet filter that rejects connections by default."""
     active = {
         "ufw": "ENABLED=yes" in system.text("etc/ufw/ufw.conf").replace(" ", ""),
@@ -98,7 +98,7 @@ def is_loopback(address: str) -> bool:
 VIRTUAL = ("docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "tun", "tap", "ifb", "dummy")
 
 
-def interfaces(system: Surroundings) -> Finding:
+def interfaces(system: System) -> Finding:
     """Check for interfaces that are up and have an address."""
     outward = [each for each in _usable(system) if not each.loopback]
     if not outward:
@@ -111,7 +111,7 @@ def interfaces(system: Surroundings) -> Finding:
     return fine(", ".join(f"{each.name} {each.addresses[0]}" for each in outward), **facts)
 
 
-def gloo(system: Surroundings) -> Finding:
+def gloo(system: System) -> Finding:
     """Check gloo's interface: GLOO_SOCKET_IFNAME, else the one with the hostname's address."""
     named = system.environ.get("GLOO_SOCKET_IFNAME", "")
     usable = _usable(system)
@@ -155,7 +155,7 @@ def _loopback_only(setting: str) -> Finding:
     )
 
 
-def nccl(system: Surroundings) -> Finding:
+def nccl(system: System) -> Finding:
     """Check NCCL's interface: the pattern's, else any before docker and loopback."""
     pattern = system.environ.get("NCCL_SOCKET_IFNAME", "")
     usable = _usable(system)
@@ -195,7 +195,7 @@ def _last_resort(interface: Interface) -> int:
     return 2 if interface.name.startswith(VIRTUAL) else 1
 
 
-def _usable(system: Surroundings) -> list[Interface]:
+def _usable(system: System) -> list[Interface]:
     return [each for each in system.interfaces() if each.up and each.addresses]
 
 
@@ -209,7 +209,7 @@ def _names(found: Sequence[Interface]) -> str:
 DEFAULT_PORT = 29500  # torch's and torchrun's default
 
 
-def default_port(system: Surroundings) -> Finding:
+def default_port(system: System) -> Finding:
     """Check that torch's default port is free."""
     reason = system.bind(DEFAULT_PORT)
     if not reason:

@@ -125,7 +125,7 @@ def resolve(name: str) -> Lookup:
     found: list[Lookup] = []
     began = time.monotonic()
 
-    def look() -> None:
+    def poll() -> None:
         try:
             answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as failure:
@@ -135,7 +135,7 @@ def resolve(name: str) -> Lookup:
             addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in answers))
             found.append(Lookup(addresses, time.monotonic() - began))
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=poll, daemon=True)
     thread.start()
     thread.join(NETWORK_TIMEOUT_S)
     return found[0] if found else Lookup(seconds=NETWORK_TIMEOUT_S, late=True)
@@ -342,7 +342,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class System:
     """The machine: its environment and functions that query it.
 
     Attributes:

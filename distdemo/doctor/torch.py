@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from distdemo import backends
 from distdemo.doctor.records import Finding, broken, fine, skipped, warning
-from distdemo.doctor.system import Surroundings
+from distdemo.doctor.system import System
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.versions import release_of
@@ -22,7 +22,7 @@ INSTALL = "Install a wheel of torch for Linux: pip install torch."
 Start = Callable[..., WorldReport]
 
 
-def build(system: Surroundings) -> Finding:
+def build(system: System) -> Finding:
     """Check torch's release and build."""
     found = system.torch()
     platform = f"CUDA {found.cuda}" if found.cuda else f"ROCm {found.rocm}" if found.rocm else "CPU"
@@ -37,7 +37,7 @@ def build(system: Surroundings) -> Finding:
     return fine(text, version=found.version, cuda=found.cuda, rocm=found.rocm)
 
 
-def built_in(system: Surroundings) -> Finding:
+def built_in(system: System) -> Finding:
     """Check the backends that torch was built with."""
     found = system.torch().backends
     meant = system.torch().implementations

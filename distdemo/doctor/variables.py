@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from distdemo.doctor.network import is_loopback
 from distdemo.doctor.records import Finding, broken, fine, skipped, warning
-from distdemo.doctor.system import Surroundings
+from distdemo.doctor.system import System
 from distdemo.errors import UsageError
 from distdemo.launcher.joined import engines
 
@@ -89,7 +89,7 @@ TRAPS = (
 )
 
 
-def traps(system: Surroundings) -> Sequence[Finding]:
+def traps(system: System) -> Sequence[Finding]:
     """Return one warning per harmful variable, and a list of the other variables."""
     environ = system.environ
     caught = [trap for trap in TRAPS if trap.catches(environ)]
@@ -117,7 +117,7 @@ def _short(value: str) -> str:
     return value if len(value) <= 40 else f"{value[:37]}..."
 
 
-def libraries(system: Surroundings) -> Finding:
+def libraries(system: System) -> Finding:
     """Check LD_PRELOAD and LD_LIBRARY_PATH, which can replace libraries of torch and MPI."""
     preload = system.environ.get("LD_PRELOAD", "").strip()
     if preload:
@@ -139,7 +139,7 @@ def libraries(system: Surroundings) -> Finding:
     return fine("no variable replaces libraries of torch or MPI")
 
 
-def engine(system: Surroundings) -> Finding:
+def engine(system: System) -> Finding:
     """Check for an engine that started this process as a rank."""
     try:
         here = engines.detect(system.environ)
@@ -151,7 +151,7 @@ def engine(system: Surroundings) -> Finding:
     return fine(text)
 
 
-def master(system: Surroundings) -> Finding:
+def master(system: System) -> Finding:
     """Check whether MASTER_ADDR and MASTER_PORT are left over from an old session."""
     address, port = (system.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
     if not (address or port):

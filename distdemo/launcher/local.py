@@ -19,8 +19,8 @@ from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.rendezvous import Agent, LocalRanks, file_rendezvous
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
-from distdemo.launcher.worker import Hear, Look, OnOutput
-from distdemo.launcher.workers import End, Part, Workers
+from distdemo.launcher.worker import OnMessage, OnOutput, Poll
+from distdemo.launcher.workers import Part, StopReason, Workers
 
 
 def run_world(  # noqa: PLR0913 - callbacks by keyword
@@ -28,10 +28,10 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
     target: Callable[..., Any],
     args: tuple[Any, ...] = (),
     *,
-    meanwhile: Callable[[], object] | None = None,
-    hear: Hear | None = None,
-    wrote: OnOutput | None = None,
-    look: Look | None = None,
+    after_start: Callable[[], object] | None = None,
+    on_message: OnMessage | None = None,
+    on_output: OnOutput | None = None,
+    poll: Poll | None = None,
     node: Part | None = None,
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world and report how each ended.
@@ -41,12 +41,12 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
         target: Function that receives a :class:`distdemo.launcher.rank.Rank` first. Under
             forkserver and spawn it and ``args`` must be importable and picklable.
         args: Further arguments, the same for every rank.
-        meanwhile: Called once when all ranks have been started.
-        hear: Called as ``hear(rank, value)`` for each value that a rank sends (``Rank.tell``), in
-            order of arrival. True ends the world at once.
-        wrote: Called as ``wrote(rank, piece)`` with the output of captured ranks as it arrives,
-            and periodically with an empty piece.
-        look: Called periodically with the outcome of each rank, None for one that runs. True ends
+        after_start: Called once when all ranks have been started.
+        on_message: Called as ``on_message(rank, value)`` for each value that a rank sends
+            (``Rank.send``), in order of arrival. True ends the world at once.
+        on_output: Called as ``on_output(rank, piece)`` with the output of captured ranks as it
+            arrives, and periodically with an empty piece.
+        poll: Called periodically with the outcome of each rank, None for one that runs. True ends
             the world at once.
         node: This process's node of a world on several nodes; None: this process starts all ranks.
 
@@ -88,19 +88,19 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
                 workers.start(target, args)
                 if agent is not None:
                     agent.serve()
-                if meanwhile is not None:
-                    meanwhile()
+                if after_start is not None:
+                    after_start()
                 if node is None:
-                    workers.watch(hear, wrote=wrote, look=look)
+                    workers.watch(on_message, on_output=on_output, poll=poll)
                 else:
-                    node.watch(workers, interrupts, hear, look)
+                    node.watch(workers, interrupts, on_message, poll)
             finally:
                 if node is not None:
                     node.stop()
                 workers.end()
             outcomes = workers.outcomes() if node is None else node.outcomes(workers)
             received: int | None = interrupts.received
-            stalled = workers.ended is End.STALLED or (node is not None and node.stalled)
+            stalled = workers.ended is StopReason.STALLED or (node is not None and node.stalled)
             judged = verdict.judge(world, outcomes, stalled=stalled)
             if node is not None and node.failed and verdict.names_cause(judged, outcomes):
                 received = None  # the signal, if there was one, is a consequence

@@ -69,7 +69,7 @@ class PmiServer:
     def poll(self) -> None:
         """Answer the requests that have arrived."""
         for port in self.ports.values():
-            port.hear()
+            port.on_message()
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -117,7 +117,7 @@ class Port:
         """Return the descriptor of the launcher's end."""
         return self._end.fileno()
 
-    def hear(self) -> bool:
+    def on_message(self) -> bool:
         """Answer the requests that have arrived; False at end of file."""
         while self.open:
             try:

@@ -123,7 +123,7 @@ class Rank:
         self._sender.send(Reached(self._steps, phase, time.monotonic()))
         self._steps += 1
 
-    def tell(self, value: Any) -> None:  # noqa: ANN401 - anything that pickles
+    def send(self, value: Any) -> None:  # noqa: ANN401 - anything that pickles
         """Send a value to the launcher while this rank runs; block while the pipe is full.
 
         Values of one rank arrive in order. Tensors of an accelerator arrive on the CPU.
@@ -164,7 +164,7 @@ class Rank:
         os.environ.update({name: str(number) for name, number in numbers.items()})
         AgentStore(store.port, store.host).offer()  # type: ignore[attr-defined]  # a TCPStore
 
-    def meet(self, place: str, among: int | None = None) -> None:
+    def barrier(self, place: str, among: int | None = None) -> None:
         """Collective: return once ``among`` ranks have called this with the same name.
 
         The barrier uses the store, so it works while the group is busy.

@@ -44,8 +44,8 @@ def locate(stack: str) -> Where | None:
         if is_ours(file):
             if function == "rank_main":  # the frames below are the forked launcher's
                 break
-            if function == "meet":  # Rank.meet, a barrier over the store
-                collective = "meet"
+            if function == "barrier":  # Rank.barrier, a barrier over the store
+                collective = "barrier"
         elif not is_library(file):
             if frame is frames[0] and ".wait(" in linecache.getline(file, int(frame["line"])):
                 collective = "wait"  # a handle's method is C++ and has no frame

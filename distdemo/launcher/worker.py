@@ -31,9 +31,9 @@ EXIT_TIMEOUT_S = 0.5  # for a process to exit once its pipe is closed
 MAX_LAST_READS = 32  # of a rank's output after its end: more than a pipe holds
 MAX_OUTPUT_BYTES = 1 << 16  # kept of a rank's captured output, from the end
 
-Hear = Callable[[int, Any], bool | None]
+OnMessage = Callable[[int, Any], bool | None]
 """Called with a rank's number and a value that it sent; True ends the world."""
-Look = Callable[[Sequence[Outcome | None]], bool]
+Poll = Callable[[Sequence[Outcome | None]], bool]
 """Called periodically with each rank's outcome, None while it runs; True ends the world."""
 OnOutput = Callable[[int, bytes], object]
 """Called with a rank's number and a piece of its output."""
@@ -70,7 +70,7 @@ class Worker:
     phase: Phase = NOT_STARTED
     outcome: Outcome | None = None
     where: Where | None = None
-    on_message: Hear | None = None
+    on_message: OnMessage | None = None
     on_output: OnOutput | None = None
 
     def receive(self) -> bool:

@@ -26,7 +26,7 @@ from distdemo.launcher.process_tree import Activity, ProcessTree
 from distdemo.launcher.records import Outcome, Returned, WorldSpec
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import StartMethod, preload
-from distdemo.launcher.worker import Hear, Look, OnOutput, Worker
+from distdemo.launcher.worker import OnMessage, OnOutput, Poll, Worker
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Work
 
 TERM_TIMEOUT_S = 0.7  # from SIGTERM until SIGKILL
-LOOK = 0.2  # seconds between polls of processes whose pipe is silent
+POLL_S = 0.2  # seconds between polls of processes whose pipe is silent
 POLLED_AT_ONCE = 64  # processes: each is a system call, which a thousand ranks would feel
 SETTLE = 0.4  # seconds that the other ranks get to exit on their own after one failed
 STACKS_TIMEOUT_S = 0.3  # for late ranks to write their stacks
 QUIET_TIMEOUT_S = 0.05  # of silence after which stacks that have begun are complete
 
 
-class End(Enum):
+class StopReason(Enum):
     """Reason for which the launcher stopped waiting."""
 
     DONE = auto()  # every rank has ended
@@ -56,13 +56,13 @@ class Listener(Protocol):
     """Another source of events while ranks run, such as another node of the world."""
 
     @property
-    def over(self) -> End | None:
+    def over(self) -> StopReason | None:
         """Reason to stop the world, or None."""
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when there are messages."""
 
-    def hear(self) -> bool:
+    def on_message(self) -> bool:
         """Handle the messages that have arrived, without waiting; False at end of file."""
 
 
@@ -85,7 +85,11 @@ class Part(Listener, Protocol):
         """Begin a world; return the ranks that this process starts."""
 
     def watch(
-        self, workers: Workers, interrupts: Interrupts, hear: Hear | None, look: Look | None
+        self,
+        workers: Workers,
+        interrupts: Interrupts,
+        on_message: OnMessage | None,
+        poll: Poll | None,
     ) -> None:
         """Watch all ranks of the world until they have ended or must be stopped."""
 
@@ -128,7 +132,7 @@ class Workers:
     ) -> None:
         import torch.multiprocessing as mp
 
-        self.ended = End.DONE
+        self.ended = StopReason.DONE
         self.began = time.monotonic()
         self.world = world
         self._here = here
@@ -240,10 +244,10 @@ class Workers:
 
     def watch(
         self,
-        hear: Hear | None,
+        on_message: OnMessage | None,
         listeners: Sequence[Listener] = (),
-        wrote: OnOutput | None = None,
-        look: Look | None = None,
+        on_output: OnOutput | None = None,
+        poll: Poll | None = None,
     ) -> None:
         """Wait until every rank has reported or the world must be stopped.
 
@@ -251,10 +255,10 @@ class Workers:
         limit, the time without progress; then the late ranks are asked for their stacks.
 
         Args:
-            hear: Called for each value that a rank sends.
+            on_message: Called for each value that a rank sends.
             listeners: Other sources of events.
-            wrote: Called for each piece of a captured rank's output, until it raises.
-            look: Called at every poll with the outcome of each rank.
+            on_output: Called for each piece of a captured rank's output, until it raises.
+            poll: Called at every poll with the outcome of each rank.
         """
         ports = () if self._pmi is None else tuple(p for p in self._pmi.ports.values() if p.open)
         self._listeners = (*listeners, *ports)
@@ -263,26 +267,26 @@ class Workers:
             # Each rank leads a session, whose id is the rank's process id.
             self._activity = Activity({worker.process.pid or 0 for worker in self._workers})
 
-        def on_message(rank: int, value: object) -> None:
-            if hear is not None and not self._ended_early:
-                self._ended_early = hear(rank, value) is True
+        def receive(rank: int, value: object) -> None:
+            if on_message is not None and not self._ended_early:
+                self._ended_early = on_message(rank, value) is True
 
         reading = True
 
-        def on_output(rank: int, piece: bytes) -> None:
+        def read(rank: int, piece: bytes) -> None:
             nonlocal reading
-            if reading and wrote is not None:
+            if reading and on_output is not None:
                 reading = False  # stays False if it raises: its own reader is gone
-                wrote(rank, piece)
+                on_output(rank, piece)
                 reading = True
 
         for worker in self._workers:
-            worker.on_message = None if hear is None else on_message
-            worker.on_output = None if wrote is None else on_output
+            worker.on_message = None if on_message is None else receive
+            worker.on_output = None if on_output is None else read
         with selectors.DefaultSelector() as selector:
             selector.register(self._interrupts, selectors.EVENT_READ)
             for listener in self._listeners:
-                selector.register(listener, selectors.EVENT_READ, listener.hear)
+                selector.register(listener, selectors.EVENT_READ, listener.on_message)
             for worker in self._workers:
                 selector.register(
                     worker.reader, selectors.EVENT_READ, partial(self._receive, worker)
@@ -290,18 +294,18 @@ class Workers:
                 if worker.output is not None:
                     more = partial(self._read, worker)
                     selector.register(worker.output, selectors.EVENT_READ, more)
-            next_poll = time.monotonic() + LOOK
+            next_poll = time.monotonic() + POLL_S
             while (end := self._end()) is None:
                 for key, _ in selector.select(self._pause()):
                     if key.data is not None and not key.data():
                         selector.unregister(key.fileobj)
                 if time.monotonic() >= next_poll:
                     self._poll()
-                    if look is not None:
-                        self._ended_early |= look([worker.outcome for worker in self._workers])
-                    next_poll = time.monotonic() + LOOK
+                    if poll is not None:
+                        self._ended_early |= poll([worker.outcome for worker in self._workers])
+                    next_poll = time.monotonic() + POLL_S
         self.ended = end
-        if end in (End.TIMED_OUT, End.STALLED, End.INTERRUPTED):
+        if end in (StopReason.TIMED_OUT, StopReason.STALLED, StopReason.INTERRUPTED):
             for worker in self._workers:  # messages sent before the end count
                 self._receive(worker)
             self._collect_stacks()
@@ -341,28 +345,32 @@ class Workers:
 
     # ------------------------------------------------------------------------- when to stop
 
-    def _end(self) -> End | None:
+    def _end(self) -> StopReason | None:
         """Return the reason to stop waiting, or None."""
         now = time.monotonic()
         if self._interrupts.received is not None:
-            return End.INTERRUPTED
+            return StopReason.INTERRUPTED
         if not self._running:
-            return End.DONE
+            return StopReason.DONE
         if self._ended_early:
-            return End.ENDED_EARLY
+            return StopReason.ENDED_EARLY
         for listener in self._listeners:
             if listener.over is not None:
                 return listener.over
         if self._failed_at is not None:
-            return End.FAILED if now >= min(self._failed_at + SETTLE, self._deadline) else None
+            return (
+                StopReason.FAILED if now >= min(self._failed_at + SETTLE, self._deadline) else None
+            )
         if now >= self._deadline:
-            return End.TIMED_OUT
-        return End.STALLED if now >= self._stalled_at() and not self._is_active(now) else None
+            return StopReason.TIMED_OUT
+        return (
+            StopReason.STALLED if now >= self._stalled_at() and not self._is_active(now) else None
+        )
 
     def _pause(self) -> float:
         """Return the seconds until the next timeout or poll."""
         now = time.monotonic()
-        ends = [self._deadline, self._stalled_at(), now + LOOK]
+        ends = [self._deadline, self._stalled_at(), now + POLL_S]
         if self._failed_at is not None:
             ends.append(self._failed_at + SETTLE)
         return max(0.0, min(ends) - now)
@@ -442,7 +450,7 @@ class Workers:
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """Return the outcome of each rank; those without one timed out or were stopped."""
-        out_of_time = self.ended in (End.TIMED_OUT, End.STALLED)
+        out_of_time = self.ended in (StopReason.TIMED_OUT, StopReason.STALLED)
         late = self._interrupts.received is None and out_of_time
         return tuple(worker.final(late=late) for worker in self._workers)
 
@@ -460,9 +468,9 @@ def wait_for_exit(workers: Iterable[Worker], timeout_s: float) -> bool:
                 selector.register(worker.process.sentinel, selectors.EVENT_READ, worker.process)
         next_poll = 0.0
         while (waiting := selector.get_map()) and (now := time.monotonic()) < until:
-            keys = [key for key, _ in selector.select(min(until - now, LOOK))]
+            keys = [key for key, _ in selector.select(min(until - now, POLL_S))]
             if now >= next_poll:
-                keys, next_poll = list(waiting.values()), now + LOOK
+                keys, next_poll = list(waiting.values()), now + POLL_S
             for key in keys:
                 if key.data.exitcode is not None:
                     selector.unregister(key.fileobj)

@@ -43,7 +43,7 @@ def work(rank: Rank, file: str, notes: Notes | None) -> Any:  # noqa: ANN401 - t
     """
     if rank.device != "cpu":
         torch.set_default_device(rank.device)
-    rank.meet("all are here")
+    rank.barrier("all are here")
     rank.reach("the program runs")  # start-up time doesn't count
     with noting(notes, rank.rank, rank.world_size):
         return runpy.run_path(file)["work"](rank.rank, rank.world_size)
@@ -75,7 +75,7 @@ def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
         inspector = Inspector(world)
         notes = replace(inspector.notes, buffers=mistake.finding == "buffers")
         _, findings = inspector.conclude(
-            run_world(world, work, (str(file), notes), look=inspector.look)
+            run_world(world, work, (str(file), notes), poll=inspector.poll)
         )
         findings = findings or tuple(inspector.judge.matcher.shifts())
         repaired = run(STALL_TIMEOUT_S, repaired=True)

@@ -8,13 +8,13 @@ from typing import Any
 from distdemo.ops.contract import (
     Buffers,
     Call,
-    Cut,
     Form,
     Group,
     Op,
+    OpDoc,
+    Slice,
     Source,
     Traffic,
-    Words,
     objects_form,
 )
 from distdemo.ops.spec import OpSpec
@@ -57,7 +57,7 @@ class AllGather(Op):
         objects_form("all_gather_object", "Every rank gets every rank's object."),
     )
     list_after = True
-    words = Words(
+    words = OpDoc(
         summary="Every rank gets every rank's tensor, in rank order.",
         when="Give every rank all parts, such as the embeddings for a contrastive loss.",
         mistake="[tensor] * n as the output list. All entries are the same tensor, so every "
@@ -67,19 +67,19 @@ class AllGather(Op):
 
     # ------------------------------------------------------------------------- declarations
 
-    def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
+    def cut(self, rank: int, piece: int, spec: OpSpec) -> Slice:
         """Return the rank's whole row; rows may differ in length."""
-        return Cut(rank, _shape(rank, spec))
+        return Slice(rank, _shape(rank, spec))
 
     def row(self, label: int, spec: OpSpec) -> int:
         """Return the number of elements in the tensor of that rank."""
-        return Cut(label, _shape(label, spec)).numel
+        return Slice(label, _shape(label, spec)).numel
 
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
         """Return all pieces on every rank."""
         return tuple(Source((source,)) for source in range(spec.group_size))
 
-    def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
+    def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """Return the rank's tensor and its slot in the result, which may share memory."""
         return None if spec.objects or spec.variant == "uneven" else (0, rank)
 

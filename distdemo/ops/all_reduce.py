@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from distdemo.ops.contract import Buffers, Call, Group, Op, Source, Traffic, Words
+from distdemo.ops.contract import Buffers, Call, Group, Op, OpDoc, Source, Traffic
 from distdemo.ops.reduction import torch_reduce_op
 from distdemo.ops.spec import OpSpec
 
@@ -21,7 +21,7 @@ class AllReduce(Op):
     name = "all_reduce"
     takes = frozenset({"reduce_op", "async_op"})
     in_place = True
-    words = Words(
+    words = OpDoc(
         summary="Every rank gets all tensors combined.",
         when="Average gradients in data-parallel training; agree on a global loss or a flag.",
         mistake="Different shapes on different ranks. gloo may return a wrong result on some "

@@ -8,13 +8,13 @@ from functools import partial
 from distdemo.ops.contract import (
     Buffers,
     Call,
-    Cut,
     Form,
     Group,
     Op,
+    OpDoc,
+    Slice,
     Source,
     Traffic,
-    Words,
 )
 from distdemo.ops.spec import OpSpec
 
@@ -62,7 +62,7 @@ class AllToAll(Op):
     list_before = True
     list_after = True
     default_shape = (2,)
-    words = Words(
+    words = OpDoc(
         summary="Every rank sends a different part to each rank: a transposition.",
         when="Route tokens to experts (mixture of experts); transpose a matrix that is "
         "distributed over the ranks; redistribute embedding lookups.",
@@ -77,13 +77,13 @@ class AllToAll(Op):
         """Return one part per rank."""
         return spec.group_size
 
-    def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
+    def cut(self, rank: int, piece: int, spec: OpSpec) -> Slice:
         """Return a part of the rank's row; the parts are contiguous."""
         if spec.splits is None:
-            return Cut(rank, spec.shape, piece * spec.numel)
+            return Slice(rank, spec.shape, piece * spec.numel)
         rest = spec.shape[1:]
         before = sum(spec.splits[rank][:piece]) * math.prod(rest)
-        return Cut(rank, (spec.splits[rank][piece], *rest), before)
+        return Slice(rank, (spec.splits[rank][piece], *rest), before)
 
     def row(self, label: int, spec: OpSpec) -> int:
         """Return the number of elements in all parts of a rank."""

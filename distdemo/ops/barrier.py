@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from distdemo.ops.contract import Buffers, Call, Form, Group, Op, Traffic, Words
+from distdemo.ops.contract import Buffers, Call, Form, Group, Op, OpDoc, Traffic
 from distdemo.ops.spec import OpSpec
 
 
@@ -30,9 +30,9 @@ class Barrier(Op):
             "A barrier with a timeout that names the ranks that didn't arrive.",
         ),
     )
-    meets = True
+    is_barrier = True
     default_shape = ()
-    words = Words(
+    words = OpDoc(
         summary="No rank continues until all have arrived.",
         when="Let one rank download or write a file before the other ranks read it; align ranks "
         "before timing.",

@@ -10,9 +10,9 @@ from distdemo.ops.contract import (
     Form,
     Group,
     Op,
+    OpDoc,
     Source,
     Traffic,
-    Words,
     objects_form,
 )
 from distdemo.ops.spec import OpSpec
@@ -35,7 +35,7 @@ class Broadcast(Op):
     )
     root_is = "src"
     in_place = True
-    words = Words(
+    words = OpDoc(
         summary="Every rank gets a copy of the root's tensor.",
         when="Start all ranks from the same weights, or send one rank's decision to all.",
         mistake="Calling it only on the root. The root waits for the other ranks until the "
@@ -47,7 +47,7 @@ class Broadcast(Op):
         """Return the root's piece on every rank."""
         return (Source((spec.root or 0,)),)
 
-    def lone_label(self, spec: OpSpec) -> int | None:
+    def single_row_label(self, spec: OpSpec) -> int | None:
         """Return the root: a single row of values is its own."""
         return spec.root or 0
 

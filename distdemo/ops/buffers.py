@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distdemo.dtypes import DTYPES
-from distdemo.ops.contract import Buffers, Cut, Op, Source, Undefined
+from distdemo.ops.contract import Buffers, Op, Slice, Source, Undefined
 from distdemo.ops.reduction import REDUCTIONS, Reduction
 from distdemo.ops.values import batch, element, object_of, value_rule
 
@@ -111,7 +111,7 @@ def _expected(op: Op, result: tuple[Source, ...], spec: OpSpec) -> list[Expected
     return [Expected(piece) for piece in tensors(op, cuts, spec)]
 
 
-def cuts_of(op: Op, source: Source, spec: OpSpec) -> list[Cut]:
+def cuts_of(op: Op, source: Source, spec: OpSpec) -> list[Slice]:
     """Return the contents of the pieces from which this part of a result is made."""
     return [op.cut(rank, source.piece, spec) for rank in source.ranks]
 
@@ -124,7 +124,7 @@ def expected_objects(op: Op, rank: int, spec: OpSpec) -> list[Any]:
     return [object_of(cut.label, spec) for cut in cuts]
 
 
-def tensors(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> list[Tensor]:
+def tensors(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> list[Tensor]:
     """Return a tensor of the spec's dtype for each cut."""
     if len({cut.shape for cut in cuts}) > 1:
         return [tensor for cut in cuts for tensor in tensors(op, [cut], spec)]
@@ -136,7 +136,7 @@ def tensors(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> list[Tensor]:
     return [tensor for block in kept for tensor in block.unbind()]
 
 
-def _filled(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Tensor:
+def _filled(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Tensor:
     """Return the values of these cuts of one shape as (cuts, *shape), in a wide dtype.
 
     One tensor holds all of them: with hundreds of ranks every rank computes the inputs of all
@@ -168,7 +168,7 @@ def _filled(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Tensor:
     return numbers.to(wide).reshape(whole)
 
 
-def _given(cut: Cut, spec: OpSpec) -> list[Number]:
+def _given(cut: Slice, spec: OpSpec) -> list[Number]:
     """Return the user's numbers in this cut; zeros if the user didn't give this row."""
     row = (spec.values or ())[cut.label]
     if row is None:
@@ -185,7 +185,7 @@ def _unlike(tensor: Tensor) -> Tensor:
     return (~flat.view(torch.uint8)).view(flat.dtype).reshape(tensor.shape)
 
 
-def reduced(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Expected:
+def reduced(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Expected:
     """Return the reduction of these cuts of one shape, in wider arithmetic, then rounded once.
 
     Integers wrap around as in hardware (int64, then truncated to the dtype). A floating-point sum
@@ -223,7 +223,7 @@ def reduced(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Expected:
     return Expected(result, each * (count * DTYPES[spec.dtype].epsilon))
 
 
-def _blocks(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Iterator[Tensor]:
+def _blocks(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Iterator[Tensor]:
     """Yield the values of the cuts in batches, as tensors of (cuts, *shape)."""
     step = batch(cuts[0].numel)
     for start in range(0, len(cuts), step):
@@ -278,7 +278,7 @@ def laid_out(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
         return Buffers(send, send)
     got = received_shapes(op, rank, spec)
     recv_joined, recv = _allocate(got, spec, device, joined=op.list_after)
-    shared = op.overlay(rank, spec) if spec.in_place else None
+    shared = op.in_place_slots(rank, spec) if spec.in_place else None
     if shared is not None:  # the one that is part of a joined tensor stays there
         give, take = shared
         if send_joined is not None:

@@ -48,7 +48,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class OpDoc:
     """Documentation of an op.
 
     Attributes:
@@ -65,7 +65,7 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Slice:
     """The numbers in one piece: a slice of its label's row that begins at ``start``.
 
     Attributes:
@@ -271,14 +271,14 @@ class Op(ABC):
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[str]]
-    words: ClassVar[Words]
+    words: ClassVar[OpDoc]
     forms: ClassVar[tuple[Form, ...]] = ()
     in_place: ClassVar[bool] = False
     list_before: ClassVar[bool] = False
     list_after: ClassVar[bool] = False
     root_is: ClassVar[str] = ""
     lazy: ClassVar[bool] = True
-    meets: ClassVar[bool] = False
+    is_barrier: ClassVar[bool] = False
     smallest_world: ClassVar[int] = 1
     default_world: ClassVar[int] = 4
     default_shape: ClassVar[tuple[int, ...]] = (4,)
@@ -323,9 +323,9 @@ class Op(ABC):
         """Return the number of tensors (or objects) that this rank holds before."""
         return 1
 
-    def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
+    def cut(self, rank: int, piece: int, spec: OpSpec) -> Slice:
         """Return the contents of this piece, by default the rank's whole row."""
-        return Cut(rank, spec.shape)
+        return Slice(rank, spec.shape)
 
     def row(self, label: int, spec: OpSpec) -> int:
         """Return the number of elements in the row of this label."""
@@ -343,7 +343,7 @@ class Op(ABC):
         """Return True if the result is in the tensor that held the input."""
         return self.in_place
 
-    def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
+    def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """Return the indices of the sent and the received piece that may share memory.
 
         They share it only with ``spec.in_place``. None if the call leaves no choice: the result is
@@ -353,7 +353,7 @@ class Op(ABC):
 
     def has_both(self, spec: OpSpec) -> bool:
         """Return True if at least one rank can make the call both in place and out of place."""
-        return any(self.overlay(rank, spec) is not None for rank in range(spec.group_size))
+        return any(self.in_place_slots(rank, spec) is not None for rank in range(spec.group_size))
 
     def is_listed(self, spec: OpSpec) -> bool:
         """Return True if a rank receives a list."""
@@ -367,7 +367,7 @@ class Op(ABC):
         """Return the labels for which the user may give values, in order."""
         return tuple(range(spec.group_size))
 
-    def lone_label(self, spec: OpSpec) -> int | None:
+    def single_row_label(self, spec: OpSpec) -> int | None:
         """Return the label of a single row of values, or None if every row is needed."""
         return None
 
@@ -404,7 +404,7 @@ class Op(ABC):
         return [Stage(self.name, "not to be touched yet", buffers.recv, whole)]
 
 
-class Outsider(Op):
+class NonMember(Op):
     """Op of ranks outside of ``--group``; not in the registry.
 
     Before and after, with rank 1 outside::
@@ -415,7 +415,7 @@ class Outsider(Op):
     name = "outsider"
     takes = frozenset()
     in_place = True
-    words = Words("Takes no part.", "", "", "")
+    words = OpDoc("Takes no part.", "", "", "")
 
     def result(self, rank: int, spec: OpSpec) -> Result:
         """Return what the rank held before."""

@@ -48,7 +48,7 @@ def _in_blocks(op: Op, rank: int, spec: OpSpec) -> int:
     itemsize, wide = DTYPES[spec.dtype].itemsize, _wide(spec)
     given = [op.cut(rank, piece, spec).numel for piece in range(op.pieces(rank, spec))]
     received = [] if op.is_in_place(spec) else _received(op, rank, spec)
-    shared = op.overlay(rank, spec) if spec.in_place else None
+    shared = op.in_place_slots(rank, spec) if spec.in_place else None
     saved = 0 if shared is None else received[shared[1]]
     largest = min(PERIODS[0], max([*given, *received, 0]))
     at_once = min(max(spec.group_size, 1), batch(largest))

@@ -12,9 +12,9 @@ from distdemo.ops.contract import (
     Form,
     Group,
     Op,
+    OpDoc,
     Source,
     Traffic,
-    Words,
     objects_form,
 )
 from distdemo.ops.spec import OpSpec
@@ -47,7 +47,7 @@ class Gather(Op):
     )
     list_after = True
     root_is = "dst"
-    words = Words(
+    words = OpDoc(
         summary="The root gets every rank's tensor, in rank order.",
         when="Collect predictions or metrics of all ranks on the one that writes the file.",
         mistake="Passing gather_list on ranks other than the root, which raises an error. "
@@ -66,7 +66,7 @@ class Gather(Op):
         n = spec.group_size
         return Traffic(n * spec.bytes_each(), "all n pieces", (n - 1) / n, "(n−1)/n")
 
-    def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
+    def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """Return the root's tensor and its slot in the list, which may share memory."""
         root = spec.root or 0
         return (0, root) if rank == root and not spec.objects else None

@@ -12,10 +12,10 @@ from distdemo.ops.contract import (
     Form,
     Group,
     Op,
+    OpDoc,
     Source,
     Stage,
     Traffic,
-    Words,
     handles,
     in_sequence,
     objects_form,
@@ -89,7 +89,7 @@ class PointToPoint(Op):
         ),
         objects_form("send/recv_object_list", "One rank sends its object to another."),
     )
-    words = Words(
+    words = OpDoc(
         summary="One rank sends its tensor to another.",
         when="Pass activations to the next pipeline stage, or exchange halos.",
         mistake="Both ranks call send first. Small messages are buffered, but large ones block "
@@ -118,13 +118,13 @@ class PointToPoint(Op):
             return (Source((src if rank == dst else rank,)),)
         return tuple(Source((peer,)) for peer in _peers(rank, spec)[1])
 
-    def lone_label(self, spec: OpSpec) -> int | None:
+    def single_row_label(self, spec: OpSpec) -> int | None:
         """Return the sender, which a single row of values is for; None if there are several."""
         return _pair(spec)[0] if _is_pair(spec) else None
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = one tensor, factor 1."""
-        sender = self.lone_label(spec)
+        sender = self.single_row_label(spec)
         return Traffic(spec.bytes_each(sender), f"one {spec.noun}", 1.0, "1")
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:

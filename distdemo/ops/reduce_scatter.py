@@ -7,13 +7,13 @@ from functools import partial
 from distdemo.ops.contract import (
     Buffers,
     Call,
-    Cut,
     Form,
     Group,
     Op,
+    OpDoc,
+    Slice,
     Source,
     Traffic,
-    Words,
 )
 from distdemo.ops.reduction import torch_reduce_op
 from distdemo.ops.spec import OpSpec
@@ -44,7 +44,7 @@ class ReduceScatter(Op):
     )
     list_before = True
     default_shape = (2,)
-    words = Words(
+    words = OpDoc(
         summary="All tensors are combined, and each rank gets one part of the result.",
         when="Shard gradients over the ranks (FSDP, ZeRO); the first half of a ring all_reduce.",
         mistake="An output as large as the whole input. It must be one n-th of it: the input is "
@@ -56,9 +56,9 @@ class ReduceScatter(Op):
         """Return one piece per rank."""
         return spec.group_size
 
-    def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
+    def cut(self, rank: int, piece: int, spec: OpSpec) -> Slice:
         """Return one of n equal pieces of the rank's row."""
-        return Cut(rank, spec.shape, piece * spec.numel)
+        return Slice(rank, spec.shape, piece * spec.numel)
 
     def row(self, label: int, spec: OpSpec) -> int:
         """Return the number of elements in all pieces of a rank."""
@@ -73,7 +73,7 @@ class ReduceScatter(Op):
         n = spec.group_size
         return Traffic(n * spec.bytes_each(), "all n pieces of a rank", (n - 1) / n, "(n−1)/n")
 
-    def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
+    def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """Return the rank's own piece and the result, which may share memory."""
         return rank, 0
 

@@ -7,13 +7,13 @@ from functools import partial
 from distdemo.ops.contract import (
     Buffers,
     Call,
-    Cut,
     Form,
     Group,
     Op,
+    OpDoc,
+    Slice,
     Source,
     Traffic,
-    Words,
     objects_form,
 )
 from distdemo.ops.spec import OpSpec
@@ -36,7 +36,7 @@ class Scatter(Op):
     )
     list_before = True
     root_is = "src"
-    words = Words(
+    words = OpDoc(
         summary="The root cuts its data into pieces and sends one to each rank.",
         when="Distribute the parts of a batch or a matrix that one rank has read.",
         mistake="Passing scatter_list on every rank. Only the root passes one, other ranks pass "
@@ -48,9 +48,9 @@ class Scatter(Op):
         """Return one piece per rank on the root, none on other ranks."""
         return spec.group_size if rank == (spec.root or 0) else 0
 
-    def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
+    def cut(self, rank: int, piece: int, spec: OpSpec) -> Slice:
         """Return piece r, which is for rank r; values differ by piece."""
-        return Cut(piece, spec.shape)
+        return Slice(piece, spec.shape)
 
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
         """Return the root's piece r on rank r."""
@@ -61,7 +61,7 @@ class Scatter(Op):
         n = spec.group_size
         return Traffic(n * spec.bytes_each(), "all n pieces", (n - 1) / n, "(n−1)/n")
 
-    def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
+    def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """Return the root's own piece and its result, which may share memory."""
         root = spec.root or 0
         return (root, 0) if rank == root and not spec.objects else None

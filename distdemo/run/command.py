@@ -220,7 +220,7 @@ def run(
 
             preload(program)
             notes = None
-            how: dict[str, Any] = {"wrote": on_output} if place is None else {}
+            how: dict[str, Any] = {"on_output": on_output} if place is None else {}
             if sanitize != "off":
                 import_module("distdemo.sanitizer.hooks")  # once, for all forked ranks
                 from distdemo.sanitizer.inspector import Inspector
@@ -230,7 +230,11 @@ def run(
                 if record is not None and session.is_first:
                     drawn = held.enter_context(closing(Timeline(record)))
                 inspector = Inspector(world, here, drawn)
-                how |= {"look": inspector.look, "hear": inspector.hear, "relay": inspector.relay}
+                how |= {
+                    "poll": inspector.poll,
+                    "on_message": inspector.on_message,
+                    "relay": inspector.relay,
+                }
                 notes = replace(
                     inspector.notes, buffers=sanitize == "buffers", timed=record is not None
                 )

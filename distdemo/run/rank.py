@@ -71,7 +71,7 @@ def _run(rank: Rank, program: Program, pdb: int | None) -> Finished:
         }
         os.environ.update({name: str(number) for name, number in numbers.items()})
         if dist.is_initialized():
-            rank.meet("everybody is connected")  # else a failing rank breaks connects
+            rank.barrier("everybody is connected")  # else a failing rank breaks connects
         return Finished(*plain_value(_call_function(program, rank.rank, rank.world_size)))
 
 

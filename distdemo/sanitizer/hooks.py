@@ -304,7 +304,7 @@ class Recorder:
                 found = frame
                 if frame.f_code.co_name == "<module>":
                     break
-            elif kind == "ours" and frame.f_code.co_name == "live":  # main function of a rank
+            elif kind == "ours" and frame.f_code.co_name == "rank_main":  # main function of a rank
                 break
             elif found is not None:
                 left -= 1

@@ -75,7 +75,7 @@ class Inspector:
         """Reason why the comparison is incomplete, or empty."""
         return self.judge.matcher.stopped
 
-    def look(self, outcomes: Sequence[Outcome | None]) -> bool:
+    def poll(self, outcomes: Sequence[Outcome | None]) -> bool:
         """Read new notes; return True if there is a finding and the world should end.
 
         Args:
@@ -90,11 +90,11 @@ class Inspector:
             return False
 
     def relay(self) -> list[tuple[int, str]]:
-        """Return new notes by rank, on a node without rank 0; node 0 passes them to ``hear``."""
+        """Return new notes by rank, for ``on_message`` of node 0, on a node without rank 0."""
         pieces = zip(self._ranks, (ring.read() for ring in self._rings), strict=False)
         return [(rank, piece.decode("ascii", "replace")) for rank, piece in pieces if piece]
 
-    def hear(self, rank: int, text: object) -> bool:
+    def on_message(self, rank: int, text: object) -> bool:
         """Add notes of a rank on another node, on node 0.
 
         Args:
@@ -224,7 +224,7 @@ def run_noted(
     inspector = Inspector(world)
     work = (inspector.notes, target, args)
     report, findings = inspector.conclude(
-        run_world(world, _run_recorded, work, look=inspector.look)
+        run_world(world, _run_recorded, work, poll=inspector.poll)
     )
     if not findings and inspector.stopped:
         write_message(f"{stopped_text(inspector.stopped)}\n")

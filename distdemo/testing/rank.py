@@ -39,7 +39,7 @@ class Listener:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send a report immediately, because this rank may not reach its end."""
         hook = self._config.hook
-        self._rank.tell(hook.pytest_report_to_serializable(config=self._config, report=report))
+        self._rank.send(hook.pytest_report_to_serializable(config=self._config, report=report))
         if report.failed and self.error is None:
             self.error = AssertionError(report.longreprtext)
 
@@ -60,7 +60,7 @@ class Listener:
         sent = warnings.WarningMessage(
             known(text), known, warning_message.filename, warning_message.lineno
         )
-        self._rank.tell({"warning": (sent, when, nodeid, location)})
+        self._rank.send({"warning": (sent, when, nodeid, location)})
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Any:  # noqa: ANN401 - pluggy's protocol
@@ -77,7 +77,7 @@ class Listener:
         if not self._debugged:
             return
         if self._rank.count("debugged", 1) > 1:
-            self._rank.meet("the end of debugging", among=self._rank.world_size + 1)
+            self._rank.barrier("the end of debugging", among=self._rank.world_size + 1)
         sys.stdout.write(f"\nRank {self._rank.rank} failed; the other ranks wait for it.\n")
 
 
@@ -114,4 +114,4 @@ def run_test(
         # Reading all names would copy their memory pages.
         names = islice(reversed(sys.modules), max(0, len(sys.modules) - known))
         if new := [name for name in names if name.startswith("torch.")]:
-            rank.tell({"modules": new})
+            rank.send({"modules": new})

@@ -142,7 +142,7 @@ class Server:
 
         def poll(outcomes: Any) -> bool:  # noqa: ANN401 - the launcher's
             gone = self._connection.poll(0)  # pytest sends nothing while it waits
-            return gone or (inspector is not None and inspector.look(outcomes))
+            return gone or (inspector is not None and inspector.poll(outcomes))
 
         inspector, notes = None, None
         if options.sanitize:
@@ -151,7 +151,7 @@ class Server:
         self._busy = True
         try:
             work = (item, task, notes, self._terminal)
-            report = run_world(world, run_test, work, hear=on_message, look=poll)
+            report = run_world(world, run_test, work, on_message=on_message, poll=poll)
         except KeyboardInterrupt as stop:
             return TaskResult(report_of(stop), (), reports)
         finally:

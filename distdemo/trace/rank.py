@@ -73,7 +73,7 @@ def trace(rank: Rank, spec: TraceSpec) -> RankTrace:
     runner.run()
     runner.reset()
     rank.synchronize()
-    rank.meet(f"the start of {name}")
+    rank.barrier(f"the start of {name}")
     start, values, moments = runner.run_recorded(rank)
     rank.reach(f"left {name}")
     wanted = expected(ops.REGISTRY[spec.op.op], rank.rank, spec.op)
@@ -351,7 +351,7 @@ class Runner:
             self._held = role.held
             values.append(self._numbers(changed & self._held))
             if ended - last_report > HEARTBEAT_S:
-                rank.tell(None)
+                rank.send(None)
                 last_report = ended
         return start, values, moments
 

@@ -234,7 +234,7 @@ def with_values(op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str]
     rows = read_numbers(values)
     for number in (number for row in rows for number in row):
         check_fit("--values", number, spec.dtype)
-    lone, n = op.lone_label(spec), spec.group_size
+    lone, n = op.single_row_label(spec), spec.group_size
     single = len(rows) == 1 and lone is not None
     pieces = op.row(0, spec)
     length = math.prod(shape) if shape is not None else len(rows[0]) // pieces

@@ -163,7 +163,7 @@ def train(
             (spec, task, data),
             returns=RankTrainings,
             sends=EpochDone | None,
-            hear=on_message,
+            on_message=on_message,
             meaning=str(spec),
         )
     result = report(spec, ended, task)

@@ -95,7 +95,7 @@ def train(rank: Rank, spec: TrainSpec, task: TrainTask, data: Data) -> RankTrain
             if reference is not None:
                 training.compare(reference)
                 last = training.epochs[-1]
-                rank.tell(EpochDone(training.mode, epoch, done, last.loss, last.accuracy))
+                rank.send(EpochDone(training.mode, epoch, done, last.loss, last.accuracy))
     return RankTrainings(
         tuple(training.run for training in trainings),
         None if reference is None else replace(reference.run, comparison=None),
@@ -276,7 +276,7 @@ class Training:
         """Report progress from time to time, without a phase: phases show which rank is late."""
         if monotonic() - self._reported >= REPORTED:
             self._reported = monotonic()
-            self._rank.tell(None)
+            self._rank.send(None)
 
 
 def order(seed: int, samples: int, world_size: int, rank: int, epoch: int) -> torch.Tensor:

@@ -26,7 +26,7 @@ from recordings import (
 )
 
 from distdemo.bench.compare import view
-from distdemo.bench.compare.compare import change_of, compare, critical, shift
+from distdemo.bench.compare.compare import change_of, compare, shift, u_critical
 from distdemo.bench.compare.records import Change, CompareReport
 from distdemo.bench.recording import Recording
 from distdemo.bench.records import Series
@@ -40,11 +40,11 @@ GOLDEN = Path(__file__).parent / "golden"
 def test_critical_values_match_published_tables_and_the_smallest_error():
     # Tables give the largest significant U, two-sided: one less than the critical value.
     known = {(5, 5, 0.05): 2, (6, 6, 0.05): 5, (8, 8, 0.05): 13, (8, 10, 0.01): 11}
-    assert {case: critical(*case) - 1 for case in known} == known
+    assert {case: u_critical(*case) - 1 for case in known} == known
     # The product of half the error and the number of orders is 1, except for rounding.
     for m, n in combinations(range(2, 14), 2):
         least = 2 / math.comb(m + n, m)
-        assert (critical(m, n, least), critical(m, n, 0.999 * least)) == (1, 0), (m, n)
+        assert (u_critical(m, n, least), u_critical(m, n, 0.999 * least)) == (1, 0), (m, n)
 
 
 def test_the_interval_has_its_nominal_coverage():

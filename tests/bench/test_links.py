@@ -166,13 +166,13 @@ def measured(
 ) -> LinksReport:
     """Measure with real ranks, each patched in its own process first."""
 
-    def start(world: WorldSpec, target: Any, args: Any, *, hear: Any) -> WorldReport:
+    def start(world: WorldSpec, target: Any, args: Any, *, on_message: Any) -> WorldReport:
         def work(rank: Rank, *given: Any) -> Any:
             if alter is not None:
                 alter(rank.rank)
             return target(rank, *given)
 
-        return run_world(world, work, args, hear=hear)
+        return run_world(world, work, args, on_message=on_message)
 
     spec = LinksSpec(
         size, "gloo", "cpu", **{"large_bytes": 1 << 12, "rounds": 2, "budget_s": 0.1, **options}

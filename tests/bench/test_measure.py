@@ -29,15 +29,15 @@ def share(rank):
     found = timing.shared_page(rank, "here", 64)
     assert found is not None
     found.words[rank.rank] = 10 * (rank.rank + 1)
-    rank.meet("written")
+    rank.barrier("written")
     held = list(found.words[:3])
     start, seen = timing.common_start(rank), []
     for turn in range(200):
         if rank.rank == turn % 3:
             found.words[3] = turn
-        start.meet()
+        start.align()
         seen.append(found.words[3])
-        start.meet()
+        start.align()
     found.close()
     left = [name for name in os.listdir(SHARED) if "distdemo" in name]
     if rank.rank == 1:
@@ -78,11 +78,11 @@ def test_every_size_is_verified_and_timed_until_it_is_steady():
     )
     watched, ordered = [], []
 
-    def start(*args, hear, order, resume, **_):
+    def start(*args, on_message, order, resume, **_):
         """Check that plain data tells another node what to run."""
         target, (spec, measurements) = resume(order)
         ordered.append((target.__name__, spec, measurements) == ("bench", *args[2]))
-        return run_world(*args, hear=hear)
+        return run_world(*args, on_message=on_message)
 
     report = measure(wanted, [world()], start, lambda *update: watched.append(update))
     assert report.ok, report.world
@@ -105,7 +105,7 @@ def test_every_size_is_verified_and_timed_until_it_is_steady():
 
 def test_every_operation_is_measured_the_requested_number_of_times():
     every = [
-        series(name, 3, sizes_bytes=(0,) if op.meets else (120,))
+        series(name, 3, sizes_bytes=(0,) if op.is_barrier else (120,))
         for name, op in ops.REGISTRY.items()
     ]
     report = measure(asked(*every, iters=5, launches=2, check_every=2), [world(3)], alone)
@@ -136,12 +136,12 @@ def test_long_measurements_send_heartbeats(monkeypatch):
     monkeypatch.setattr(timing, "HEARTBEAT_S", 0.0)
     messages = []
 
-    def start(*args, hear, **_):
-        def on_message(rank, message):
+    def start(*args, on_message, **_):
+        def keep(rank, message):
             messages.append(message)
-            hear(rank, message)
+            on_message(rank, message)
 
-        return run_world(*args, hear=on_message)
+        return run_world(*args, on_message=keep)
 
     wanted = asked(series(sizes_bytes=(8,)), iters=8, launches=1, warmup=5)
     assert measure(wanted, [world()], start).rows[0].iterations == 8
@@ -227,9 +227,9 @@ def test_a_rank_that_dies_keeps_finished_rows_and_stops_no_other_backend(monkeyp
     fatal = Fatal()
     monkeypatch.setitem(ops.REGISTRY, "all_reduce", fatal)
 
-    def start(it, target, args, hear, **_):
+    def start(it, target, args, on_message, **_):
         fatal.armed = args[1][0].launch > 0
-        return run_world(replace(it, backend="gloo"), target, args, hear=hear)
+        return run_world(replace(it, backend="gloo"), target, args, on_message=on_message)
 
     wanted = asked(series(), series("broadcast", backend="mpi"), iters=1)
     report = measure(wanted, [world(), world(backend="mpi")], start)
@@ -242,10 +242,10 @@ def test_a_rank_that_dies_keeps_finished_rows_and_stops_no_other_backend(monkeyp
 
 
 def test_rows_are_kept_if_no_further_world_can_be_started():
-    def start(it, *args, hear, **_):
+    def start(it, *args, on_message, **_):
         if it.backend == "mpi":
             raise UsageError("There is no MPI.", "It is not installed.", "Install it.")
-        return run_world(it, *args, hear=hear)
+        return run_world(it, *args, on_message=on_message)
 
     other = series(backend="mpi")
     worlds = [world(), world(backend="mpi")]
@@ -260,10 +260,10 @@ def test_a_signal_or_the_deadline_keeps_measured_rows():
     for kind in (KeyboardInterrupt, Terminated):
         worlds = iter(range(3))
 
-        def interrupted(*args, hear, worlds=worlds, kind=kind, **_):
+        def interrupted(*args, on_message, worlds=worlds, kind=kind, **_):
             if next(worlds) == 2:
                 raise kind
-            return run_world(*args, hear=hear)
+            return run_world(*args, on_message=on_message)
 
         report = measure(asked(), [world()], interrupted)
         assert (report.interrupted, report.ok) == (True, False)

@@ -22,7 +22,7 @@ from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import PERIODS, element, period, value_rule
 
 USUAL, OTHER = PERIODS
-TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].meets]
+TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].is_barrier]
 LONG = 2 * USUAL + 777  # two periods and a rest
 
 
@@ -171,7 +171,7 @@ Counts = tuple[int, int]
 def cases(n: int) -> Iterator[Case]:
     """Yield every form with tensors that gloo supports, blocking and not, in place and not."""
     for op, form in FORMS:
-        if form.name == "objects" or op.meets or n < op.smallest_world:
+        if form.name == "objects" or op.is_barrier or n < op.smallest_world:
             continue
         for index, numel in enumerate(SIZES):
             spec = sized(example(op, form, n, seed=5), numel)

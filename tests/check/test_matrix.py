@@ -49,7 +49,7 @@ def test_every_form_has_every_value_of_every_axis(make: Any, sizes: Any, least: 
         assert found == {(n,) for n in sizes if n >= keys[key].smallest_world}, key
     refused = {f"{op.name}/{form.name}" for op, form in FORMS} - set(values(taken))
     assert refused - {"all_to_all/list"} == {"all_to_all/uneven list", "gather/single"}
-    tensors = [case for case in every if not (case.op.meets or case.spec.objects)]
+    tensors = [case for case in every if not (case.op.is_barrier or case.spec.objects)]
     for key, found in values(tensors, lambda case: case.dtype).items():
         assert found == {(dtype,) for dtype in DTYPES}, key
     even = [case for case in tensors if not case.form.uneven]
@@ -104,7 +104,7 @@ def test_quick_covers_reduce_ops_roots_pairs_stragglers_and_objects() -> None:
         assert roots == {(n, root % n) for n in matrix.QUICK_SIZES for root in (0, 1, -1)}
     pairs = {(case.world_size, case.spec.src, case.spec.dst) for case in whole}
     assert pairs >= {(5, 0, 1), (5, 1, 2), (5, 4, 0), (2, 1, 0)}
-    late = {(case.world_size, case.spec.straggler) for case in every if case.op.meets}
+    late = {(case.world_size, case.spec.straggler) for case in every if case.op.is_barrier}
     assert late >= {(4, 0), (4, 3), (5, 0), (5, 4), (1, None)}
     objects = {(c.op.name, c.spec.objects_json is None) for c in every if c.spec.objects}
     named = [op.name for op, form in FORMS if form.name == "objects"]
@@ -134,7 +134,9 @@ def test_the_probe_covers_each_form_dtype_reduce_op_and_shape_once() -> None:
     wanted: Counter[Any] = Counter()
     for op, form in FORMS:
         reduce_ops = list(REDUCTIONS) if "reduce_op" in op.takes else [None]
-        dtypes = ["none"] if op.meets else ["object"] if form.name == "objects" else list(DTYPES)
+        dtypes = (
+            ["none"] if op.is_barrier else ["object"] if form.name == "objects" else list(DTYPES)
+        )
         wanted.update(product([f"{op.name}/{form.name}"], reduce_ops, dtypes))
         if len(dtypes) > 1:
             dimensions = (1,) if form.uneven else (0, 1)  # lengths have a dimension

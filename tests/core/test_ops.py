@@ -20,8 +20,8 @@ from distdemo.ops import contract
 from distdemo.ops.buffers import make_buffers
 from distdemo.ops.contract import (
     Buffers,
+    NonMember,
     Op,
-    Outsider,
     Undefined,
     handles,
     in_sequence,
@@ -82,7 +82,7 @@ def test_nccl_tests_know_these_in_place_and_out_of_place() -> None:
     assert both == {"all_gather", "reduce_scatter", "gather", "scatter"}
     for op, form in FORMS:
         spec = example(op, form, 3)
-        for rank, shared in ((rank, op.overlay(rank, spec)) for rank in range(3)):
+        for rank, shared in ((rank, op.in_place_slots(rank, spec)) for rank in range(3)):
             result = op.result(rank, spec)
             if shared is not None and not isinstance(result, Undefined):
                 # What lies there is what comes there, or is reduced to it.
@@ -150,7 +150,7 @@ class Handle:
 
 def test_nothing_of_ours_is_between_a_bound_call_and_torch_s() -> None:
     for (op, form), async_op in product(FORMS, (False, True)):
-        if "pattern" in op.takes or op.meets or "twice" in form.calls or form.lacking():
+        if "pattern" in op.takes or op.is_barrier or "twice" in form.calls or form.lacking():
             continue  # these ask the group who they are, or make several calls
         spec = example(op, form, 2)
         call = op.bind(make_buffers(op, 1, spec, "cpu"), spec, None, async_op=async_op)
@@ -168,7 +168,7 @@ def test_calls_are_made_in_turn_or_at_once_and_give_handles() -> None:
     assert calls == [1, 2]
     assert in_sequence() is nothing
     assert post_all(lambda: first, lambda: None, lambda: [second])() == [first, second]
-    assert Outsider().bind(Buffers(), OpSpec("x", 1), None, async_op=False)() is None
+    assert NonMember().bind(Buffers(), OpSpec("x", 1), None, async_op=False)() is None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from distdemo.ops.buffers import expected, expected_objects, held_before, make_b
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
 
-TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].meets]
+TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].is_barrier]
 
 
 def as_stored(number: Any, dtype: DType) -> Any:
@@ -175,7 +175,7 @@ def test_in_place_a_piece_given_and_one_got_are_one_memory() -> None:
             continue
         apart, there = example(op, form, n), example(op, form, n, in_place=True)
         for rank in range(n):
-            shared = op.overlay(rank, there)
+            shared = op.in_place_slots(rank, there)
             one, other = (make_buffers(op, rank, spec, "cpu") for spec in (apart, there))
             assert [each.tolist() for each in one.send] == [each.tolist() for each in other.send]
             for buffers, expected_pair in ((one, None), (other, shared)):

@@ -22,7 +22,7 @@ from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import PERIODS
 
 NUMEL = 4096  # large enough for the tensors to outweigh everything that is not counted
-TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].meets]
+TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].is_barrier]
 
 
 def spec_of(op: Op, form: Form, n: int, dtype: str, **more: Any) -> OpSpec:

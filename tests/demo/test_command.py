@@ -142,7 +142,7 @@ def test_each_operation_has_exactly_its_declared_options():
     for op in ops.REGISTRY.values():
         names = set(getattr(commands, op.name).__signature__.parameters)
         assert op.takes <= names
-        assert ("dtype" in names) == (not op.meets)
+        assert ("dtype" in names) == (not op.is_barrier)
         assert ("root" in names) == ("root" in op.takes)
 
 

@@ -187,4 +187,4 @@ def test_the_document_has_numbers_and_no_display_texts() -> None:
     ]
     assert found["ranks"][1]["before"] == [[10.0, 11.0, 12.0, 13.0]]
     assert found["traffic"]["payload_bytes"] == 16
-    assert encode(REPORTS["explain-barrier"])["meets"] is True
+    assert encode(REPORTS["explain-barrier"])["is_barrier"] is True

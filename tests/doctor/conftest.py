@@ -15,12 +15,12 @@ from distdemo.doctor.system import (
     DiskSpace,
     Interface,
     Lookup,
-    Surroundings,
+    System,
     TorchFacts,
 )
 from distdemo.launcher.limits import Limit
 
-MakeSystem = Callable[..., Surroundings]
+MakeSystem = Callable[..., System]
 
 LO = Interface("lo", ("127.0.0.1", "::1"), loopback=True)
 ETH = Interface("eth0", ("10.0.0.1", "fd00::1"))
@@ -37,7 +37,7 @@ def make_system(tmp_path: Path) -> MakeSystem:
         files: dict[str, str] | None = None,
         environ: dict[str, str] | None = None,
         **more: Any,
-    ) -> Surroundings:
+    ) -> System:
         root = tmp_path / f"machine-{next(numbers)}"
         root.mkdir()
         for path, text in (files or {}).items():
@@ -61,7 +61,7 @@ def make_system(tmp_path: Path) -> MakeSystem:
             "installed": lambda name: False,
             "torch": lambda: TorchFacts("2.13.0"),
         }
-        return Surroundings(environ or {}, **{**healthy, **more})
+        return System(environ or {}, **{**healthy, **more})
 
     return make
 

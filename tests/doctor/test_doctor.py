@@ -69,7 +69,7 @@ def test_injected_faults_are_found_and_explained(command, monkeypatch):
     """Check an unknown hostname, a tiny /dev/shm and few open files, in new namespaces."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nonexistent0")
 
-    def look():
+    def poll():
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.unshare(0x00020000 | 0x04000000):  # CLONE_NEWNS and CLONE_NEWUTS of linux/sched.h
             return
@@ -87,7 +87,7 @@ def test_injected_faults_are_found_and_explained(command, monkeypatch):
         assert_explained(found, "open-files", "100 at most")
         assert_explained(found, "gloo-interface", "no interface 'nonexistent0'")
 
-    in_a_child(look)
+    in_a_child(poll)
 
 
 def test_mpiexec_of_a_different_mpi(command, tmp_path, monkeypatch):

@@ -7,10 +7,10 @@ from typing import Any
 
 from distdemo.doctor import machine
 from distdemo.doctor.records import Finding
-from distdemo.doctor.system import DiskSpace, Surroundings
+from distdemo.doctor.system import DiskSpace, System
 from distdemo.launcher.limits import MIB, Limit
 
-Case = tuple[Callable[[Surroundings], Finding], dict[str, Any], str, str]
+Case = tuple[Callable[[System], Finding], dict[str, Any], str, str]
 
 
 def free(mib: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from distdemo.doctor import network, system, variables
 from distdemo.doctor.records import Finding
-from distdemo.doctor.system import Interface, Lookup, Surroundings
+from distdemo.doctor.system import Interface, Lookup, System
 
 LO = Interface("lo", ("127.0.0.1", "::1"), loopback=True)
 ETH = Interface("eth0", ("10.0.0.1",))
@@ -18,7 +18,7 @@ DOWN = Interface("eth1", ("10.1.0.1",), up=False)
 BARE = Interface("eth2", ())
 
 
-Case = tuple[Callable[[Surroundings], Finding], dict[str, Any], str, str]
+Case = tuple[Callable[[System], Finding], dict[str, Any], str, str]
 
 
 def named(*found: str, seconds: float = 0.001, **more: Any) -> dict[str, Any]:

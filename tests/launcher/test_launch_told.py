@@ -38,13 +38,13 @@ class Listener:
 
 
 def test_values_arrive_in_order_while_the_rank_continues():
-    def tell(rank):
+    def send(rank):
         for number in range(200):
-            rank.tell(number)
+            rank.send(number)
         dist.barrier()
         rank.reach("half way")
         threads = [
-            threading.Thread(target=rank.tell, args=(bytes([number]) * 300_000,))
+            threading.Thread(target=rank.send, args=(bytes([number]) * 300_000,))
             for number in range(4)
         ]
         for thread in threads:
@@ -54,14 +54,14 @@ def test_values_arrive_in_order_while_the_rank_continues():
         return rank.rank
 
     listener = Listener()
-    report = run_world(world(2), tell, hear=listener)
+    report = run_world(world(2), send, on_message=listener)
     assert report.values == [0, 1]
     assert [(o.phase.step, o.phase.name) for o in report.outcomes] == [(2, "half way")] * 2
     for rank in range(2):
         told = listener.of(rank)
         assert told[:200] == list(range(200))
         assert sorted(told[200:]) == [bytes([n]) * 300_000 for n in range(4)]
-    assert run_world(world(1), lambda rank: rank.tell(rank.rank)).ok  # without a callback
+    assert run_world(world(1), lambda rank: rank.send(rank.rank)).ok  # without a callback
 
 
 class Unreadable:
@@ -72,20 +72,20 @@ class Unreadable:
 
 
 def test_a_value_that_can_not_be_pickled_or_unpickled_is_an_error_of_its_rank():
-    def tell(rank):
+    def send(rank):
         dist.barrier()
         if rank.rank == 0:
-            rank.tell(threading.Lock())
-        rank.tell(Unreadable())
+            rank.send(threading.Lock())
+        rank.send(Unreadable())
 
     listener = Listener()
-    report = run_world(world(2), tell, hear=listener)
+    report = run_world(world(2), send, on_message=listener)
     assert report.verdict
     assert set(report.verdict.ranks) == {0, 1}
     first, second = report.outcomes
     assert isinstance(first, Raised)
     assert isinstance(second, Raised)
-    assert "rank.tell(threading.Lock())" in first.traceback
+    assert "rank.send(threading.Lock())" in first.traceback
     assert "sent can't be unpickled" in second.message
     assert listener.heard == []
 
@@ -94,15 +94,15 @@ def test_a_listener_ends_a_world_wherever_its_ranks_wait_and_hears_no_more():
     def wait(rank):
         if rank.rank == 1:
             for number in range(50):
-                rank.tell(number)
+                rank.send(number)
             threading.Event().wait()
         if rank.rank == 0:
             dist.all_reduce(torch.ones(1))
-        rank.meet("never")
+        rank.barrier("never")
 
     began = time.monotonic()
     listener = Listener(lambda rank, value: value == 7)
-    report = run_world(world(), wait, hear=listener)
+    report = run_world(world(), wait, on_message=listener)
     assert time.monotonic() - began < ENDS_WITHIN
     assert listener.of(1) == list(range(8))
     assert all(isinstance(outcome, Stopped) for outcome in report.outcomes)
@@ -112,8 +112,8 @@ def test_a_listener_ends_a_world_wherever_its_ranks_wait_and_hears_no_more():
 
 
 def test_a_listener_that_raises_is_heard_once_all_ranks_are_gone():
-    def tell(rank):
-        rank.tell("x")
+    def send(rank):
+        rank.send("x")
         threading.Event().wait()
 
     def fail(rank, value):
@@ -121,20 +121,20 @@ def test_a_listener_that_raises_is_heard_once_all_ranks_are_gone():
 
     before = sorted(os.listdir("/proc/self/fd"))
     with pytest.raises(LookupError, match="what the listener raised"):
-        run_world(world(2), tell, hear=fail)
+        run_world(world(2), send, on_message=fail)
     assert own_children() == []
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
 def test_ranks_meet_and_count():
-    def meet(rank):
+    def barrier(rank):
         if rank.rank in (0, 2):
-            rank.meet("evens", among=2)
+            rank.barrier("evens", among=2)
         before = rank.count("arrived", 1)
-        rank.meet("there")
+        rank.barrier("there")
         return before, rank.count("arrived")
 
-    values = run_world(world(), meet).values
+    values = run_world(world(), barrier).values
     assert sorted(before for before, _ in values) == [1, 2, 3]
     assert [after for _, after in values] == [3] * 3
 
@@ -146,13 +146,13 @@ def test_the_rank_that_stalls_is_blamed_and_those_that_wait_for_it_are_not():
     def stall(rank):
         if rank.rank == 1:
             threading.Event().wait()
-        rank.meet("there")
+        rank.barrier("there")
 
     report = run_world(world(stall=STALL), stall)
     assert report.verdict
     assert report.verdict.what == f"No progress for {STALL:g} s: rank 1 never arrived."
     assert "in stall" in report.verdict.why
-    assert "waiting in meet" in report.verdict.why
+    assert "waiting in barrier" in report.verdict.why
     assert (report.verdict.ranks, report.verdict.consequences) == ((1,), (0, 2))
     assert all(isinstance(outcome, TimedOut) for outcome in report.outcomes)
     assert report.seconds < STALL + ENDS_WITHIN
@@ -161,14 +161,16 @@ def test_the_rank_that_stalls_is_blamed_and_those_that_wait_for_it_are_not():
 def test_one_rank_shows_progress_for_all_and_a_slow_listener_is_not_their_fault():
     def in_step(rank):
         if rank.rank == 0:
-            rank.tell("still there")
+            rank.send("still there")
             threading.Event().wait(1.2 * STALL)  # silent, like rank 1
         dist.barrier()
         return True
 
     pause = threading.Event()
     report = run_world(
-        world(2, stall=STALL), in_step, hear=lambda rank, value: pause.wait(1.1 * STALL) and None
+        world(2, stall=STALL),
+        in_step,
+        on_message=lambda rank, value: pause.wait(1.1 * STALL) and None,
     )
     assert report.seconds > STALL
     assert report.values == [True] * 2

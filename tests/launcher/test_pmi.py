@@ -88,7 +88,7 @@ def line(server):
 
 def test_a_rank_is_answered_line_by_line(server, line):
     line.sendall(b"cmd=get_uni")
-    assert server.ports[1].hear()  # half a line: no reply yet
+    assert server.ports[1].on_message()  # half a line: no reply yet
     line.sendall(b"verse_size\ncmd=get_appnum\n")
     server.poll()
     assert line.recv(200) == b"cmd=universe_size rc=0 size=2\ncmd=appnum rc=0 appnum=0\n"
@@ -105,7 +105,7 @@ def test_who_does_not_speak_pmi_is_hung_up_on_and_holds_nobody_up(server, line, 
             pass
         except OSError:  # it is closed on the other side
             break
-        if not server.ports[1].hear():
+        if not server.ports[1].on_message():
             break
     assert not server.ports[1].open
 

@@ -49,7 +49,7 @@ def tried(mistake: Mistake, backend: str) -> Trial:
     """
     faulthandler.disable()  # pytest's: a backend that aborts would write its whole stack
     world = WorldSpec(mistake.world_size, backend, deadline=60, start_method="fork", capture=True)
-    with patch.object(trial, "HANG_TIMEOUT_S", 0.7), patch.object(workers, "LOOK", 0.03):
+    with patch.object(trial, "HANG_TIMEOUT_S", 0.7), patch.object(workers, "POLL_S", 0.03):
         return trial.try_mistake(mistake, backends.prepared(world))
 
 

@@ -26,9 +26,9 @@ STALL = 5.0  # seconds without progress until a hanging worker is reported
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def run(size=2, target=engine.run, stall=20.0, hear=None):
+def run(size=2, target=engine.run, stall=20.0, on_message=None):
     world = WorldSpec(size, start_method="fork", deadline=60, stall=stall, lazy=True, capture=True)
-    return report(run_world(world, target, (LIMIT,), hear=hear))
+    return report(run_world(world, target, (LIMIT,), on_message=on_message))
 
 
 # --------------------------------------------------------------------------------------- success
@@ -45,14 +45,14 @@ def listening_run(rank, limit):
 
     rank.reach = reach_and_record
     found = engine.run(rank, limit)
-    rank.tell(sorted(addresses))
+    rank.send(sorted(addresses))
     return found
 
 
 def successful_run():
     before = segments()
     received: dict[int, list[str]] = {}
-    result = run(3, listening_run, hear=lambda rank, found: received.update({rank: found}))
+    result = run(3, listening_run, on_message=lambda rank, found: received.update({rank: found}))
     assert wait_until(lambda: not leftovers(before))
     return result, {address for found in received.values() for address in found}
 

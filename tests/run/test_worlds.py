@@ -82,7 +82,7 @@ def test_leaving_with_exit_code_0_is_an_end_for_a_whole_program_alone():
 def test_what_ranks_write_comes_as_they_write_it_and_all_of_it():
     def write(rank):
         os.write(1, f"begin {rank.rank}\n".encode())
-        rank.meet("all have begun")
+        rank.barrier("all have begun")
         os.write(1, b"x" * 1_000_000)
         os.write(2, b"end")
 
@@ -91,7 +91,7 @@ def test_what_ranks_write_comes_as_they_write_it_and_all_of_it():
     def take(rank, piece):
         pieces[rank] += piece
 
-    report = run_world(world(2), write, wrote=take)
+    report = run_world(world(2), write, on_output=take)
     assert report.ok, report.verdict
     for rank, text in pieces.items():
         assert text == f"begin {rank}\n".encode() + b"x" * 1_000_000 + b"end"
@@ -162,7 +162,7 @@ def test_ctrl_c_reaches_a_program_as_it_knows_it(tmp_path):
 
     def save(rank):
         try:
-            rank.tell("ready")
+            rank.send("ready")
             while not OUTSIDE.wait(0.02):  # Python misses a signal just before a long wait
                 pass
         except KeyboardInterrupt:
@@ -170,7 +170,7 @@ def test_ctrl_c_reaches_a_program_as_it_knows_it(tmp_path):
             raise
 
     with pytest.raises(KeyboardInterrupt):
-        run_world(world(1), save, hear=lambda *_: signal.raise_signal(signal.SIGINT))
+        run_world(world(1), save, on_message=lambda *_: signal.raise_signal(signal.SIGINT))
     assert place.read_text() == "saved"
 
 
@@ -237,7 +237,7 @@ def test_an_error_whose_text_is_huge_or_raises_is_told_all_the_same():
             raise SystemExit(4)
 
     def fail(rank):
-        rank.meet("both are connected")
+        rank.barrier("both are connected")
         raise Mute if rank.rank else ValueError("x" * 5_000_000)
 
     report = run_world(world(2), fail)

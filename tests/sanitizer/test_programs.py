@@ -45,7 +45,7 @@ def sanitized(program: Program, size: int, buffers: bool, folder: Path) -> Found
     """
     world = WorldSpec(size, deadline=60.0, start_method="fork", capture=True)
     with ExitStack() as held:
-        held.enter_context(patch.object(workers, "LOOK", 0.03))
+        held.enter_context(patch.object(workers, "POLL_S", 0.03))
         inspector = Inspector(world)
         files = []
         for rank in range(size):
@@ -62,11 +62,11 @@ def sanitized(program: Program, size: int, buffers: bool, folder: Path) -> Found
         held.enter_context(patch.object(inspector.judge, "feed", keep))
         notes = replace(inspector.notes, buffers=buffers)
 
-        def look(outcomes: Sequence[Outcome | None]) -> bool:
+        def poll(outcomes: Sequence[Outcome | None]) -> bool:
             count_poll()
-            return inspector.look(outcomes)
+            return inspector.poll(outcomes)
 
-        report = run_world(world, call, (program, notes), look=look)
+        report = run_world(world, call, (program, notes), poll=poll)
         return inspector.conclude(report)
 
 

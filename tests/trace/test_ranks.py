@@ -369,7 +369,7 @@ def test_a_signal_keeps_finished_sizes_and_refused_calls_do_not_run() -> None:
     assert ring.timing.checked == 8
 
 
-def altered(spec: WorldSpec, target: Any, args: Any, *, hear: Any) -> WorldReport:
+def altered(spec: WorldSpec, target: Any, args: Any, *, on_message: Any) -> WorldReport:
     """Start a world in which gloo's all_reduce is wrong on rank 1, which dies at 9 elements."""
     call = dist.all_reduce
 
@@ -384,7 +384,7 @@ def altered(spec: WorldSpec, target: Any, args: Any, *, hear: Any) -> WorldRepor
         dist.all_reduce = wrong
         return target(rank, *given)
 
-    return run_world(spec, work, args, hear=hear)
+    return run_world(spec, work, args, on_message=on_message)
 
 
 def test_wrong_elements_are_counted_and_a_dead_rank_keeps_finished_sizes() -> None:

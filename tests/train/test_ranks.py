@@ -27,12 +27,12 @@ SMALL = TrainSpec(epochs=2, batch_size=240)
 """8 steps per epoch of 2000 samples, for 1, 2, 3 and 4 ranks alike."""
 
 
-def trained(spec, ranks, hear=None, **world):
+def trained(spec, ranks, on_message=None, **world):
     """Return the report of a training, run in the ``warm`` process."""
     data = read_data(spec)
     task = task_of(spec, data, ranks)
     asked = WorldSpec(ranks, **{"deadline": 60, "lazy": True, **world})
-    return report(spec, run_world(asked, train, (spec, task, data), hear=hear), task)
+    return report(spec, run_world(asked, train, (spec, task, data), on_message=on_message), task)
 
 
 # ---------------------------------------------------------------------------------------- right

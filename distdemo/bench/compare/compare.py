@@ -107,12 +107,12 @@ def shift(old: Sequence[float], new: Sequence[float], error: float) -> RatioEsti
         error: Probability that the interval misses the ratio on either side.
     """
     ratios = sorted(after / before for before in old for after in new)
-    cut = critical(len(old), len(new), error)
+    cut = u_critical(len(old), len(new), error)
     return RatioEstimate(median(ratios), (ratios[cut - 1], ratios[-cut]) if cut else None)
 
 
 @lru_cache(maxsize=256)
-def critical(m: int, n: int, error: float) -> int:
+def u_critical(m: int, n: int, error: float) -> int:
     """Return the critical value of U for samples of m and n: 0 if there is no interval.
 
     It is the largest c for which P(U ≤ c − 1) is at most half the error. The interval leaves out

@@ -46,7 +46,7 @@ def measure_links(
 
     ended, interrupted = None, False
     try:
-        ended = start(world, measure, (spec,), hear=on_message)
+        ended = start(world, measure, (spec,), on_message=on_message)
         interrupted = ended.interrupted_by is not None
     except (KeyboardInterrupt, Terminated):
         interrupted = True

@@ -145,7 +145,7 @@ class _Ends:
         self._reported = perf_counter()
         mark = 31 * src + 7 * dst + 101 * lap  # so that the data differs between samples
         if self._rank.rank == src:
-            self._rank.tell(self._send(dst, lap, mark))
+            self._rank.send(self._send(dst, lap, mark))
         else:
             self._receive(src, lap, mark)
 
@@ -189,7 +189,7 @@ class _Ends:
             self._announce(dst, kind, window, now)
             took += [self._there_and_back(dst, kind, window) for _ in range(now)]
             if perf_counter() - self._reported > HEARTBEAT_S:
-                self._rank.tell(None)
+                self._rank.send(None)
                 self._reported = perf_counter()
             if perf_counter() > until:
                 break

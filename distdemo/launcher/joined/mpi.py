@@ -94,7 +94,7 @@ class MpiRendezvous(StoreRendezvous):
             )
         own = "" if same_host else interfaces.address_towards(host, int(port))
         take_interface(interfaces.interface_of(own) or "")
-        rank.tell(MpiAddress(host, int(port)))
+        rank.send(MpiAddress(host, int(port)))
         return self.connect(host, int(port), patience)
 
     def leave(self) -> None:

@@ -27,7 +27,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
 from distdemo.encoding import decode, encode
-from distdemo.errors import DistdemoError, LonelyError
+from distdemo.errors import DistdemoError, JoinedWorldError
 from distdemo.launcher import verdict
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.joined import interfaces
@@ -57,8 +57,9 @@ from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Died, Lost, Outcome, Raised, Returned, Stopped, WorldReport
 from distdemo.launcher.rendezvous import LocalRanks, StoreRendezvous
 from distdemo.launcher.torch_import import load_torch
-from distdemo.launcher.worker import Hear, Look
-from distdemo.launcher.workers import LOOK, SETTLE, End, Workers
+from distdemo.launcher.worker import OnMessage, Poll
+from distdemo.launcher.workers import POLL_S as WATCH_S
+from distdemo.launcher.workers import SETTLE, StopReason, Workers
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldSpec
@@ -75,18 +76,22 @@ POLL_S = 0.05  # between two looks at a condition that no message announces
 TEXT_LENGTH = 1000  # characters of another node's text that are shown
 
 Reason = Literal["ended", "timed out", "interrupted"]
-_ENDS = {"ended": End.ENDED_EARLY, "timed out": End.TIMED_OUT, "interrupted": End.INTERRUPTED}
+_ENDS = {
+    "ended": StopReason.ENDED_EARLY,
+    "timed out": StopReason.TIMED_OUT,
+    "interrupted": StopReason.INTERRUPTED,
+}
 Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
 """Turns the order for a world after the first into the function to run and its arguments."""
 Relay = Callable[[], Iterable[tuple[int, Any]]]
 """Returns values for the coordinator, each with its rank. Called now and then."""
 
 
-class CoordinatorLostError(LonelyError):
+class CoordinatorLostError(JoinedWorldError):
     """The coordinator is gone or can't be reached, so nothing judges this world."""
 
 
-class EarlyFailureError(LonelyError):
+class EarlyFailureError(JoinedWorldError):
     """A rank of this node failed before the coordinator's address was known.
 
     The other ranks must be ended in another way: see `mpi.abort_mpi`.
@@ -183,7 +188,7 @@ class Node:
         """Return the descriptor that becomes readable when a message arrived."""
         return self._selector.fileno()  # epoll and kqueue have one
 
-    def hear(self) -> bool:
+    def on_message(self) -> bool:
         """Take the messages that arrived. Never waits."""
         for node, message in () if self._control is None else self._control.receive():
             try:
@@ -252,12 +257,12 @@ class Node:
         ready.register(self.fileno(), select.POLLIN)
         if interrupts is not None:
             ready.register(interrupts.fileno(), select.POLLIN)
-        self.hear()
+        self.on_message()
         while not until() and (left := deadline - time.monotonic()) > 0:
             if interrupts is not None and interrupts.received is not None:
                 return
             ready.poll(1000 * min(left, POLL_S))
-            self.hear()
+            self.on_message()
 
 
 # ------------------------------------------------------------------------------- the coordinator
@@ -282,9 +287,9 @@ class Coordinator(Node):
         returns: Any = NoneType,  # noqa: ANN401 - a type, or a union of types
         sends: Any = NoneType,  # noqa: ANN401 - likewise
         order: Any = None,  # noqa: ANN401 - plain data
-        hear: Hear | None = None,
-        look: Look | None = None,
-        meanwhile: Callable[[], object] | None = None,
+        on_message: OnMessage | None = None,
+        poll: Poll | None = None,
+        after_start: Callable[[], object] | None = None,
     ) -> WorldReport:
         """Run ``target(rank, *args)`` on this node's ranks, and judge the whole world.
 
@@ -295,15 +300,23 @@ class Coordinator(Node):
             returns: Type of what a rank returns.
             sends: Type of the values that ranks send.
             order: What the other nodes run, unless this is the first world.
-            hear: As for `run_world`; also gets the values of the other nodes' ranks.
-            look: As for `run_world`.
-            meanwhile: As for `run_world`.
+            on_message: As for `run_world`; also gets the values of the other nodes' ranks.
+            poll: As for `run_world`.
+            after_start: As for `run_world`.
 
         Raises:
             KeyboardInterrupt: As `run_world` does.
         """
         self._order, self._returns, self._sends = order, returns, sends
-        return run_world(world, target, args, meanwhile=meanwhile, hear=hear, look=look, node=self)
+        return run_world(
+            world,
+            target,
+            args,
+            after_start=after_start,
+            on_message=on_message,
+            poll=poll,
+            node=self,
+        )
 
     def end(self, code: int) -> None:
         """Have every node leave with this exit code."""
@@ -327,24 +340,28 @@ class Coordinator(Node):
         return super().begin(world)
 
     def watch(
-        self, workers: Workers, interrupts: Interrupts, hear: Hear | None, look: Look | None
+        self,
+        workers: Workers,
+        interrupts: Interrupts,
+        on_message: OnMessage | None,
+        poll: Poll | None,
     ) -> None:
         """Watch the ranks of all nodes until they have ended, or must."""
-        self._hear, self._poll = hear, look
-        workers.watch(partial(self._on_local_value, workers), [self], look=self._look)
-        if workers.ended is End.DONE and workers.well:
+        self._on_value, self._poll = on_message, poll
+        workers.watch(partial(self._on_local_value, workers), [self], poll=self._look)
+        if workers.ended is StopReason.DONE and workers.well:
             next_look = 0.0
 
             def over() -> bool:
                 nonlocal next_look
                 if time.monotonic() >= next_look:
                     self._look(workers.outcomes())
-                    next_look = time.monotonic() + LOOK
+                    next_look = time.monotonic() + WATCH_S
                 return self._all_ended() or self.over is not None or self._is_late()
 
             self._wait(interrupts, over, self._spec.deadline + REPORT_TIMEOUT_S)
         signalled = interrupts.received is not None
-        timed_out = workers.ended in (End.TIMED_OUT, End.STALLED) or self._is_late()
+        timed_out = workers.ended in (StopReason.TIMED_OUT, StopReason.STALLED) or self._is_late()
         reason: Reason = "timed out" if timed_out else "ended"
         if signalled or self.interrupted:
             reason = "interrupted"
@@ -384,12 +401,12 @@ class Coordinator(Node):
         return tuple(hosts) if set(hosts) - {here, "?"} else ()
 
     @property
-    def over(self) -> End | None:
+    def over(self) -> StopReason | None:
         """Reason why this node's ranks must end; None while they run."""
         if self.interrupted:
-            return End.INTERRUPTED
+            return StopReason.INTERRUPTED
         failed = self._failed_at is not None and time.monotonic() >= self._failed_at + SETTLE
-        return End.ENDED_EARLY if self._done or failed else None
+        return StopReason.ENDED_EARLY if self._done or failed else None
 
     def _all_ended(self, nodes: Iterable[int] | None = None) -> bool:
         every = self._ranks if nodes is None else nodes
@@ -403,8 +420,8 @@ class Coordinator(Node):
     def _on_local_value(self, workers: Workers, rank: int, value: Any) -> bool:  # noqa: ANN401 - whatever a rank sends
         if isinstance(value, MpiAddress):
             self._take_address(workers, rank, value)
-        elif self._hear is not None:
-            self._done = self._done or self._hear(rank, value) is True
+        elif self._on_value is not None:
+            self._done = self._done or self._on_value(rank, value) is True
         return self._done
 
     def _look(self, outcomes: Sequence[Outcome | None]) -> bool:
@@ -458,10 +475,10 @@ class Coordinator(Node):
             raise ValueError(f"rank {rank} is not a running rank of node {node}")
 
     def _on_remote_value(self, rank: int, value: Any) -> None:  # noqa: ANN401 - of the declared type
-        if self._hear is None or self._done:
+        if self._on_value is None or self._done:
             return
         try:
-            self._done = self._hear(rank, value) is True
+            self._done = self._on_value(rank, value) is True
         except (ArithmeticError, LookupError, TypeError) as error:  # an index beyond the end, say
             raise ValueError(f"{type(error).__name__}: {error}") from error
 
@@ -542,14 +559,18 @@ class Participant(Node):
         self._send(Refused(what, error.why, error.hint))
 
     def watch(
-        self, workers: Workers, interrupts: Interrupts, _hear: Hear | None, _look: Look | None
+        self,
+        workers: Workers,
+        interrupts: Interrupts,
+        _on_message: OnMessage | None,
+        _look: Poll | None,
     ) -> None:
         """Watch this node's ranks, report how they end, and wait for the coordinator's verdict.
 
         Raises:
             EarlyFailureError: A rank failed before the coordinator's address was known.
         """
-        workers.watch(partial(self._on_local_value, workers), [self], look=self._look)
+        workers.watch(partial(self._on_local_value, workers), [self], poll=self._look)
         outcomes = workers.outcomes()
         self._look(outcomes)
         started_s = time.time() - (time.monotonic() - workers.began)
@@ -560,8 +581,8 @@ class Participant(Node):
                     started_s,
                     outcome,  # type: ignore[arg-type]  # every class of outcomes
                     encode(getattr(outcome, "value", None), whole=True),
-                    stalled=workers.ended is End.STALLED,
-                    interrupted=workers.ended is End.INTERRUPTED
+                    stalled=workers.ended is StopReason.STALLED,
+                    interrupted=workers.ended is StopReason.INTERRUPTED
                     and interrupts.received is not None,
                 )
             )
@@ -589,11 +610,11 @@ class Participant(Node):
         return ()
 
     @property
-    def over(self) -> End | None:
+    def over(self) -> StopReason | None:
         """Reason why the ranks of this world must end; None while they run."""
         if self._stopped is not None and self._stopped.world >= self._world:
             return _ENDS[self._stopped.reason]
-        return End.ENDED_EARLY if self._orders or self._lost else None
+        return StopReason.ENDED_EARLY if self._orders or self._lost else None
 
     def _on_local_value(self, workers: Workers, rank: int, value: Any) -> None:  # noqa: ANN401 - whatever a rank sends
         if isinstance(value, MpiAddress):

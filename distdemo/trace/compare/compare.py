@@ -135,7 +135,7 @@ def compare(
     report, interrupted = None, False
     try:
         settings = (spec, not refused, messages, oversubscribed)
-        report = start(world, compare_on_rank, settings, hear=on_message)
+        report = start(world, compare_on_rank, settings, on_message=on_message)
         interrupted = report.interrupted_by is not None
     except (KeyboardInterrupt, Terminated):
         interrupted = True

@@ -84,12 +84,12 @@ def compare_on_rank(
     if messages:
         calls = [_exchange(rank, size) for size in messages]
         times = time_interleaved(rank, start, "link", calls, spec.budget_s / 2)
-        rank.tell(SizeDone(LINK, tuple(Entry(each.tobytes()) for each in times)))
+        rank.send(SizeDone(LINK, tuple(Entry(each.tobytes()) for each in times)))
     for index, op in enumerate(spec.ops):
         rank.reach(f"size {index + 1} of {len(spec.ops)}")
-        rank.tell(SizeDone(index, _at_size(rank, start, index, op, spec, own=own)))
+        rank.send(SizeDone(index, _at_size(rank, start, index, op, spec, own=own)))
     rank.reach("done")
-    start.meet()
+    start.align()
 
 
 def _at_size(  # noqa: PLR0913 - the parts of one measurement
@@ -116,7 +116,7 @@ def _at_size(  # noqa: PLR0913 - the parts of one measurement
         results.append(runner.result)
         sent.append(runner.sent_bytes)
     for call in calls:
-        start.meet()
+        start.align()
         call()
         rank.synchronize()
     wanted = expected(ops.REGISTRY[op.op], rank.rank, op)  # once for all candidates
@@ -172,7 +172,7 @@ def time_interleaved(
 
     def timed(call: Call) -> float:
         rank.synchronize()
-        start.meet()
+        start.align()
         began = perf_counter()
         call()
         rank.synchronize()

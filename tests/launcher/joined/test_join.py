@@ -149,13 +149,13 @@ def test_no_other_machine_can_reach_a_world_on_loopback(temporary):
     with terminals(temporary, HELD_UP) as runs:
         seen, listening = set(), set()
 
-        def look(*_):
+        def poll(*_):
             for pid in [pid for run in runs for pid in marked_processes(run.mark)]:
                 seen.update(addresses_of(pid))
                 listening.update(addresses_of(pid, listening=True))
             runs[0].process.send_signal(signal.SIGINT)
 
-        struck(runs, look)
+        struck(runs, poll)
     assert listening
     assert seen <= LOOPBACK
 
@@ -263,7 +263,7 @@ from distdemo.launcher.records import WorldSpec
 def work(rank, what):
     if what == "fail" and rank.rank == 1:
         raise ValueError("as asked")
-    rank.tell((what, rank.rank))
+    rank.send((what, rank.rank))
     return rank.count("ranks", 1), what
 
 if __name__ == "__main__":
@@ -281,7 +281,7 @@ if __name__ == "__main__":
             order=what,
             returns=tuple[int, str],
             sends=tuple[str, int],
-            hear=lambda rank, value: told.append((rank, *value)),
+            on_message=lambda rank, value: told.append((rank, *value)),
         )
         kinds = [outcome.kind for outcome in report.outcomes]
         print(what, kinds, sorted(told), sorted(report.values), getattr(report.verdict, "what", ""))
