@@ -71,7 +71,7 @@ def is_main() -> bool:
 
 
 def synchronize() -> None:
-    """Collective: return when every rank has called this; immediately in a world of one.
+    """Return when every rank has called this; immediately in a world of one. Collective.
 
     It synchronizes processes on the CPU and doesn't wait for work on a GPU.
     """
@@ -86,7 +86,7 @@ def synchronize() -> None:
 
 
 def all_gather_objects(value: T, group: ProcessGroup | None = None) -> list[T]:
-    """Collective: return every rank's value, in rank order, on every rank.
+    """Return every rank's value, in rank order, on every rank. Collective.
 
     ::
 
@@ -112,7 +112,7 @@ def all_gather_objects(value: T, group: ProcessGroup | None = None) -> list[T]:
 
 
 def gather_objects(value: T, dst: int = 0, group: ProcessGroup | None = None) -> list[T] | None:
-    """Collective: return every rank's value, in rank order, on rank ``dst``; None elsewhere.
+    """Return every rank's value, in rank order, on rank ``dst``; None elsewhere. Collective.
 
     ::
 
@@ -146,7 +146,7 @@ def gather_objects(value: T, dst: int = 0, group: ProcessGroup | None = None) ->
 
 
 def broadcast_object(value: T, src: int = 0, group: ProcessGroup | None = None) -> T:
-    """Collective: return rank ``src``'s value on every rank; other ranks' values are ignored.
+    """Return rank ``src``'s value on every rank; other ranks' values are ignored. Collective.
 
     ::
 
@@ -179,7 +179,7 @@ def broadcast_object(value: T, src: int = 0, group: ProcessGroup | None = None) 
 def _pickled(
     call: str, value: object, group: ProcessGroup | None, root: int | None = None
 ) -> tuple[_Route, bytes, list[int]]:
-    """Collective: check that all ranks agree; return this rank's pickle and all pickle sizes.
+    """Check that all ranks agree; return this rank's pickle and all pickle sizes. Collective.
 
     Nothing is pickled in a world of one, or on a broadcast's ranks other than the source.
     """
@@ -235,7 +235,7 @@ def all_gather_uneven(
     *,
     note: Callable[[str, list[Tensor], int], None] | None = None,
 ) -> list[Tensor]:
-    """Collective: return every rank's tensor on every rank; first dimensions may differ.
+    """Return every rank's tensor on every rank; first dimensions may differ. Collective.
 
     ::
 
@@ -335,7 +335,7 @@ def _distributed() -> Any | None:  # noqa: ANN401 - a module
 
 
 def _find_route(group: ProcessGroup | None) -> _Route:
-    """Collective: return the route to the ranks of this group; create the CPU group if needed.
+    """Return the route to the ranks of this group; create the CPU group if needed. Collective.
 
     Raises:
         DistdemoError: This rank isn't a member of the group, or the group was destroyed.
@@ -372,7 +372,7 @@ def _find_route(group: ProcessGroup | None) -> _Route:
 
 
 def _agree(route: _Route, call: str, size: int, mistake: str) -> list[int]:
-    """Collective: return every rank's size, in rank order.
+    """Return every rank's size, in rank order. Collective.
 
     Every rank first sends a header of fixed size that describes its call, before anything that
     could hang or abort.
@@ -413,7 +413,7 @@ def _by_rank(texts: list[str]) -> str:
 
 
 def _all_gather(route: _Route, mine: Tensor) -> list[Tensor]:
-    """Collective: return every rank's elements, in rank order, none aliasing ``mine``."""
+    """Return every rank's elements, in rank order, none aliasing ``mine``. Collective."""
     if route.size == 1 or mine.numel() == 0:
         return [mine.clone() for _ in range(route.size)]
     import torch

@@ -30,7 +30,7 @@ def run_many(size: int, cases: Sequence[Groups]) -> list[list[RankResult]]:
 
 
 def one_after_the_other(rank: Rank, cases: Sequence[Groups]) -> list[RankResult]:
-    """Collective: what a rank of ``run_many`` does."""
+    """What a rank of ``run_many`` does. Collective."""
     return [
         run_op(Numbered(rank, number), ops.REGISTRY[specs[0].op], specs)  # type: ignore[arg-type]  # as good as one
         for number, specs in enumerate(cases)

@@ -55,7 +55,7 @@ class LostError(OSError):
 
 
 def measure_limits(rank: Rank) -> tuple[Limit, ...]:
-    """Collective: measure this machine in about a second; at most once per world.
+    """Measure this machine in about a second; at most once per world. Collective.
 
     Transports that aren't available between these ranks, or need too much memory, are left out: the
     limits are only for comparison and must not make a world fail.
@@ -138,7 +138,7 @@ def _flow(rank: Rank, step: Callable[[], int]) -> float:
 
 
 def _copies(rank: Rank, transport: Transport, device: str, room: int) -> list[Limit]:
-    """Collective: copy from one large buffer to another, all ranks at once."""
+    """Copy from one large buffer to another, all ranks at once. Collective."""
     import torch
 
     together = max(LARGE, 2 * _cache())  # bytes that don't fit into the cache
@@ -175,7 +175,7 @@ def _cache() -> int:
 
 
 def _streams(rank: Rank, size: int) -> list[Limit]:
-    """Collective: send 8 bytes around the ring, then a stream to each right neighbour at once.
+    """Send 8 bytes around the ring, then a stream to each right neighbour at once. Collective.
 
     A rank that loses a neighbour, for example to a firewall, closes its streams. The other ranks
     see that at once, and there is no limit.
@@ -214,7 +214,7 @@ class Ring:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def latency_s(self, *, first: bool) -> float:
-        """Collective: return the seconds that 8 bytes take around the ring.
+        """Return the seconds that 8 bytes take around the ring. Collective.
 
         Args:
             first: True on the rank that sends first; the time on other ranks is not used.
@@ -266,7 +266,7 @@ class Ring:
 
 
 def connect(rank: Rank) -> Ring | None:
-    """Collective: open a stream to the right neighbour, and one from the left.
+    """Open a stream to the right neighbour, and one from the left. Collective.
 
     A rank listens only on the address of gloo's interface, which is loopback in worlds that
     distdemo starts. A caller must first send a token from the world's store; other connections are

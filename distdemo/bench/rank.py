@@ -83,7 +83,7 @@ class Sample:
 
 
 def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
-    """Collective: measure every size of this launch and send each result.
+    """Measure every size of this launch and send each result. Collective.
 
     Args:
         rank: This rank of the world.
@@ -118,7 +118,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
     groups: Groups,
     paces: dict[Key, float],
 ) -> Sample:
-    """Collective: verify if due, warm up, time.
+    """Verify if due, warm up, time. Collective.
 
     Args:
         rank: This rank of the world.
@@ -141,7 +141,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
         checked = wrong = 0
 
         def verify() -> None:
-            """Collective: call the op once on fresh data and compare the result."""
+            """Call the op once on fresh data and compare the result. Collective."""
             nonlocal checked, wrong
             fresh = replace(part.spec, seed=next(seeds))
             refill(part.op, part.rank, fresh, buffers)
@@ -297,7 +297,7 @@ def measure_overlap(
     took: Sequence[float],
     align: Callable[[], None],
 ) -> Overlap:
-    """Collective: measure how much of a non-blocking call is hidden by equally long computation.
+    """Measure how much of a non-blocking call is hidden by equally long computation. Collective.
 
     This is the method of the OSU benchmarks: time the call alone, the computation alone, and the
     call with the computation between it and its wait. The time by which the third exceeds the

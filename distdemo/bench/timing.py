@@ -74,7 +74,7 @@ class Page:
 
 
 def shared_page(rank: Rank, name: str, size: int) -> Page | None:
-    """Collective: return zeroed memory that all ranks share.
+    """Return zeroed memory that all ranks share. Collective.
 
     Args:
         rank: This rank of the world.
@@ -149,7 +149,7 @@ class CommonStart:
         self._due = perf_counter() + HEARTBEAT_S
 
     def align(self) -> None:
-        """Collective: return when all ranks have arrived, as simultaneously as possible."""
+        """Return when all ranks have arrived, as simultaneously as possible. Collective."""
         if perf_counter() > self._due:
             self._rank.send(None)
             self._due = perf_counter() + HEARTBEAT_S
@@ -178,7 +178,7 @@ def _wait(words: memoryview, other: int, turn: int) -> None:
 
 
 def common_start(rank: Rank) -> CommonStart:
-    """Collective: return a common start, through shared memory if possible."""
+    """Return a common start, through shared memory if possible. Collective."""
     return CommonStart(rank, shared_page(rank, "start", rank.world_size * LINE * 8))
 
 
@@ -238,7 +238,7 @@ def timed(
     *,
     on_host: bool = False,
 ) -> Times:
-    """Collective: time the calls, each from a common start.
+    """Time the calls, each from a common start. Collective.
 
     Nothing happens between the two clock readings but the call. The lists of times are allocated
     before, and garbage collection is off.

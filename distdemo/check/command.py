@@ -116,7 +116,7 @@ def check(
     stall: Stall = STALL_S,
     start_method: StartMethod = "auto",
 ) -> Result:
-    """The smoke check for CI: every operation, form and type, each verified exactly.
+    """Run the smoke check for CI: every operation, form and type, verified exactly.
 
     The exit code is 0 only if every case that the backend supports passed. Cases known to be wrong
     in this release of torch are listed but not run. They count as failures only with --strict.

@@ -43,7 +43,7 @@ def case_of(phase: str) -> int | None:
 
 
 def run_cases(rank: Rank, cases: Sequence[tuple[int, Case]]) -> None:
-    """Collective: run cases in order and send the result of each.
+    """Run cases in order and send the result of each. Collective.
 
     Args:
         rank: Handle of this rank.

@@ -93,7 +93,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "check": (
         "distdemo.check.command:check",
         AROUND,
-        "The smoke check for CI: every operation, form and type, each verified exactly.",
+        "Run the smoke check for CI: every operation, form and type, verified exactly.",
     ),
     "backends": (
         "distdemo.check.command:list_backends",
@@ -171,7 +171,7 @@ def root(
         typer.Option("--version", "-V", help="Show versions.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Collective communication in PyTorch: run it on real ranks, prove it right, see it."""
+    """Take the options of distdemo itself."""
 
 
 def names() -> list[str]:

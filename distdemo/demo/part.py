@@ -79,7 +79,7 @@ class Groups:
         self._groups: dict[tuple[Any, ...], ProcessGroup | None] = {}
 
     def of(self, specs: Sequence[OpSpec], part: GroupRole) -> ProcessGroup | None:
-        """Collective: create the specs' groups; return this rank's, or None for the world."""
+        """Create the specs' groups; return this rank's, or None for the world. Collective."""
         groups = [self._one(spec) for spec in specs]
         return None if part.group is None else groups[part.group]
 

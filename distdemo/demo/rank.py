@@ -57,7 +57,7 @@ PIECES = 16  # pieces kept at each end of a longer list
 
 
 def hello(rank: Rank) -> Introduction:
-    """Collective: introduce this rank; count the ranks with an all_reduce."""
+    """Introduce this rank; count the ranks with an all_reduce. Collective."""
     present = torch.ones(1, dtype=torch.int32, device=rank.device)
     rank.reach("entered all_reduce")
     dist.all_reduce(present)
@@ -75,7 +75,7 @@ def hello(rank: Rank) -> Introduction:
 
 
 def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
-    """Collective: run the op on this rank, verify it, and record the data before and after.
+    """Run the op on this rank, verify it, and record the data before and after. Collective.
 
     Args:
         rank: This rank of the world.
@@ -132,7 +132,7 @@ class Call:
 
 
 def run_part(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | None) -> Call:
-    """Collective: make the call and time it; record each step of non-blocking calls."""
+    """Make the call and time it; record each step of non-blocking calls. Collective."""
     op, spec = part.op, part.spec
     if spec.objects and spec.group_size == 1:  # there is no other rank to send a pickle to
         buffers.recv[:] = buffers.send
@@ -163,7 +163,7 @@ def run_part(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup 
 
 
 def _call(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | None) -> Call:
-    """Collective: make the call and time it."""
+    """Make the call and time it. Collective."""
     op, spec = part.op, part.spec
     # Objects and barriers are timed on the host.
     clock = clock_of("cpu" if spec.objects or op.is_barrier else rank.device)
@@ -179,7 +179,7 @@ def _call(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | N
 def _nonblocking(
     rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | None, clock: Clock
 ) -> Call:
-    """Collective: make the non-blocking calls, wait for them, and time both.
+    """Make the non-blocking calls, wait for them, and time both. Collective.
 
     The host's clock times the calls. The device's clock times the wait, as on a GPU ``wait``
     itself may return at once.

@@ -85,7 +85,7 @@ def world(start: Start | None) -> Finding:
 
 
 def sum_ranks(rank: Rank) -> float:
-    """Collective: return the sum of rank + 1 over all ranks."""
+    """Return the sum of rank + 1 over all ranks. Collective."""
     import torch
     import torch.distributed as dist
 

@@ -134,7 +134,7 @@ class Rank:
         self._sender.send(Told(dumps(value)))
 
     def join(self, rendezvous: Rendezvous) -> None:
-        """Collective: join the world's default group."""
+        """Join the world's default group. Collective."""
         store = rendezvous.store(self, self._timeout)
         self._store = PrefixStore(rendezvous.prefix, store) if rendezvous.prefix else store
         dist.init_process_group(
@@ -150,7 +150,7 @@ class Rank:
         self.reach("joined the group")
 
     def announce(self, rendezvous: Rendezvous) -> None:
-        """Collective: set the variables with which the program creates the group itself."""
+        """Set the variables with which the program creates the group itself. Collective."""
         if isinstance(rendezvous, AgentStore):
             rendezvous.announce(self)
             return
@@ -165,7 +165,7 @@ class Rank:
         AgentStore(store.port, store.host).offer()  # type: ignore[attr-defined]  # a TCPStore
 
     def barrier(self, place: str, among: int | None = None) -> None:
-        """Collective: return once ``among`` ranks have called this with the same name.
+        """Return once ``among`` ranks have called this with the same name. Collective.
 
         The barrier uses the store, so it works while the group is busy.
 

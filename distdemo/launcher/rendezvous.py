@@ -46,11 +46,11 @@ class Rendezvous:
     """Prefix of this world's keys in a shared store."""
 
     def store(self, rank: Rank, timeout: timedelta) -> Store:
-        """Collective: return the store that all ranks share, with this timeout."""
+        """Return the store that all ranks share, with this timeout. Collective."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Collective: leave the world; called before exit if every rank succeeded."""
+        """Leave the world; called before exit if every rank succeeded. Collective."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class StoreRendezvous(Rendezvous):
     prefix: str
 
     def store(self, _: Rank, timeout: timedelta) -> Store:
-        """Collective: connect to the store."""
+        """Connect to the store. Collective."""
         return self.connect(self.host, self.port, timeout)
 
     @staticmethod

@@ -34,7 +34,7 @@ STALL_TIMEOUT_S = 20.0  # for other programs, and for one that didn't behave as 
 
 
 def work(rank: Rank, file: str, notes: Notes | None) -> Any:  # noqa: ANN401 - the program's value
-    """Collective: run a program on this rank with the process group initialized.
+    """Run a program on this rank with the process group initialized. Collective.
 
     Args:
         rank: Handle of this rank.

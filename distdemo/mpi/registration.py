@@ -34,7 +34,7 @@ class ProcessGroupMPI(MpiProcessGroup):
 
     @staticmethod
     def create(ranks: list[int]) -> dist.ProcessGroup:
-        """Collective: create the group of these ranks, or of all if the list is empty."""
+        """Create the group of these ranks, or of all if the list is empty. Collective."""
         name, seconds = _group.get()
         comm = _of_some(ranks, name, seconds) if ranks else _of_world(seconds)
         return ProcessGroupMPI(comm, seconds)
@@ -145,7 +145,7 @@ _control: list[MPI.Intracomm] = []
 
 
 def _of_world(seconds: float) -> MPI.Intracomm:
-    """Collective: return a communicator of all ranks.
+    """Return a communicator of all ranks. Collective.
 
     Raises:
         DistBackendError: Not all ranks arrived in time.
@@ -160,7 +160,7 @@ def _of_world(seconds: float) -> MPI.Intracomm:
 
 
 def _of_some(ranks: Sequence[int], name: str, seconds: float) -> MPI.Intracomm:
-    """Collective: return a communicator of some ranks of the world, numbered in this order.
+    """Return a communicator of some ranks of the world, numbered in this order. Collective.
 
     MPI would wait forever for a missing rank, so the ranks first synchronize with a deadline: in
     round k each rank receives a message from the one 2^k positions before it.

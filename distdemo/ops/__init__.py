@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from distdemo.ops.all_gather import AllGather
 from distdemo.ops.all_reduce import AllReduce
 from distdemo.ops.all_to_all import AllToAll
@@ -30,9 +32,6 @@ _ALL: tuple[Op, ...] = (
 REGISTRY: dict[str, Op] = {op.name: op for op in _ALL}
 """Registry of ops by torch's own name, in display order."""
 
-if len(REGISTRY) != len(_ALL):
-    raise RuntimeError("two ops of the registry have the same name")
-
 
 def find(name: str) -> Op | None:
     """Return the op of this name, as written by torch or the command line, or without dashes."""
@@ -52,5 +51,16 @@ def _letters(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
 
+def check_names(all_ops: Sequence[Op]) -> None:
+    """Raise `RuntimeError` if two ops have the same name or alias."""
+    owners: dict[str, Op] = {}
+    for op in all_ops:
+        for name in {_letters(each) for each in (op.name, *op.aliases)}:
+            other = owners.setdefault(name, op)
+            if other is not op:
+                raise RuntimeError(f"{other.name} and {op.name} are both called {name}")
+
+
+check_names(_ALL)
 _BY_LETTERS = {_letters(op.name): op for op in _ALL}
 _CALLS = {_letters(name): (op, tuple(flags)) for op in _ALL for name, flags in op.aliases.items()}

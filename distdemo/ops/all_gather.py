@@ -129,7 +129,7 @@ def _largest(spec: OpSpec) -> tuple[int, ...]:
 
 
 def _gather_uneven(buffers: Buffers, group: Group) -> None:
-    """Collective: gather the sizes, pad, gather and trim; sizes are unknown until then."""
+    """Gather the sizes, pad, gather and trim; sizes are unknown until then. Collective."""
     from distdemo.comm import all_gather_uneven
 
     buffers.trail.clear()

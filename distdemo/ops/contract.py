@@ -391,7 +391,7 @@ class Op(ABC):
         """
 
     def run(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Handles:
-        """Collective: make the bare torch.distributed call once, on existing buffers.
+        """Make the bare torch.distributed call once, on existing buffers. Collective.
 
         Returns:
             Handles to wait on, in order; empty for a blocking call.

@@ -37,7 +37,7 @@ def load_rpc() -> None:
 
 
 def run(rank: Rank, limit_s: float) -> tuple[RpcCall, ...] | None:
-    """Collective: run a worker; rank 0 makes all calls and returns them.
+    """Run a worker; rank 0 makes all calls and returns them. Collective.
 
     Args:
         rank: Rank of this process.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def run_program(
     rank: Rank, program: Program, pdb: int | None = None, notes: Notes | None = None
 ) -> Finished:
-    """Collective: run the program on this rank.
+    """Run the program on this rank. Collective.
 
     Args:
         rank: This rank, with its default group unless the program creates it.

@@ -84,7 +84,7 @@ class Listener:
 def run_test(
     rank: Rank, item: pytest.Item, task: Task, notes: Notes | None, terminal: int | None
 ) -> None:
-    """Collective: run a test on this rank.
+    """Run a test on this rank. Collective.
 
     Raises:
         BaseException: The exception that ended the test, so that the launcher stops the other

@@ -54,7 +54,7 @@ _NATIVE_DTYPES = frozenset(
 
 
 def trace(rank: Rank, spec: TraceSpec) -> RankTrace:
-    """Collective: run the schedule and record what this rank holds after each round.
+    """Run the schedule and record what this rank holds after each round. Collective.
 
     It runs twice, and only the second run is recorded: the first one opens the connections and
     touches memory for the first time.
@@ -293,7 +293,7 @@ class Runner:
         self._held = frozenset(given)
 
     def run(self) -> None:
-        """Collective: run all rounds."""
+        """Run all rounds. Collective."""
         _all(self._before)
         for each in self._rounds:
             if each is not None:
@@ -310,14 +310,14 @@ class Runner:
         self._in_flight = each.post()
 
     def _wait(self) -> None:
-        """Collective: wait for all posted messages."""
+        """Wait for all posted messages. Collective."""
         for work in self._in_flight:
             work.wait()
 
     def run_recorded(
         self, rank: Rank
     ) -> tuple[dict[int, Numbers], list[dict[int, Numbers]], list[Moment]]:
-        """Collective: run all rounds and record what changed in each, and when.
+        """Run all rounds and record what changed in each, and when. Collective.
 
         Args:
             rank: Handle of this rank, used to report progress to the launcher.

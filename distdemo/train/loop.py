@@ -76,7 +76,7 @@ class RankTrainings:
 
 
 def train(rank: Rank, spec: TrainSpec, task: TrainTask, data: Data) -> RankTrainings:
-    """Collective: train in every requested mode."""
+    """Train in every requested mode. Collective."""
     if "torch._dynamo" not in sys.modules and rank.device == "cpu":  # not a forked rank
         load_compiler()
     parts = [LabelledTensors.of(part, data, rank.device) for part in (data.train, data.test)]
@@ -178,7 +178,7 @@ class Training:
         return self.run.epochs
 
     def run_epoch(self) -> None:
-        """Collective, except for the reference: train on all samples once, then test the model."""
+        """Train on all samples once, then test the model. Collective, except for the reference."""
         self._recorder.clock.begin()
         began = monotonic()
         losses = torch.stack([self._step(batch) for batch in self._batches()])
@@ -233,7 +233,7 @@ class Training:
         self.run = replace(self.run, comparison=found)
 
     def _step(self, batch: torch.Tensor) -> torch.Tensor:
-        """Collective: take one step of SGD and return the mean loss of its samples."""
+        """Take one step of SGD and return the mean loss of its samples. Collective."""
         recorder = self._recorder
         recorder.begin_step()
         with recorder.computing("forward"):

@@ -109,7 +109,7 @@ class Averaging(NamedTuple):
 
 
 AveragingMethod = Callable[[nn.Module, SpanRecorder], Averaging]
-"""Collective: function of a model, the same on every rank, and a recorder for its collectives."""
+"""Function of a model, the same on every rank, and a recorder for its collectives. Collective."""
 
 
 def manual(model: nn.Module, recorder: SpanRecorder) -> Averaging:

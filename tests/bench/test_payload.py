@@ -195,12 +195,12 @@ def sized(spec: OpSpec, numel: int) -> OpSpec:
 
 
 def verified(rank: Rank, todo: Sequence[Case]) -> list[list[Counts]]:
-    """Collective: return the counts of ``check`` after each call, per case."""
+    """Return the counts of ``check`` after each call, per case. Collective."""
     return [each_call(rank.rank, op, spec) for op, spec in todo]
 
 
 def each_call(rank: int, op: Op, spec: OpSpec) -> list[Counts]:
-    """Collective: bind the call once and call it on fresh data each time."""
+    """Bind the call once and call it on fresh data each time. Collective."""
     buffers = make(op, rank, spec)
     call = op.bind(buffers, spec, None, async_op=spec.async_op)
     counts = []

@@ -44,6 +44,14 @@ def test_an_operation_is_found_by_every_spelling_of_its_name(op: Op) -> None:
         assert ops.resolve(name) == (op, ())
 
 
+def test_two_ops_with_one_alias_are_refused() -> None:
+    class Other(type(ops.REGISTRY["broadcast"])):  # type: ignore[misc]  # its class is a value here
+        name = "other"
+
+    with pytest.raises(RuntimeError, match="broadcast and other are both called broadcast"):
+        ops.check_names([ops.REGISTRY["broadcast"], Other()])
+
+
 def test_torch_s_own_calls_lead_to_their_form() -> None:
     for typed, found in {
         "isend": ("p2p", ("--nonblocking",)),

@@ -754,7 +754,7 @@ def zz_missing_ranks(rank: int, n: int) -> None:
 
 
 def run_cases(wanted: list[str]) -> None:
-    """Collective: run these cases, in the order of their definition."""
+    """Run these cases, in the order of their definition. Collective."""
     rank, size = dist.get_rank(), dist.get_world_size()
     for name in sorted(wanted, key=list(CASES).index):
         problem = ""

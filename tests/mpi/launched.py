@@ -103,7 +103,7 @@ def hold(rank: int) -> None:
 
 
 def begin(rank: int) -> None:
-    """Collective: connect all ranks, and print the shared memory in use."""
+    """Connect all ranks, and print the shared memory in use. Collective."""
     dist.all_reduce(torch.ones(1))
     if rank == 0:
         text = Path("/proc/self/maps").read_text()

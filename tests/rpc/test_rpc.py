@@ -35,7 +35,7 @@ def run(size=2, target=engine.run, stall=20.0, on_message=None):
 
 
 def listening_run(rank, limit):
-    """Collective: run the program and send the addresses that this worker listened on."""
+    """Run the program and send the addresses that this worker listened on. Collective."""
     addresses = set()
     reach = rank.reach
 

@@ -78,7 +78,7 @@ def cases(n: int, payloads: Sequence[int]) -> Iterator[TraceSpec]:
 
 
 def run_each(rank: Rank, specs: Sequence[TraceSpec]) -> list[Any]:
-    """Collective: run each on the first ranks; return wrong and checked elements, and bytes."""
+    """Run each on the first ranks; return wrong and checked elements, and bytes. Collective."""
     seen = {"isend": 0, "irecv": 0}
 
     def tapped(name: str) -> Callable[..., Any]:
@@ -180,7 +180,7 @@ RING = TraceSpec(spec_of("all_reduce", 4, 4), "ring")
 
 
 def trace_each(rank: Rank, specs: Sequence[TraceSpec]) -> list[Any]:
-    """Collective: run one trace after the other."""
+    """Run one trace after the other. Collective."""
     return [trace(cast("Rank", Numbered(rank, number)), spec) for number, spec in enumerate(specs)]
 
 

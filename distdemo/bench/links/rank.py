@@ -65,7 +65,7 @@ class LinkSample:
 
 
 def measure(rank: Rank, spec: LinksSpec) -> None:
-    """Collective: measure every pair and send each sample when it is complete."""
+    """Measure every pair and send each sample when it is complete. Collective."""
     ends, turn = _Ends(rank, spec), _Turn(rank)
     phase = ""
     for number, (lap, first, second) in enumerate(turns(rank.world_size, spec.rounds)):

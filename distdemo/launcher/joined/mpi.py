@@ -65,7 +65,7 @@ class MpiRendezvous(StoreRendezvous):
     one_host: bool = False
 
     def store(self, rank: Rank, patience: timedelta) -> Store:
-        """Collective: initialize MPI, agree on the address, report it to the launcher, connect.
+        """Initialize MPI, agree on the address, report it to the launcher, connect. Collective.
 
         Raises:
             UsageError: MPI can't be initialized, or no address leads to the other hosts.
@@ -98,7 +98,7 @@ class MpiRendezvous(StoreRendezvous):
         return self.connect(host, int(port), patience)
 
     def leave(self) -> None:
-        """Collective: finalize MPI; mpiexec takes a rank that ends without this for a crash."""
+        """Finalize MPI; mpiexec takes a rank that ends without this for a crash. Collective."""
         mpi = import_module("mpi4py.MPI")
         if mpi.Is_initialized() and not mpi.Is_finalized():
             mpi.Finalize()

@@ -66,7 +66,7 @@ class SizeDone:
 def compare_on_rank(
     rank: Rank, spec: ComparisonSpec, own: bool, messages: Sequence[int], oversubscribed: bool
 ) -> None:
-    """Collective: measure the link if requested, then all sizes.
+    """Measure the link if requested, then all sizes. Collective.
 
     Args:
         rank: Handle of this rank.
@@ -95,7 +95,7 @@ def compare_on_rank(
 def _at_size(  # noqa: PLR0913 - the parts of one measurement
     rank: Rank, start: CommonStart, index: int, op: OpSpec, spec: ComparisonSpec, *, own: bool
 ) -> tuple[Entry, ...]:
-    """Collective: verify, warm up and time all candidates at one size.
+    """Verify, warm up and time all candidates at one size. Collective.
 
     Memory of all candidates is allocated before the first one runs. Each is verified after its
     first run, when no earlier run can have left correct results in its memory.
@@ -153,7 +153,7 @@ def _exchange(rank: Rank, size: int) -> Call:
 def time_interleaved(
     rank: Rank, start: CommonStart, name: str, calls: Sequence[Call], budget_s: float
 ) -> list[array[float]]:
-    """Collective: run all calls interleaved until the budget is spent: A B C, B C A, C A B, ...
+    """Run all calls interleaved until the budget is spent: A B C, B C A, C A B, ... Collective.
 
     Interleaving exposes all calls to the same other load on the machine, and rotation avoids that
     one of them always follows the slowest. Rank 0 checks the clock and sets the number of turns.
