@@ -4,7 +4,7 @@
 
     DistdemoError                 base class of all errors
     ├── UsageError                the request is invalid; no rank was started             (exit 2)
-    ├── LonelyError               part of a larger world lost contact with the rest       (exit 1)
+    ├── JoinedWorldError          part of a larger world lost contact with the rest       (exit 1)
     └── WorldError                a rank failed                                           (exit 1)
         └── WorldInterrupted      a signal asked this process to stop                     (exit 1)
 

@@ -48,7 +48,7 @@ def open_file(path: Path | str) -> BinaryIO:
 
 @contextmanager
 def limited_memory(more: int = MEMORY_BYTES) -> Iterator[None]:
-    """Raise `MemoryError` in the block when this process needs so many bytes more. Linux only."""
+    """Raise `MemoryError` if the block needs more than this many bytes of memory. Linux only."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     limit_memory(more, hard=before[1])
     try:
@@ -58,11 +58,11 @@ def limited_memory(more: int = MEMORY_BYTES) -> Iterator[None]:
 
 
 def limit_memory(more: int, hard: int | None = None) -> None:
-    """Limit the memory of this process to what it uses now and so many bytes more. Linux only.
+    """Limit the additional memory that this process can allocate. Linux only.
 
     Args:
-        more: Bytes.
-        hard: The hard limit (setrlimit(2)); None: the same as the soft one.
+        more: Bytes in addition to what it uses now.
+        hard: Hard limit to keep (setrlimit(2)); None sets it to the same value.
     """
     if sys.platform != "linux":
         return

@@ -74,10 +74,8 @@ def _carry_out(words: list[str], *, silent: bool) -> int:
         return end.code
     except DistdemoError as found:
         error = found
-    except (KeyboardInterrupt, typer.Abort):
-        error = _stopped("Interrupted.")
-    except Terminated as stop:
-        error = _stopped(f"Stopped by {stop}.")
+    except (KeyboardInterrupt, typer.Abort, Terminated) as stop:
+        error = _stopped(signals.what_stopped(stop))
     except _ParserError as found:
         error = _usage(found, words)
     except OSError as found:

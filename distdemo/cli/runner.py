@@ -116,9 +116,8 @@ def _raise_interrupted(stop: BaseException) -> None:
 
     report = report_of(stop)
     if report is not None and report.verdict is not None:
-        what = f"Stopped by {stop}." if isinstance(stop, Terminated) else "Interrupted."
         hint = "All ranks are gone, nothing was left behind."
-        raise DistdemoError(what, report.verdict.why, hint) from stop
+        raise DistdemoError(signals.what_stopped(stop), report.verdict.why, hint) from stop
 
 
 def _shared(info: CommandInfo) -> dict[str, inspect.Parameter]:

@@ -35,23 +35,23 @@ def on_import(report: Callable[[str], object]) -> None:
 
 def _stop(number: int, _: FrameType | None) -> NoReturn:
     _received.add(number)
+    stop = (
+        KeyboardInterrupt() if number == signal.SIGINT else Terminated(signal.Signals(number).name)
+    )
     importer = sys.modules.get("distdemo.launcher.torch_import")
     importing = importer is not None and importer.is_importing()
     if importing and _report is not None:  # nothing has been started yet
-        _report(what_stopped(number))
+        _report(what_stopped(stop))
         os._exit(exit_code())
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    for each in (signal.SIGTERM, signal.SIGHUP):  # once is enough
-        signal.signal(each, signal.SIG_IGN)
-    raise Terminated(signal.Signals(number).name)
+    if number != signal.SIGINT:
+        for each in (signal.SIGTERM, signal.SIGHUP):  # once is enough
+            signal.signal(each, signal.SIG_IGN)
+    raise stop
 
 
-def what_stopped(number: int) -> str:
-    """Return the sentence that reports the signal."""
-    if number == signal.SIGINT:
-        return "Interrupted."
-    return f"Stopped by {signal.Signals(number).name}."
+def what_stopped(stop: BaseException) -> str:
+    """Return the sentence that reports a signal's exception."""
+    return f"Stopped by {stop}." if isinstance(stop, Terminated) else "Interrupted."
 
 
 def interrupted() -> bool:

@@ -26,7 +26,7 @@ class GroupRole:
     """The op that one rank runs, and its group.
 
     Attributes:
-        op: Op to run; ``Outsider`` for a rank in no group.
+        op: Op to run; ``NonMember`` for a rank in no group.
         spec: Spec of the rank's group.
         rank: Rank within the group.
         group: Index of the group, or None if the rank is in no group.

@@ -339,7 +339,7 @@ class Explanation:
     Attributes:
         ranks: Ranks that are shown.
         moves: (from, to) for each pair between which data moves.
-        meets: True if no data moves and the ranks wait for each other.
+        is_barrier: True if no data moves and the ranks wait for each other.
         names: Sentences about names of its calls in other releases of torch.
     """
 

@@ -1,6 +1,6 @@
 """The machine that the checks examine. Every query has a time limit.
 
-Tests simulate a machine by passing other functions to ``Surroundings``.
+Tests simulate a machine by passing other functions to ``System``.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ class Op(ABC):
         list_after: True if a rank receives a list of tensors (or, joined, a single one).
         root_is: torch's name of the root in the call, ``src`` or ``dst``.
         lazy: True if gloo may connect ranks at their first message, faster in large worlds.
-        meets: True for a barrier: no data moves, and no rank may leave before all have arrived.
+        is_barrier: True if no data moves and no rank may leave before all have arrived.
         smallest_world: Smallest sensible number of ranks.
         default_world: Default number of ranks.
         default_shape: Default shape of one piece.

@@ -44,7 +44,7 @@ class OpSpec:
         straggler_delay_s: Delay of that rank.
         monitor_timeout_s: Timeout of a monitored barrier.
         in_place: True if input and output share memory where the call allows both (see
-            ``Op.overlay``).
+            ``Op.in_place_slots``).
     """
 
     op: str
