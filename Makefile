@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test host-tools lint format type bench bench-compare docs picture clean gpu other-mpis releases
+.PHONY: help demo test test-fast host-tools lint format type bench bench-compare docs picture clean gpu recordings other-mpis releases
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ demo: $(READY)  ## Set up, then run and verify an all-reduce on four ranks
 # so one worker more than two cores pays.
 test: $(READY) host-tools  ## Set up, then run the whole test suite, or what ARGS tells pytest
 	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+
+test-fast: $(READY)  ## Run the tests that start no process
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not processes" $(ARGS)
 
 # Tests across hosts make hosts of network namespaces; pages are opened in a Chromium. Where these
 # are not to be had, the tests are skipped, and say why.
@@ -57,6 +60,9 @@ bench: $(READY)  ## Time start-up, MPI, the sanitizer and distdemo bench against
 	@$(BIN)/python benchmarks/bench.py
 	@$(BIN)/python benchmarks/sanitizer.py
 	@$(BIN)/python benchmarks/testing.py
+
+recordings: $(READY)  ## Record anew the notes that the sanitizer's tests read
+	@$(BIN)/python tests/sanitizer/recorded.py
 
 bench-compare: $(READY)  ## See whether bench compare tells a change from noise (five minutes)
 	@$(BIN)/python benchmarks/bench_compare.py

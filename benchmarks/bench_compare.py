@@ -33,7 +33,7 @@ from distdemo.ops.all_reduce import AllReduce
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from distdemo.ops.contract import Buffers, Call
+    from distdemo.ops.contract import BoundCall, Buffers
     from distdemo.ops.spec import OpSpec
 
 TRIES = 10
@@ -47,7 +47,7 @@ class Slowed(AllReduce):
 
     def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    ) -> BoundCall:
         """Return a call that first stays busy for a fraction of its previous time."""
         call = super().bind(buffers, spec, group, async_op=async_op)
         last = 0.0

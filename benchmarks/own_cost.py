@@ -63,7 +63,7 @@ def _from_outside(ranks: int) -> tuple[list[float], str]:
     Raises:
         RuntimeError: A world failed.
     """
-    from distdemo.backends.starting import run_prepared
+    from distdemo.backends.registry import run_prepared
     from distdemo.launcher.records import WorldSpec
 
     costs, reported = [], []
@@ -80,7 +80,7 @@ def _from_outside(ranks: int) -> tuple[list[float], str]:
 
 def nothing_timed(rank: Rank) -> tuple[float, float]:
     """Return the time of an empty iteration of the real loop on a rank, and its reported time."""
-    from distdemo.bench.timing import common_start, timed
+    from distdemo.measure.timing import common_start, timed
 
     align = common_start(rank).align
     gc.freeze()  # the loop starts with a garbage collection, which isn't measured here

@@ -39,7 +39,7 @@ def loops(rank: Rank, size: int) -> dict[str, Callable[[int], Sequence[float]]]:
     """Return the loops on a rank: functions from a number of iterations to their times."""
     from distdemo import ops
     from distdemo.bench.rank import fill_with_ones
-    from distdemo.bench.timing import common_start, timed
+    from distdemo.measure.timing import common_start, timed
     from distdemo.ops.buffers import laid_out
     from distdemo.ops.spec import OpSpec
 
@@ -93,7 +93,7 @@ def medians(size: Size) -> dict[str, float]:
     Raises:
         RuntimeError: The world failed.
     """
-    from distdemo.backends.starting import run_prepared
+    from distdemo.backends.registry import run_prepared
     from distdemo.launcher.records import WorldSpec
 
     world = WorldSpec(2, backend="gloo", start_method="fork", deadline=60.0)
@@ -121,7 +121,7 @@ def measure() -> Iterator[Result]:
 
 def result(size: Size, worlds: Sequence[dict[str, float]], other: str) -> Result:
     """Return the ratio of bench's loop to another one."""
-    from distdemo.bench.statistics import interval
+    from distdemo.measure.statistics import interval
 
     shares = [each["bench"] / each[other] for each in worlds]
     middle, ends = statistics.median(shares), interval(shares)

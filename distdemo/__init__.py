@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from distdemo.versions import __version__
+
 __all__ = [
     "DistdemoError",
     "UsageError",
@@ -22,8 +23,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from distdemo.errors import DistdemoError, UsageError, WorldError, WorldInterrupted
-    from distdemo.launcher.api import launch
+    from distdemo.api import WorldError, WorldInterrupted, launch
+    from distdemo.errors import DistdemoError, UsageError
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
@@ -32,7 +33,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be a
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    home = "distdemo.launcher.api" if name == "launch" else "distdemo.errors"
+    home = "distdemo.errors" if name in ("DistdemoError", "UsageError") else "distdemo.api"
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value

@@ -16,11 +16,6 @@ report whose ``ok`` is false (exit 1).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from distdemo.launcher.records import WorldReport
-
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -54,39 +49,9 @@ class JoinedWorldError(DistdemoError):
     """A failure that can't be reported to rank 0, so each process reports its own."""
 
 
-class WorldError(DistdemoError):
-    """The failure of a world of ranks.
-
-    Attributes:
-        rank: Rank at fault, or None if there is no single one (a deadlock of all ranks).
-        traceback: Python traceback of that rank, or empty.
-        report: Outcomes of all ranks.
-    """
-
-    def __init__(self, report: WorldReport) -> None:
-        verdict = report.verdict
-        if verdict is None:
-            raise ValueError("WorldError needs the report of a failed world")
-        super().__init__(verdict.what, verdict.why, verdict.hint)
-        self.report = report
-        self.rank = verdict.ranks[0] if verdict.ranks else None
-        self.traceback = verdict.traceback
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.report,)
-
-    def __str__(self) -> str:
-        text = super().__str__()
-        return f"{text}\n\n{self.traceback}" if self.traceback else text
-
-
 class Terminated(BaseException):
     """A request to stop: SIGTERM or SIGHUP, whose name is the argument.
 
     Like ``KeyboardInterrupt`` it isn't an ``Exception``, so ``except Exception`` doesn't catch it.
     As after Ctrl-C, all ranks have exited when a launcher raises it.
     """
-
-
-class WorldInterrupted(WorldError):  # noqa: N818 - named like KeyboardInterrupt
-    """A signal that stopped this process while ranks ran. All ranks have exited."""

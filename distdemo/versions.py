@@ -1,18 +1,21 @@
-"""Versions of distdemo, torch and Python, read without importing torch."""
+"""Versions of distdemo, torch and Python, read without importing torch.
+
+``import distdemo`` imports this module, so it imports nothing else before it is used.
+"""
 
 from __future__ import annotations
 
-import platform
-import re
 import sys
 
-import distdemo
+__version__ = "0.1.0"
 
 
 def versions() -> dict[str, str]:
     """Return the versions of distdemo, torch and Python."""
+    import platform
+
     return {
-        "distdemo": distdemo.__version__,
+        "distdemo": __version__,
         "torch": torch_version(),
         "python": platform.python_version(),
     }
@@ -33,6 +36,8 @@ def torch_version() -> str:
 
 def release_of(version: str) -> tuple[int, int]:
     """Return ``(2, 13)`` for ``2.13.0+cpu``, and (0, 0) for text that isn't a version."""
+    import re
+
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 

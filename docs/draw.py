@@ -15,20 +15,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from distdemo import ops
-from distdemo.bench.records import BenchSpec, SeriesSpec
 from distdemo.demo.explain import explain_op
-from distdemo.demo.view import table as op_table
+from distdemo.demo.view import op_view
+from distdemo.demo.view_picture import picture
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.torch_import import load_torch
-from distdemo.ops.spec import OpSpec
+from distdemo.measure.records import BenchSpec, SeriesSpec
+from distdemo.ops.spec import Call, OpSpec
 from distdemo.trace.records import TraceReport, TraceSpec
-from distdemo.trace.view import Rounds, preamble
+from distdemo.trace.texts import title
+from distdemo.trace.view_picture import Picture
+from distdemo.view.blocks import show_blocks
+from distdemo.view.console import signs
+from distdemo.view.tables import heading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,8 +127,8 @@ def main(folder: Path) -> None:
     (folder / "bench.svg").write_text(curves(), encoding="utf-8")
 
 
-def ran(spec: OpSpec, console: Console) -> RenderableType:
-    """Run this op on real ranks and return its table.
+def ran(spec: OpSpec, console: Console) -> None:
+    """Run this op on real ranks and print its table.
 
     Raises:
         SystemExit: The op failed or its result is wrong.
@@ -136,38 +141,37 @@ def ran(spec: OpSpec, console: Console) -> RenderableType:
     result = op_report(op, (spec,), world)
     if not result.ok:
         raise SystemExit(f"{spec.op} failed: {world.verdict or 'wrong result'}")
-    return op_table(result, console)
+    show_blocks(console, op_view(result, signs(console)))
 
 
-def explained(spec: OpSpec, console: Console) -> RenderableType:
-    """Return the drawing of this op."""
-    return op_table(explain_op(ops.REGISTRY[spec.op], spec), console)
+def explained(spec: OpSpec, console: Console) -> None:
+    """Print the drawing of this op."""
+    show_blocks(console, picture(explain_op(ops.REGISTRY[spec.op], spec), signs(console)))
 
 
-def linked(console: Console) -> RenderableType:
-    """Measure all links between ranks and return their map.
+def linked(console: Console) -> None:
+    """Measure all links between ranks and print their map.
 
     Raises:
         SystemExit: A link couldn't be measured.
     """
     from distdemo.bench.links.measure import measure_links
     from distdemo.bench.links.records import LinksSpec
-    from distdemo.bench.links.view import table
+    from distdemo.bench.links.view import links_view
 
     world = WorldSpec(RANKS, capture=True, deadline=PATIENCE)
     report = measure_links(LinksSpec(RANKS, world.backend, world.device), world, run_world)
     if not report.ok:
         raise SystemExit(f"bench links failed: {report.world}")
-    return table(report, console)
+    show_blocks(console, links_view(report, signs(console)))
 
 
-def rounds(console: Console) -> RenderableType:
-    """Run a ring and return its first half."""
+def rounds(console: Console) -> None:
+    """Run a ring and print its first half."""
     report = traced()
-    title, payload, *_ = preamble(report, console)
-    drawing = Rounds(report, console)
-    parts = [part for number in ROUNDS for part in (Text(), *drawing.draw(drawing.frames[number]))]
-    return Group(title, payload, *parts)
+    drawing = Picture(report, console)
+    parts = [part for at in ROUNDS for part in (Text(), *drawing.draw_frame(drawing.frames[at]))]
+    console.print(Group(heading(title(report, signs(console))), *parts))
 
 
 def traced() -> TraceReport:
@@ -204,36 +208,25 @@ def curves() -> str:
     report = measure(BenchSpec(tuple(map(series, CURVES))), worlds, alone)
     if not report.ok:
         raise SystemExit(f"the measurement failed: {report.world}")
-    svg = plot(replace(report, environment={}), "svg").decode()
+    svg = plot(replace(report, environment={}), Path("bench.svg")).decode()
     svg = re.sub(r"^.*?(?=<svg)|<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     return "\n".join(line.strip() for line in svg.splitlines()) + "\n"
 
 
 def alone(world: WorldSpec, *program: Any, **how: Any) -> WorldReport:  # noqa: ANN401 - the signature of run_world
     """Start a world on this machine only."""
-    from distdemo.backends.starting import run_prepared
+    from distdemo.backends.registry import run_prepared
 
     return run_prepared(world, *program, on_message=how["on_message"])
 
 
 def series(backend: str) -> SeriesSpec:
     """Return an all_reduce between two ranks at all sizes."""
-    return SeriesSpec(
-        "all_reduce",
-        "tensor",
-        "all_reduce",
-        backend,
-        "cpu",
-        world_size=2,
-        group_size=2,
-        sizes_bytes=tuple(SIZES),
-        dtype="float32",
-        reduce_op="sum",
-        in_place=True,
-    )
+    call = Call("all_reduce", call="all_reduce", dtype="float32", reduce_op="sum", in_place=True)
+    return SeriesSpec(call, backend, "cpu", world_size=2, sizes_bytes=tuple(SIZES))
 
 
-def draw(file: Path, command: str, view: Callable[[Console], RenderableType]) -> None:
+def draw(file: Path, command: str, view: Callable[[Console], None]) -> None:
     """Draw the view as in a terminal of ``WIDTH`` columns."""
     console = Console(
         record=True,
@@ -245,7 +238,7 @@ def draw(file: Path, command: str, view: Callable[[Console], RenderableType]) ->
         markup=False,
         emoji=False,
     )
-    console.print(view(console))
+    view(console)
     svg = console.export_svg(
         title=command, theme=THEME, code_format=SVG, unique_id=file.stem, font_aspect_ratio=ASPECT
     )

@@ -1,19 +1,29 @@
-"""Generate docs/reference.md, docs/releases.md and docs/schemas/ from the code."""
+"""Generate the reference, the schemas, and the tables between markers, from the code.
+
+A table in another page is between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import release_changes
 
 from distdemo import ops
-from distdemo.cli.app import built, names, records_of
+from distdemo.backends import REGISTRY
+from distdemo.cli.app import COMMANDS, built, names, records_of
+from distdemo.demo.command import example
 from distdemo.encoding import document_schema
 
 DOCS = Path(__file__).parent
+README = DOCS.parent / "README.md"
+PAGES = {"hello": "ops", "ops": "ops", "explain": "ops", "sanitize": "sanitizer"}
+"""Pages of commands that have none of their own name."""
 
 
 def reference() -> str:
@@ -59,9 +69,64 @@ def schemas() -> dict[str, str]:
     return made
 
 
+def commands_table() -> Iterator[str]:
+    """Yield the rows of all commands; the operations are one row."""
+    yield "| Command | What it does | More |"
+    yield "|---|---|---|"
+    every = ", ".join(f"`{op.command}`" for op in ops.REGISTRY.values())
+    yield f"| {every} | Run one operation, verify it, show it. | [ops](docs/ops.md) |"
+    for name in names():
+        if ops.find(name) is None:
+            page = PAGES.get(name, name.replace(" ", "-"))
+            page = page if (DOCS / f"{page}.md").exists() else name.split()[0]
+            yield f"| `{name}` | {COMMANDS[name][2]} | [{page}](docs/{page}.md) |"
+
+
+def operations_table() -> Iterator[str]:
+    """Yield the rows of all operations."""
+    yield "| Command | What it does | Try |"
+    yield "|---|---|---|"
+    for op in ops.REGISTRY.values():
+        yield f"| `{op.command}` | {op.words.summary} | `{example(op)}` |"
+
+
+def backends_table() -> Iterator[str]:
+    """Yield the rows of all backends."""
+    yield "| Backend | Tensors on | Bandwidth is compared with | |"
+    yield "|---|---|---|---|"
+    for each in REGISTRY.values():
+        devices = ", ".join(each.devices)
+        yield f"| `{each.name}` | {devices} | {each.transport.value} | {each.summary} |"
+
+
+TABLES: dict[Path, dict[str, Callable[[], Iterator[str]]]] = {
+    README: {"commands": commands_table},
+    DOCS / "ops.md": {"operations": operations_table},
+    DOCS / "backends.md": {"backends": backends_table},
+}
+
+
+def filled(page: Path) -> str:
+    """Return a page with its tables.
+
+    Raises:
+        ValueError: A marker is missing.
+    """
+    text = page.read_text(encoding="utf-8")
+    for name, table in TABLES[page].items():
+        start, end = f"<!-- generated: {name} -->\n", "<!-- end -->"
+        if start not in text:
+            raise ValueError(f"{page} has no marker {start}")
+        rows = "".join(f"{row}\n" for row in table())
+        pattern = re.escape(start) + ".*?" + re.escape(end)
+        text = re.sub(pattern, lambda _: start + rows + end, text, count=1, flags=re.DOTALL)  # noqa: B023 - called at once
+    return text
+
+
 def files() -> dict[Path, str]:
     """Return every generated file with its content."""
     made = {DOCS / "reference.md": reference(), DOCS / "releases.md": release_changes.page()}
+    made |= {page: filled(page) for page in TABLES}
     return made | {DOCS / "schemas" / name: text for name, text in schemas().items()}
 
 

@@ -1,15 +1,19 @@
-"""Measurements to ask for, and reports as one would find them."""
+"""Measurements to request, and reports made up without ranks."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from recordings import with_changes
+
 from distdemo import ops
 from distdemo.backends.contract import Transport
 from distdemo.bench.controller import make_row
 from distdemo.bench.judge import judge
-from distdemo.bench.records import (
+from distdemo.launcher.local import run_world
+from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.measure.records import (
     Alignment,
     BenchReport,
     BenchSpec,
@@ -21,38 +25,24 @@ from distdemo.bench.records import (
     Setup,
     Start,
 )
-from distdemo.launcher.local import run_world
-from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.ops.spec import OpSpec
 
 SMALL = (8, 4096)
 
 
-def series(name: str = "all_reduce", ranks: int = 2, **settings: Any) -> SeriesSpec:
-    """One op over gloo, with what it needs to be called at all."""
+def series(name: str = "all_reduce", ranks: int = 2, **changes: Any) -> SeriesSpec:
+    """Return one op over gloo, with the settings that it requires."""
     op = ops.REGISTRY[name]
     variant = "list" if name == "gather" else "single"  # gloo has no gather_single
     own: dict[str, Any] = {"reduce_op": "sum", "root": 0, "variant": variant, "pattern": "ring"}
-    spec = SeriesSpec(
-        name,
-        "",
-        "",
-        **{
-            "backend": "gloo",
-            "device": "cpu",
-            "world_size": ranks,
-            "group_size": ranks,
-            "sizes_bytes": (0,) if op.is_barrier else SMALL,
-            "dtype": None if op.is_barrier else "float32",
-            **{key: value for key, value in own.items() if key in op.takes},
-            **settings,
-        },
-    )
-    form = op.form(spec.smallest)
-    return replace(spec, form=form.name, calls=form.calls)
+    own = {key: value for key, value in own.items() if key in op.takes}
+    call = replace(op.call(OpSpec(name, ranks, shape=(), **own)), group_size=0)
+    sizes = (0,) if op.is_barrier else SMALL
+    return with_changes(SeriesSpec(call, "gloo", "cpu", ranks, sizes_bytes=sizes), **changes)
 
 
 def asked(*wanted: SeriesSpec, **settings: Any) -> BenchSpec:
-    """A measurement without limits; of an all_reduce if nothing is named."""
+    """Return a measurement without limits, by default of an all_reduce."""
     return BenchSpec(wanted or (series(),), **{"iters": 6, "limits": False, **settings})
 
 
@@ -61,13 +51,12 @@ def world(size: int = 2, backend: str = "gloo") -> WorldSpec:
 
 
 def alone(*args: Any, on_message: Any, **_: Any) -> WorldReport:
-    """Start a world that has no other nodes to be told of."""
+    """Start a world on this machine only."""
     return run_world(*args, on_message=on_message)
 
 
 LATENCY_S = 2.9e-6
-# What a machine with two cores measured between two ranks over gloo, all in one run: bytes and
-# seconds of an all_reduce.
+# Bytes and seconds of an all_reduce between two ranks over gloo, measured on two cores in one run.
 GLOO = {
     8: 56e-6,
     1024: 70e-6,
@@ -90,7 +79,7 @@ def setup(
     transport: Transport = Transport.TCP,
     device: str = "cpu",
 ) -> Setup:
-    """As found on a machine with a transport of this bandwidth."""
+    """Return the set-up of a machine with a transport of this bandwidth."""
     bound = Limit(transport, bandwidth, 1 << 22, latency)
     return Setup(
         "gloo",
@@ -108,7 +97,7 @@ def setup(
 
 
 def row(seconds: float, size: int, n: int = 2, *, noise: float = 0.01, **settings: Any) -> Row:
-    """Seven launches of ten iterations; each launch is off by up to the noise."""
+    """Return seven launches of ten iterations; each launch is off by up to the noise."""
     launches = [[seconds * (1 + noise * ((launch * 3) % 7 - 3) / 3)] * 10 for launch in range(7)]
     known = {"checked": 2 * size // 4, "elements": size // 4, "busbw_factor": 2 * (n - 1) / n}
     return make_row(launches, 0.05, size_bytes=size, **known, **settings)
@@ -121,7 +110,7 @@ def rows(
 
 
 def report(made: list[Row], where: Setup | None = None, **settings: Any) -> BenchReport:
-    """One series with these rows, judged as the controller does."""
+    """Return one series with these rows, judged as the controller does."""
     where = where or setup()
     spec = series(
         ranks=where.world_size, sizes_bytes=tuple(each.size_bytes for each in made), in_place=True
@@ -129,7 +118,7 @@ def report(made: list[Row], where: Setup | None = None, **settings: Any) -> Benc
     judged = tuple(
         replace(each, judgement=judge(each, made, where, where.world_size)) for each in made
     )
-    traffic = ops.REGISTRY[spec.op].traffic(spec.smallest)
+    traffic = spec.operation.traffic(spec.smallest)
     found = Series(spec, judged, "perf_counter", traffic.busbw_formula, traffic.payload_is)
     return BenchReport(
         BenchSpec((spec,)),

@@ -18,16 +18,56 @@ import torch  # noqa: E402 - after the import that takes note of the threads
 torch.set_num_threads(1)
 
 import gc  # noqa: E402
+import inspect  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
+from types import CodeType  # noqa: E402
+from typing import Any  # noqa: E402
 
 import pytest  # noqa: E402 - as above
 
 pytest.register_assert_rewrite("golden", "helpers")  # an assert there shows what differs
 
+from forked import Warm  # noqa: E402 - as above
 from hypothesis import settings  # noqa: E402 - as above
-from warm import Warm  # noqa: E402 - as above
+
+STARTERS = {
+    *("Popen", "PmiServer", "ProgramRunner", "fork", "in_a_child", "launch", "run_ranks"),
+    *("compare", "run_world", "subprocess"),
+    *("command", "hosts", "measured", "tab", "warm"),  # fixtures
+}
+
+
+def names_in(code: CodeType) -> set[str]:
+    """Return the names that this code and the functions within it use."""
+    inner = (names_in(each) for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def names_used(function: Any, seen: set[object]) -> set[str]:
+    """Return the names that a test uses, also in the tests' functions that it calls."""
+    function = inspect.unwrap(getattr(function, "hypothesis", None) or function)
+    function = getattr(function, "inner_test", function)  # hypothesis's
+    code = getattr(function, "__code__", None)
+    if function in seen or "/tests/" not in getattr(code, "co_filename", ""):
+        return set()
+    seen.add(function)
+    names = names_in(function.__code__)
+    found = [function.__globals__[name] for name in names & function.__globals__.keys()]
+    return names.union(*(names_used(each, seen) for each in found if callable(each)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start processes, which ``make test-fast`` leaves out."""
+    for item in items:
+        assert isinstance(item, pytest.Function)
+        fixtures = [each[-1].func for each in item._fixtureinfo.name2fixturedefs.values()]
+        used = set(item.fixturenames).union(
+            *(names_used(each, set()) for each in (item.function, *fixtures))
+        )
+        if STARTERS & used and "no_rank_starts" not in used:
+            item.add_marker("processes")
 
 
 def pytest_collection_finish() -> None:

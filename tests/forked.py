@@ -1,50 +1,286 @@
-"""Tests that would leave something behind in the tests' own process, such as an MPI library."""
+"""Processes forked from the tests' own, so that torch need not be imported again.
+
+- ``as_command`` and ``as_python`` make a program of its own: with its own number, streams,
+  environment, signals and end. Only Python's own start and the import of torch, which takes ten
+  times as long as a small world, differ from ``python -m distdemo``. Tests of these two, and of
+  ranks that don't come from a fork, start a Python.
+- ``in_a_child`` runs a function that would leave something behind, such as an MPI library.
+- ``Warm`` does so in a process that has loaded torch's compiler and RPC, which takes seconds.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
+import gc
+import io
+import locale
+import logging
 import multiprocessing
 import os
+import runpy
+import signal
+import subprocess
 import sys
+import tempfile
 import traceback
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
 
-from commands import forget_forkserver
+import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from multiprocessing.connection import Connection
+# --------------------------------------------------------------------------------- whole programs
 
 
-def in_a_child(work: Callable[[], object]) -> None:
-    """Run this in a process forked from here; fail with what it raised."""
+def fork_command(
+    arguments: Sequence[str], env: Mapping[str, str], **options: Any
+) -> subprocess.Popen[str]:
+    """Start the command with these arguments and this environment; options are Popen's."""
+    return subprocess.Popen(["distdemo"], **as_command(arguments, env), **options)
+
+
+def as_command(
+    arguments: Sequence[str], env: Mapping[str, str], enter: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Return the options with which Popen forks the command.
+
+    Args:
+        arguments: The command line, without ``distdemo``.
+        env: Its whole environment.
+        enter: Called first in the new process.
+    """
+    return _by_fork(partial(_become, partial(_command, list(arguments)), dict(env), enter))
+
+
+def as_python(
+    words: Sequence[str], env: Mapping[str, str], enter: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Return the options with which Popen forks another Python program.
+
+    Args:
+        words: What follows ``python``: a file or ``-m`` and a module, and its arguments; or ``-c``
+            and a program.
+        env: Its whole environment.
+        enter: Called first in the new process.
+    """
+    return _by_fork(partial(_become, partial(_program, list(words)), dict(env), enter))
+
+
+def _by_fork(become: Callable[[], NoReturn]) -> dict[str, Any]:
+    # No thread of the tests has a lock that the process needs; and Python ignores SIGPIPE.
+    return {"preexec_fn": become, "restore_signals": False}
+
+
+def _become(
+    program: Callable[[], None], env: dict[str, str], enter: Callable[[], None] | None = None
+) -> NoReturn:
+    """Be this program from here on; Popen has given this process its streams and its directory."""
+    try:
+        if enter is not None:
+            enter()
+        _forget()
+        os.environ.clear()
+        os.environ.update(env)
+        _open_streams(env.get("PYTHONIOENCODING") or locale.getpreferredencoding(False))
+        program()
+    except SystemExit as end:
+        os._exit(end.code if isinstance(end.code, int) else 1)
+    except BaseException:  # noqa: BLE001 - whoever started it is told
+        os.write(2, traceback.format_exc().encode())
+    os._exit(99)
+
+
+def _command(arguments: list[str]) -> None:
+    sys.argv = ["distdemo", *arguments]
+    from distdemo.__main__ import main
+
+    main()
+
+
+def _program(words: list[str]) -> None:
+    """Run a file or a module as Python does, and end as it does."""
+    warnings.resetwarnings()  # the tests take them for errors
+    try:
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        elif words[0] == "-c":
+            sys.argv = words[:1]
+            main = sys.modules["__main__"] = ModuleType("__main__")
+            exec(compile(words[1], "<string>", "exec"), vars(main))  # noqa: S102 - the tests' own
+        else:
+            sys.argv = words
+            sys.path.insert(0, str(Path(words[0]).parent))
+            runpy.run_path(words[0], run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - Python shows whatever it is
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(status)
+
+
+def _forget() -> None:
+    """Drop what is the tests' own: descriptors, handlers, and what was kept of the environment."""
+    faulthandler.disable()
+    gc.freeze()  # nothing of the tests' is collected, and closes a descriptor that is ours by then
+    gc.enable()  # Popen has disabled it
+    _lead_nowhere()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    logging.getLogger().handlers.clear()
+    sys.breakpointhook = sys.__breakpointhook__
+    sys.modules.pop("pdb", None)  # pytest has changed it
+    tempfile.tempdir = None
+    # A process that takes care of semaphores may run for the tests; this one starts its own.
+    vars(resource_tracker._resource_tracker).update(_fd=None, _pid=None)
+    forget_forkserver()
+
+
+def forget_forkserver() -> None:
+    """A forkserver that runs for the tests is no child of this process: it starts its own."""
+    vars(forkserver._forkserver).update(
+        _forkserver_address=None, _forkserver_alive_fd=None, _forkserver_pid=None
+    )
+
+
+def _lead_nowhere() -> None:
+    """Let every descriptor of the tests lead nowhere. Popen, which waits for an exec, is content.
+
+    None is closed: its number would be given to a pipe of the command's, and an object of the
+    tests' that still knows it, a handler of logging say, would write into that or close it.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2 and fd != nowhere:
+            with suppress(OSError):  # that of the list itself
+                os.fstat(fd)
+                os.dup2(nowhere, fd)
+
+
+def _open_streams(encoding: str) -> None:
+    """Have Python's three streams, as it makes them at its start."""
+    sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115 - for good
+    sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115 - as above
+    sys.stderr = open(2, "w", encoding=encoding, closefd=False, buffering=1)  # noqa: SIM115 - as above
+
+
+# ------------------------------------------------------------------------------------- functions
+
+
+def in_a_child(work: Callable[..., Any], *args: object) -> Any:
+    """Run this in a process forked from here; return its value, or fail with what it raised."""
+    value, problem = _answer_of(work, args)
+    if problem:
+        pytest.fail(problem, pytrace=False)
+    return value
+
+
+def _answer_of(work: Callable[..., Any], args: tuple[object, ...]) -> tuple[Any, str]:
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=send, args=(work, there))
+    process = context.Process(target=_answer, args=(there, work, args))
     process.start()
     there.close()
     try:
-        problem = here.recv() if here.poll(110) else "it did not end"
+        return here.recv() if here.poll(110) else (None, "it did not end")
     except EOFError:
-        problem = "it died"
-    process.kill()
-    process.join()
-    assert not problem, problem
+        return None, "it died"
+    finally:
+        here.close()
+        process.kill()
+        process.join()
 
 
-def send(work: Callable[[], object], result_pipe: Connection) -> None:
-    problem = ""
+def _answer(result_pipe: Connection, work: Callable[..., Any], args: tuple[object, ...]) -> None:
     forget_forkserver()
     try:
-        work()
+        answer = work(*args), ""
     except BaseException:  # noqa: BLE001 - the parent is told
-        problem = traceback.format_exc()
-    end_mpi()
-    result_pipe.send(problem)
+        answer = None, traceback.format_exc()
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()  # MPICH would leave its shared memory behind
+    result_pipe.send(answer)
     os._exit(0)
 
 
-def end_mpi() -> None:
-    """End the MPI that the work may have begun: MPICH would leave its shared memory behind."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
-        mpi.Finalize()
+class Warm:
+    """A process that runs functions in forks of itself.
+
+    So the tests' own process never loads torch's compiler, whose memory every fork of every other
+    test would copy. It starts with the first function, and is no child: tests count their own.
+    """
+
+    def __init__(self) -> None:
+        self._pipe: Connection | None = None
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run this in a fork of the process, and return its result; fail with what it raised.
+
+        Args:
+            function: Function of a module that was imported by the first call: pickled by name.
+            args: Its arguments; they are pickled, as is its result.
+        """
+        if self._pipe is None:
+            self._pipe, there = multiprocessing.Pipe()
+            child = os.fork()
+            if not child:
+                if os.fork():
+                    os._exit(0)
+                self._pipe.close()
+                _serve(there)
+            os.waitpid(child, 0)
+            there.close()
+        try:
+            self._pipe.send((function, args))
+            value, problem = self._pipe.recv()
+        except BaseException:  # a time limit: the answer may come when it is another's turn
+            self.close()
+            raise
+        if problem:
+            pytest.fail(problem, pytrace=False)
+        return value
+
+    def close(self) -> None:
+        """Let the process end."""
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+
+
+def _serve(requests: Connection) -> NoReturn:
+    from distdemo.launcher.torch_import import load_compiler
+    from distdemo.rpc.rank import load_rpc
+    from distdemo.train.command import PRELOADED
+
+    forget_forkserver()
+    load_rpc()
+    load_compiler(PRELOADED)
+    while True:
+        try:
+            function, args = requests.recv()
+        except EOFError:
+            os._exit(0)
+        requests.send(_answer_of(function, args))
+
+
+def run_command(*arguments: str) -> tuple[int, str, str]:
+    """Run a command line in this process: (exit code, stdout, stderr)."""
+    from distdemo.cli.main import run
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(arguments)
+    return code, out.getvalue(), err.getvalue()

@@ -12,18 +12,20 @@ import tempfile
 import threading
 import time
 import uuid
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commands import fork_command, fork_python
+from forked import as_command, as_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
-PATIENCE = 60.0  # seconds after which a test gives up
+    Watched = AbstractContextManager["Run"]
+
+PATIENCE = 100.0  # seconds after which a test gives up
 MARK = "DISTDEMO_TEST_MARK"  # an environment variable that only the tests' own processes carry
 # The directory of those that were forked: what the system shows of a process's environment is what
 # it had at the last exec.
@@ -68,15 +70,6 @@ def children(pid: int) -> list[int]:
     except OSError:
         return []
     return found
-
-
-def own_children() -> list[int]:
-    """The child processes of this one, but for what the plugin forks the ranks of tests from."""
-    return [
-        child
-        for child in children(os.getpid())
-        if b"distdemo.testing.template" not in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
 
 
 def segments() -> set[str]:
@@ -141,8 +134,8 @@ class Run:
     process: subprocess.Popen[str]
     mark: str
     temporary: Path
-    shared_memory: set[str] = field(default_factory=set)
-    over_mpi: bool = False
+    shared_memory: set[str]
+    over_mpi: bool
 
     def finish(self, seconds: float = PATIENCE) -> tuple[int, str, str]:
         """Wait for its end: exit code, stdout without gloo's greeting in torch 2.8-2.10, stderr."""
@@ -179,77 +172,63 @@ class Run:
         assert wait_until(lambda: not unused(new & segments())), unused(new & segments())
 
 
-@contextmanager
-def running(arguments: list[str], temporary: Path, **options: Any) -> Iterator[Run]:
+def running(arguments: list[str], temporary: Path, **options: Any) -> Watched:
     """Start a Python command line; kill whatever of it is left at the end of the block.
 
     Args:
-        arguments: of the program.
-        temporary: where it may make files.
-        options: of Popen; ``env`` adds to this process's environment, and ``program`` is what is
+        arguments: Arguments of the program.
+        temporary: Where it may make files.
+        options: Options of Popen; ``env`` adds to this process's environment, and ``program`` is
             started in place of Python.
     """
-    start = partial(subprocess.Popen, [options.pop("program", sys.executable), *arguments])
-    with _watched(start, temporary, uuid.uuid4().hex, **options) as run:
-        run.over_mpi = _over_mpi(arguments)
-        yield run
+    program = options.pop("program", sys.executable)
+
+    def start(env: dict[str, str], **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen([program, *arguments], env=env, **options)
+
+    return _watched(start, arguments, temporary, uuid.uuid4().hex, **options)
 
 
-@contextmanager
-def commanded(arguments: list[str], temporary: Path, **options: Any) -> Iterator[Run]:
-    """The same with the command itself, forked from here: torch need not be imported again.
-
-    Args:
-        arguments: of the command.
-        temporary: where it may make files.
-        options: of Popen; ``env`` adds to this process's environment.
-    """
-    with _forked(partial(fork_command, arguments), temporary, **options) as run:
-        run.over_mpi = _over_mpi(arguments)
-        yield run
+def commanded(arguments: list[str], temporary: Path, **options: Any) -> Watched:
+    """Do the same with the command itself, forked from here: torch need not be imported again."""
+    return _forked(as_command, arguments, temporary, **options)
 
 
-@contextmanager
-def warmed(words: list[str], temporary: Path, **options: Any) -> Iterator[Run]:
-    """The same with another Python program that imports torch, and finds it imported.
-
-    Args:
-        words: what follows ``python``: a file or ``-m`` and a module, and its arguments.
-        temporary: where it may make files.
-        options: of Popen; ``env`` adds to this process's environment.
-    """
-    with _forked(partial(fork_python, words), temporary, **options) as run:
-        run.over_mpi = _over_mpi(words)
-        yield run
-
-
-def _over_mpi(arguments: list[str]) -> bool:
-    return any("mpi" in str(word) for word in arguments)
+def warmed(words: list[str], temporary: Path, **options: Any) -> Watched:
+    """Do the same with another Python program, whose import of torch takes no time."""
+    return _forked(as_python, words, temporary, **options)
 
 
 @contextmanager
 def _forked(
-    start: Callable[..., subprocess.Popen[str]], temporary: Path, **options: Any
+    program: Callable[..., dict[str, Any]], words: list[str], temporary: Path, **options: Any
 ) -> Iterator[Run]:
+    def start(env: dict[str, str], **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(["python"], **program(words, env), **options)
+
     mark = uuid.uuid4().hex
     with (
         tempfile.TemporaryDirectory(prefix=PLACE + mark) as place,
-        _watched(start, temporary, mark, cwd=place, **options) as run,
+        _watched(start, words, temporary, mark, cwd=place, **options) as run,
     ):
         yield run
 
 
 @contextmanager
 def _watched(
-    start: Callable[..., subprocess.Popen[str]], temporary: Path, mark: str, **options: Any
+    start: Callable[..., subprocess.Popen[str]],
+    words: list[str],
+    temporary: Path,
+    mark: str,
+    **options: Any,
 ) -> Iterator[Run]:
     environment = {**os.environ, MARK: mark, "TMPDIR": str(temporary), "NO_COLOR": "1"}
     environment |= options.pop("env", {})
     defaults: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     before = segments()
     defaults |= {"text": True, "stdin": subprocess.DEVNULL}
-    process = start(env=environment, **{**defaults, **options})
-    run = Run(process, mark, temporary, before)
+    process = start(environment, **{**defaults, **options})
+    run = Run(process, mark, temporary, before, any("mpi" in str(word) for word in words))
     try:
         yield run
     finally:
@@ -260,6 +239,21 @@ def _watched(
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+def run_joined(words: list[str], folder: Path) -> list[tuple[int, str, str]]:
+    """Run a command as the two ranks of a world that others started; return each one's end."""
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    with ExitStack() as stack:
+        runs = []
+        for rank in ("0", "1"):
+            (folder / rank).mkdir()
+            environment = {**where, "RANK": rank}
+            runs.append(stack.enter_context(commanded(words, folder / rank, env=environment)))
+        ended = [run.finish() for run in runs]
+        for run in runs:
+            run.leaves_nothing()
+    return ended
 
 
 def distdemo(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

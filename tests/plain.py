@@ -1,9 +1,10 @@
-"""What each op should do, in a line of plain Python each, whatever the pieces are."""
+"""What each op should do: one row per op, in plain Python."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ FOLDS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def first_pieces(held: Held) -> list[Any]:
+def firsts(held: Held) -> list[Any]:
     return [pieces[0] for pieces in held]
 
 
@@ -46,21 +47,62 @@ def peer_to_peer(rank: int, held: Held, spec: OpSpec) -> list[Any]:
     return [held[spec.src or 0][0] if rank == spec.dst else held[rank][0]]
 
 
-SHOULD: dict[str, Callable[[int, Held, OpSpec], list[Any] | None]] = {
-    "broadcast": lambda rank, held, spec: [held[spec.root or 0][0]],
-    "reduce": lambda rank, held, spec: (
-        [folded(first_pieces(held), spec)] if rank == spec.root else None
+def less_own(n: int) -> Fraction:
+    """Return the share of the data that isn't a rank's own."""
+    return Fraction(n - 1, n)
+
+
+@dataclass(frozen=True)
+class OpFacts:
+    """What an op should do, independently of its own declarations.
+
+    Attributes:
+        result: What a rank should hold after it, from what all ranks held before; None: undefined.
+        tensors: Tensors in S of nccl-tests, doc/PERFORMANCE.md: 0, 1, or ``n`` for one per rank.
+        busbw: Ratio of busbw to algbw for n ranks, from the same table.
+        formula: The ratio as text.
+        both: True if torch's call works in place and out of place.
+        traced: True if there are algorithms of it.
+    """
+
+    result: Callable[[int, Held, OpSpec], list[Any] | None]
+    tensors: int | str = 1
+    busbw: Callable[[int], Fraction] = lambda n: Fraction(1)
+    formula: str = "1"
+    both: bool = False
+    traced: bool = True
+
+
+N_PARTS: dict[str, Any] = {"tensors": "n", "busbw": less_own, "formula": "(n−1)/n"}
+FACTS = {
+    "broadcast": OpFacts(lambda rank, held, spec: [held[spec.root or 0][0]]),
+    "reduce": OpFacts(
+        lambda rank, held, spec: [folded(firsts(held), spec)] if rank == spec.root else None
     ),
-    "all_reduce": lambda rank, held, spec: [folded(first_pieces(held), spec)],
-    "scatter": lambda rank, held, spec: [held[spec.root or 0][rank]],
-    "gather": lambda rank, held, spec: first_pieces(held) if rank == spec.root else [],
-    "all_gather": lambda rank, held, spec: first_pieces(held),
-    "reduce_scatter": lambda rank, held, spec: [folded([each[rank] for each in held], spec)],
-    "all_to_all": lambda rank, held, spec: [each[rank] for each in held],
-    "barrier": lambda rank, held, spec: [],
-    "p2p": peer_to_peer,
+    "all_reduce": OpFacts(
+        lambda rank, held, spec: [folded(firsts(held), spec)],
+        busbw=lambda n: 2 * less_own(n),
+        formula="2(n−1)/n",
+    ),
+    "scatter": OpFacts(lambda rank, held, spec: [held[spec.root or 0][rank]], both=True, **N_PARTS),
+    "gather": OpFacts(
+        lambda rank, held, spec: firsts(held) if rank == spec.root else [], both=True, **N_PARTS
+    ),
+    "all_gather": OpFacts(lambda rank, held, spec: firsts(held), both=True, **N_PARTS),
+    "reduce_scatter": OpFacts(
+        lambda rank, held, spec: [folded([each[rank] for each in held], spec)], both=True, **N_PARTS
+    ),
+    "all_to_all": OpFacts(lambda rank, held, spec: [each[rank] for each in held], **N_PARTS),
+    "barrier": OpFacts(lambda rank, held, spec: [], tensors=0, traced=False),
+    "p2p": OpFacts(peer_to_peer, traced=False),
 }
-"""What a rank should hold after each op, from what all ranks held before; None: undefined."""
+"""One row per op: all that the tests know of it."""
+
+
+def facts_of(op: str) -> OpFacts:
+    """Return the row of an op."""
+    assert op in FACTS, f"tests/plain.py: FACTS needs a row for {op}"
+    return FACTS[op]
 
 
 def folded(rows: list[list[Any]], spec: OpSpec) -> list[Any]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from distdemo.backends.contract import Transport
-from distdemo.bench.recording import Recording, comparable
-from distdemo.bench.records import BenchReport, BenchSpec, Limit, Row, Series, SeriesSpec, Setup
 from distdemo.cli.runner import envelope
 from distdemo.encoding import dumps, encode
+from distdemo.measure.recording import Recording, comparable
+from distdemo.measure.records import BenchReport, BenchSpec, Limit, Row, Series, SeriesSpec, Setup
+from distdemo.ops.spec import Call
 
 SIZES = tuple(8 * 4**step for step in range(12))  # 8 B to 32 MiB
 
@@ -48,21 +49,18 @@ def setup(speed: float = 1.0, latency: float = 1.0, **more: Any) -> Setup:
 
 def one_series(rows: Sequence[Row] | None = None, **more: Any) -> Series:
     """Return a series, by default an all-reduce of two ranks over gloo."""
-    spec = SeriesSpec(
-        op="all_reduce",
-        form="tensor",
-        calls="all_reduce",
-        backend="gloo",
-        device="cpu",
-        world_size=2,
-        group_size=2,
-        sizes_bytes=SIZES,
-        dtype="float32",
-        reduce_op="sum",
-        in_place=True,
-    )
+    call = Call("all_reduce", dtype="float32", reduce_op="sum", in_place=True)
+    spec = SeriesSpec(call, "gloo", "cpu", world_size=2, sizes_bytes=SIZES)
     found = [one_row(size, hockney(size)) for size in SIZES] if rows is None else rows
-    return Series(replace(spec, **more), tuple(found))
+    return Series(with_changes(spec, **more), tuple(found))
+
+
+def with_changes(spec: SeriesSpec, **changes: Any) -> SeriesSpec:
+    """Return the spec with other values of its own fields and of its call's."""
+    own = {each.name for each in fields(SeriesSpec)} - {"op"}
+    call = {name: value for name, value in changes.items() if name not in own}
+    changes = {name: value for name, value in changes.items() if name in own}
+    return replace(spec, op=replace(spec.op, **call), **changes)
 
 
 def hockney(size: int, rounds: float = 1, share: float = 1) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from plain import SHOULD
+from plain import facts_of
 from strategies import name_of
 
 from distdemo import ops
@@ -87,7 +87,7 @@ def agrees_with_plain_python(records: Sequence[RankResult], spec: OpSpec) -> Non
     held = [shown(records[rank].before) or [] for rank in members(spec)]
     for number, rank in enumerate(members(spec)):
         assert records[rank].group_rank == number
-        should, after = SHOULD[spec.op](number, held, spec), shown(records[rank].after)
+        should, after = facts_of(spec.op).result(number, held, spec), shown(records[rank].after)
         if should is None or after is None or spec.objects:
             assert after == should, (spec, rank)
             continue

@@ -40,12 +40,12 @@ def parameters(op: Op, form: Form, n: int) -> dict[str, Any]:
         given["reduce_op"] = "sum"
     if "root" in op.takes:
         given["root"] = n - 1
-    if given.get("pattern") == "pair" or (op.name == "p2p" and form.name == "objects"):
+    if "pattern" in op.takes and given.get("pattern", "pair") == "pair":
         given |= {"pattern": "pair", "src": 0, "dst": n - 1}
-    if op.name == "all_gather" and form.name == "uneven":
-        given |= {"sizes": lengths(n), "shape": (max(lengths(n)),)}
-    if form.name.startswith("uneven") and "splits" in op.takes:
+    if form.uneven and "splits" in op.takes:
         given |= {"splits": splits(n), "shape": (max(map(sum, splits(n))),)}
+    elif form.uneven:
+        given |= {"sizes": lengths(n), "shape": (max(lengths(n)),)}
     return given
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from distdemo import ops
-from distdemo.demo.records import Verification
+from distdemo import ops, schedules
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
-from distdemo.ops.spec import OpSpec
-from distdemo.ops.values import element, value_rule
-from distdemo.trace import algorithms
+from distdemo.ops.buffers import held_before
+from distdemo.ops.spec import OpSpec, Verification
+from distdemo.schedules.schedule import Schedule
 from distdemo.trace.play import Holdings, steps
 from distdemo.trace.records import Fault, Moment, RankTrace, TraceReport, TraceSpec, WrongChunk
 from distdemo.trace.report import make_report
@@ -20,76 +19,78 @@ from distdemo.trace.report import make_report
 VERSIONS = {"distdemo": "1.0", "torch": "2.0"}
 
 
-def spec_of(op: str, n: int, elements: int, root: int = 0, **more: Any) -> OpSpec:
-    takes = ops.REGISTRY[op].takes
-    settings: dict[str, Any] = {"reduce_op": "sum"} if "reduce_op" in takes else {}
-    settings |= {"root": root} if "root" in takes else {}
-    return OpSpec(op, n, shape=(elements,), **settings | more)
+def spec_of(
+    op: str, n: int, elements: int, reduce_op: str = "sum", root: int = 0, **more: Any
+) -> OpSpec:
+    """Return a spec with the reduce op and the root, if the op takes them."""
+    taken = {"reduce_op": reduce_op, "root": root}
+    settings = {name: value for name, value in taken.items() if name in ops.REGISTRY[op].takes}
+    return OpSpec(op, n, shape=(elements,), **settings | more)  # type: ignore[arg-type]
+
+
+def chunks_before(schedule: Schedule, rank: int, spec: OpSpec) -> dict[int, Any]:
+    """Return the numbers in the chunks that this rank holds before the first round."""
+    factor = spec.factor if spec.reduce_op == "premul_sum" else 1
+    held = held_before(ops.REGISTRY[spec.op], rank, spec)
+    pieces = [factor * each.reshape(-1).numpy() for each in held]
+    if schedule.goal.whole and pieces:
+        ends = [schedule.sizes.before(chunk) for chunk in range(1, schedule.sizes.chunks)]
+        pieces = np.split(pieces[0], ends)
+    return dict(zip(schedule.given(rank), pieces, strict=False))
 
 
 def paper(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
     """Return the report of a run on paper."""
-    fault, chunks = how.pop("fault", None), how.pop("chunks", None)
-    spec = TraceSpec(spec_of(op, n, elements, **how), name, chunks, fault)
+    chunks = how.pop("chunks", None)
+    spec = TraceSpec(spec_of(op, n, elements, **how), name, chunks)
     return replace(make_report(spec), versions=VERSIONS)
 
 
-def real(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
+def real(
+    op: str, name: str, n: int, elements: int, fault: Fault | None = None, **how: Any
+) -> TraceReport:
     """Return the report of a made-up run in which the last rank waits longest in every round."""
-    fault: Fault | None = how.pop("fault", None)
     spec = TraceSpec(spec_of(op, n, elements, **how), name, None, fault)
-    schedule = algorithms.schedule(spec.op, name)
-    collective = ops.REGISTRY[op]
-    start: list[dict[int, Any]] = [{} for _ in range(n)]
-    for rank, held in enumerate(start):
-        pieces = []
-        for piece in range(collective.pieces(rank, spec.op)):
-            cut = collective.cut(rank, piece, spec.op)
-            values = value_rule(collective, spec.op)
-            numbers = [element(values, cut.label, cut.start + at) for at in range(cut.numel)]
-            pieces.append(np.array(numbers, dtype=float))
-        if schedule.goal.whole and pieces:
-            ends = [schedule.sizes.before(chunk) for chunk in range(1, schedule.sizes.chunks)]
-            pieces = np.split(pieces[0], ends)
-        held.update(zip(schedule.given(rank), pieces, strict=False))
+    schedule = schedules.schedule(spec.op, name)
+    start = [chunks_before(schedule, rank, spec.op) for rank in range(n)]
     holdings = Holdings(schedule, start, np.add, absent=np.array([]))
-    values_: list[list[dict[int, Any]]] = [[] for _ in range(n)]
+    values: list[list[dict[int, Any]]] = [[] for _ in range(n)]
     moments: list[list[Moment]] = [[] for _ in range(n)]
     sent = [0] * n
     for step in steps(schedule, fault):
         holdings.play(step)
-        busy = {end for t in step.transfers if t.elements for end in (t.src, t.dst)}
         for each in step.transfers:
             sent[each.src] += 4 * each.elements
         for rank in range(n):
-            came = {chunk for t in step.transfers if t.dst == rank for chunk in t.chunks}
-            values_[rank].append({c: _first(holdings.held[rank][c]) for c in sorted(came)})
-            began, took = 1e-3 * (step.number - 1), 5e-4 * (1 + rank / n) * (rank in busy)
-            times = (began, began + took / 8, began + took * 7 / 8, began + took)
-            moments[rank].append(Moment(*times if took else (began,) * 4))
+            arrived = {chunk for t in step.transfers if t.dst == rank for chunk in t.chunks}
+            values[rank].append({c: _first(holdings.held[rank][c]) for c in sorted(arrived)})
+            busy = any(t.elements and rank in (t.src, t.dst) for t in step.transfers)
+            began, took = 1e-3 * (step.number - 1), 5e-4 * (1 + rank / n) * busy
+            moments[rank].append(
+                Moment(began, began + took / 8, began + took * 7 / 8, began + took)
+            )
     outcomes = []
-    for rank in range(n):
+    for rank, held in enumerate(holdings.held):
         wrong = []
         for chunk in schedule.due(rank):
             right = sum(start[each][chunk] for each in schedule.complete(chunk))
-            got = holdings.held[rank].get(chunk)
-            off: Any = [] if got is None else np.flatnonzero(got != right)
-            if got is None:
+            if chunk not in held:
                 wrong.append(WrongChunk(rank, chunk, None, None, float(right[0])))
-            elif len(off):
-                at = int(off[0])
-                wrong.append(WrongChunk(rank, chunk, at, float(got[at]), float(right[at])))
-        checked = sum(schedule.sizes.of(chunk) for chunk in schedule.due(rank))
-        value = RankTrace(
+            elif (held[chunk] != right).any():
+                at = int(np.flatnonzero(held[chunk] != right)[0])
+                got, expected = float(held[chunk][at]), float(right[at])
+                wrong.append(WrongChunk(rank, chunk, at, got, expected))
+        checked = sum(map(schedule.sizes.of, schedule.due(rank)))
+        trace = RankTrace(
             rank,
             {chunk: _first(each) for chunk, each in start[rank].items()},
-            tuple(values_[rank]),
+            tuple(values[rank]),
             tuple(moments[rank]),
             sent[rank],
             Verification(not wrong, checked, len(wrong)),
             tuple(wrong),
         )
-        outcomes.append(Returned(rank=rank, value=value))
+        outcomes.append(Returned(rank=rank, value=trace))
     world = WorldReport(WorldSpec(n), tuple(outcomes), None, 0.1, "fork", "")
     return replace(make_report(spec, world), versions=VERSIONS)
 

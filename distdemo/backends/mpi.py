@@ -1,17 +1,28 @@
-"""mpi: any MPI library through mpi4py, or torch's own backend in builds that have it."""
+"""mpi: any MPI library through mpi4py, or torch's own backend in builds that have it.
+
+The library is loaded without initialising MPI, as its version can be read before. mpi4py has one
+build per family of libraries and uses the first library that it finds, either in this Python's
+environment or on the system's search path.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import shutil
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distdemo.backends import mpi_library
 from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
 from distdemo.errors import UsageError
+from distdemo.launcher.records import MpiStart
 
 if TYPE_CHECKING:
-    from distdemo.launcher.records import MpiStart
     from distdemo.ops.contract import Op
     from distdemo.ops.spec import OpSpec
 
@@ -38,7 +49,7 @@ class Mpi(Backend):
         if _torch_has_its_own():
             return None
         try:
-            mpi_library.library()
+            library()
         except UsageError as error:
             return f"{error.what} {error.why}"
         return None
@@ -46,13 +57,13 @@ class Mpi(Backend):
     def version(self) -> str:
         """Return the name and version of the MPI library."""
         with suppress(UsageError):  # torch's own backend needs no mpi4py
-            return mpi_library.library().name
+            return library().name
         return ""
 
     def choice(self) -> str:
         """Return a sentence about the library and how its ranks are started."""
         with suppress(UsageError):
-            return mpi_library.library().choice
+            return library().choice
         return ""
 
     def provided_by(self) -> str:
@@ -61,7 +72,7 @@ class Mpi(Backend):
 
     def mpi_start(self, world_size: int) -> MpiStart:
         """Return the start parameters. distdemo starts MPICH's ranks; others need their mpiexec."""
-        return mpi_library.library().start(world_size)
+        return library().start(world_size)
 
     def map_name(self, device: str | None = None) -> str:
         """Return the map's name; torch's own MPI backend has a separate map."""
@@ -84,3 +95,108 @@ def _torch_has_its_own() -> bool:
     if not (dist.is_available() and dist.is_mpi_available()):
         return False
     return not dist.ProcessGroupMPI.__module__.startswith("distdemo.")
+
+
+_OTHER_PMI = re.compile(
+    r"--with-(?:pmi=(?!simple|pmi1|no)|pmix|pmilib|slurm-pmi)\S*", re.IGNORECASE
+)
+"""Configure options of an MPICH that was built for a process manager without PMI-1."""
+
+_WITHIN_THIS_MACHINE = (
+    # MPICH moves data through its own shared memory but initialises its network module anyway.
+    # With these settings UCX opens no socket, and its 4 MiB per rank don't come from /dev/shm,
+    # which is often small in containers.
+    ("UCX_TLS", "self,sysv"),
+    ("FI_PROVIDER", "tcp"),  # for libfabric
+    ("FI_TCP_IFACE", "lo"),
+    ("MPIR_CVAR_PMI_VERSION", "1"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MpiLibrary:
+    """An MPI library, as it describes itself.
+
+    Attributes:
+        vendor: ``MPICH``, ``Open MPI``, ``Intel MPI`` or another.
+        version: Version such as ``5.0.2``.
+        text: Full version string, with build options.
+    """
+
+    vendor: str
+    version: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        """Vendor and version, such as ``MPICH 5.0.2``."""
+        return f"{self.vendor} {self.version}"
+
+    @property
+    def startable(self) -> bool:
+        """True if its ranks find each other through PMI-1, which distdemo's launcher serves."""
+        return self.vendor == "MPICH" and _OTHER_PMI.search(self.text) is None
+
+    @property
+    def choice(self) -> str:
+        """Sentence about how its ranks are started."""
+        if self.startable:
+            return f"{self.name}: its ranks are started without mpiexec."
+        return f"{self.name}: only its own mpiexec can start its ranks."
+
+    def start(self, world_size: int) -> MpiStart:
+        """Return the parameters for starting its ranks.
+
+        Raises:
+            UsageError: The launcher can't start them; the hint has a command line that can.
+        """
+        if self.startable:
+            return MpiStart(_WITHIN_THIS_MACHINE)
+        command = Path(sys.argv[0]).name in ("distdemo", "__main__.py")
+        if command and sys.argv[1:2] != ["run"]:
+            line = shlex.join(["distdemo", *sys.argv[1:]])
+            hint = f"Try {self._mpiexec(world_size)} {line}"
+        else:  # a user's program, whose ranks make their own group
+            line = f"{self._mpiexec(world_size)} python PROGRAM"
+            hint = f'Start {line}, which imports distdemo.mpi and calls init_process_group("mpi").'
+        raise UsageError(
+            f"distdemo can't start ranks of {self.name}.",
+            "They need their own mpiexec to find each other. Ranks of MPICH don't.",
+            hint,
+        )
+
+    def _mpiexec(self, world_size: int) -> str:
+        """Return ``mpiexec -n 4`` with the flags that this library needs here."""
+        bundled = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+        words = [bundled if bundled and bundled != shutil.which("mpiexec") else "mpiexec"]
+        if self.vendor == "Open MPI":
+            if os.geteuid() == 0:
+                words.append("--allow-run-as-root")
+            if world_size > (os.cpu_count() or 1):
+                words.append("--oversubscribe")
+        return shlex.join([*words, "-n", str(world_size)])
+
+
+@cache
+def library() -> MpiLibrary:
+    """Load and return the library that mpi4py finds.
+
+    Raises:
+        UsageError: mpi4py is missing or finds no library.
+    """
+    try:
+        import mpi4py
+
+        if "mpi4py.MPI" not in sys.modules:  # otherwise the importer initialises and finalises MPI
+            mpi4py.rc.initialize = False
+            mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError: no library was found
+        raise UsageError(
+            "mpi4py is missing or finds no MPI library.",
+            f"{error}.".replace("..", "."),
+            "Install mpi4py and MPICH: pip install 'distdemo[mpi]'",
+        ) from error
+    vendor, version = MPI.get_vendor()
+    text = MPI.Get_library_version().strip("\0\n ")
+    return MpiLibrary(vendor, ".".join(map(str, version)), text)

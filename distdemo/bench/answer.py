@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from distdemo import ops
-from distdemo.bench.records import BenchReport, Row, Series, SeriesSpec, Verdict
 from distdemo.cli.contract import Error
+from distdemo.measure.recording import traits
+from distdemo.measure.records import BenchReport, Limit, Row, Series, SeriesSpec, Verdict
 from distdemo.view.format import duration, listing, percent, plural, plus_minus, rate, short_size
 
 FEW = 3  # series listed by name in one line
@@ -83,7 +83,9 @@ def _wrong(report: BenchReport) -> list[Error]:
                 what = f"{names[series.spec]} is wrong at {short_size(size)}."
                 why = f"{row.wrong:,} of {row.checked:,} elements differ from plain arithmetic."
                 again = f"--sizes {size} --check-every 1" if size else "--check-every 1"
-                found.append(Error(what, why, f"Try {series.spec.command} alone with {again}."))
+                found.append(
+                    Error(what, why, f"Try {series.spec.operation.command} alone with {again}.")
+                )
     return found
 
 
@@ -106,7 +108,7 @@ def _best(report: BenchReport) -> str:
         key=lambda pair: (pair[1].busbw_bytes_per_s, -pair[1].median_s),
     )
     if not row.busbw_bytes_per_s:
-        return f"{series.spec.command} in {duration(row.median_s)}"
+        return f"{series.spec.operation.command} in {duration(row.median_s)}"
     name = f", {names_of(report.series)[series.spec]}" if len(report.measured) > 1 else ""
     setup = report.setup(series.spec.backend)
     share = ""
@@ -135,34 +137,6 @@ NAMING_ORDER = (
 """Traits in the order in which they are used to distinguish series."""
 
 
-def traits(spec: SeriesSpec) -> dict[str, str]:
-    """Return the traits of a series by name; empty where one doesn't apply."""
-    groups = ""
-    if len(spec.groups) == 1:
-        groups = f"group {','.join(map(str, spec.groups[0]))}"
-    elif spec.groups:
-        groups = f"{len(spec.groups)} groups of {plural(spec.group_size, 'rank')}"
-    placement = "in place" if spec.in_place else ""
-    if spec.pattern is not None:  # each rank has only one buffer
-        placement = ""
-    elif not spec.in_place and ops.REGISTRY[spec.op].has_both(spec.smallest):
-        placement = "out of place"
-    return {
-        "op": spec.command,
-        "form": "" if spec.form in ("tensor", "plain") else spec.form,
-        "backend": spec.backend,
-        "device": "" if spec.device == "cpu" else spec.device,
-        "ranks": plural(spec.world_size, "rank"),
-        "group": groups,
-        "dtype": spec.dtype or "",
-        "reduce op": spec.reduce_op or "",
-        "root": "" if spec.root is None else f"root {spec.root}",
-        "pair": f"{spec.src} to {spec.dst}" if spec.pattern == "pair" else "",
-        "async": "async" if spec.async_op else "",
-        "placement": placement,
-    }
-
-
 def names_of(series: Sequence[Series]) -> dict[SeriesSpec, str]:
     """Return a short name per series: the traits that distinguish it, or op and backend."""
     every = [traits(each.spec) for each in series]
@@ -175,7 +149,7 @@ def names_of(series: Sequence[Series]) -> dict[SeriesSpec, str]:
         if len(set(words([*chosen, name]))) > len(set(words(chosen))):
             chosen.append(name)
     found = zip(series, words(chosen or ["op", "backend"]), strict=True)
-    return {each.spec: name or each.spec.command for each, name in found}
+    return {each.spec: name or each.spec.operation.command for each, name in found}
 
 
 def headline(report: BenchReport) -> str:
@@ -184,3 +158,18 @@ def headline(report: BenchReport) -> str:
     values = {name: list(dict.fromkeys(each[name] for each in every)) for name in every[0]}
     parts = [", ".join(v) for k, v in values.items() if k in ("op", "backend") or len(v) == 1]
     return " · ".join(filter(None, parts))
+
+
+def bounds(report: BenchReport) -> list[tuple[str, float]]:
+    """Return the limits that busbw is compared with, as text and bytes per second, for the plot."""
+    found: dict[Limit, list[str]] = {}
+    for setup in report.setups:
+        if setup.bound is not None:
+            found.setdefault(setup.bound, []).append(setup.backend)
+    return [
+        (
+            f"{bound.transport.value} {rate(bound.bandwidth_bytes_per_s)} ({', '.join(names)})",
+            bound.bandwidth_bytes_per_s,
+        )
+        for bound, names in found.items()
+    ]

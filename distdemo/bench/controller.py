@@ -14,29 +14,30 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from distdemo import backends, ops
+from distdemo import backends
 from distdemo.bench import plan
-from distdemo.bench.environment import cores, environment
 from distdemo.bench.judge import judge
-from distdemo.bench.limits import bound_of
+from distdemo.bench.limits import bound_of, slowest
 from distdemo.bench.plan import Key, Measurement, Measurements
 from distdemo.bench.rank import Ready, Sample, bench
-from distdemo.bench.records import (
+from distdemo.dtypes import DTYPES
+from distdemo.encoding import decode, encode
+from distdemo.errors import DistdemoError, Terminated
+from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.measure.environment import cpu_share, environment
+from distdemo.measure.records import (
     FEWEST_LAUNCHES,
     BenchReport,
     BenchSpec,
+    Limit,
     Overlap,
     Row,
     Series,
     Setup,
     Start,
 )
-from distdemo.bench.statistics import SkewLog, interval, median, quantile
-from distdemo.bench.timing import Times
-from distdemo.dtypes import DTYPES
-from distdemo.encoding import decode, encode
-from distdemo.errors import DistdemoError, Terminated
-from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.measure.statistics import SkewLog, interval, median, quantile
+from distdemo.measure.timing import Times
 from distdemo.versions import versions
 
 Watch = Callable[[int, int, str], object]
@@ -161,11 +162,11 @@ class _Controller:
 
     def on_message(self, world: WorldSpec, rank: int, message: Ready | Sample | None) -> None:
         """Handle a message of a rank; None is a heartbeat."""
-        if isinstance(message, Ready) and rank == 0:
-            self.results.add_ready(world.backend, message)
+        if isinstance(message, Ready):
+            self.results.add_ready(world, rank, message)
         if isinstance(message, Sample) and self.results.add_sample(rank, message):
             series = self.spec.series[message.measurement.series]
-            self.doing = series.named(series.sizes_bytes[message.measurement.point])
+            self.doing = series.title(series.sizes_bytes[message.measurement.point])
         if self.watch is None:
             return
         part = self.spent_s() / plan.budget_s(self.spec, world.backend)
@@ -210,7 +211,7 @@ class Results:
                 world.backend,
                 world.device,
                 world.world_size,
-                cores=cores().effective,
+                cores=cpu_share().effective,
                 ranks_per_host=world.world_size,
                 start_method=world.start_method,
             )
@@ -224,6 +225,7 @@ class Results:
         self._once = once
         self._worlds = worlds
         self._failed: WorldReport | None = None
+        self._limits: dict[str, dict[int, tuple[Limit, ...]]] = {}  # by backend and rank
         self._open: dict[Measurement, dict[int, Sample]] = {}
         self._skews: dict[int, SkewLog] = {}
         self._spreads: dict[str, array[float]] = {}  # from first to last start
@@ -243,19 +245,20 @@ class Results:
             self._failed = self._failed or report
             self.errors[world.backend] = "A world failed"
 
-    def add_ready(self, backend: str, ready: Ready) -> None:
-        """Record what rank 0 measured before the first size."""
-        self.setups[backend] = replace(
-            self.setups[backend],
-            alignment=ready.alignment,
-            harness=ready.harness,
-            limits=ready.limits,
-            bound=bound_of(
-                ready.limits,
-                backends.REGISTRY[backend].transport,
-                one_host=ready.alignment.way is Start.PAGE,
-            ),
-        )
+    def add_ready(self, world: WorldSpec, rank: int, ready: Ready) -> None:
+        """Record what a rank measured before the first size; the overheads are those of rank 0."""
+        by_rank = self._limits.setdefault(world.backend, {})
+        by_rank[rank] = ready.limits
+        setup = self.setups[world.backend]
+        if rank == 0:
+            setup = replace(setup, alignment=ready.alignment, harness=ready.harness)
+        if len(by_rank) == world.world_size:
+            limits = slowest([by_rank[each] for each in range(world.world_size)])
+            transport = backends.REGISTRY[world.backend].transport
+            one_host = ready.alignment.way is Start.PAGE
+            bound = bound_of(limits, transport, one_host=one_host)
+            setup = replace(setup, limits=limits, bound=bound)
+        self.setups[world.backend] = setup
 
     def add_sample(self, rank: int, sample: Sample) -> bool:
         """Record a rank's sample and return True if every rank's has arrived."""
@@ -278,7 +281,7 @@ class Results:
         paces = (Times(*each).pace_s for each in zip(arrived, started, took, strict=True))
         point.pace_s = max(paces, default=0.0)
         comparable = self._one_clock(series.backend)
-        if comparable and ops.REGISTRY[series.op].is_barrier and not series.groups:
+        if comparable and series.operation.is_barrier and not series.groups:
             # A barrier moves no data: verify that no rank left before all had arrived.
             for starts, times in zip(
                 zip(*started, strict=True), zip(*took, strict=True), strict=True
@@ -298,7 +301,7 @@ class Results:
             self._spreads.setdefault(series.backend, array("d")).extend(apart)
             if self._spec.skew:
                 inside = sorted(rank for group in series.groups for rank in group)
-                lopsided = bool(ops.REGISTRY[series.op].takes & {"root", "src"})
+                lopsided = bool(series.operation.takes & {"root", "src"})
                 log = SkewLog(inside or range(series.world_size), lopsided=lopsided)
                 self._skews.setdefault(measurement.series, log).add(arrived, took)
         return True
@@ -324,7 +327,7 @@ class Results:
             self._spec.precision,
             size_bytes=size,
             elements=size // DTYPES[op.dtype].itemsize,
-            busbw_factor=ops.REGISTRY[series.op].traffic(op).busbw_factor,
+            busbw_factor=series.operation.traffic(op).busbw_factor,
             checked=point.checked,
             wrong=point.wrong,
             overlap=overlaps[len(overlaps) // 2] if overlaps else None,
@@ -360,7 +363,7 @@ class Results:
         if missing:
             why = self.errors.get(spec.backend, "The measurement was interrupted")
             error = f"{why}: {missing} of {len(keys)} sizes are missing."
-        traffic = ops.REGISTRY[spec.op].traffic(spec.smallest)
+        traffic = spec.operation.traffic(spec.smallest)
         clocks = {self.samples[key].clock for key in keys if key in self.samples}
         return Series(
             spec,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distdemo.backends.contract import Transport
-from distdemo.bench.records import Judgement, Limit, Row, Setup, Verdict
+from distdemo.measure.records import Judgement, Limit, Row, Setup, Verdict
 from distdemo.view.format import duration, percent, plural, rate
 
 CLOSE = 0.75

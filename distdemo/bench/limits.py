@@ -6,25 +6,22 @@ copy in its memory. Bandwidth counts each copied byte once, although it is read 
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
 import select
 import socket
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import Transport
-from distdemo.bench.environment import cores
-from distdemo.bench.records import Limit
-from distdemo.bench.statistics import quantile
-from distdemo.encoding import decode, encode
 from distdemo.launcher.joined.interfaces import addresses
 from distdemo.launcher.limits import free_memory
+from distdemo.measure.environment import cpu_share
+from distdemo.measure.records import Limit
+from distdemo.measure.statistics import quantile
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
@@ -45,9 +42,7 @@ LARGE = 64 << 20  # bytes: more than most processors' last-level cache
 SMALL = 16 << 20  # bytes per rank if many ranks that share the cache copy at once
 LEAST = 1 << 20  # bytes: less would stay in a core's own cache
 GPU_COPIES = 16  # copies queued before each synchronization
-TOKEN = 16  # bytes
 PING = bytes(8)
-TOKEN_TIMEOUT_S = 1.0  # for a caller to send the token
 
 
 class LostError(OSError):
@@ -55,13 +50,10 @@ class LostError(OSError):
 
 
 def measure_limits(rank: Rank) -> tuple[Limit, ...]:
-    """Measure this machine in about a second; at most once per world. Collective.
+    """Measure this rank's limits in about a second; at most once per world. Collective.
 
     Transports that aren't available between these ranks, or need too much memory, are left out: the
     limits are only for comparison and must not make a world fail.
-
-    Returns:
-        The limits on rank 0; this rank's own results on other ranks.
     """
     store = rank.store("limits")
     if rank.rank == 0:
@@ -72,11 +64,7 @@ def measure_limits(rank: Rank) -> tuple[Limit, ...]:
         found += _copies(rank, Transport.DEVICE_COPY, rank.device, room)
     if rank.world_size > 1:
         found += _streams(rank, min(MESSAGE, room))
-    if rank.rank:
-        store.set(f"found/{rank.rank}", json.dumps(encode(found)))
-        return tuple(found)
-    others = [json.loads(store.get(f"found/{other}")) for other in range(1, rank.world_size)]
-    return slowest([found, *(decode(list[Limit], each) for each in others)])
+    return tuple(found)
 
 
 def slowest(parts: Sequence[Sequence[Limit]]) -> tuple[Limit, ...]:
@@ -98,7 +86,7 @@ def bound_of(limits: Sequence[Limit], transport: Transport, *, one_host: bool) -
     """Return the limit that busbw is compared with; None if it was not measured.
 
     Args:
-        limits: Limits from ``measure_limits`` on rank 0.
+        limits: Limits that all ranks share, from ``slowest``.
         transport: Transport of the backend.
         one_host: True if the ranks share memory; otherwise the TCP stream is the limit.
     """
@@ -116,7 +104,7 @@ def _flow(rank: Rank, step: Callable[[], int]) -> float:
         rank: This rank of the world.
         step: Function that moves data, or waits briefly, and returns the number of bytes.
     """
-    oversubscribed = rank.world_size > cores().effective  # as if all ranks were on this machine
+    oversubscribed = rank.world_size > cpu_share().effective  # as if all ranks were on this machine
     slice_s = LONG_SLICE_S if oversubscribed else SLICE_S
 
     def during(length: float) -> float:
@@ -180,147 +168,124 @@ def _streams(rank: Rank, size: int) -> list[Limit]:
     A rank that loses a neighbour, for example to a firewall, closes its streams. The other ranks
     see that at once, and there is no limit.
     """
-    ring = connect(rank) if size >= LEAST // 2 else None
-    if ring is None:
-        return []
-    rank.reach("measuring TCP stream")
-    bandwidth = latency = 0.0
-    try:
-        latency = ring.latency_s(first=rank.rank == 0) / rank.world_size
-        bandwidth = _flow(rank, ring.mover(size))
-    except OSError:
-        ring.close()
-    rank.barrier("limits/tcp/end")
-    ring.close()
-    return [Limit(Transport.TCP, bandwidth, size, latency)] if bandwidth else []
+    found = []
+    with ExitStack() as stack:
+        try:
+            if size < LEAST // 2:
+                raise LostError("too little memory")  # noqa: TRY301 - handled like a lost neighbour
+            out, into = ring(rank, stack)
+            rank.reach("measuring TCP stream")
+            latency_s = round_s(out, into, first=rank.rank == 0) / rank.world_size
+            bandwidth = _flow(rank, mover(out, into, size))
+            found = [Limit(Transport.TCP, bandwidth, size, latency_s)] if bandwidth else []
+        except OSError:
+            stack.close()
+        rank.barrier("limits/tcp/end")
+    return found
 
 
-class Ring:
-    """TCP streams through plain sockets: the best that gloo's transport could reach.
+def ring(rank: Rank, stack: ExitStack) -> tuple[socket.socket, socket.socket]:
+    """Return a stream to the right neighbour and one from the left. Collective.
+
+    They are plain sockets: the best that gloo's transport could reach. A rank listens only on the
+    address of gloo's interface, which is loopback in worlds that distdemo starts. It accepts only
+    its left neighbour, which publishes its own address in the world's store.
+
+    Args:
+        rank: This rank of the world.
+        stack: Closes the sockets at its end.
+
+    Raises:
+        OSError: A neighbour can't be reached.
+    """
+    store, me, size = rank.store("limits/tcp"), rank.rank, rank.world_size
+    name = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
+    address = next((each for each in addresses().get(name, ()) if "." in each), "")
+    listener = out = None
+    with suppress(OSError):
+        if address:
+            listener = stack.enter_context(socket.create_server((address, 0)))
+    store.set(f"listens/{me}", f"{address} {listener.getsockname()[1]}" if listener else "")
+    right = bytes(store.get(f"listens/{(me + 1) % size}")).decode().split()
+    with suppress(OSError):
+        if right:
+            out = socket.create_connection((right[0], int(right[1])), timeout=GIVE_UP_S)
+            stack.enter_context(out)
+    store.set(f"calls/{me}", str(out.getsockname()) if out else "")
+    left = bytes(store.get(f"calls/{(me - 1) % size}")).decode()
+    if listener is None or out is None or not left:
+        raise LostError("a neighbour can't be reached")
+    into = stack.enter_context(accepted(listener, left))
+    limit = struct.pack("ll", int(GIVE_UP_S), int(GIVE_UP_S % 1 * 1e6))
+    for stream in (out, into):
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream.settimeout(None)  # Python's own timeouts cost a system call; the kernel's don't
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    return out, into
+
+
+def accepted(listener: socket.socket, caller: str) -> socket.socket:
+    """Return the stream from this caller, and close any other.
+
+    Raises:
+        OSError: It didn't connect in time.
+    """
+    listener.settimeout(GIVE_UP_S)
+    while True:
+        stream, address = listener.accept()
+        if str(address) == caller:
+            return stream
+        stream.close()
+
+
+def round_s(out: socket.socket, into: socket.socket, *, first: bool) -> float:
+    """Return the seconds that 8 bytes take around the ring. Collective.
 
     Args:
         out: Stream to the right neighbour.
         into: Stream from the left one.
-    """
-
-    def __init__(self, out: socket.socket, into: socket.socket) -> None:
-        self._out = out
-        self._in = into
-        limit = struct.pack("ll", int(GIVE_UP_S), int(GIVE_UP_S % 1 * 1e6))
-        for stream in (out, into):
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            stream.settimeout(None)  # the kernel's timeouts below apply instead
-            stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-            stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-
-    def latency_s(self, *, first: bool) -> float:
-        """Return the seconds that 8 bytes take around the ring. Collective.
-
-        Args:
-            first: True on the rank that sends first; the time on other ranks is not used.
-
-        Raises:
-            OSError: A neighbour was lost.
-        """
-        took = []
-        for _ in range(ROUNDS):
-            began = perf_counter()
-            if first:
-                self._out.sendall(PING)
-            if len(self._in.recv(len(PING), socket.MSG_WAITALL)) < len(PING):
-                raise LostError("the other rank closed the stream")
-            if not first:
-                self._out.sendall(PING)
-            took.append(perf_counter() - began)
-        return quantile(sorted(took), FAST)
-
-    def mover(self, size: int) -> Callable[[], int]:
-        """Return a step that streams to the right and from the left and returns bytes received.
-
-        Args:
-            size: Bytes per system call.
-        """
-        data = bytearray(size)
-        poll = select.poll()
-        poll.register(self._out, select.POLLOUT)
-        poll.register(self._in, select.POLLIN)
-
-        def step() -> int:
-            received = 0
-            for descriptor, _ in poll.poll(100):
-                with suppress(BlockingIOError):
-                    if descriptor == self._out.fileno():
-                        self._out.send(data, socket.MSG_DONTWAIT)
-                        continue
-                    received = self._in.recv_into(data, 0, socket.MSG_DONTWAIT)
-                    if not received:
-                        raise LostError("the other rank closed the stream")
-            return received
-
-        return step
-
-    def close(self) -> None:
-        """Close both streams."""
-        self._out.close()
-        self._in.close()
-
-
-def connect(rank: Rank) -> Ring | None:
-    """Open a stream to the right neighbour, and one from the left. Collective.
-
-    A rank listens only on the address of gloo's interface, which is loopback in worlds that
-    distdemo starts. A caller must first send a token from the world's store; other connections are
-    closed.
-
-    Returns:
-        The ring; None on every rank if one can't be reached.
-    """
-    store, token = rank.store("limits/tcp"), secrets.token_hex(TOKEN // 2).encode()
-    name = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
-    address = next((each for each in addresses().get(name, ()) if "." in each), "")
-    streams: list[socket.socket] = []
-    with ExitStack() as stack:
-        try:
-            if not address:
-                raise OSError("no address")  # noqa: TRY301 - handled like a failed bind
-            listener = stack.enter_context(socket.create_server((address, 0)))
-            where = f"{address} {listener.getsockname()[1]} {token.decode()}"
-        except OSError:
-            where = ""
-        store.set(f"where/{rank.rank}", where)
-        right = bytes(store.get(f"where/{(rank.rank + 1) % rank.world_size}")).decode().split()
-        try:
-            if right:
-                out = socket.create_connection((right[0], int(right[1])), timeout=GIVE_UP_S)
-                streams.append(out)
-                out.sendall(right[2].encode())
-            if where:
-                streams.append(accepted(listener, token))
-        except OSError:
-            pass
-        if len(streams) < 2:
-            rank.count("limits/tcp/lacking", 1)
-        rank.barrier("limits/tcp/connected")
-    if rank.count("limits/tcp/lacking"):
-        for stream in streams:
-            stream.close()
-        return None
-    return Ring(streams[0], streams[1])
-
-
-def accepted(listener: socket.socket, token: bytes) -> socket.socket:
-    """Return the next stream whose caller sent the token.
+        first: True on the rank that sends first; the time on other ranks is not used.
 
     Raises:
-        OSError: No rank connected in time.
+        OSError: A neighbour was lost.
     """
-    until = monotonic() + GIVE_UP_S
-    while (left := until - monotonic()) > 0:
-        listener.settimeout(left)
-        stream, _ = listener.accept()
-        stream.settimeout(TOKEN_TIMEOUT_S)
-        with suppress(OSError):
-            if secrets.compare_digest(stream.recv(TOKEN), token):  # it was sent in one piece
-                return stream
-        stream.close()
-    raise LostError("no rank connected")
+    took = []
+    for _ in range(ROUNDS):
+        began = perf_counter()
+        if first:
+            out.sendall(PING)
+        if len(into.recv(len(PING), socket.MSG_WAITALL)) < len(PING):
+            raise LostError("the other rank closed the stream")
+        if not first:
+            out.sendall(PING)
+        took.append(perf_counter() - began)
+    return quantile(sorted(took), FAST)
+
+
+def mover(out: socket.socket, into: socket.socket, size: int) -> Callable[[], int]:
+    """Return a step that streams to the right and from the left and returns bytes received.
+
+    Args:
+        out: Stream to the right neighbour.
+        into: Stream from the left one.
+        size: Bytes per system call.
+    """
+    data = bytearray(size)
+    poll = select.poll()
+    poll.register(out, select.POLLOUT)
+    poll.register(into, select.POLLIN)
+
+    def step() -> int:
+        received = 0
+        for descriptor, _ in poll.poll(100):
+            with suppress(BlockingIOError):
+                if descriptor == out.fileno():
+                    out.send(data, socket.MSG_DONTWAIT)
+                    continue
+                received = into.recv_into(data, 0, socket.MSG_DONTWAIT)
+                if not received:
+                    raise LostError("the other rank closed the stream")
+        return received
+
+    return step

@@ -1,79 +1,21 @@
-"""Sizes to measure, and the measurements of each launch. No torch.
+"""The measurements of each launch. No torch.
 
-Sizes are S, the bytes that algbw counts. The first launch of a backend verifies every size and
-estimates durations; later launches measure them. A plan is plain numbers, so that it can be sent
-to the other nodes of a world that an engine started.
+The first launch of a backend verifies every size and estimates durations; later launches measure
+them. A plan is plain numbers, so that it can be sent to the other nodes of a world that an engine
+started.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from distdemo.bench.records import BenchSpec
-from distdemo.errors import UsageError
-from distdemo.ops.contract import Op
-from distdemo.ops.spec import OpSpec
+from distdemo.measure.records import BenchSpec
 
-MOST_SIZES = 200
-"""Largest number of sizes in one series."""
 TRIAL = 3  # iterations per size in the first launch, from which later ones are planned
 FEW, MANY = 3, 500  # fewest and most timed iterations per size and launch
 USUAL_LAUNCHES = 8  # that a series' budget is first divided among
 SPREAD_OVER = 6  # launches that a fixed number of iterations is divided among
 WARMUPS = ((1 << 16, 10), (1 << 20, 5), (1 << 24, 2))  # iterations up to this size; beyond it 1
-
-# ------------------------------------------------------------------------------------------ sizes
-
-
-def sweep(first: int, last: int, factor: float) -> list[int]:
-    """Return the sizes from first to last in bytes, each a factor times the one before.
-
-    Raises:
-        UsageError: There are none, or too many.
-    """
-    found: list[int] = []
-    size = first
-    while 1 < factor < math.inf and 0 < size <= last and len(found) <= MOST_SIZES:
-        found.append(size)
-        power = (
-            first * factor ** len(found) * (1 + 1e-12)
-        )  # rounding may make it slightly too small
-        size = int(min(power, last + 1))
-    if not 0 < len(found) <= MOST_SIZES:
-        raise UsageError(
-            f"From -b {size_text(first)} to -e {size_text(last)} there is no size, or there are "
-            f"more than {MOST_SIZES}.",
-            "Each size is -f times the one before, and -f must be more than 1.",
-            "Try -b 8 -e 64M -f 4.",
-        )
-    return found
-
-
-def sizes_of(op: Op, template: OpSpec, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes at which this op is measured: multiples of its smallest call.
-
-    Args:
-        op: Op to measure.
-        template: Smallest call that moves data.
-        sizes: Requested sizes in bytes.
-    """
-    if op.is_barrier:
-        return (0,)
-    part = op.traffic(template).payload_bytes
-    return tuple(sorted({max(part, size // part * part) for size in sizes}))
-
-
-def size_text(size: int) -> str:
-    """Return a size as typed on the command line: ``64K`` if exact, else the number."""
-    for power, unit in ((40, "T"), (30, "G"), (20, "M"), (10, "K")):
-        if size and size % (1 << power) == 0:
-            return f"{size >> power}{unit}"
-    return str(size)
-
-
-# --------------------------------------------------------------------------------------- launches
 
 Key = tuple[int, int]
 """Index of a series, and index of a size in it."""

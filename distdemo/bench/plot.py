@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from distdemo.bench.answer import headline, names_of
-from distdemo.bench.records import BenchReport, Row
-from distdemo.bench.view import bounds
+from distdemo.measure.records import BenchReport, Limit, Row
 from distdemo.view.format import duration, rate, short_size
 from distdemo.view.plot import Axis, Line, Panel, lines
 
 LIMIT = 7  # hue
 
 
-def draw(report: BenchReport, kind: str) -> bytes:
-    """Draw the plot.
+def draw(report: BenchReport, file: Path | None) -> bytes:
+    """Return the plot of a report with rows.
 
     Args:
-        report: A report with rows.
-        kind: ``png`` or ``svg``.
+        report: Report to draw.
+        file: File that it will be written to; its suffix determines the format.
     """
     size = Axis("Size", short_size)
     times = _series(report, lambda _, seconds: seconds)
@@ -30,7 +30,7 @@ def draw(report: BenchReport, kind: str) -> bytes:
     about = [str(report.environment.get(name, "")) for name in ("host", "processor")]
     about += [f"{name} {version}" for name, version in report.versions.items()]
     notes = (" · ".join(filter(None, about)), "lines: medians; shaded: p10 to p90")
-    return lines(panels, headline(report), notes, kind)
+    return lines(panels, headline(report), notes, file)
 
 
 def _busbw(row: Row, seconds: float) -> float:
@@ -50,7 +50,13 @@ def _series(report: BenchReport, figure: Callable[[Row, float], float]) -> Itera
 
 
 def _limits(report: BenchReport) -> Iterator[Line]:
-    """Yield each limit as a horizontal line over all sizes."""
+    """Yield each limit that busbw is compared with, as a horizontal line over all sizes."""
+    bounds: dict[Limit, list[str]] = {}
+    for setup in report.setups:
+        if setup.bound is not None:
+            bounds.setdefault(setup.bound, []).append(setup.backend)
     sizes = [row.size_bytes for row in report.rows if row.size_bytes]
-    for name, bandwidth in bounds(report) if sizes else ():
+    for bound, names in bounds.items() if sizes else ():
+        bandwidth = bound.bandwidth_bytes_per_s
+        name = f"{bound.transport.value} {rate(bandwidth)} ({', '.join(names)})"
         yield Line(name, [(min(sizes), bandwidth), (max(sizes), bandwidth)], LIMIT, "dashed")

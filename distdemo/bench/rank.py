@@ -22,18 +22,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distdemo import ops
 from distdemo.bench.limits import measure_limits
 from distdemo.bench.plan import Key, Measurement, Measurements, count_for
-from distdemo.bench.records import Alignment, BenchSpec, Harness, Limit, Overlap
-from distdemo.bench.statistics import median
-from distdemo.bench.timing import Times, common_start, harness, timed
-from distdemo.demo.part import Groups, inference, part_of
-from distdemo.demo.verify import verify
 from distdemo.launcher.clock import HOST
+from distdemo.measure.records import Alignment, BenchSpec, Harness, Limit, Overlap
+from distdemo.measure.statistics import median
+from distdemo.measure.timing import Times, common_start, harness, timed
 from distdemo.ops.buffers import Expected, cuts_of, laid_out, poison, reduced, tensors
 from distdemo.ops.contract import Slice, Undefined, handles
+from distdemo.ops.groups import Groups, inference, role_of
 from distdemo.ops.values import period
+from distdemo.ops.verify import verify
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,7 +103,7 @@ def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
     paces: dict[Key, float] = {}
     for measurement in measurements:
         series = spec.series[measurement.series]
-        rank.reach(series.named(series.sizes_bytes[measurement.point]))
+        rank.reach(series.title(series.sizes_bytes[measurement.point]))
         rank.send(_measure(rank, spec, measurement, start.align, groups, paces))
     rank.reach("done")
     start.align()
@@ -130,26 +129,26 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
     """
     series, key = spec.series[measurement.series], (measurement.series, measurement.point)
     specs = series.at(series.sizes_bytes[measurement.point])
-    part = part_of(rank.rank, ops.REGISTRY[series.op], specs, f"launch {measurement.launch} {key}")
-    group = groups.of(specs, part)
-    with inference(part.spec):
-        buffers = laid_out(part.op, part.rank, part.spec, rank.device)
-        fill_with_ones(part.op, part.spec, buffers)
-        begin = part.op.bind(buffers, part.spec, group, async_op=part.spec.async_op)
-        call = _waited(begin) if part.spec.async_op else begin
+    role = role_of(rank.rank, series.operation, specs, f"launch {measurement.launch} {key}")
+    group = groups.of(specs, role)
+    with inference(role.spec):
+        buffers = laid_out(role.op, role.rank, role.spec, rank.device)
+        fill_with_ones(role.op, role.spec, buffers)
+        begin = role.op.bind(buffers, role.spec, group, async_op=role.spec.async_op)
+        call = _waited(begin) if role.spec.async_op else begin
         seeds = count(measurement.launch * 1000)  # every launch verifies different data
         checked = wrong = 0
 
         def verify() -> None:
             """Call the op once on fresh data and compare the result. Collective."""
             nonlocal checked, wrong
-            fresh = replace(part.spec, seed=next(seeds))
-            refill(part.op, part.rank, fresh, buffers)
+            fresh = replace(role.spec, seed=next(seeds))
+            refill(role.op, role.rank, fresh, buffers)
             align()
             call()
             rank.synchronize()
-            if part.group is not None:  # else this rank is in no group
-                counts = check(part.op, part.rank, fresh, buffers)
+            if role.group is not None:  # else this rank is in no group
+                counts = check(role.op, role.rank, fresh, buffers)
                 checked, wrong = checked + counts[0], wrong + counts[1]
 
         if not measurement.launch:
@@ -166,15 +165,15 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
         times = Times(array("d"), array("d"), array("d"))
         while left:
             number = min(left, spec.check_every or left)
-            on_host = ops.REGISTRY[series.op].is_barrier
+            on_host = series.operation.is_barrier
             times += timed(rank, call, number, align, on_host=on_host)
             left -= number
             if spec.check_every and measurement.launch:
                 verify()
         overlap = None
-        if spec.overlap and series.async_op:  # collective: also if this rank is in no group
+        if spec.overlap and series.op.async_op:  # collective: also if this rank is in no group
             found = measure_overlap(rank, begin, times.took, align)
-            overlap = found if part.group is not None else None
+            overlap = found if role.group is not None else None
     paces[key] = times.pace_s
     arrived, started, took = (each.tobytes() for each in (times.arrived, times.started, times.took))
     return Sample(measurement, arrived, started, took, times.clock, checked, wrong, overlap)
@@ -216,7 +215,7 @@ def fill_with_ones(op: Op, spec: OpSpec, buffers: Buffers) -> None:
 def check(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> tuple[int, int]:
     """Compare every element of this rank's output with plain arithmetic.
 
-    Moved data must match bit for bit. Reductions follow ``demo.verify``: exact where the sums are
+    Moved data must match bit for bit. Reductions follow ``ops.verify``: exact where the sums are
     exact, otherwise within the dtype's bound.
 
     Returns:

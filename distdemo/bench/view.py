@@ -1,24 +1,25 @@
-"""Tables and CSV of a measurement: the answer, a table per series, the reasons."""
+"""Report of a measurement: the answer, a table per series, the reasons. And the CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from distdemo.bench.answer import answer, names_of, traits, where
-from distdemo.bench.records import BenchReport, Limit, Row, Series, Setup, Start, Verdict
+from distdemo.bench.answer import answer, names_of, where
 from distdemo.encoding import encode
 from distdemo.launcher.clock import HOST
+from distdemo.measure.recording import traits
+from distdemo.measure.records import BenchReport, Judgement, Row, Series, Setup, Start, Verdict
 from distdemo.view import colours
-from distdemo.view.console import ASCII_SIGNS, Signs, signs
+from distdemo.view.blocks import Block, Bullets, Heading, Paragraph, Summary
+from distdemo.view.console import ASCII_SIGNS, Signs
 from distdemo.view.foreign import one_line
 from distdemo.view.format import (
     digits,
@@ -30,58 +31,36 @@ from distdemo.view.format import (
     rate,
     short_size,
 )
-from distdemo.view.tables import Cell, Column, Grid, fitting, heading, select, widest
+from distdemo.view.tables import Cell, Column, Grid, select
 
-UNSURE = "yellow"
-LISTED = 3  # highest drop order of the columns in a list
 WIDE = "!"  # mark of an interval that is wider than requested
-
-
-def summary(report: BenchReport, console: Console) -> Text:
-    """Return the answer (normal, not normal or not measurable now, and why)."""
-    sign = signs(console)
-    text, ok = answer(report, _half(sign))
-    if ok:
-        return Text(f"{sign.right} {text}", style=colours.RIGHT)
-    style = UNSURE if report.ok else colours.WRONG
-    return Text(f"{WIDE if report.ok else sign.wrong} {text}", style=style)
-
-
-def plot(report: BenchReport, kind: str) -> bytes:
-    """Plot time and bandwidth against size, as ``png`` or ``svg``."""
-    from distdemo.bench.plot import draw
-
-    return draw(report, kind)
 
 
 # ------------------------------------------------------------------------------------------ table
 
 
-def table(report: BenchReport, console: Console) -> Group:
-    """Draw a complete or partial measurement; the runner has shown why a world failed.
-
-    Args:
-        report: Report to draw.
-        console: Console that it will be printed on.
-    """
-    sign = signs(console)
-    parts: list[RenderableType] = [summary(report, console)]
+def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
+    """Yield a complete or partial measurement."""
+    text, ok = answer(report, _half(sign))
+    yield Summary(text, ok, "!" if report.ok and not ok else "")
     for series in report.series:
-        parts += [Text(), *_series(series, console)]
+        yield Paragraph()
+        yield from _series(series, sign)
     if len(report.measured) > 1:
-        parts += _side_by_side(report, console)
-    parts += _titled("Is this normal?", _verdicts(report), console)
-    parts += _titled("Overlap", _overlaps(report), console)
+        yield from _side_by_side(report, sign)
+    yield from _titled("Is this normal?", _verdicts(report))
+    yield from _titled("Overlap", _overlaps(report))
     for series in report.series:
-        parts += _skew(series, report, console)
+        yield from _skew(series, report, sign)
     for title, lines_of in (("Measured", _method), ("Limits", _limits)):
         lines = (
             Text(f"{setup.backend}: " * (len(report.setups) > 1) + line, style=colours.QUIET)
             for setup in report.setups
             for line in lines_of(setup)
         )
-        parts += _titled(title, lines, console)
-    parts += [Text(note) for note in report.notes]
+        yield from _titled(title, lines)
+    for note in report.notes:
+        yield Paragraph(note)
     names = names_of(report.series)
     averages = [  # over the sizes, as at the end of nccl-tests' output
         f"{names[each.spec]} {digits(average / 1e9)} GB/s"
@@ -89,32 +68,33 @@ def table(report: BenchReport, console: Console) -> Group:
         if (average := fmean(row.busbw_bytes_per_s for row in each.rows))
     ]
     if averages:
-        parts += [Text(), Text(f"Average busbw: {', '.join(averages)}", style=colours.QUIET)]
+        yield Paragraph()
+        yield Paragraph(f"Average busbw: {', '.join(averages)}", colours.QUIET)
     host = (str(report.environment.get(name, "")) for name in ("host", "processor"))
     took = [duration(report.elapsed_s), *filter(None, host)]
     took += [f"{name} {version}" for name, version in report.versions.items()]
-    return Group(*parts, Text(f" {sign.dot} ".join(took), style=colours.QUIET))
+    yield Paragraph(f" {sign.dot} ".join(took), colours.QUIET)
 
 
-def _series(series: Series, console: Console) -> Iterator[RenderableType]:
-    """Draw the heading and rows of a series, and the reason if rows are missing."""
-    sign, spec = signs(console), series.spec
-    yield heading(f" {sign.dot} ".join(filter(None, traits(spec).values())))
+def _series(series: Series, sign: Signs) -> Iterator[Block]:
+    """Yield the heading and rows of a series, and the reason if rows are missing."""
+    spec = series.spec
+    yield Heading(f" {sign.dot} ".join(filter(None, traits(spec).values())))
     if spec.refused:
-        yield Text(f"{sign.none} Not measured: {spec.refused}", style=colours.QUIET)
+        yield Paragraph(f"{sign.none} Not measured: {spec.refused}", colours.QUIET)
     if series.rows:
-        yield _rows_table(series.rows, console)
+        yield _rows(series.rows, sign)
         timed_by = "the host's clock" if series.clock == HOST else series.clock
         note = f"Timed by {timed_by}."
-        if spec.dtype:
+        if spec.op.dtype:
             factor = "" if series.busbw_formula == "1" else f"{series.busbw_formula} × "
             busbw = f"algbw is S / median, busbw {factor}algbw; S is {series.payload_is}."
             note = f"{busbw} {note}"
         if not all(row.steady for row in series.rows):
             note += f" {WIDE}: wider than requested."
-        yield Text(note, style=colours.QUIET)
+        yield Paragraph(note, colours.QUIET)
     if series.error:
-        yield Text(f"{sign.wrong} {series.error}", style=colours.WRONG)
+        yield Paragraph(f"{sign.wrong} {series.error}", colours.WRONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +102,7 @@ class Figure:
     """A column.
 
     Attributes:
-        drop_order: Priority for dropping the column if space is short, highest first; 0 for never.
+        drop_order: As that of `Column`.
         is_shown: Function that returns True if a row has a value in the column.
     """
 
@@ -133,24 +113,13 @@ class Figure:
     right: bool = True
 
 
-def _rows_table(rows: Sequence[Row], console: Console) -> RenderableType:
-    """Draw a table with the columns that fit; on a narrow terminal a list."""
-    sign = signs(console)
-
-    def grid(most: int, line: str = "\n") -> Grid:
-        """Return the columns up to this drop order."""
-        shown = [
-            each for each in FIGURES if each.drop_order <= most and any(map(each.is_shown, rows))
-        ]
-        names = [each.name.replace("±", _half(sign)).replace("\n", line) for each in shown]
-        columns = [Column(name, right=f.right) for name, f in zip(names, shown, strict=True)]
-        return Grid(columns, [[each.cell(row, sign) for each in shown] for row in rows])
-
-    for most in range(9, -1, -1):
-        drawn = grid(most).table()
-        if widest(console, drawn) <= console.width:
-            return drawn
-    return grid(LISTED, " ").lines()
+def _rows(rows: Sequence[Row], sign: Signs) -> Grid:
+    shown = [each for each in FIGURES if any(map(each.is_shown, rows))]
+    columns = [
+        Column(each.name.replace("±", _half(sign)), each.right, drop_order=each.drop_order)
+        for each in shown
+    ]
+    return Grid(columns, [[each.cell(row, sign) for each in shown] for row in rows])
 
 
 def _half(sign: Signs) -> str:
@@ -162,7 +131,7 @@ def _interval(row: Row, sign: Signs) -> Text:
     if row.spread_share is None:
         return Text(sign.none, style=colours.QUIET)
     width = plus_minus(row.spread_share, _half(sign))
-    return Text(f"{width} ") if row.steady else Text(f"{width}{WIDE}", style=UNSURE)
+    return Text(f"{width} ") if row.steady else Text(f"{width}{WIDE}", style=colours.UNSURE)
 
 
 def _limit_share(row: Row, sign: Signs) -> Cell:
@@ -183,7 +152,7 @@ def _verdict_of(row: Row) -> Verdict:
 def _verdict(row: Row, _: Signs) -> Text:
     verdict = _verdict_of(row)
     known = "" if verdict is Verdict.UNKNOWN else verdict.value
-    return Text(known, style="" if verdict.is_normal else UNSURE)
+    return Text(known, style="" if verdict.is_normal else colours.UNSURE)
 
 
 def _moves_data(row: Row) -> bool:
@@ -213,19 +182,18 @@ FIGURES: Sequence[Figure] = (
 )
 
 
-def _side_by_side(report: BenchReport, console: Console) -> Iterator[RenderableType]:
-    """Draw one row per size and one column per series, with the fastest of each op marked."""
-    sign = signs(console)
+def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
+    """Yield one row per size and one column per series, with the fastest of each op marked."""
     best = "*" if sign == ASCII_SIGNS else "★"
     rows = [{row.size_bytes: row for row in series.rows} for series in report.measured]
     sizes = sorted({size for each in rows for size in each})
 
     def cell(index: int, size: int) -> Cell:
-        row, op = rows[index].get(size), report.measured[index].spec.op
+        row, op = rows[index].get(size), report.measured[index].spec.op.op
         if row is None:
             return Text(sign.none, style=colours.QUIET)
         text = f"{duration(row.median_s)} {digits(row.busbw_bytes_per_s / 1e9):>6}"
-        same = [each for each, s in zip(rows, report.measured, strict=True) if s.spec.op == op]
+        same = [each for each, s in zip(rows, report.measured, strict=True) if s.spec.op.op == op]
         others = [each[size] for each in same if size in each and each[size] is not row]
         if not others or any(_is_faster(other, row) for other in others):
             return Text(text)
@@ -236,11 +204,11 @@ def _side_by_side(report: BenchReport, console: Console) -> Iterator[RenderableT
     grid.rows += [
         [exact_size(size), *(cell(index, size) for index in range(len(rows)))] for size in sizes
     ]
-    yield Text()
-    yield heading("Side by side: median, and busbw in GB/s")
-    yield fitting(console, lambda _: grid)
-    if len({each.spec.op for each in report.measured}) < len(report.measured):
-        yield Text(f"{best} may be the fastest of its op.", style=colours.QUIET)
+    yield Paragraph()
+    yield Heading("Side by side: median, and busbw in GB/s")
+    yield grid
+    if len({each.spec.op.op for each in report.measured}) < len(report.measured):
+        yield Paragraph(f"{best} may be the fastest of its op.", colours.QUIET)
 
 
 def _is_faster(one: Row, other: Row) -> bool:
@@ -253,15 +221,10 @@ def _is_faster(one: Row, other: Row) -> bool:
 # -------------------------------------------------------------------------------------- the reasons
 
 
-def _titled(title: str, lines: Iterable[Text], console: Console) -> Iterator[RenderableType]:
-    """Yield a heading and a bullet list, or nothing if there are no lines."""
-    hanging = Table.grid(padding=(0, 1))
-    hanging.add_column(no_wrap=True)
-    hanging.add_column(overflow="fold")
-    for line in lines:
-        hanging.add_row(Text("-" if signs(console) == ASCII_SIGNS else "•"), line)
-    if hanging.row_count:
-        yield from (Text(), heading(title), hanging)
+def _titled(title: str, lines: Iterable[Text]) -> Iterator[Block]:
+    """Yield a heading and a list, or nothing if there are no lines."""
+    if items := tuple(lines):
+        yield from (Paragraph(), Heading(title), Bullets(items))
 
 
 def _verdicts(report: BenchReport) -> Iterator[Text]:
@@ -281,7 +244,7 @@ def _verdicts(report: BenchReport) -> Iterator[Text]:
         if last is None or verdict is Verdict.UNKNOWN:
             continue
         line = Text(f"{where({name for name, _ in pairs}, rows, report)}: ", style="bold")
-        line.append(verdict.value, style=colours.RIGHT if verdict.is_normal else UNSURE)
+        line.append(verdict.value, style=colours.RIGHT if verdict.is_normal else colours.UNSURE)
         why = last.why
         if len(rows) > 1:
             why = f"At {short_size(rows[-1].size_bytes)}, {why[0].lower()}{why[1:]}"
@@ -304,11 +267,10 @@ def _overlaps(report: BenchReport) -> Iterator[Text]:
             )
 
 
-def _skew(series: Series, report: BenchReport, console: Console) -> Iterator[RenderableType]:
-    """Draw the lateness of each rank."""
+def _skew(series: Series, report: BenchReport, sign: Signs) -> Iterator[Block]:
+    """Yield the lateness of each rank."""
     if not series.skew:
         return
-    sign = signs(console)
     names = ("Rank", "Late by", "p99", "Last in", "Op took", "Waited")
     grid = Grid([Column(name, right=True) for name in names])
     for each in select(series.skew, None, lambda one: one.is_late):
@@ -320,14 +282,14 @@ def _skew(series: Series, report: BenchReport, console: Console) -> Iterator[Ren
         rank = Text(f"{sign.arrow} " * each.is_late + str(each.rank))
         rank.stylize(colours.of_rank(each.rank))
         grid.rows.append([rank, late, p99, percent(each.last_share), took, waited])
-    yield Text()
-    yield heading(f"Late ranks: {names_of(report.series)[series.spec]}")
-    yield fitting(console, lambda _: grid)
+    yield Paragraph()
+    yield Heading(f"Late ranks: {names_of(report.series)[series.spec]}")
+    yield grid
     late_ranks = ", ".join(str(each.rank) for each in series.skew if each.is_late)
     if late_ranks:
-        yield Text(f"{sign.arrow} Other ranks wait for rank {late_ranks}.", style=colours.WRONG)
+        yield Paragraph(f"{sign.arrow} Other ranks wait for rank {late_ranks}.", colours.WRONG)
     else:
-        yield Text(f"{sign.right} No rank is often late.", style=colours.RIGHT)
+        yield Paragraph(f"{sign.right} No rank is often late.", colours.RIGHT)
 
 
 # --------------------------------------------------------------------------------- how it was done
@@ -363,56 +325,42 @@ def _limits(setup: Setup) -> Iterator[str]:
         )
 
 
-def bounds(report: BenchReport) -> list[tuple[str, float]]:
-    """Return the limits that busbw is compared with, as text and bytes per second, for the plot."""
-    found: dict[Limit, list[str]] = {}
-    for setup in report.setups:
-        if setup.bound is not None:
-            found.setdefault(setup.bound, []).append(setup.backend)
-    return [
-        (
-            f"{bound.transport.value} {rate(bound.bandwidth_bytes_per_s)} ({', '.join(names)})",
-            bound.bandwidth_bytes_per_s,
-        )
-        for bound, names in found.items()
-    ]
-
-
 # -------------------------------------------------------------------------------------------- CSV
 
-_COLUMNS = (
-    *("backend", "device", "op", "form", "in_place", "async_op", "world_size", "group_size"),
-    *("dtype", "reduce_op", "root", "pattern", "src", "dst"),
-    *("size_bytes", "elements", "iterations", "median_s", "p10_s", "p90_s", "p99_s", "min_s"),
-    *("max_s", "steady", "algbw_bytes_per_s", "busbw_bytes_per_s", "checked", "wrong"),
-    *("interval_low_s", "interval_high_s", "limit_share", "verdict", "hidden_share"),
-    *("host", "processor", "torch"),
+_NO_COLUMNS = frozenset(
+    {"times_s", "sizes_bytes", "groups", "refused", "overlap", "shape", "sizes", "splits"}
+    | {"objects", "inference", "factor", "monitored", "straggler", "straggler_delay_s"}
 )
+"""Fields that are the same in every row, or have a whole row of values."""
 
 
 def to_csv(report: BenchReport) -> str:
     """Return one line per size with the JSON document's names (RFC 4180)."""
-    memory = io.StringIO(newline="")
-    writer = csv.DictWriter(memory, _COLUMNS, extrasaction="ignore")
-    writer.writeheader()
+    around: dict[str, Any] = {**report.environment, **report.versions}
+    machine = {name: around.get(name) for name in ("host", "processor", "torch")}
+    lines = []
     for series in report.series:
         for row in series.rows:
-            low, high = row.interval_s or (None, None)
-            parts = encode(
-                (series.spec, replace(row, times_s=()), row.judgement, row.overlap), defaults=True
-            )
-            values: dict[str, Any] = {**report.environment, **report.versions}
-            for part in parts:
-                values |= part or {}
-            values |= {"interval_low_s": low, "interval_high_s": high}
-            values |= {"iterations": row.iterations}
-            for name, value in values.items():
-                if isinstance(value, bool):
-                    values[name] = str(value).lower()
-                elif isinstance(value, str):
-                    values[name] = one_line(value)
-            writer.writerow(values)
+            whole = replace(row, judgement=row.judgement or Judgement(Verdict.UNKNOWN, ""))
+            found = encode({"": series.spec, "row": whole, "machine": machine}, defaults=True)
+            lines.append({name: _csv_text(value) for name, value in _columns("", found)})
+    memory = io.StringIO(newline="")
+    writer = csv.DictWriter(memory, list(dict.fromkeys(name for each in lines for name in each)))
+    writer.writeheader()
+    writer.writerows(lines)
     return memory.getvalue()
 
 
-FILES = {".csv": to_csv}
+def _columns(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - JSON
+    """Yield the names and values of a record and its inner records."""
+    if isinstance(value, dict):
+        for own, each in value.items():
+            yield from _columns(name if own == "name" else own, each)
+    elif name not in _NO_COLUMNS:
+        yield name, value
+
+
+def _csv_text(value: Any) -> str:  # noqa: ANN401 - JSON
+    if value is None:
+        return ""
+    return one_line(value) if isinstance(value, str) else json.dumps(value)

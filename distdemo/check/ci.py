@@ -24,7 +24,8 @@ from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from distdemo.check.records import CaseResult, CheckReport, Status
-from distdemo.check.view import reason_none_ran, verdict
+from distdemo.check.texts import reason_none_ran, verdict
+from distdemo.ops.spec import Call
 from distdemo.view.foreign import printable
 from distdemo.view.format import plural
 
@@ -46,10 +47,8 @@ def junit_xml(report: CheckReport) -> str:
     ]
     if not (report.ok or any(case.status in ("failed", "not run") for case in cases)):
         # Nothing else would mark this report as unsuccessful.
-        name = "at least one case runs"
-        cases.append(
-            CaseResult(name, "check", "any", "none", 0, "not run", why=reason_none_ran(report))
-        )
+        name, why = "at least one case runs", reason_none_ran(report)
+        cases.append(CaseResult(name, Call("check"), 0, "not run", why=why))
     whole = {"name": "distdemo check", "time": f"{report.time_s:.3f}"}
     root = ET.Element("testsuites", {**whole, **_counts(cases)})
     properties = {
@@ -59,7 +58,7 @@ def junit_xml(report: CheckReport) -> str:
         "seed": str(report.seed),
         **{f"version.{name}": version for name, version in report.versions.items()},
     }
-    for op, own in groupby(sorted(cases, key=lambda case: case.op), key=lambda case: case.op):
+    for op, own in groupby(sorted(cases, key=_op_name), key=_op_name):
         mine = list(own)
         suite = _child(
             root,
@@ -79,8 +78,12 @@ def junit_xml(report: CheckReport) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
 
 
+def _op_name(case: CaseResult) -> str:
+    return case.op.op
+
+
 def _add_case(suite: ET.Element, case: CaseResult) -> None:
-    name = f"distdemo.check.{case.op}.{case.form}"
+    name = f"distdemo.check.{case.op.op}.{case.form}"
     time = f"{case.time_s:.3f}"
     element = _child(suite, "testcase", classname=name, name=case.id, time=time)
     if case.status in SKIPPED:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from distdemo import backends, ops
 from distdemo.check import matrix
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import ADVANCED, OUTPUT, Backend, Device, Seed, Stall, StartMethod
+from distdemo.cli.options import ADVANCED, OUTPUT, Seed, Stall, WorldOptions
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
     BadValue,
@@ -27,9 +27,13 @@ from distdemo.cli.types import (
 )
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
+from distdemo.launcher.records import WorldSpec
 from distdemo.view.foreign import write_message
 
-VIEW = "distdemo.check.view"
+if TYPE_CHECKING:
+    from distdemo.check.controller import Start
+    from distdemo.check.records import CheckReport
+
 STALL_S = 10.0  # seconds without progress after which a case fails
 
 
@@ -41,19 +45,13 @@ def parse_world_sizes(text: str) -> Sizes:
     return Sizes(dict.fromkeys(map(int, parts)))
 
 
-@command(
-    joins=True,
-    outputs=(".json", ".txt", ".xml"),
-    epilog="Try: distdemo check; distdemo check --op all-reduce --full; distdemo check "
-    "--junit-xml report.xml",
-    record="distdemo.check.records:CheckReport",
-)
-def check(
-    session: Session,
-    *,
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(WorldOptions):
+    """Options of ``distdemo check``."""
+
     full: Annotated[
         bool, typer.Option("--full", help="Combine the axes for every form: thousands of cases.")
-    ] = False,
+    ] = False
     only_ops: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,7 +60,7 @@ def check(
             help="Only this operation, or one form of it: all-gather/single. Repeatable.",
             autocompletion=offer(op.command for op in ops.REGISTRY.values()),
         ),
-    ] = None,
+    ] = None
     only_dtypes: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,7 +70,7 @@ def check(
             help="Only this element type. Repeatable.",
             autocompletion=offer(DTYPES),
         ),
-    ] = None,
+    ] = None
     world_sizes: Annotated[
         Sizes | None,
         typer.Option(
@@ -82,19 +80,18 @@ def check(
             parser=parse_world_sizes,
             help="Only these world sizes: 3, or 2,5. Default: 1 to 5; with --full also 8.",
         ),
-    ] = None,
+    ] = None
     only_case: Annotated[
         str | None,
         typer.Option("--case", metavar="ID", help="Only the case with this ID from a report."),
-    ] = None,
+    ] = None
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", "-x", help="Stop at the first failure.")
-    ] = False,
+    ] = False
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Count cases known to be wrong in this torch as failures."),
-    ] = False,
-    backend: Backend = "auto",
+    ] = False
     junit_xml: Annotated[
         Path | None,
         typer.Option(
@@ -104,155 +101,152 @@ def check(
             help="Write a JUnit report for GitHub, GitLab or Jenkins.",
             rich_help_panel=OUTPUT,
         ),
-    ] = None,
+    ] = None
     isolate: Annotated[
         bool,
         typer.Option(
             "--isolate", help="Start a new world per case (slower).", rich_help_panel=ADVANCED
         ),
-    ] = False,
-    seed: Seed = 0,
-    device: Device = None,
-    stall: Stall = STALL_S,
-    start_method: StartMethod = "auto",
-) -> Result:
+    ] = False
+    seed: Seed = 0
+    stall: Stall = STALL_S
+
+
+@command(
+    joins=True,
+    exports=(".xml",),
+    epilog="Try: distdemo check; distdemo check --op all-reduce --full; distdemo check "
+    "--junit-xml report.xml",
+    record="distdemo.check.records:CheckReport",
+    takes=frozenset(each.name for each in fields(CheckOptions)) - {"world_size", "timeout"},
+)
+def check(session: Session, options: CheckOptions) -> Result:
     """Run the smoke check for CI: every operation, form and type, verified exactly.
 
     The exit code is 0 only if every case that the backend supports passed. Cases known to be wrong
     in this release of torch are listed but not run. They count as failures only with --strict.
     """
-    placement = session.placement
-    single_world = placement is not None and placement.one_world_only
-    if isolate and single_world:
+    report = _run(session, options, _cases(options, _world_sizes(session, options)))
+    from distdemo.check.ci import github_annotations, junit_xml
+    from distdemo.check.view import check_view
+
+    if os.environ.get("GITHUB_ACTIONS") == "true" and session.is_first:
+        # GitHub's runner reads both streams, and shows annotations next to the change.
+        write_message("".join(f"{line}\n" for line in github_annotations(report)))
+    return Result(
+        report,
+        check_view,
+        exports={".xml": junit_xml},
+        interrupted=report.interrupted,
+        errors=_errors(report),
+        files=(("--junit-xml", options.junit_xml, partial(junit_xml, report)),),
+    )
+
+
+def _world_sizes(session: Session, options: CheckOptions) -> Collection[int]:
+    """Return the world sizes, or () for the default ones.
+
+    Raises:
+        UsageError: A launcher has started the ranks, and the options need other worlds.
+    """
+    placement, sizes = session.placement, options.world_sizes or ()
+    if placement is None:
+        return sizes
+    if options.isolate and placement.one_world_only:
         raise UsageError(
             "--isolate can't be used under mpiexec.",
             "It starts a new world per case, but MPI can be initialised only once per process.",
             "Remove it, or add --launcher local.",
         )
-    if placement is not None:
-        if world_sizes and len(world_sizes) > 1:
-            given = ",".join(map(str, world_sizes))
-            why = "The launcher has already started the ranks of one world."
-            raise UsageError(f"--world-size {given}: only one size is possible.", why, "Use one.")
-        world_sizes = Sizes([session.world_size(world_sizes[0] if world_sizes else None)])
-    sizes = {} if world_sizes is None else {"sizes": world_sizes}
-    if only_case is not None and (only_ops or only_dtypes):
-        why = "The ID of a case includes its operation and dtype."
-        raise UsageError("--case can't be combined with --op or --dtype.", why, "Remove them.")
-    if only_case is not None:
-        cases = [_named_case(only_case, seed or 0, sizes)]
-    else:
-        cases = _cases(only_ops or (), only_dtypes or (), seed or 0, sizes, full=full)
-    largest = session.world_size(max(case.world_size for case in cases))
-    world = session.world(largest, backend, device, None, start_method, stall=stall)
+    if len(sizes) > 1:
+        given = ",".join(map(str, sizes))
+        why = "The launcher has already started the ranks of one world."
+        raise UsageError(f"--world-size {given}: only one size is possible.", why, "Use one.")
+    return (session.world_size(sizes[0] if sizes else None),)
 
-    def start(world: Any, target: Any, args: tuple[Any, ...], on_message: Any) -> Any:  # noqa: ANN401 - see Start
-        """Start a world. Joined nodes agree on the cases of the next world."""
-        order = [number for number, _ in args[0]]
-        meaning = f"{full} {[case.id for case in cases]}"
-        from distdemo.check.rank import CaseFinding
 
-        return session.start(
-            world,
-            target,
-            args,
-            sends=CaseFinding,
-            on_message=on_message,
-            order=order,
-            resume=resume,
-            meaning=meaning,
-        )
-
-    def resume(numbers: list[int]) -> tuple[Any, tuple[Any, ...]]:
-        from distdemo.check.rank import run_cases
-        from distdemo.encoding import decode
-
-        if not all(number in range(len(cases)) for number in decode(list[int], numbers)):
-            raise ValueError(f"there are {len(cases)} cases")
-        return run_cases, (tuple((number, cases[number]) for number in numbers),)
-
+def _run(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) -> CheckReport:
+    """Run the cases, with a progress bar."""
+    from distdemo.launcher.torch_import import load_torch
     from distdemo.view.progress import Progress
 
+    placement = session.placement
+    largest = session.world_size(max(case.world_size for case in cases))
+    world = session.world(largest, options, stall=options.stall)
     with Progress(len(cases), enabled=not session.quiet and session.is_first) as progress:
         gpus = None
         if placement is None and backends.REGISTRY[world.backend].rank_per_gpu:
-            gpus = _count_gpus()
+            load_torch()
+            gpus = backends.count_gpus()
             fitting = [case.world_size for case in cases if case.world_size <= gpus]
             world = replace(world, world_size=max(fitting, default=largest))
         session.prepare(world)
         from distdemo.check import controller
 
+        single_world = placement is not None and placement.one_world_only
         plan = controller.CheckPlan(
             cases=cases,
             world=world,
-            scope="full" if full else "quick",
-            seed=seed or 0,
-            fail_fast=fail_fast or single_world,
-            isolate=isolate,
+            scope="full" if options.full else "quick",
+            seed=options.seed or 0,
+            fail_fast=options.fail_fast or single_world,
+            isolate=options.isolate,
             gpus=gpus,
-            strict=strict,
+            strict=options.strict,
         )
-        report = controller.check(plan, start, progress.advance)
-    from distdemo.check.ci import github_annotations
-    from distdemo.check.ci import junit_xml as as_xml
-    from distdemo.check.view import reason_none_ran, verdict
+        return controller.check(plan, _starter(session, options, cases), progress.advance)
 
-    if os.environ.get("GITHUB_ACTIONS") == "true" and session.is_first:
-        # GitHub's runner reads both streams, and shows annotations next to the change.
-        write_message("".join(f"{line}\n" for line in github_annotations(report)))
+
+def _starter(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) -> Start:
+    """Return the function that starts a world. Joined nodes agree on the cases of the next one."""
+    from distdemo.check.rank import CaseFinding, run_cases
+    from distdemo.encoding import decode
+
+    def resume(numbers: list[int]) -> tuple[Any, tuple[Any, ...]]:
+        if not all(number in range(len(cases)) for number in decode(list[int], numbers)):
+            raise ValueError(f"there are {len(cases)} cases")
+        return run_cases, (tuple((number, cases[number]) for number in numbers),)
+
+    def start(world: WorldSpec, target: Any, args: tuple[Any, ...], on_message: Any) -> Any:  # noqa: ANN401 - see Start
+        order = [number for number, _ in args[0]]
+        meaning = f"{options.full} {[case.id for case in cases]}"
+        how = {"on_message": on_message, "order": order, "resume": resume, "meaning": meaning}
+        return session.start(world, target, args, sends=CaseFinding, **how)
+
+    return start
+
+
+def _errors(report: CheckReport) -> tuple[Error, ...]:
+    """Return the errors of the document: failed cases, and reasons why others were not run."""
+    from distdemo.check.texts import reason_none_ran, verdict
+
     errors = [Error(f"{case.id} failed.", case.why, case.command) for case in report.of("failed")]
-    if strict:
+    if report.strict:
         known = dict.fromkeys(case.why for case in report.of("known wrong"))
         errors += [Error("Some cases are known to be wrong.", why) for why in known]
     not_run = dict.fromkeys(case.why for case in report.of("not run"))
     errors += [Error("Some cases were not run.", why) for why in not_run]
     if not errors and not report.ok:
         errors.append(Error(verdict(report), reason_none_ran(report)))
-    return Result(
-        report,
-        VIEW,
-        interrupted=report.interrupted,
-        errors=tuple(errors),
-        files=(("--junit-xml", junit_xml, partial(as_xml, report)),),
-    )
+    return tuple(errors)
 
 
-def _named_case(name: str, seed: int, sizes: dict[str, Sizes]) -> matrix.Case:
-    """Return the case with this ID, from either scope.
+def _cases(options: CheckOptions, sizes: Collection[int]) -> list[matrix.Case]:
+    """Return the cases that match the options.
 
     Raises:
-        UsageError: There is no such case.
+        UsageError: A case, operation or form doesn't exist, or no case matches.
     """
-    op = ops.find(name.partition("/")[0])
-    known: dict[str, matrix.Case] = {}
-    if op is not None:
-        for make in (matrix.quick, matrix.full):
-            known |= {case.id: case for case in make(seed, names=(op.name,), **sizes)}
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
-        raise UsageError(
-            f"There is no case {name!r}.",
-            "Reports list the IDs of all cases. Use the report's --world-size too.",
-            f"Did you mean {' or '.join('--case ' + each for each in near)}?" * bool(near),
-        )
-    return known[name]
-
-
-def _cases(
-    only_ops: Sequence[str],
-    only_dtypes: Sequence[str],
-    seed: int,
-    sizes: dict[str, Sizes],
-    *,
-    full: bool,
-) -> list[matrix.Case]:
-    """Return the cases of this scope that match the options.
-
-    Raises:
-        UsageError: An operation or form doesn't exist, or no case matches.
-    """
+    seed, only_ops, only_dtypes = options.seed or 0, options.only_ops, options.only_dtypes
+    if options.only_case is not None:
+        if only_ops or only_dtypes:
+            why = "The ID of a case includes its operation and dtype."
+            raise UsageError("--case can't be combined with --op or --dtype.", why, "Remove them.")
+        return [_named_case(options.only_case, seed, sizes)]
     wanted: set[tuple[str, str]] = set()
-    for text in (part.strip() for each in only_ops for part in each.split(",") if part.strip()):
+    for text in (
+        part.strip() for each in only_ops or () for part in each.split(",") if part.strip()
+    ):
         name, _, form = text.partition("/")
         op = ops.find(name)
         if op is None:
@@ -262,10 +256,10 @@ def _cases(
         if form and form not in forms:
             raise unknown("form", [f"{op.command}/{each}" for each in forms], text, "--op")
         wanted |= {(op.name, each) for each in forms if form in ("", each)}
-    make = matrix.full if full else matrix.quick
+    make = matrix.full if options.full else matrix.quick
     cases = [
         case
-        for case in make(seed, names={name for name, _ in wanted}, **sizes)
+        for case in make(seed, sizes, {name for name, _ in wanted})
         if not wanted or (case.op.name, matrix.form_name(case.form)) in wanted
         if not only_dtypes or case.dtype in only_dtypes
     ]
@@ -278,11 +272,25 @@ def _cases(
     return cases
 
 
-def _count_gpus() -> int:
-    from distdemo.launcher.torch_import import load_torch
+def _named_case(name: str, seed: int, sizes: Collection[int]) -> matrix.Case:
+    """Return the case with this ID, from either scope.
 
-    load_torch()
-    return backends.count_gpus()
+    Raises:
+        UsageError: There is no such case.
+    """
+    op = ops.find(name.partition("/")[0])
+    known: dict[str, matrix.Case] = {}
+    if op is not None:
+        for make in (matrix.quick, matrix.full):
+            known |= {case.id: case for case in make(seed, sizes, (op.name,))}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+        raise UsageError(
+            f"There is no case {name!r}.",
+            "Reports list the IDs of all cases. Use the report's --world-size too.",
+            f"Did you mean {' or '.join('--case ' + each for each in near)}?" * bool(near),
+        )
+    return known[name]
 
 
 @command(epilog="Try: distdemo backends", record="distdemo.check.records:BackendList")
@@ -296,4 +304,6 @@ def list_backends(session: Session) -> Result:
     errors = [Error(f"{each.name} fails.", each.tried, each.get) for each in failing]
     if not errors and not found.ok:
         errors.append(Error("No backend works here.", "None could be tried."))
-    return Result(found, VIEW, errors=tuple(errors))
+    from distdemo.check.view import backends_view
+
+    return Result(found, backends_view, errors=tuple(errors))

@@ -29,7 +29,7 @@ from distdemo.launcher.records import (
 from distdemo.versions import versions
 
 WORLD_TIMEOUT_S = 24 * 3600.0  # seconds; stalled cases end a world long before
-LOST = "lost its peer: "
+LOST = "lost its connection: "
 Progress = Callable[[int, int, str], None]
 """Callback with (finished cases, failed cases, ID of the last case)."""
 Start = Callable[..., WorldReport]
@@ -141,16 +141,13 @@ class _Run:
         usual = backends.REGISTRY[world.backend].default_device()
         return CaseResult(
             id=case.id,
-            op=case.op.name,
-            form=case.form.name,
-            dtype=case.dtype,
+            op=case.op.call(case.spec),
             world_size=case.world_size,
             status=status,
             time_s=time_s,
             why=why,
             command=case.command(world.backend, "" if world.device == usual else world.device),
             details=details,
-            reduce_op=case.spec.reduce_op or "",
         )
 
     def _one_world(self, world_size: int, numbers: list[int]) -> list[int]:

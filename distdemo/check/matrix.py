@@ -190,24 +190,21 @@ class Setting:
     inference: bool = False
 
 
-def quick(
-    seed: int = 0, sizes: Collection[int] = QUICK_SIZES, names: Collection[str] = ()
-) -> list[Case]:
+def quick(seed: int = 0, sizes: Collection[int] = (), names: Collection[str] = ()) -> list[Case]:
     """Return the cases of every form along every axis, with the other axes fixed.
 
     Args:
         seed: Seed of the order and of the reduced values.
-        sizes: World sizes.
+        sizes: World sizes; empty for the default ones.
         names: Names of the ops; empty for all.
     """
-    return _shuffled(_cases(_along_axes(tuple(sizes)), names, seed), seed)
+    return _shuffled(_cases(_along_axes(tuple(sizes or QUICK_SIZES)), names, seed), seed)
 
 
-def full(
-    seed: int = 0, sizes: Collection[int] = FULL_SIZES, names: Collection[str] = ()
-) -> list[Case]:
+def full(seed: int = 0, sizes: Collection[int] = (), names: Collection[str] = ()) -> list[Case]:
     """Return every form × dtype × reduce op × world size, and every form × the other axes."""
-    settings = [*_along_axes(tuple(sizes)), *_across(sizes)]
+    sizes = tuple(sizes or FULL_SIZES)
+    settings = [*_along_axes(sizes), *_across(sizes)]
     return _shuffled(_cases(settings, names, seed), seed)
 
 

@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distdemo.demo.part import Groups, inference, part_of
-from distdemo.demo.rank import run_part, verify_part
 from distdemo.ops.buffers import make_buffers
+from distdemo.ops.groups import Groups, inference, role_of
+from distdemo.ops.run import run_role, verify_role
 
 if TYPE_CHECKING:
     from distdemo.check.matrix import Case
     from distdemo.launcher.rank import Rank
+    from distdemo.ops.contract import Op
+    from distdemo.ops.spec import OpSpec, Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,7 @@ def run_cases(rank: Rank, cases: Sequence[tuple[int, Case]]) -> None:
         name = f"case {number}"  # of the phase and the barrier
         rank.reach(name)
         entered = time.monotonic()
-        part = part_of(rank.rank, case.op, case.specs, name)
-        group = groups.of(case.specs, part)
-        with inference(part.spec):
-            buffers = make_buffers(part.op, part.rank, part.spec, rank.device)
-            attendance = run_part(rank, part, buffers, group).attendance
-            found = verify_part(part, buffers, attendance)
+        found = run_verified(rank, case.op, case.specs, groups, name)
         wrong = (
             []
             if found.ok
@@ -75,3 +72,28 @@ def run_cases(rank: Rank, cases: Sequence[tuple[int, Case]]) -> None:
                 f"expected {miss.expected}"
             )
         rank.send(CaseFinding(number, time.monotonic() - entered, tuple(wrong)))
+
+
+def run_once(rank: Rank, op: Op, specs: Sequence[OpSpec]) -> Verification:
+    """Run an op and verify it. Collective."""
+    return run_verified(rank, op, specs, Groups(rank.backend))
+
+
+def run_verified(
+    rank: Rank, op: Op, specs: Sequence[OpSpec], groups: Groups, name: str = ""
+) -> Verification:
+    """Run an op and verify it. Collective.
+
+    Args:
+        rank: Handle of this rank.
+        op: Op to run.
+        specs: One spec per group; the groups run at the same time.
+        groups: Process groups created so far.
+        name: Name of this call, unique in its world.
+    """
+    role = role_of(rank.rank, op, specs, name)
+    group = groups.of(specs, role)
+    with inference(role.spec):
+        buffers = make_buffers(role.op, role.rank, role.spec, rank.device)
+        timing = run_role(rank, role, buffers, group)
+        return verify_role(role, buffers, timing.attendance)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from distdemo.encoding import derived
+from distdemo.ops import REGISTRY
+from distdemo.ops.spec import Call
 
 Status = Literal["passed", "failed", "known wrong", "not supported", "not run"]
 """Known wrong: the result is wrong in this torch and fixed later, according to the map."""
@@ -21,29 +23,34 @@ class CaseResult:
 
     Attributes:
         id: Unique ID in the report, such as ``all_gather/single/int32/n3/2x3/async``.
-        op: torch's name of the operation, such as ``all_gather``.
-        form: Form of the operation, such as ``single``.
-        dtype: Element type; ``object`` for object collectives, ``none`` for a barrier.
+        op: Call of the first group.
         world_size: Number of ranks.
         status: Outcome of the case.
         time_s: Longest time of a rank until it had verified the case; 0 if the case did not run.
         why: Reason in one line if the case didn't pass.
         command: Command line that runs only this case.
         details: Further lines about wrong elements and failed ranks.
-        reduce_op: Reduce operation, or "".
     """
 
     id: str
-    op: str
-    form: str
-    dtype: str
+    op: Call
     world_size: int
     status: Status
     time_s: float = 0.0
     why: str = ""
     command: str = ""
     details: tuple[str, ...] = ()
-    reduce_op: str = ""
+
+    @property
+    def form(self) -> str:
+        """Form of the operation, such as ``single``."""
+        op = REGISTRY.get(self.op.op)
+        return op.form(self.op).name if op is not None else "any"
+
+    @property
+    def dtype(self) -> str:
+        """Element type; ``object`` for object collectives, ``none`` for a barrier."""
+        return self.op.dtype or ("object" if self.op.objects else "none")
 
 
 @dataclass(frozen=True, slots=True)

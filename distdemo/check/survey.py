@@ -8,8 +8,8 @@ import torch.distributed as dist
 
 from distdemo import backends, ops
 from distdemo.check.controller import Start
+from distdemo.check.rank import run_once
 from distdemo.check.records import BackendEntry, BackendList
-from distdemo.demo.rank import run_op
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
@@ -39,28 +39,28 @@ def survey(start: Start) -> BackendList:
         else:
             summary = f"{backend.summary} {backend.choice()}".strip()
             entry = replace(entry, summary=summary, version=backend.version())
-            found.append(_tried(entry, backend.default_device(), start))
+            found.append(_try_backend(entry, backend.default_device(), start))
     for name in dist.Backend.backend_list:
         if name not in BUILT_IN:  # registered with ``Backend.register_backend``
             devices = tuple(dist.Backend.backend_capability.get(name, ["cpu"]))
             entry = BackendEntry(name, "Registered by a third party.", devices)
             device = next((each for each in ("cpu", "cuda") if each in devices), None)
-            found.append(entry if device is None else _tried(entry, device, start))
+            found.append(entry if device is None else _try_backend(entry, device, start))
     return BackendList(tuple(found))
 
 
-def _tried(entry: BackendEntry, device: str, start: Start) -> BackendEntry:
+def _try_backend(entry: BackendEntry, device: str, start: Start) -> BackendEntry:
     """Return the entry with the outcome of an all_reduce."""
     ranks = 2 if device == "cpu" else min(2, backends.count_gpus())
     world = WorldSpec(ranks, entry.name, device, TRIAL_TIMEOUT_S, capture=True)
     specs = (OpSpec("all_reduce", ranks, reduce_op="sum"),)
     try:
-        report = start(world, run_op, (ops.REGISTRY["all_reduce"], specs))
+        report = start(world, run_once, (ops.REGISTRY["all_reduce"], specs))
     except UsageError as error:
         return replace(entry, tried=error.what)
     if report.verdict is not None:
         return replace(entry, works=False, tried=report.verdict.what)
-    right = all(result.verification.ok for result in report.values)
+    right = all(each.ok for each in report.values)
     trial = f"all_reduce on {ranks} rank{'s' if ranks > 1 else ''}"
     how = "verified" if right else "gave a wrong result"
     return replace(entry, works=right, tried=f"{trial} {how}")

@@ -2,15 +2,19 @@
 
 ::
 
+    @dataclass(frozen=True, kw_only=True)
+    class HelloOptions(WorldOptions):
+        ranks: Ranks = None  # an annotated type of ``cli.options``
+
     @command(joins=True, epilog="Try: distdemo hello -n 8")
-    def hello(session: Session, world_size: WorldSize = None) -> Result:
+    def hello(session: Session, options: HelloOptions) -> Result:
         # the docstring is the help
         ...
-        return Result(report, view="distdemo.demo.view")
+        return Result(report, hello_view)
 
-``cli.app`` lists the commands. ``cli.runner`` gives each one its session and the shared options
-(``--format``, ``--output``, ``--quiet``, ``--traceback``), shows the result and exits with the exit
-code. A command prints nothing, writes no file and never exits.
+``cli.app`` lists the commands. ``cli.runner`` reads the options from the record's fields, adds the
+shared ones (``--format``, ``--output``, ``--quiet``, ``--traceback``), shows the result and exits
+with the exit code. A command prints nothing, writes no file and never exits.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
+    from distdemo.view.blocks import View
 
 Run = TypeVar("Run", bound=Callable[..., "Result"])
 Content = str | bytes
@@ -48,12 +53,12 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a command: a record, and the module with its views.
+    """Result of a command: a record, its view and its exports.
 
     Attributes:
         record: Frozen dataclass. Its fields are the JSON document (see ``distdemo.encoding``).
-        view: Module with ``table(record, console, **shown)``, ``summary(record, console)`` for
-            ``--quiet``, and ``FILES``: by suffix, a function that returns the content of a file.
+        view: Function of the record and the terminal's signs that yields blocks.
+        exports: Function that returns the content of a file, by suffix: ``.csv``.
         ok: True if the exit code is 0; by default ``record.ok``.
         world: World that the command ran; if it failed, the failure is shown. By default
             ``record.world``, if there is one.
@@ -61,21 +66,18 @@ class Result:
         kept: True if files are written even after a failure, because the failure is the result.
         interrupted: True if a signal ended the command early.
         errors: Errors of the document, in addition to the world's verdict.
-        shown: More arguments of ``table``.
-        plot: Path of the plot; the view draws it: ``plot(record, kind)``, ``png`` or ``svg``.
         files: More files: the option, the path, and a function that returns the content.
     """
 
     record: Any
-    view: str
+    view: View
+    exports: Mapping[str, Callable[[Any], Content]] = field(default_factory=dict)
     ok: bool | None = None
     world: WorldReport | None = None
     partial: bool = False
     kept: bool = False
     interrupted: bool = False
     errors: tuple[Error, ...] = ()
-    shown: Mapping[str, Any] = field(default_factory=dict)
-    plot: Path | None = None
     files: tuple[tuple[str, Path | None, Callable[[], Content]], ...] = ()
 
 
@@ -85,18 +87,20 @@ class CommandInfo:
 
     Attributes:
         joins: True if the command can run as one node of a joined world.
-        formats: Values of ``--format``; all but table and json are made by the view's ``FILES``.
-        outputs: Suffixes that ``--output`` accepts.
+        exports: Suffixes of the result's exports; each is also a value of ``--format``.
         epilog: Examples at the end of the help text.
-        record: Class of the record, ``distdemo.bench.records:BenchReport``, or several of them;
+        record: Class of the record, ``distdemo.measure.records:BenchReport``, or several of them;
             the JSON schema is made from it.
+        takes: Fields of the options record that the command has; None for all.
+        annotations: Options that are declared differently from the record, by field.
     """
 
     joins: bool = False
-    formats: tuple[str, ...] = ("table", "json")
-    outputs: tuple[str, ...] = (".json", ".txt")
+    exports: tuple[str, ...] = ()
     epilog: str = ""
     record: str = ""
+    takes: frozenset[str] | None = None
+    annotations: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, function: Run) -> Run:
         """Return the function itself, with ``info`` attached."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -213,6 +214,17 @@ Timeline = Annotated[
     ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Treat warnings as failures.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldOptions:
+    """Options of every command that starts a world."""
+
+    world_size: WorldSize = None
+    backend: Backend = "auto"
+    device: Device = None
+    timeout: Timeout = None
+    start_method: StartMethod = "auto"
 
 
 # ------------------------------------------------------------------------ options of every command

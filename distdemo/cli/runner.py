@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib import import_module
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -40,6 +40,8 @@ from distdemo.errors import (
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
+    from distdemo.view.blocks import Block
+    from distdemo.view.console import Signs
 
 
 class CommandEnded(Exception):  # noqa: N818 - it reads as what happened, as typer.Exit does
@@ -51,30 +53,33 @@ class CommandEnded(Exception):  # noqa: N818 - it reads as what happened, as typ
 
 
 def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
-    """Return a function for Typer: the command with the shared options added.
+    """Return a function for Typer: the command's options as parameters, and the shared ones.
 
     Args:
         name: Name of the command, ``bench links``.
         function: Function that is decorated with ``cli.contract.command``.
     """
     info: CommandInfo = function.info  # type: ignore[attr-defined]  # see ``command``
-    own = dict(inspect.signature(function, eval_str=True).parameters)
+    hints = get_type_hints(function)
+    record = hints.get("options")
+    own = [] if record is None else _parameters(record, info)
     shared = _shared(info)
 
     def run(**values: Any) -> None:  # noqa: ANN401 - typer fills them in by their annotations
-        given = {key: values.pop(key) for key in shared}
+        given = {each.name: values.pop(each.name) for each in shared}
         session = Session(
             name, given["format"], given["quiet"], given["traceback"], output=given["output"]
         )
-        if "session" in own:
-            values["session"] = session
+        arguments: dict[str, Any] = {} if record is None else {"options": record(**values)}
+        if "session" in hints:
+            arguments["session"] = session
         code = EXIT_FAILED
         try:
             if info.joins:
                 session.placement = find_placement(
                     given["launcher"], given["nnodes"], given["node_rank"], given["master"]
                 )
-            code = _conclude(session, function(**values))
+            code = _conclude(session, function(**arguments))
         except typer.Exit as end:  # on a node without rank 0
             code = end.exit_code
             raise
@@ -98,12 +103,30 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
             session.end(code)
         raise CommandEnded(code)
 
-    parameters = [each for key, each in own.items() if key != "session"] + list(shared.values())
-    keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
-    run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]  # typer reads it
-    run.__annotations__ = {each.name: each.annotation for each in keyword}
+    parameters = [*own, *shared]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
     run.__doc__ = function.__doc__
     return run
+
+
+def _parameters(record: type, info: CommandInfo) -> list[inspect.Parameter]:
+    """Return the options in a record's fields as parameters."""
+    kinds = get_type_hints(record, include_extras=True) | dict(info.annotations)
+    return [
+        _parameter(
+            each.name,
+            kinds[each.name],
+            each.default if each.default is not MISSING else inspect.Parameter.empty,
+        )
+        for each in fields(record)
+        if info.takes is None or each.name in info.takes
+    ]
+
+
+def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:  # noqa: ANN401 - any type
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, default=default, annotation=kind)
 
 
 def _raise_interrupted(stop: BaseException) -> None:
@@ -120,9 +143,15 @@ def _raise_interrupted(stop: BaseException) -> None:
         raise DistdemoError(signals.what_stopped(stop), report.verdict.why, hint) from stop
 
 
-def _shared(info: CommandInfo) -> dict[str, inspect.Parameter]:
+def formats_of(info: CommandInfo) -> list[str]:
+    """Return the values of ``--format``."""
+    return ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
+
+
+def _shared(info: CommandInfo) -> list[inspect.Parameter]:
     """Return the options of every command, and those of joined worlds."""
-    formats, endings = info.formats, info.outputs
+    formats = formats_of(info)
+    endings = (".json", ".txt", ".md", *info.exports)
     listed = f"{', '.join(formats[:-1])} or {formats[-1]}."
     written = choice("FORMAT", formats, listed, rich_help_panel=OUTPUT)
     file = typer.Option(
@@ -146,12 +175,7 @@ def _shared(info: CommandInfo) -> dict[str, inspect.Parameter]:
             "node_rank": (NodeRank, None),
             "master": (Master, None),
         }
-    return {
-        name: inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
-        )
-        for name, (kind, default) in declared.items()
-    }
+    return [_parameter(name, kind, default) for name, (kind, default) in declared.items()]
 
 
 # ---------------------------------------------------------------------------------- the result
@@ -163,34 +187,21 @@ def _conclude(session: Session, result: Result) -> int:
     The result is shown first, so that a file that can't be written doesn't lose minutes of work.
     """
     world = result.world or getattr(result.record, "world", None)
-    ok = result.record.ok if result.ok is None else result.ok
-    view = import_module(result.view)
-
-    def document() -> str:
-        from distdemo.encoding import dumps, encode
-
-        errors = list(result.errors)
-        if world is not None and world.verdict is not None:
-            fault = world.verdict
-            errors.insert(
-                0, Error(fault.what, fault.why, fault.hint, fault.ranks, fault.consequences)
-            )
-        content = encode(result.record)
-        return dumps(envelope(session.command, content, ok=ok, errors=encode(errors))) + "\n"
-
+    failed = world is not None and not world.ok
+    forms = _Forms(session, result, world if failed else None)
     unwritten: list[DistdemoError] = []
     try:
         with suppress(BrokenPipeError):  # a closed pipe doesn't change the exit code
-            _show(session, result, world, document, view)
+            forms.show()
             sys.stdout.flush()
     finally:  # if standard output can't be written, the files still can
         # Without a result the file stays: it may hold an earlier one. In a joined world only the
         # process of rank 0 writes.
-        if session.is_first and (world is None or world.ok or result.partial or result.kept):
-            unwritten = _write(session, result, document, view)
+        if session.is_first and (not failed or result.partial or result.kept):
+            unwritten = forms.write()
     if result.interrupted:
         return signals.exit_code() or EXIT_INTERRUPTED
-    return EXIT_OK if ok and not unwritten else EXIT_FAILED
+    return EXIT_OK if forms.ok and not unwritten else EXIT_FAILED
 
 
 def envelope(command: str, content: dict[str, Any], *, ok: bool, errors: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -201,67 +212,93 @@ def envelope(command: str, content: dict[str, Any], *, ok: bool, errors: Any) ->
     return {**head, **content, "ok": ok, "errors": errors}
 
 
-def _show(
-    session: Session,
-    result: Result,
-    world: WorldReport | None,
-    document: Callable[[], str],
-    view: Any,  # noqa: ANN401 - a module
-) -> None:
-    if session.format != "table":
-        json = session.format == "json"
-        sys.stdout.write(document() if json else view.FILES[f".{session.format}"](result.record))
-        return
-    from distdemo.view.console import output, show
-    from distdemo.view.failure import failure, users_traceback
+@dataclass(frozen=True, slots=True)
+class _Forms:
+    """A result in every form.
 
-    console = output()
-    if world is not None and not world.ok:
-        show(console, failure(world, console, traceback=session.traceback))
-        trace = users_traceback(world, traceback=session.traceback)
-        if trace:
-            show(console, trace, whole=True)
-        if not result.partial:
-            return
-        show(console, "")
-    if session.quiet:
-        show(console, view.summary(result.record, console))
-    else:
-        show(console, view.table(result.record, console, **result.shown))
+    Attributes:
+        failed: World that failed, if one did.
+    """
 
+    session: Session
+    result: Result
+    failed: WorldReport | None
 
-def _write(
-    session: Session,
-    result: Result,
-    document: Callable[[], str],
-    view: Any,  # noqa: ANN401 - a module
-) -> list[DistdemoError]:
-    """Write every file, even if another one failed. Show the errors and return them."""
-    files = [(flag, path, make) for flag, path, make in result.files if path is not None]
-    if result.plot is not None:
-        kind = result.plot.suffix[1:].lower()
-        files.append(("--plot", result.plot, lambda: view.plot(result.record, kind)))
-    if session.output is not None:
-        ending = session.output.suffix.lower()
-        own = getattr(view, "FILES", {})
+    @property
+    def ok(self) -> bool:
+        """True if the exit code is 0."""
+        ok = self.result.ok
+        return bool(self.result.record.ok if ok is None else ok)
 
-        def content() -> Content:
-            if ending in own:
-                return own[ending](result.record)  # type: ignore[no-any-return]  # text or bytes
-            if ending == ".json":
-                return document()
-            from distdemo.view.console import as_text
+    def blocks(self, sign: Signs, *, quiet: bool = False) -> Iterator[Block]:
+        """Yield the failure, if there is one, and the report."""
+        from distdemo.view import blocks
+        from distdemo.view.failure import failure
 
-            return as_text(lambda console: view.table(result.record, console, **result.shown))
+        if self.failed is not None:
+            yield from failure(self.failed, sign, traceback=self.session.traceback)
+            if not self.result.partial:
+                return
+            yield blocks.Paragraph()
+        report = self.result.view(self.result.record, sign)
+        yield from blocks.quiet(report) if quiet else report
 
-        files.insert(0, ("--output", session.output, content))
-    failed = []
-    for flag, path, make in files:
-        try:
-            write_result(flag, path, make)
-        except DistdemoError as error:
-            from distdemo.view.failure import show_error
+    def document(self) -> str:
+        """Return the JSON document."""
+        from distdemo.encoding import dumps, encode
 
-            show_error(error)
-            failed.append(error)
-    return failed
+        errors = list(self.result.errors)
+        if self.failed is not None and self.failed.verdict is not None:
+            fault = self.failed.verdict
+            errors.insert(
+                0, Error(fault.what, fault.why, fault.hint, fault.ranks, fault.consequences)
+            )
+        content = encode(self.result.record)
+        written = envelope(self.session.command, content, ok=self.ok, errors=encode(errors))
+        return dumps(written) + "\n"
+
+    def content(self, suffix: str) -> Content:
+        """Return the result in the form that a suffix names: ``.json``, ``.md``, ..."""
+        from distdemo.view.blocks import to_markdown, to_text
+        from distdemo.view.console import Signs
+
+        if suffix in self.result.exports:
+            return self.result.exports[suffix](self.result.record)
+        if suffix == ".json":
+            return self.document()
+        if suffix == ".txt":
+            return to_text(self.blocks)
+        return to_markdown(self.blocks(Signs()), Signs())
+
+    def show(self) -> None:
+        """Print the result on standard output."""
+        from distdemo.view.blocks import show_blocks, to_markdown
+        from distdemo.view.console import output, signs
+
+        console, quiet = output(), self.session.quiet
+        sign = signs(console)
+        if self.session.format == "table":
+            show_blocks(console, self.blocks(sign, quiet=quiet))
+        elif self.session.format == "markdown":
+            sys.stdout.write(to_markdown(self.blocks(sign, quiet=quiet), sign))
+        else:
+            content = self.content(f".{self.session.format}")
+            sys.stdout.write(content if isinstance(content, str) else content.decode())
+
+    def write(self) -> list[DistdemoError]:
+        """Write every file, even if another one failed. Show the errors and return them."""
+        files = [each for each in self.result.files if each[1] is not None]
+        output = self.session.output
+        if output is not None:
+            suffix = output.suffix.lower()
+            files.insert(0, ("--output", output, lambda: self.content(suffix)))
+        failed = []
+        for flag, path, make in files:
+            try:
+                write_result(flag, path, make)  # type: ignore[arg-type]  # it is not None
+            except DistdemoError as error:
+                from distdemo.view.failure import show_error
+
+                show_error(error)
+                failed.append(error)
+        return failed

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from distdemo import backends
-from distdemo.backends.starting import prepared, run_prepared
+from distdemo.backends.registry import prepared, run_prepared
 from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
 from distdemo.launcher.joined.placement import Placement, Request
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
+    from distdemo.cli.options import WorldOptions
     from distdemo.launcher.joined.nodes import Coordinator, Participant, Relay, Resume
     from distdemo.launcher.records import WorldReport
 
@@ -62,6 +63,11 @@ class Session:
     def is_first(self) -> bool:
         """True if this process shows the result, because it has rank 0."""
         return self.placement is None or self.placement.node == 0
+
+    @property
+    def shares_output(self) -> bool:
+        """True if standard output may contain other text than the result: it isn't a document."""
+        return self.format == "table"
 
     @property
     def has_foreign_results(self) -> bool:
@@ -106,13 +112,10 @@ class Session:
         """Return the number of ranks on this machine, as far as it is known."""
         return world_size if self.placement is None else self.placement.ranks_here
 
-    def world(  # noqa: PLR0913 - the settings of a world
+    def world(
         self,
         size: int,
-        backend: str = "auto",
-        device: str | None = None,
-        deadline: float | None = None,
-        start_method: str = "auto",
+        options: WorldOptions,
         *,
         stall: float | None = None,
         data_bytes: int = 0,
@@ -121,16 +124,15 @@ class Session:
 
         Args:
             size: Number of ranks.
-            backend: ``auto`` or a name of the registry.
-            device: ``cpu`` or ``cuda``, or None for the one that suits the backend.
-            deadline: Seconds for the whole run; None is 30, more for many ranks.
-            start_method: Start method of the launcher.
+            options: Backend, device, start method, and the seconds for the whole run (by default
+                30, more for many ranks).
             stall: Seconds without progress, or None for no limit.
             data_bytes: Bytes of all ranks' tensors.
 
         Raises:
             UsageError: These can't be combined, or this machine can't hold the ranks.
         """
+        backend, device, deadline = options.backend, options.device, options.timeout
         chosen = (
             backends.automatic(size, device) if backend == "auto" else backends.REGISTRY[backend]
         )
@@ -154,13 +156,13 @@ class Session:
                 "Try mpiexec -n 4 distdemo ..., or srun; or --backend gloo.",
             )
         if deadline is None:  # each spawned rank imports torch
-            deadline = max(30.0, (2.0 if start_method == "spawn" else 0.3) * size)
+            deadline = max(30.0, (2.0 if options.start_method == "spawn" else 0.3) * size)
         world = WorldSpec(
             size,
             chosen.name,
             device or chosen.default_device(),
             deadline,
-            start_method,
+            options.start_method,
             capture=True,
             stall=stall,
         )

@@ -170,16 +170,6 @@ class RankList(tuple[int, ...]):
 
     __slots__ = ()
 
-    def check(self, flag: str, world_size: int) -> frozenset[int]:
-        """Return the ranks as a set; all ranks if empty.
-
-        Raises:
-            UsageError: A rank doesn't exist in the world.
-        """
-        for rank in self:
-            check_rank(flag, rank, world_size)
-        return frozenset(self or range(world_size))
-
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -378,6 +368,19 @@ def nearest(given: str, names: Iterable[str], alike: float = 0.5) -> list[str]:
 
     same = [name for name in known if letters(name) == letters(given)]
     return same or difflib.get_close_matches(given.lower(), known, n=2, cutoff=alike)
+
+
+def ranks_to_show(ranks: RankList | None, world_size: int) -> frozenset[int] | None:
+    """Return the ranks of ``--ranks``: all if the list is empty, None if it was not given.
+
+    Raises:
+        UsageError: A rank doesn't exist in the world.
+    """
+    if ranks is None:
+        return None
+    for rank in ranks:
+        check_rank("--ranks", rank, world_size)
+    return frozenset(ranks or range(world_size))
 
 
 def check_rank(flag: str, rank: int, world_size: int, of: str = "A world") -> int:

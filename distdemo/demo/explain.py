@@ -7,8 +7,8 @@ from dataclasses import replace
 from distdemo.demo.records import ExplainedRank, Explanation, Holding, ObjectPiece, Piece
 from distdemo.ops.contract import Op, Slice, Source, Undefined
 from distdemo.ops.reduction import reduce_numbers, wrapped
-from distdemo.ops.spec import Number, OpSpec
-from distdemo.ops.values import ValueRule, element, object_of, pickled_size, value_rule
+from distdemo.ops.spec import Number, OpSpec, object_of, pickled_size
+from distdemo.ops.values import ValueRule, element, value_rule
 
 SHOWN = 4  # elements shown per tensor
 RANKS = 8  # ranks shown in a picture
@@ -50,6 +50,7 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
             held = _holding(spec, after, listed=op.is_listed(spec))
         drawn.append(ExplainedRank(own, _holding(spec, before, listed=op.list_before), held))
     return Explanation(
+        op=op.call(spec),
         spec=spec,
         words=words,
         traffic=op.traffic(spec),

@@ -1,14 +1,4 @@
-"""Run one op on every rank, verify it, and record the data before and after.
-
-For non-blocking calls, record when each returned, the buffer at that time, and the wait. Where an
-op has several calls (irecv, then isend), the ranks synchronize through the store in between:
-every irecv returns before any isend is called, and every isend before any wait. So the events
-prove that the calls returned before the data could have arrived; it isn't just timing.
-
-At a barrier, every rank increments a counter in the store before the call, and reads it after
-the call. A rank that reads less than the group size left too early. This needs no synchronized
-clocks.
-"""
+"""Run one op on every rank, verify it, and record the data before and after."""
 
 from __future__ import annotations
 
@@ -17,38 +7,33 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ProcessGroup
 
 from distdemo import backends
-from distdemo.demo.part import GroupRole, Groups, inference, part_of
 from distdemo.demo.records import (
-    Attendance,
     CallStep,
     Event,
     HelloReport,
     Holding,
     Introduction,
-    Mismatch,
     ObjectPiece,
     OpReport,
     Piece,
     RankResult,
-    Verification,
 )
-from distdemo.demo.verify import same, verify, verify_objects
-from distdemo.launcher.clock import HOST, Clock, clock_of
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldReport
 from distdemo.ops.buffers import expected, expected_objects, make_buffers
 from distdemo.ops.contract import Buffers, Op, Undefined
-from distdemo.ops.spec import OpSpec
-from distdemo.ops.values import pickled_size
+from distdemo.ops.groups import GroupRole, Groups, inference, role_of
+from distdemo.ops.run import Observer, run_role, verify_role
+from distdemo.ops.spec import OpSpec, pickled_size
+from distdemo.ops.verify import same
 from distdemo.versions import versions
 
 WHOLE = 1024  # largest number of elements that is kept whole
@@ -82,113 +67,48 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
         op: Op to run.
         specs: One spec per group; the groups run at the same time.
     """
-    part = part_of(rank.rank, op, specs)
-    group = Groups(rank.backend).of(specs, part)
-    with inference(part.spec):
-        op, spec = part.op, part.spec
-        buffers = make_buffers(op, part.rank, spec, rank.device)
+    role = role_of(rank.rank, op, specs)
+    group = Groups(rank.backend).of(specs, role)
+    with inference(role.spec):
+        op, spec = role.op, role.spec
+        buffers = make_buffers(op, role.rank, spec, rank.device)
         own = [rank.rank] * len(buffers.send)
         before = summarize(buffers.send, own, spec, listed=op.list_before)
-        call = run_part(rank, part, buffers, group)
-        verification = verify_part(part, buffers, call.attendance)
-        after = wanted = _after(part, buffers.recv)
+        events: list[Event] = []
+        timing = run_role(rank, role, buffers, group, _recorder(rank, role, buffers, events))
+        verification = verify_role(role, buffers, timing.attendance)
+        after = wanted = _after(role, buffers.recv)
         if not verification.ok or verification.tolerance:
-            wanted = _after(part, _wanted(part))
+            wanted = _after(role, _wanted(role))
     return RankResult(
         rank=rank.rank,
-        takes_part=op.takes_part(part.rank, spec),
+        takes_part=op.takes_part(role.rank, spec),
         before=before,
         after=after,
         expected=wanted,
         verification=verification,
-        time_s=call.time_s,
-        launch_s=call.launch_s,
-        wait_s=call.wait_s,
-        clock=call.clock,
-        events=call.events,
+        time_s=timing.time_s,
+        launch_s=timing.launch_s,
+        wait_s=timing.wait_s,
+        clock=timing.clock,
+        events=tuple(events),
         steps=tuple(
             CallStep(name, summarize(tensors, [None] * len(tensors), listed=True), sent)
             for name, tensors, sent in buffers.trail
         ),
-        attendance=call.attendance,
-        group=part.group or 0,
-        group_rank=None if part.group is None else part.rank,
+        attendance=timing.attendance,
+        group=role.group or 0,
+        group_rank=None if role.group is None else role.rank,
     )
 
 
-# --------------------------------------------------------------------------------------- the call
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Timing and events of a call; the fields are those of ``RankResult``."""
-
-    time_s: float = 0.0
-    launch_s: float | None = None
-    wait_s: float | None = None
-    clock: str = HOST
-    events: tuple[Event, ...] = ()
-    attendance: Attendance | None = None
-
-
-def run_part(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | None) -> Call:
-    """Make the call and time it; record each step of non-blocking calls. Collective."""
-    op, spec = part.op, part.spec
-    if spec.objects and spec.group_size == 1:  # there is no other rank to send a pickle to
-        buffers.recv[:] = buffers.send
-        return Call()
-    if not op.takes_part(part.rank, spec) and not spec.async_op:
-        return Call()
-    where = f", {part.name}" if part.name else ""
-    if not op.is_barrier:
-        rank.reach(f"entered {op.name}{where}")
-        call = _call(rank, part, buffers, group)
-        rank.reach(f"left {op.name}{where}")
-        return call
-    counter = f"barrier/{part.name}/{spec.member(0)}"
-    if spec.straggler == part.rank:
-        # Stop sleeping if another rank has left the barrier: that is already wrong.
-        until = time.monotonic() + spec.straggler_delay_s
-        while (rest := until - time.monotonic()) > 0 and rank.count(f"{counter}/left") == 0:
-            time.sleep(min(rest, 0.002))
-    rank.reach(f"entered {op.name}{where}")
-    arrived = time.monotonic()
-    rank.count(counter, 1)
-    call = _call(rank, part, buffers, group)
-    left = time.monotonic()
-    present = rank.count(counter)
-    rank.count(f"{counter}/left", 1)
-    rank.reach(f"left {op.name}{where}")
-    return replace(call, attendance=Attendance(arrived, left, present))
-
-
-def _call(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | None) -> Call:
-    """Make the call and time it. Collective."""
-    op, spec = part.op, part.spec
-    # Objects and barriers are timed on the host.
-    clock = clock_of("cpu" if spec.objects or op.is_barrier else rank.device)
-    if spec.async_op:
-        return _nonblocking(rank, part, buffers, group, clock)
-    started = clock.mark()
-    op.run(buffers, spec, group, async_op=False)
-    seconds = clock.between(started, clock.mark())
-    rank.synchronize()
-    return Call(seconds, clock=clock.name)
-
-
-def _nonblocking(
-    rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | None, clock: Clock
-) -> Call:
-    """Make the non-blocking calls, wait for them, and time both. Collective.
-
-    The host's clock times the calls. The device's clock times the wait, as on a GPU ``wait``
-    itself may return at once.
-    """
-    op, spec = part.op, part.spec
-    stages = op.stages(buffers, spec, group)
-    records_events = len(stages) > 1 or "nonblocking" in op.takes
-    original = {id(each): each.clone() for each in [*buffers.send, *buffers.recv] if records_events}
-    events: list[Event] = []
+def _recorder(
+    rank: Rank, role: GroupRole, buffers: Buffers, events: list[Event]
+) -> Observer | None:
+    """Return an observer that appends the events of a point-to-point op; None for other calls."""
+    if not role.spec.async_op or role.spec.objects or "nonblocking" not in role.op.takes:
+        return None
+    original = {id(each): each.clone() for each in [*buffers.send, *buffers.recv]}
 
     def record(what: str, tensors: Sequence[Tensor], rule: str) -> None:
         now = time.monotonic()
@@ -196,43 +116,7 @@ def _nonblocking(
         held = summarize(tensors, [None] * len(tensors))
         events.append(Event(rank.rank, now, what, held, unchanged, rule))
 
-    handles: list[Any] = []
-    launch = 0.0
-    for number, stage in enumerate(stages):
-        started = time.perf_counter()
-        new_handles = stage.call()
-        launch += time.perf_counter() - started
-        handles += new_handles
-        if records_events:
-            if new_handles:
-                record(f"{stage.name} returned", stage.tensors, stage.rule)
-            rank.barrier(f"{part.name}/{number}/{spec.member(0)}", spec.group_size)
-    wait_started = clock.mark()
-    for handle in handles:
-        handle.wait()
-    waited = clock.between(wait_started, clock.mark())
-    rank.synchronize()
-    if records_events and handles:
-        record("wait returned", buffers.recv, "free to be used")
-    return Call(launch + waited, launch, waited, clock.name, tuple(events))
-
-
-def verify_part(part: GroupRole, buffers: Buffers, attendance: Attendance | None) -> Verification:
-    """Compare this rank's result with the expected one.
-
-    A barrier is right if the whole group had arrived when this rank left.
-    """
-    op, rank, spec = part.op, part.rank, part.spec
-    if attendance is not None:
-        if attendance.present == spec.group_size:
-            return Verification(ok=True, checked=1)
-        miss = Mismatch(0, (), attendance.present, spec.group_size)
-        return Verification(ok=False, checked=1, wrong=1, mismatches=(miss,))
-    if op.is_barrier:
-        return Verification(ok=True, checked=0)
-    if spec.objects:
-        return verify_objects(buffers.recv, expected_objects(op, rank, spec))
-    return verify(buffers.recv, expected(op, rank, spec))
+    return record
 
 
 # --------------------------------------------------------------------------------------- summaries
@@ -273,18 +157,18 @@ def summarize(
     return Holding(tuple(pieces), omitted, listed=listed and not joined, joined=joined)
 
 
-def _after(part: GroupRole, held: Sequence[Any]) -> Holding:
-    op, spec = part.op, part.spec
-    result = op.result(part.rank, spec)
+def _after(role: GroupRole, held: Sequence[Any]) -> Holding:
+    op, spec = role.op, role.spec
+    result = op.result(role.rank, spec)
     if isinstance(result, Undefined):
         return Holding(undefined=True)
     sources = [None if each.reduced else spec.member(each.ranks[0]) for each in result]
     return summarize(held, sources, spec, listed=op.is_listed(spec))
 
 
-def _wanted(part: GroupRole) -> list[Any]:
+def _wanted(role: GroupRole) -> list[Any]:
     """Return the expected result of this rank."""
-    op, rank, spec = part.op, part.rank, part.spec
+    op, rank, spec = role.op, role.rank, role.spec
     if spec.objects:
         return expected_objects(op, rank, spec)
     return [each.tensor for each in expected(op, rank, spec) or ()]
@@ -301,15 +185,14 @@ def hello_report(world: WorldReport) -> HelloReport:
 
 def op_report(op: Op, specs: tuple[OpSpec, ...], world: WorldReport) -> OpReport:
     """Return the report of an op that ran."""
-    spec, form = specs[0], op.form(specs[0])
+    spec = specs[0]
     results = [each.value for each in world.outcomes if isinstance(each, Returned)]
     asked = world.world
     backend = backends.REGISTRY.get(asked.backend) if asked.world_size > 1 else None
     return OpReport(
+        op=op.call(spec),
         spec=spec,
         groups=tuple(each.members for each in specs if each.members is not None),
-        form=form.name,
-        calls=form.call,
         traffic=op.traffic(spec),
         world=world,
         ranks=tuple(_since_the_first(results, world.hosts)) if world.ok else (),

@@ -7,14 +7,13 @@ elements. Field names are those of the JSON documents: ``_s`` is seconds, ``_byt
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from distdemo.launcher.clock import HOST
 from distdemo.launcher.records import WorldReport
-from distdemo.ops import REGISTRY
 from distdemo.ops.contract import OpDoc, Traffic
-from distdemo.ops.spec import Number, OpSpec
+from distdemo.ops.spec import Attendance, Call, Mismatch, Number, OpSpec, Verification
 
 # ---------------------------------------------------------------------------- data of a rank
 
@@ -103,35 +102,6 @@ class Holding:
         return pieces
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """One wrong element: its piece, its index, the actual and the expected value."""
-
-    piece: int
-    index: tuple[int, ...]
-    got: Number | str
-    expected: Number | str
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """Comparison of every defined element with plain arithmetic on the inputs.
-
-    Attributes:
-        ok: True if all match, or if nothing is defined (``checked`` is 0 then).
-        checked: Number of elements compared.
-        wrong: Number of elements that differ.
-        tolerance: Largest allowed difference; 0 where the result must match exactly.
-        mismatches: The first few wrong elements.
-    """
-
-    ok: bool
-    checked: int
-    wrong: int = 0
-    tolerance: float = 0.0
-    mismatches: tuple[Mismatch, ...] = ()
-
-
 # ------------------------------------------------------------------------------- results of a rank
 
 
@@ -168,19 +138,6 @@ class CallStep:
     name: str
     buffer: Holding
     sent_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Attendance:
-    """Times when a rank arrived at a barrier and left it, since the first arrival.
-
-    Attributes:
-        present: Number of ranks in the group that had arrived when this one left.
-    """
-
-    arrived_s: float
-    left_s: float
-    present: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,50 +237,6 @@ class RankDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class CallDocument:
-    """A call: torch's name of the op, the function of torch.distributed, and its settings.
-
-    The settings are those of `OpSpec`. Defaults, and settings that the op doesn't take, are
-    left out.
-    """
-
-    name: str
-    call: str
-    form: str = "tensor"
-    dtype: str | None = None
-    shape: tuple[int, ...] | None = None
-    reduce_op: str | None = None
-    root: int | None = None
-    src: int | None = None
-    dst: int | None = None
-    pattern: str | None = None
-    async_op: bool = False
-    values: tuple[tuple[Number, ...] | None, ...] | None = None
-    fill: Number | str | None = None
-    seed: int | None = None
-    sizes: tuple[int, ...] | None = None
-    splits: tuple[tuple[int, ...], ...] | None = None
-    objects_json: tuple[str | None, ...] | None = None
-    inference: bool = False
-    factor: float = 2.0
-    monitored: bool = False
-    straggler: int | None = None
-    straggler_delay_s: float = 0.0
-    in_place: bool = False
-
-
-def call_document(spec: OpSpec) -> CallDocument:
-    """Return the call of a spec in its form for users."""
-    op = REGISTRY[spec.op]
-    form = op.form(spec)
-    same = [each.name for each in fields(CallDocument) if hasattr(spec, each.name)]
-    given: dict[str, Any] = {name: getattr(spec, name) for name in same}
-    if spec.objects or not op.traffic(spec).payload_bytes:
-        given |= {"dtype": None, "shape": None}
-    return CallDocument(name=spec.op, call=form.call, form=form.name, **given)
-
-
-@dataclass(frozen=True, slots=True)
 class ExplainedRank:
     """Data of one rank before and after an op."""
 
@@ -341,37 +254,18 @@ class Explanation:
         moves: (from, to) for each pair between which data moves.
         is_barrier: True if no data moves and the ranks wait for each other.
         names: Sentences about names of its calls in other releases of torch.
+        spec: Spec that is drawn.
     """
 
-    spec: OpSpec
+    op: Call
     words: OpDoc
     traffic: Traffic
     ranks: tuple[ExplainedRank, ...]
-    moves: tuple[tuple[int, int], ...]
-    is_barrier: bool = False
-    names: tuple[str, ...] = ()
-    ok: ClassVar[bool] = True
-
-    def document(self) -> ExplanationDocument:
-        """Return the explanation in its form for users."""
-        call = call_document(self.spec)
-        moves, is_barrier, names = self.moves, self.is_barrier, self.names
-        return ExplanationDocument(
-            call, self.words, self.traffic, self.ranks, moves, is_barrier, names
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ExplanationDocument:
-    """An `Explanation` for users."""
-
-    op: CallDocument
-    words: OpDoc
-    traffic: Traffic
-    ranks: tuple[ExplainedRank, ...]
+    spec: OpSpec = field(metadata={"json": False})
     moves: tuple[tuple[int, int], ...] = ()
     is_barrier: bool = False
     names: tuple[str, ...] = ()
+    ok: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,23 +273,20 @@ class OpReport:
     """Result of an op, or the world that failed while running it.
 
     Attributes:
+        ranks: Result of each rank; left out if the world failed.
         spec: Spec of the first group, or of the whole world.
-        groups: Ranks of each group; empty if the whole world was one group.
-        form: Form of the op.
-        calls: Function of torch.distributed.
-        ranks: Result of each rank; empty if the world failed.
+        groups: Ranks of each group; left out if the whole world was one group.
         explanation: Drawing of the op, with --explain.
-        warning: Known bug of this release of torch; else empty.
+        warning: Known bug of this release of torch.
     """
 
-    spec: OpSpec
-    groups: tuple[tuple[int, ...], ...]
-    form: str
-    calls: str
-    traffic: Traffic
+    op: Call
     world: WorldReport
-    ranks: tuple[RankResult, ...]
+    traffic: Traffic
+    spec: OpSpec = field(metadata={"json": False})
+    ranks: tuple[RankResult, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
+    groups: tuple[tuple[int, ...], ...] = ()
     explanation: Explanation | None = None
     warning: str = ""
 
@@ -403,39 +294,6 @@ class OpReport:
     def ok(self) -> bool:
         """Return True if every rank returned and every defined element is right."""
         return self.world.ok and all(each.verification.ok for each in self.ranks)
-
-    def document(self) -> OpDocument:
-        """Return the report in its form for users."""
-        return OpDocument(
-            call_document(self.spec),
-            self.world,
-            self.traffic,
-            self.ranks,
-            self.versions,
-            self.groups,
-            self.explanation,
-            self.warning,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class OpDocument:
-    """An `OpReport` for users.
-
-    Attributes:
-        ranks: Result of each rank; left out if the world failed.
-        groups: Ranks of each group; left out if the whole world was one group.
-        warning: Known bug of this release of torch.
-    """
-
-    op: CallDocument
-    world: WorldReport
-    traffic: Traffic
-    ranks: tuple[RankResult, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
-    groups: tuple[tuple[int, ...], ...] = ()
-    explanation: Explanation | None = None
-    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from distdemo import backends
 from distdemo.backends.contract import check_support
 from distdemo.cli.types import check_rank, make_groups, make_pair
-from distdemo.demo.values import Row, check_fit, parse_number, read_numbers, read_objects
+from distdemo.cli.values import Row, check_fit, parse_fill, read_numbers, read_objects
+from distdemo.demo.options import OpOptions
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import footprint
@@ -22,7 +23,6 @@ from distdemo.view.format import plural
 
 if TYPE_CHECKING:
     from distdemo.cli.session import Session
-    from distdemo.demo.command import OpOptions
     from distdemo.launcher.records import WorldSpec
 
 Each = TypeVar("Each")
@@ -52,9 +52,7 @@ def make_request(
         size = given
     why = f"{op.command} needs two ranks: a rank can't send to itself."
     world_size = session.world_size(options.world_size, size, op.smallest_world, why)
-    world = session.world(
-        world_size, options.backend, options.device, options.timeout, options.start_method
-    )
+    world = session.world(world_size, options)
     specs = make_specs(op, options, world_size, rows)
     data = sum(footprint(op, spec) for spec in specs) * session.ranks_here(world_size) // world_size
     session.check_memory(world, data)
@@ -103,7 +101,7 @@ def make_specs(
         base = _with_data(op, base, options, numbers, ranks)
     if options.fill is not None:
         highest = max(map(max, groups)) if groups else world_size - 1
-        base = replace(base, fill=_fill(options.fill, highest, options.dtype))
+        base = replace(base, fill=parse_fill(options.fill, highest, options.dtype))
     own_field = "objects_json" if base.objects else "values"
     specs = []
     for members in groups or (None,):
@@ -260,16 +258,6 @@ def _check_count(needed: int, given: int, flag: str) -> None:
             "A rank's parts add up to its whole tensor.",
             f"Give {needed}, or leave out {flag}.",
         )
-
-
-def _fill(text: str, highest: int, dtype: str) -> Any:  # noqa: ANN401 - a number, or "rank"
-    """Return the value of ``--fill``: a number, or ``rank`` for each rank's own number."""
-    number = highest if text == "rank" else parse_number(text)
-    if number is None:
-        why = "It fills every element with a number, or with the rank."
-        raise UsageError(f"--fill {text}: that is not a number.", why, "Try --fill 1 or rank.")
-    check_fit(f"--fill {text}", number, dtype)
-    return "rank" if text == "rank" else number
 
 
 def _take(items: Sequence[Each], indices: Iterable[int]) -> tuple[Each, ...]:

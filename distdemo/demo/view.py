@@ -2,181 +2,65 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
-from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo import ops
 from distdemo.demo.records import (
     Event,
-    Explanation,
     HelloReport,
-    Holding,
     ObjectPiece,
     OpList,
     OpReport,
     Piece,
     RankResult,
 )
+from distdemo.demo.view_cells import held, lines, sources
+from distdemo.demo.view_picture import picture
 from distdemo.launcher.clock import EVENTS
-from distdemo.ops.spec import Number
 from distdemo.view import colours
-from distdemo.view.console import Signs, signs
+from distdemo.view.blocks import Block, Fitted, Heading, Paragraph, Summary
+from distdemo.view.console import Signs
 from distdemo.view.format import (
     decimal_size,
     distinct,
     duration,
     moved,
-    number,
     origin,
     plural,
     ranks_text,
     shape_text,
 )
-from distdemo.view.tables import WIDTHS, Cell, Column, Grid, fitting, heading, select
+from distdemo.view.tables import Cell, Column, Grid, select
 
 MANY = 16  # events shown from each end, and mismatches shown
-CUT = 17  # width of a tensor that is shown by its ends
-SHORT = 16  # largest number of elements that is shown whole
-FEW = 4  # largest number of pieces of which all are shown
-FIRST, LAST = 2, 1  # pieces shown from the start and the end of more
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # names of groups; later groups have numbers
 RIGHT = {"Rank", "of", "Process", "Pickle", "Arrived", "Left", "Present", "Launch", "Wait"}
 RIGHT |= {"Waited", "Time", "Clock", "Sent"}
-FOLDS = {"Host", "Before", "After", "Buffer", "Holds", "What it does"}
+FOLDS = {"Host", "What it does"}
 """Right-aligned columns, and columns whose cells may wrap."""
 USUAL_FORMS = ("tensor", "list", "plain", "blocking", "nonblocking", "ring", "ring nonblocking")
 
-Report = OpReport | HelloReport | OpList | Explanation
 Cells = dict[str, Cell]
 """A row of a table, by column name."""
-
-
-def table(record: Report, console: Console, ranks: frozenset[int] | None = None) -> RenderableType:
-    """Return the report as tables and text.
-
-    Args:
-        record: Report of a world in which every rank returned.
-        console: Console to print on; its width and encoding matter.
-        ranks: Ranks to show; by default all of up to 16, else the first, last and wrong ones.
-    """
-    if isinstance(record, Explanation):
-        from distdemo.demo.view_picture import picture
-
-        return picture(record, console)
-    if isinstance(record, OpList):
-        return _op_list(record, console)
-    if isinstance(record, HelloReport):
-        return _hello(record, console, ranks)
-    return _op_table(record, console, ranks)
-
-
-def summary(record: Report, console: Console) -> Text:
-    """Return the verdict in one line."""
-    sign = signs(console)
-    if isinstance(record, Explanation):
-        return Text(record.words.summary)
-    if isinstance(record, OpList):
-        return Text(", ".join(dict.fromkeys(each.command for each in record.ops)))
-    verdict = _op_verdict(record, sign) if isinstance(record, OpReport) else _hello_verdict(record)
-    if record.ok:
-        return Text(f"{sign.right} {verdict}", style=colours.RIGHT)
-    if isinstance(record, OpReport) and record.warning:
-        verdict += f" {record.warning}"
-    return Text(f"{sign.wrong} {verdict}", style=colours.WRONG)
-
-
-# ------------------------------------------------------------------------------------ data cells
-
-
-def held(holding: Holding, signs: Signs, width: int = WIDTHS[0]) -> Text:
-    """Return the pieces, one per line and no wider than ``width`` if possible."""
-    if holding.undefined or not holding.pieces:
-        return Text("undefined" if holding.undefined else "nothing", style=colours.QUIET)
-    shown, left_out = _selection(holding)
-    lines = [_piece(piece, signs, width) for piece in shown]
-    if holding.joined:  # one bracket opens in the first line and closes in the last
-        last = len(lines) - 1
-        for index, line in enumerate(lines):
-            body = Text(" ") + line[1:] if index > 0 and line.plain[:1] == "[" else line
-            lines[index] = body[:-1] if index < last and body.plain[-1:] == "]" else body
-    if left_out:
-        lines.insert(FIRST, Text(f"{signs.more} {left_out} more", style=colours.QUIET))
-    return Text("\n").join(lines)
-
-
-def sources(holding: Holding, signs: Signs) -> Text:
-    """Return each piece's source rank, or ``all`` if it was reduced, in the lines of ``held``."""
-    if holding.undefined or not holding.pieces:
-        return Text(signs.none, style=colours.QUIET)
-    return _lines(
-        holding,
-        signs,
-        lambda piece: Text(
-            "all" if piece.source is None else f"rank {piece.source}",
-            style=colours.of_source(piece.source),
-        ),
-    )
-
-
-def _lines(holding: Holding, signs: Signs, write: Callable[[Piece | ObjectPiece], Text]) -> Text:
-    """Return one line per piece that ``held`` shows."""
-    shown, left_out = _selection(holding)
-    lines = [write(piece) for piece in shown]
-    if left_out:
-        lines.insert(FIRST, Text(signs.more, style=colours.QUIET))
-    return Text("\n").join(lines)
-
-
-def _selection(holding: Holding) -> tuple[list[Piece | ObjectPiece], int]:
-    pieces = list(holding.pieces)
-    if not holding.omitted and len(pieces) <= FEW:
-        return pieces, 0
-    return pieces[:FIRST] + pieces[-LAST:], len(pieces) + holding.omitted - FIRST - LAST
-
-
-def _piece(piece: Piece | ObjectPiece, signs: Signs, width: int) -> Text:
-    """Return a tensor nested like its shape, or its ends if it is too wide; an object as JSON."""
-    style = colours.of_source(piece.source)
-    if isinstance(piece, ObjectPiece):
-        width = max(width, 12)
-        body = json.dumps(piece.value, ensure_ascii=False)
-        cut = body[: width - len(signs.more)] + signs.more
-        return Text(body if len(body) <= width else cut, style)
-    if not piece.last_values and len(piece.values) <= SHORT:
-        body = _nested(piece.values, piece.shape)
-        if len(body) <= width or len(piece.values) <= 2:
-            return Text(body, style=style)
-    last = piece.last_values or piece.values
-    for count in (3, 2, 1):  # elements at each end: the most that fit
-        ends = [*map(number, piece.values[:count]), signs.more, *map(number, last[-count:])]
-        body = f"[{' '.join(ends)}]"
-        if len(body) <= min(width, CUT):
-            break
-    return Text(body, style=style)
-
-
-def _nested(values: Sequence[Number], shape: tuple[int, ...]) -> str:
-    if not shape:
-        return number(values[0]) if values else "[]"
-    if len(shape) == 1:
-        return f"[{' '.join(map(number, values))}]"
-    step = len(values) // shape[0] if shape[0] else 0
-    rows = (_nested(values[at * step : (at + 1) * step], shape[1:]) for at in range(shape[0]))
-    return f"[{' '.join(rows)}]"
 
 
 # ------------------------------------------------------------------------------------ an op's table
 
 
-def _op_table(report: OpReport, console: Console, ranks: frozenset[int] | None) -> Group:
-    """Return title, table, events of a non-blocking run, steps, notes and verdict."""
-    sign = signs(console)
-    parts: list[RenderableType] = []
+def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) -> Iterator[Block]:
+    """Yield title, table, events of a non-blocking run, steps, notes and verdict.
+
+    Args:
+        report: Report of a world in which every rank returned.
+        sign: Signs of the terminal.
+        ranks: Ranks to show; by default all of up to 16, else the first, last and wrong ones.
+    """
     if report.explanation is not None:
-        parts += [table(report.explanation, console), Text()]
+        yield from picture(report.explanation, sign)
+        yield Paragraph()
     shown = list(select(report.ranks, ranks, lambda each: not each.verification.ok))
 
     def draw(width: int) -> Grid:
@@ -189,25 +73,28 @@ def _op_table(report: OpReport, console: Console, ranks: frozenset[int] | None) 
             ]
         )
 
-    parts.append(heading(_title(report, sign)))
+    yield Heading(_title(report, sign))
     if report.warning:
-        parts.append(Text(f"! {report.warning}", style="yellow"))
-    parts.append(fitting(console, draw))
+        yield Paragraph(f"! {report.warning}", "yellow")
+    yield Fitted(draw)
     events = sorted((e for each in report.ranks for e in each.events), key=lambda e: e.at_s)
     if events:
         if len(events) > 2 * MANY:
             events[MANY:-MANY] = []
-        parts.append(heading("Buffers when each call returned"))
-        parts.append(fitting(console, lambda width: _events(events, sign, width)))
+        yield Heading("Buffers when each call returned")
+        yield Fitted(lambda width: _events(events, sign, width))
     stepping = [each for each in shown if isinstance(each, RankResult) and each.steps]
     if stepping:
-        parts.append(heading("Step by step"))
-        parts.append(fitting(console, lambda width: _steps(stepping, sign, width)))
-    parts += [Text(note, style=colours.QUIET) for note in _notes(report)]
-    parts += [Text(line, style=colours.WRONG) for line in _mismatches(report)][:MANY]
-    parts.append(summary(report, console))
-    parts.append(Text("\n".join(_footer(report)), style=colours.QUIET))
-    return Group(*parts)
+        yield Heading("Step by step")
+        yield Fitted(lambda width: _steps(stepping, sign, width))
+    for note in _notes(report):
+        yield Paragraph(note, colours.QUIET)
+    for line in islice(_mismatches(report), MANY):
+        yield Paragraph(line, colours.WRONG)
+    verdict = _op_verdict(report, sign)
+    warning = f" {report.warning}" if report.warning and not report.ok else ""
+    yield Summary(verdict + warning, report.ok)
+    yield Paragraph("\n".join(_footer(report)), colours.QUIET)
 
 
 def _grid(rows: Sequence[Cells]) -> Grid:
@@ -240,7 +127,7 @@ def _rank_cells(report: OpReport, each: RankResult, sign: Signs, width: int) -> 
     else:
         cells["Before"] = held(each.before, sign, width)
         if report.spec.objects:
-            cells["Pickle"] = _lines(each.before, sign, _pickled)
+            cells["Pickle"] = lines(each.before, sign, _pickled)
         cells["After"] = held(each.after, sign, width)
         cells["From"] = _from(each, sign)
     cells["Verified"] = _verified(each, sign)
@@ -340,6 +227,7 @@ def _title(report: OpReport, sign: Signs) -> str:
             root += " of each group"
         elif groups:
             root += f" of the group, rank {spec.member(spec.root)} of the world"
+    form = ops.REGISTRY[spec.op].form(spec).name
     pair = "" if spec.src is None else f"{spec.src} to {spec.dst}"
     data = shape_text(spec.dtype, spec.shape)
     if spec.sizes is not None:
@@ -350,7 +238,7 @@ def _title(report: OpReport, sign: Signs) -> str:
         data = spec.dtype
     parts = (
         spec.op,
-        "" if report.form in USUAL_FORMS else report.form,
+        "" if form in USUAL_FORMS else form,
         spec.reduce_op,
         root,
         "ring" if spec.pattern == "ring" else pair,
@@ -446,9 +334,11 @@ def _footer(report: OpReport) -> Iterator[str]:
 # ---------------------------------------------------------------------------------- hello and ops
 
 
-def _hello(report: HelloReport, console: Console, ranks: frozenset[int] | None) -> Group:
-    """Return the introductions of all ranks."""
-    sign, size = signs(console), len(report.ranks)
+def hello_view(
+    report: HelloReport, sign: Signs, ranks: frozenset[int] | None = None
+) -> Iterator[Block]:
+    """Yield the introductions of all ranks."""
+    size = len(report.ranks)
     rows: list[Cells] = []
     for each in select(report.ranks, ranks, lambda one: one.heard_from != size):
         if isinstance(each, int):
@@ -466,12 +356,10 @@ def _hello(report: HelloReport, console: Console, ranks: frozenset[int] | None) 
                 "Heard from": f"{each.heard_from} of {size}",
             }
         )
-    return Group(
-        heading(f"hello {sign.dot} {plural(size, 'rank')}"),
-        fitting(console, lambda _: _grid(rows)),
-        summary(report, console),
-        Text(origin(report.world, report.versions), style=colours.QUIET),
-    )
+    yield Heading(f"hello {sign.dot} {plural(size, 'rank')}")
+    yield _grid(rows)
+    yield Summary(_hello_verdict(report), report.ok)
+    yield Paragraph(origin(report.world, report.versions), colours.QUIET)
 
 
 def _hello_verdict(report: HelloReport) -> str:
@@ -482,15 +370,17 @@ def _hello_verdict(report: HelloReport) -> str:
     return f"{up}; each heard from all."
 
 
-def _op_list(listed: OpList, console: Console) -> Group:
-    """Return the list of ops; forms chosen by flags are below their command."""
-    rows: list[Cells] = [
-        {
-            "Command": Text(f"  {each.flags}") if each.flags else Text(each.command, "bold"),
-            "In torch.distributed": each.calls,
-            "What it does": each.summary,
-        }
-        for each in listed.ops
-    ]
+def list_view(listed: OpList, _: Signs) -> Iterator[Block]:
+    """Yield the list of ops; forms chosen by flags are below their command."""
+    yield _grid(
+        [
+            {
+                "Command": Text(f"  {each.flags}") if each.flags else Text(each.command, "bold"),
+                "In torch.distributed": each.calls,
+                "What it does": each.summary,
+            }
+            for each in listed.ops
+        ]
+    )
     hint = "distdemo explain OP draws one; distdemo OP runs it; distdemo OP --help lists its flags."
-    return Group(fitting(console, lambda _: _grid(rows)), Text(hint, style=colours.QUIET))
+    yield Paragraph(hint, colours.QUIET)

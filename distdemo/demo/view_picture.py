@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from distdemo import ops
 from distdemo.demo.records import Explanation
-from distdemo.demo.view import held, sources
+from distdemo.demo.view_cells import held, sources
 from distdemo.view import colours
+from distdemo.view.blocks import Block, Drawing, Facts, Heading, Paragraph
 from distdemo.view.console import Signs, signs
 from distdemo.view.format import moved, plural, shape_text
-from distdemo.view.tables import WIDTHS, Column, Grid, heading, widest
+from distdemo.view.tables import WIDTHS, Column, Grid, widest
 
 # The bus: a vertical line. Data enters from the left, results leave to the right.
 # Keyed by (up, down, left, right).
@@ -34,9 +36,9 @@ _JOINTS = {
 }
 
 
-def picture(explanation: Explanation, console: Console) -> Group:
-    """Return the drawing, then the call, its use, its cost and a common mistake."""
-    sign, spec = signs(console), explanation.spec
+def picture(explanation: Explanation, sign: Signs) -> Iterator[Block]:
+    """Yield the drawing, then the call, its use, its cost and a common mistake."""
+    spec = explanation.spec
     title = (
         spec.op,
         "" if spec.root is None else f"root {spec.root}",
@@ -44,20 +46,25 @@ def picture(explanation: Explanation, console: Console) -> Group:
         plural(spec.group_size, "rank"),
         "" if spec.objects or explanation.is_barrier else shape_text(spec.dtype, spec.shape),
     )
+    yield Heading(f" {sign.dot} ".join(filter(None, title)))
+    yield Paragraph(explanation.words.summary)
+    yield Paragraph()
+    yield Drawing(partial(_picture, explanation))
+    hidden = spec.group_size - len(explanation.ranks)
+    if hidden:
+        yield Paragraph(f" {sign.more} {plural(hidden, 'more rank')}", colours.QUIET)
+    yield Paragraph()
+    for note in ops.REGISTRY[spec.op].notes(spec):
+        yield Paragraph(note)
+    yield Facts(tuple(_facts(explanation)))
+
+
+def _picture(explanation: Explanation, console: Console) -> RenderableType:
+    """Return the widest drawing that fits, or a list."""
+    sign = signs(console)
     drawings = (_drawing(explanation, sign, width) for width in WIDTHS)
     fitting = (each for each in drawings if widest(console, each) <= console.width)
-    hidden = spec.group_size - len(explanation.ranks)
-    more = [Text(f" {sign.more} {plural(hidden, 'more rank')}", style=colours.QUIET)]
-    return Group(
-        heading(f" {sign.dot} ".join(filter(None, title))),
-        Text(explanation.words.summary),
-        Text(),
-        next(fitting, None) or _listed(explanation, sign, console.width),
-        *(more if hidden else ()),
-        Text(),
-        *(Text(note) for note in ops.REGISTRY[spec.op].notes(spec)),
-        _facts(explanation),
-    )
+    return next(fitting, None) or _listed(explanation, sign, console.width)
 
 
 def _rows(explanation: Explanation, sign: Signs, width: int) -> Iterator[tuple[Text, ...]]:
@@ -110,21 +117,19 @@ def _arm(index: int, lines: int, explanation: Explanation, sign: Signs) -> str:
     return "".join({"─": "-", "│": "|"}.get(c, c if ord(c) < 128 else "+") for c in arm)
 
 
-def _facts(explanation: Explanation) -> Table:
+def _facts(explanation: Explanation) -> Iterator[tuple[str, str]]:
     words, traffic = explanation.words, explanation.traffic
-    moves = moved(traffic.payload_bytes, traffic.busbw_formula, traffic.busbw_factor)
-    is_one = traffic.busbw_formula == "1"
-    ratio = f" = {traffic.busbw_factor:.4g} at n = {explanation.spec.group_size}" * (not is_one)
-    what = f"{'S is ' * (not is_one)}{traffic.payload_is}"
-    table = Table(box=None, show_header=False, padding=(0, 1), show_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row("Call", words.call)
+    yield "Call", words.call
     for name in explanation.names:
-        table.add_row("Name", name)
-    table.add_row("Used to", words.when)
+        yield "Name", name
+    yield "Used to", words.when
     if not explanation.is_barrier:
+        moves = moved(traffic.payload_bytes, traffic.busbw_formula, traffic.busbw_factor)
+        is_one = traffic.busbw_formula == "1"
+        ratio = (
+            "" if is_one else f" = {traffic.busbw_factor:.4g} at n = {explanation.spec.group_size}"
+        )
+        what = traffic.payload_is if is_one else f"S is {traffic.payload_is}"
         factor = f"busbw factor {traffic.busbw_formula}{ratio}"
-        table.add_row("Costs", f"{moves} over the busiest link ({what}; {factor}).")
-    table.add_row("Mistake", words.mistake)
-    return table
+        yield "Costs", f"{moves} over the busiest link ({what}; {factor})."
+    yield "Mistake", words.mistake

@@ -50,17 +50,17 @@ CHECKS = (
     Check("mpiexec", "mpi", "mpiexec", mpi.mpiexec),
     Check("gpus", "gpus", "GPUs", gpus.gpus),
     Check("gpu-driver", "gpus", "Driver", gpus.driver),
-    Check("visible-devices", "gpus", "Hidden GPUs", gpus.hidden),
+    Check("visible-devices", "gpus", "Hidden GPUs", gpus.visible_devices),
     Check("engine", "environment", "Engine", variables.engine),
     Check("master", "environment", "Master", variables.master),
-    Check("variables", "environment", "Variables", variables.traps),
+    Check("variables", "environment", "Variables", variables.harmful_variables),
     Check("libraries", "environment", "Libraries", variables.libraries),
 )
 NEEDS_TORCH = frozenset({"torch", "backends", "world", "gpus"})
 
 
 def examine(
-    system: System, topics: Collection[str] = tuple(TOPICS), start: Start | None = None
+    system: System, topics: Collection[str] = TOPICS, start: Start | None = None
 ) -> DoctorReport:
     """Run the checks, in parallel except for the test world.
 

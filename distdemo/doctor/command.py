@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
@@ -13,12 +14,10 @@ from distdemo.doctor.records import TOPICS
 from distdemo.errors import DistdemoError
 
 
-@command(
-    record="distdemo.doctor.records:DoctorReport",
-    epilog="Try: distdemo doctor; distdemo doctor --quiet; distdemo doctor --only network",
-)
-def doctor(
-    session: Session,
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions:
+    """Options of ``distdemo doctor``."""
+
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -28,11 +27,17 @@ def doctor(
             autocompletion=offer(TOPICS),
             help=f"Check only this topic. Repeatable: {', '.join(TOPICS)}.",
         ),
-    ] = None,
+    ] = None
     world: Annotated[
         bool, typer.Option("--world/--no-world", help="Start a two-rank test world.")
-    ] = True,
-) -> Result:
+    ] = True
+
+
+@command(
+    record="distdemo.doctor.records:DoctorReport",
+    epilog="Try: distdemo doctor; distdemo doctor --quiet; distdemo doctor --only network",
+)
+def doctor(session: Session, options: DoctorOptions) -> Result:
     """Check what worlds need: network, memory, torch, MPI, GPUs, environment variables.
 
     Checks what PyTorch's process groups depend on, and starts a two-rank test world over gloo.
@@ -41,16 +46,14 @@ def doctor(
     """
     from distdemo.doctor.checks import examine
     from distdemo.doctor.system import System
+    from distdemo.doctor.torch import start_world
+    from distdemo.doctor.view import doctor_view
     from distdemo.view.progress import spinner
 
-    def start(*args: Any) -> Any:  # noqa: ANN401 - as run_world's
-        from distdemo.launcher.local import run_world  # imports torch, which may be missing
-
-        return run_world(*args)
-
+    start = start_world if options.world else None
     try:
         with spinner("checking this machine", enabled=not session.quiet):
-            report = examine(System(), only or tuple(TOPICS), start if world else None)
+            report = examine(System(), options.only or TOPICS, start)
     except KeyboardInterrupt:  # ``main`` sets the exit code
         raise DistdemoError(
             "Interrupted.",
@@ -58,8 +61,8 @@ def doctor(
             "--only TOPIC runs fewer checks, and --no-world starts no ranks.",
         ) from None
     errors = tuple(
-        Error(f"{each.title}: {each.seen}.", each.why, each.do)
+        Error(f"{each.title}: {each.what}.", each.why, each.hint)
         for each in report.findings
         if each.level == "broken"
     )
-    return Result(report, view="distdemo.doctor.view", errors=errors)
+    return Result(report, doctor_view, errors=errors)

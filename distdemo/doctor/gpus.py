@@ -86,7 +86,7 @@ def _install_hint(found: dict[str, Any]) -> str:
     return f"This torch has kernels for {archs}. Install a wheel with kernels for this GPU."
 
 
-def hidden(system: System) -> Finding:
+def visible_devices(system: System) -> Finding:
     """Check CUDA_VISIBLE_DEVICES, which hides GPUs and renumbers the rest."""
     value = system.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
@@ -116,7 +116,7 @@ def hidden(system: System) -> Finding:
 
 def driver(system: System) -> Finding:
     """Check the driver, and the modes of the GPUs."""
-    cards = smi(system)
+    cards = nvidia_smi(system)
     if not cards:
         return skipped("nvidia-smi lists no GPU")
     text = f"driver {cards[0]['driver_version']}"
@@ -138,7 +138,7 @@ def driver(system: System) -> Finding:
     return fine(text)
 
 
-def smi(system: System) -> list[dict[str, str]]:
+def nvidia_smi(system: System) -> list[dict[str, str]]:
     """Return the GPUs that nvidia-smi lists; empty if there is no nvidia-smi."""
     program = system.which("nvidia-smi")
     if program is None or not _has_gpu(system):

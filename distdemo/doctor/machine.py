@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from distdemo.doctor.records import Finding, bad, broken, fine, skipped, warning
 from distdemo.doctor.system import System
 from distdemo.launcher.limits import FILES_OF_ITS_OWN, FILES_PER_RANK, MIB, UNLIMITED
+from distdemo.measure.environment import cpu_share
 from distdemo.view.format import short_size
 
 SHM = "/dev/shm"  # noqa: S108 - checked, not written
@@ -148,39 +148,9 @@ def locked_memory(system: System) -> Finding:
 # ------------------------------------------------------------------------------------------ cores
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """This process's share of the machine's cores.
-
-    Attributes:
-        usable: Number of cores that it may run on.
-        total: Number of cores of the machine.
-        quota: CPU quota of its control group, in cores; 0 if unlimited.
-    """
-
-    usable: int
-    total: int
-    quota: float = 0.0
-
-    @property
-    def effective(self) -> float:
-        """Available CPU time, in cores."""
-        return min(float(self.usable), self.quota or float(self.usable))
-
-
-def share(system: System) -> Share:
-    """Return the share of this process."""
-    group = "sys/fs/cgroup/cpu"
-    words = system.text(f"{group}.max").split()  # cgroup v2, then v1
-    if len(words) == 2 and words[0].isdigit():
-        return Share(*system.cores(), int(words[0]) / int(words[1]))
-    quota, period = (system.number(f"{group}/cpu.cfs_{name}_us") for name in ("quota", "period"))
-    return Share(*system.cores(), max(0.0, quota / period) if quota and period else 0.0)
-
-
 def cores(system: System) -> Finding:
     """Check how many cores the ranks can use."""
-    found = share(system)
+    found = cpu_share(system.root, system.cores())
     text = str(found.usable)
     if found.usable < found.total:
         text += f" of {found.total} (an affinity mask or a cpuset)"

@@ -123,13 +123,13 @@ def mpiexec(system: System) -> Finding:
     ]
     first, kind = paths[0], kinds[0]
     fitting = [path for path, one in zip(paths, kinds, strict=True) if one.vendor == own.vendor]
-    do = f"Start ranks with {fitting[0]}." if fitting else f"Install the mpiexec of {own.vendor}."
+    hint = f"Start ranks with {fitting[0]}." if fitting else f"Install the mpiexec of {own.vendor}."
     text = f"{first} is from {kind}, but mpi4py loads {own}"
     if not kind.vendor:
         return warning(
             f"{first} --version names no known MPI",
             f"It may not be an mpiexec, or it took longer than {VERSION_TIMEOUT_S:g} s.",
-            do,
+            hint,
         )
     if kind.vendor == own.vendor:
         if kind.version.split(".")[0] == own.version.split(".")[0]:
@@ -141,9 +141,9 @@ def mpiexec(system: System) -> Finding:
         )
     if kind.family == own.family:
         why = "They use the same protocol and usually work together, but it isn't guaranteed."
-        return warning(text, why, do)
+        return warning(text, why, hint)
     return broken(
         text,
         "It starts ranks that don't find each other: every rank is rank 0 of 1, or MPI_Init fails.",
-        f"{do} Or put its directory first on PATH.",
+        f"{hint} Or put its directory first on PATH.",
     )

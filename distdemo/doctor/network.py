@@ -82,8 +82,8 @@ def firewall(system: System) -> Finding:
             f"Allow all TCP traffic between the machines of a world. {OTHER_MACHINES}",
         )
     tables = system.text("proc/net/ip_tables_names").split()
-    seen = f"tables are loaded ({', '.join(tables)})" if tables else "no packet filter found"
-    return fine(f"{seen}. {OTHER_MACHINES.removesuffix('.')}")
+    what = f"tables are loaded ({', '.join(tables)})" if tables else "no packet filter found"
+    return fine(f"{what}. {OTHER_MACHINES.removesuffix('.')}")
 
 
 def is_loopback(address: str) -> bool:
@@ -126,21 +126,21 @@ def gloo(system: System) -> Finding:
         return fine(f"{fits[0].name}, which has the hostname's address", takes=fits[0].name)
     known = {each.name: each for each in system.interfaces()}
     names = [name.strip() for name in named.split(",")]
-    do = f"Set it to one of {_names(usable)}, or unset it."
+    hint = f"Set it to one of {_names(usable)}, or unset it."
     missing = [name for name in names if name not in known]
     if missing:
         why = 'Every gloo rank fails when it joins: "Unable to find address for".'
         if any(name.startswith(("^", "=")) for name in missing):
             why = "^ and = are NCCL's syntax. gloo accepts only plain names, else every rank fails."
         quoted = " or ".join(map(repr, missing))
-        return broken(f"GLOO_SOCKET_IFNAME={named}: there is no interface {quoted}", why, do)
+        return broken(f"GLOO_SOCKET_IFNAME={named}: there is no interface {quoted}", why, hint)
     unusable = [name for name in names if known[name] not in usable]
     if unusable:
         return broken(
             f"GLOO_SOCKET_IFNAME={named}: {' or '.join(map(repr, unusable))} is down or has no "
             "address",
             "Every rank fails when it joins: gloo has no address to bind to.",
-            do,
+            hint,
         )
     if all(known[name].loopback for name in names):
         return _loopback_only(f"GLOO_SOCKET_IFNAME={named}")

@@ -27,9 +27,9 @@ class Finding:
     Attributes:
         level: ``fine``; ``warning`` if worlds are slow or some fail; ``broken`` if common worlds
             fail; ``skipped`` if there was nothing to check.
-        seen: Observation, without a full stop.
+        what: Observation, without a full stop.
         why: Explanation in sentences; empty if the level is fine.
-        do: Suggested fix; empty if the level is fine.
+        hint: Suggested fix; empty if the level is fine.
         facts: Names and values for programs that read the report.
         check: Name of the check, such as ``hostname``. A check may have several findings.
         topic: Key of ``TOPICS``.
@@ -37,9 +37,9 @@ class Finding:
     """
 
     level: Level
-    seen: str
+    what: str
     why: str = ""
-    do: str = ""
+    hint: str = ""
     facts: dict[str, str] = field(default_factory=dict)
     check: str = ""
     topic: str = ""
@@ -75,29 +75,29 @@ class DoctorReport:
         return not self.count("broken")
 
 
-def fine(seen: str, /, **facts: object) -> Finding:
+def fine(what: str, /, **facts: object) -> Finding:
     """Return a finding without a problem."""
-    return Finding("fine", seen, facts=_texts(facts))
+    return Finding("fine", what, facts=_texts(facts))
 
 
-def warning(seen: str, why: str, do: str, /, **facts: object) -> Finding:
+def warning(what: str, why: str, hint: str, /, **facts: object) -> Finding:
     """Return a finding that slows worlds down or makes some fail."""
-    return Finding("warning", seen, why, do, _texts(facts))
+    return Finding("warning", what, why, hint, _texts(facts))
 
 
-def broken(seen: str, why: str, do: str, /, **facts: object) -> Finding:
+def broken(what: str, why: str, hint: str, /, **facts: object) -> Finding:
     """Return a finding that makes common worlds fail."""
-    return Finding("broken", seen, why, do, _texts(facts))
+    return Finding("broken", what, why, hint, _texts(facts))
 
 
-def bad(seen: str, why: str, do: str, *, is_broken: bool) -> Finding:
+def bad(what: str, why: str, hint: str, *, is_broken: bool) -> Finding:
     """Return a broken finding or a warning."""
-    return Finding("broken" if is_broken else "warning", seen, why, do)
+    return Finding("broken" if is_broken else "warning", what, why, hint)
 
 
-def skipped(seen: str, do: str = "") -> Finding:
+def skipped(what: str, hint: str = "") -> Finding:
     """Return a finding of a check that doesn't apply."""
-    return Finding("skipped", seen, do=do)
+    return Finding("skipped", what, hint=hint)
 
 
 def _texts(facts: dict[str, object]) -> dict[str, str]:

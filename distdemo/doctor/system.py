@@ -28,6 +28,7 @@ from distdemo.launcher import limits as launcher_limits
 from distdemo.launcher.joined.interfaces import addresses
 from distdemo.launcher.limits import Limit
 from distdemo.launcher.records import WorldSpec
+from distdemo.measure.environment import cores
 
 NETWORK_TIMEOUT_S = 2.0  # for a name service, or a connection over loopback
 MAX_OUTPUT = 1 << 20  # characters of a program's output that are kept
@@ -229,15 +230,6 @@ def rlimit(name: str) -> tuple[int, int] | None:
 def limits(start_method: str) -> Sequence[Limit]:
     """Return the limits on ranks by memory, processes and open files, in this order."""
     return launcher_limits.limits(WorldSpec(1, start_method=start_method))
-
-
-def cores() -> tuple[int, int]:
-    """Return the number of cores that this process may use, and the total."""
-    total = os.cpu_count() or 1
-    try:
-        return len(os.sched_getaffinity(0)), total
-    except AttributeError:  # not on macOS
-        return total, total
 
 
 def installed(name: str) -> bool:

@@ -19,7 +19,7 @@ OLDEST = (2, 8)  # see pyproject.toml
 TEST_WORLD = WorldSpec(2, deadline=10.0, capture=True, lazy=True)
 INSTALL = "Install a wheel of torch for Linux: pip install torch."
 
-Start = Callable[..., WorldReport]
+Start = Callable[[], WorldReport]
 
 
 def build(system: System) -> Finding:
@@ -56,15 +56,15 @@ def built_in(system: System) -> Finding:
 
 
 def world(start: Start | None) -> Finding:
-    """Run an all_reduce in a two-rank world over gloo.
+    """Check the test world.
 
     Args:
-        start: Function that starts a world; None to skip the check.
+        start: ``start_world``; None to skip the check.
     """
     if start is None:
         return skipped("no test world was started (--no-world)")
     try:
-        report = start(TEST_WORLD, sum_ranks)
+        report = start()
     except UsageError as error:
         return broken(
             f"the test world couldn't be started: {error.what.rstrip('.')}", error.why, error.hint
@@ -82,6 +82,13 @@ def world(start: Start | None) -> Finding:
             "distdemo check shows the wrong operations. Check LD_PRELOAD and LD_LIBRARY_PATH.",
         )
     return fine(f"{name}: verified in {report.seconds:.1f} s")
+
+
+def start_world() -> WorldReport:
+    """Run an all_reduce in a two-rank world over gloo."""
+    from distdemo.launcher.local import run_world  # imports torch, which may be missing
+
+    return run_world(TEST_WORLD, sum_ranks)
 
 
 def sum_ranks(rank: Rank) -> float:

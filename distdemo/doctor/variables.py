@@ -19,23 +19,23 @@ PREFIXES = (
 )
 
 
-class Trap(NamedTuple):
+class HarmfulVariable(NamedTuple):
     """An environment variable that is easily forgotten and causes problems.
 
     Attributes:
         why: Explanation of its effect.
         harmless: Values without an effect; None if every value has one.
         harmful: The only values with an effect; empty for all except ``harmless``.
-        do: Suggested fix; empty for unsetting it.
+        hint: Suggested fix; empty for unsetting it.
     """
 
     name: str
     why: str
     harmless: tuple[str, ...] | None = ("0", "false", "no", "off", "n")
     harmful: tuple[str, ...] = ()
-    do: str = ""
+    hint: str = ""
 
-    def catches(self, environ: Mapping[str, str]) -> bool:
+    def is_harmful(self, environ: Mapping[str, str]) -> bool:
         """Return True if the variable is set to a harmful value."""
         value = environ.get(self.name, "").strip().lower()
         if self.harmful:
@@ -44,43 +44,45 @@ class Trap(NamedTuple):
 
 
 BLOCKS = "wait() blocks the host until the GPU is done, so nothing overlaps."
-TRAPS = (
-    Trap(
+HARMFUL_VARIABLES = (
+    HarmfulVariable(
         "NCCL_P2P_DISABLE",
         "GPUs on one machine copy through host memory instead of directly (NVLink, PCIe), which is "
         "several times slower.",
     ),
-    Trap(
+    HarmfulVariable(
         "NCCL_SHM_DISABLE",
         "GPUs on one machine that can't copy directly use the network instead of shared memory.",
     ),
-    Trap("NCCL_IB_DISABLE", "NCCL uses TCP instead of InfiniBand and RoCE."),
-    Trap("NCCL_ALGO", "It forces one algorithm for all sizes.", None),
-    Trap(
+    HarmfulVariable("NCCL_IB_DISABLE", "NCCL uses TCP instead of InfiniBand and RoCE."),
+    HarmfulVariable("NCCL_ALGO", "It forces one algorithm for all sizes.", None),
+    HarmfulVariable(
         "NCCL_PROTO",
         "It forces one protocol for all sizes, and LL128 gives wrong results on some machines.",
         None,
     ),
-    Trap(
+    HarmfulVariable(
         "NCCL_COMM_ID", "All communicators rendezvous at this address, even unrelated ones.", None
     ),
-    Trap("NCCL_DEBUG", "It logs every call, which is slow.", harmful=("trace",)),
-    Trap(
+    HarmfulVariable("NCCL_DEBUG", "It logs every call, which is slow.", harmful=("trace",)),
+    HarmfulVariable(
         "NCCL_ASYNC_ERROR_HANDLING",
         "It is a deprecated name that newer releases of torch may ignore.",
         None,
-        do="Set TORCH_NCCL_ASYNC_ERROR_HANDLING instead.",
+        hint="Set TORCH_NCCL_ASYNC_ERROR_HANDLING instead.",
     ),
-    Trap("NCCL_BLOCKING_WAIT", f"{BLOCKS} The name is also deprecated."),
-    Trap("TORCH_NCCL_BLOCKING_WAIT", BLOCKS),
-    Trap(
+    HarmfulVariable("NCCL_BLOCKING_WAIT", f"{BLOCKS} The name is also deprecated."),
+    HarmfulVariable("TORCH_NCCL_BLOCKING_WAIT", BLOCKS),
+    HarmfulVariable(
         "TORCH_DISTRIBUTED_DEBUG",
         "Every collective is compared across ranks before it runs, which is much slower and still "
         "misses a different ReduceOp.",
         harmful=("detail",),
     ),
-    Trap("CUDA_LAUNCH_BLOCKING", "The host waits for every kernel, so nothing overlaps."),
-    Trap(
+    HarmfulVariable(
+        "CUDA_LAUNCH_BLOCKING", "The host waits for every kernel, so nothing overlaps."
+    ),
+    HarmfulVariable(
         "GLOO_DEVICE_TRANSPORT",
         "The CPU wheels of torch have only TCP. With a transport that is missing from the build, "
         "every rank fails when it joins.",
@@ -89,11 +91,11 @@ TRAPS = (
 )
 
 
-def traps(system: System) -> Sequence[Finding]:
+def harmful_variables(system: System) -> Sequence[Finding]:
     """Return one warning per harmful variable, and a list of the other variables."""
     environ = system.environ
-    caught = [trap for trap in TRAPS if trap.catches(environ)]
-    names = {trap.name for trap in caught}
+    caught = [each for each in HARMFUL_VARIABLES if each.is_harmful(environ)]
+    names = {each.name for each in caught}
     others = {
         name: environ[name]
         for name in sorted(environ)
@@ -103,11 +105,11 @@ def traps(system: System) -> Sequence[Finding]:
     return [
         *(
             warning(
-                f"{trap.name}={environ[trap.name]}",
-                trap.why,
-                trap.do or f"Unset {trap.name}, unless it is intended.",
+                f"{each.name}={environ[each.name]}",
+                each.why,
+                each.hint or f"Unset {each.name}, unless it is intended.",
             )
-            for trap in caught
+            for each in caught
         ),
         fine(f"set: {listed}" if others else "no variable that affects worlds is set", **others),
     ]

@@ -48,5 +48,4 @@ _socket = _own_socket()
 if _socket is not None:
     atexit.register(_remove, _socket)
 
-import distdemo.launcher.api  # noqa: E402
 import distdemo.launcher.rank  # noqa: E402, F401 - imported once, for all ranks

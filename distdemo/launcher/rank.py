@@ -135,7 +135,7 @@ class Rank:
 
     def join(self, rendezvous: Rendezvous) -> None:
         """Join the world's default group. Collective."""
-        store = rendezvous.store(self, self._timeout)
+        store = rendezvous.store(self.world_size, self._timeout, self.send)
         self._store = PrefixStore(rendezvous.prefix, store) if rendezvous.prefix else store
         dist.init_process_group(
             self.backend,
@@ -152,9 +152,9 @@ class Rank:
     def announce(self, rendezvous: Rendezvous) -> None:
         """Set the variables with which the program creates the group itself. Collective."""
         if isinstance(rendezvous, AgentStore):
-            rendezvous.announce(self)
+            rendezvous.announce(self.rank, self.world_size, self.local_rank)
             return
-        store = self._store = rendezvous.store(self, self._timeout)
+        store = self._store = rendezvous.store(self.world_size, self._timeout, self.send)
         numbers = {
             "RANK": self.rank,
             "LOCAL_RANK": self.local_rank,

@@ -28,11 +28,10 @@ from typing import TYPE_CHECKING, Any
 from distdemo.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from torch._C._distributed_c10d import Store
-
-    from distdemo.launcher.rank import Rank
 
 HOST = "127.0.0.1"
 
@@ -45,8 +44,14 @@ class Rendezvous:
     prefix: str = ""
     """Prefix of this world's keys in a shared store."""
 
-    def store(self, rank: Rank, timeout: timedelta) -> Store:
-        """Return the store that all ranks share, with this timeout. Collective."""
+    def store(self, world_size: int, timeout: timedelta, send: Callable[[object], None]) -> Store:
+        """Return the store that all ranks share. Collective.
+
+        Args:
+            world_size: Number of ranks.
+            timeout: Timeout of the store's operations.
+            send: Function that sends a value to the launcher.
+        """
         raise NotImplementedError
 
     def leave(self) -> None:
@@ -103,11 +108,11 @@ class FileRendezvous(Rendezvous):
     path: str
     directory: str | None = None
 
-    def store(self, rank: Rank, timeout: timedelta) -> Store:
+    def store(self, world_size: int, timeout: timedelta, send: Callable[[object], None]) -> Store:
         """Return the FileStore at this path."""
         from torch._C._distributed_c10d import FileStore
 
-        found = FileStore(self.path, rank.world_size)
+        found = FileStore(self.path, world_size)
         found.set_timeout(timeout)
         return found
 
@@ -165,7 +170,7 @@ class StoreRendezvous(Rendezvous):
     port: int
     prefix: str
 
-    def store(self, _: Rank, timeout: timedelta) -> Store:
+    def store(self, world_size: int, timeout: timedelta, send: Callable[[object], None]) -> Store:
         """Connect to the store. Collective."""
         return self.connect(self.host, self.port, timeout)
 
@@ -187,9 +192,9 @@ class AgentStore(Rendezvous):
     port: int
     host: str = HOST
 
-    def announce(self, rank: Rank) -> None:
+    def announce(self, rank: int, world_size: int, local_rank: int) -> None:
         """Set torchrun's variables in this process and make the program use the store."""
-        os.environ.update(self.variables(rank.rank, rank.world_size, rank.local_rank))
+        os.environ.update(self.variables(rank, world_size, local_rank))
         self.offer()
 
     def offer(self) -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from ast import literal_eval
-from collections.abc import Sequence
 from pathlib import Path
 
 from distdemo.mistakes.records import Line, Mistake
@@ -51,10 +50,13 @@ NAMES = (
 
 
 def read_mistake(name: str) -> Mistake:
-    """Read the documentation of a mistake from the header of its program."""
+    """Read a mistake from its program's file."""
+    file = Path(__file__).parent / "programs" / f"{name.replace('-', '_')}.py"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    start = next(number for number, line in enumerate(lines) if not line.startswith("#"))
     found: dict[str, str] = {}
     key = ""
-    for line in _read_parts(name)[0]:
+    for line in lines[:start]:
         text = line.removeprefix("# ")
         if text.startswith(" "):
             found[key] += f" {text.strip()}"
@@ -68,40 +70,22 @@ def read_mistake(name: str) -> Mistake:
         title=found["title"],
         world_size=ranks,
         expected=values * ranks if len(values) == 1 else values,
-        happens={each: found[each] for each in BACKENDS},
+        outcomes={each: found[each] for each in BACKENDS},
         finding=found.get("finding", ""),
         why=found["why"],
         hints=(found["hint 1"], found["hint 2"], found["hint 3"]),
+        program=tuple(map(_line, lines[start:])),
         link=found.get("link", ""),
     )
 
 
-def _read_parts(name: str) -> tuple[list[str], list[str]]:
-    """Return the header lines and the program lines of a program's file."""
-    file = Path(__file__).parent / "programs" / f"{name.replace('-', '_')}.py"
-    lines = file.read_text(encoding="utf-8").splitlines()
-    start = next(number for number, line in enumerate(lines) if not line.startswith("#"))
-    return lines[:start], lines[start:]
+def _line(text: str) -> Line:
+    if right := RIGHT.fullmatch(text):
+        return Line(right[1] + right[2], "right")
+    if text.endswith(WRONG):
+        return Line(text.removesuffix(WRONG), "wrong")
+    return Line(text)
 
 
 MISTAKES: dict[str, Mistake] = {name: read_mistake(name) for name in NAMES}
 """Mistakes by name."""
-
-
-def program_of(mistake: Mistake) -> tuple[Line, ...]:
-    """Return the lines of its program, in both versions."""
-    found = []
-    for text in _read_parts(mistake.name)[1]:
-        if right := RIGHT.fullmatch(text):
-            found.append(Line(right[1] + right[2], "right"))
-        elif text.endswith(WRONG):
-            found.append(Line(text.removesuffix(WRONG), "wrong"))
-        else:
-            found.append(Line(text))
-    return tuple(found)
-
-
-def text_of(lines: Sequence[Line], *, repaired: bool = False) -> str:
-    """Return the text of the program with the mistake, or repaired."""
-    left_out = "wrong" if repaired else "right"
-    return "".join(f"{line.text}\n" for line in lines if line.role != left_out)

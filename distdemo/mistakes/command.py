@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,14 +11,14 @@ import typer
 
 from distdemo import backends
 from distdemo.cli.contract import Error, Result, command
+from distdemo.cli.options import WorldOptions
 from distdemo.cli.session import Session
 from distdemo.cli.types import offer, one_of, unknown
 from distdemo.errors import UsageError
-from distdemo.mistakes.catalogue import MISTAKES, program_of
-from distdemo.mistakes.records import MistakeList, MistakeReport
+from distdemo.mistakes.catalogue import MISTAKES
+from distdemo.mistakes.records import Mistake, MistakeList, MistakeReport
 
-VIEW = "distdemo.mistakes.view"
-DEADLINE = 60.0  # seconds for a program that does not hang
+DEADLINE_S = 60.0  # for a program that does not hang
 
 
 class Names(tuple[str, ...]):
@@ -31,15 +33,10 @@ def parse_backends(text: str) -> Names:
     return Names(dict.fromkeys(known(each) for each in text.split(",")))
 
 
-@command(
-    record="distdemo.mistakes.records:MistakeList distdemo.mistakes.records:MistakeReport "
-    "distdemo.mistakes.records:ExerciseFolder",
-    epilog="Try: distdemo mistakes; distdemo mistakes shape --explain; distdemo mistakes root "
-    "--backend gloo,mpi; distdemo mistakes --exercises lesson",
-)
-def mistakes(
-    session: Session,
-    *,
+@dataclass(frozen=True, kw_only=True)
+class MistakesOptions:
+    """Options of ``distdemo mistakes``."""
+
     name: Annotated[
         str | None,
         typer.Argument(
@@ -48,7 +45,7 @@ def mistakes(
             show_default=False,
             autocompletion=offer(MISTAKES),
         ),
-    ] = None,
+    ] = None
     backend: Annotated[
         Names | None,
         typer.Option(
@@ -58,39 +55,58 @@ def mistakes(
             show_default=False,
             autocompletion=offer(backends.REGISTRY),
         ),
-    ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Explain the cause.")] = False,
+    ] = None
+    explain: Annotated[bool, typer.Option("--explain", help="Explain the cause.")] = False
     exercises: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             help="Write all mistakes, or NAME, as exercises to a new folder.",
         ),
-    ] = None,
-) -> Result:
+    ] = None
+
+
+@command(
+    record="distdemo.mistakes.records:MistakeList distdemo.mistakes.records:MistakeReport "
+    "distdemo.mistakes.records:ExerciseFolder",
+    epilog="Try: distdemo mistakes; distdemo mistakes shape --explain; distdemo mistakes root "
+    "--backend gloo,mpi; distdemo mistakes --exercises lesson",
+)
+def mistakes(session: Session, options: MistakesOptions) -> Result:
     """Run common bugs: what each does, what the sanitizer reports, and the fix.
 
     Each program runs on real ranks; one that hangs is stopped after two seconds. The exit code is
     0 if it behaves as documented and the repaired program is correct on every rank.
     """
+    from distdemo.mistakes import view
+
+    name, folder = options.name, options.exercises
     mistake = None if name is None else MISTAKES.get(name.lower().replace("_", "-"))
     if name is not None and mistake is None:
         raise unknown("mistake", MISTAKES, name, "distdemo mistakes")
-    if (mistake is None or exercises is not None) and (explain or backend):
+    if (mistake is None or folder is not None) and (options.explain or options.backend):
         raise UsageError(
-            f"{'--explain' if explain else '--backend'} requires a mistake to run.",
+            f"{'--explain' if options.explain else '--backend'} requires a mistake to run.",
             "Lists and exercises run no program.",
             "Try distdemo mistakes shape --backend gloo,mpi --explain.",
         )
-    if exercises is not None:
+    every = tuple(MISTAKES.values()) if mistake is None else (mistake,)
+    if folder is not None:
         from distdemo.mistakes.exercises import write_exercises
 
-        chosen = list(MISTAKES.values()) if mistake is None else [mistake]
-        return Result(write_exercises(exercises, chosen), VIEW)
+        return Result(write_exercises(folder, every), view.exercises_view)
     if mistake is None:
-        return Result(MistakeList(tuple(MISTAKES.values())), VIEW)
+        return Result(MistakeList(every), view.list_view)
+    report = _run(mistake, options.backend or ("gloo",), session)
+    errors = tuple(map(Error, report.problems))
+    return Result(report, partial(view.report_view, explain=options.explain), errors=errors)
+
+
+def _run(mistake: Mistake, names: tuple[str, ...], session: Session) -> MistakeReport:
+    """Run a mistake over each of these backends."""
     worlds = [
-        session.world(mistake.world_size, each, None, DEADLINE) for each in backend or ("gloo",)
+        session.world(mistake.world_size, WorldOptions(backend=name, timeout=DEADLINE_S))
+        for name in names
     ]
     with session.waiting(f"{mistake.name} on {mistake.world_size} ranks", *worlds):
         from distdemo.mistakes.trial import try_mistake
@@ -101,6 +117,4 @@ def mistakes(
     found = versions()
     for world in worlds:
         found |= backends.versions_of(world)
-    report = MistakeReport(mistake, program_of(mistake), trials, found)
-    errors = [Error(f"Over {each.backend}: {text}") for each in trials for text in each.problems]
-    return Result(report, VIEW, errors=tuple(errors), shown={"explain": explain})
+    return MistakeReport(mistake, trials, found)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from distdemo.errors import UsageError
-from distdemo.mistakes.catalogue import program_of, text_of
 from distdemo.mistakes.records import ExerciseFolder, Mistake
 
-TIMEOUT = 20  # seconds per test; findings of the sanitizer fail at once
+TIMEOUT_S = 20  # per test; findings of the sanitizer fail at once
 TEST = '''\
-"""{goal}"""
+"""{mistake.goal}"""
 
 import pytest
-from {module} import work
+from {mistake.module} import work
 
 
-@pytest.mark.ranks({size}, timeout={timeout})
-def test_{module}(rank, world_size):
+@pytest.mark.ranks({mistake.world_size}, timeout={timeout})
+def test_{mistake.module}(rank, world_size):
     expected = {expected}
     assert work(rank, world_size) == expected, (
-        "{goal}\\n"
-        "{hint}"
+        "{mistake.goal}\\n"
+        "{mistake.hints[0]}"
     )
 '''
 README = """\
@@ -42,21 +42,21 @@ mistakes show only in the result. If you are stuck, open the hints one by one.
 `distdemo mistakes NAME --explain` shows the solution and explains it.
 """
 EXERCISE = """
-## {name}
+## {mistake.name}
 
-`{module}.py`, {size} ranks: {goal}
-{hints}"""
+`{mistake.module}.py`, {mistake.world_size} ranks: {mistake.goal}
+"""
 HINT = """
-<details><summary>Hint {number}: {about}</summary>
+<details><summary>Hint {}: {}</summary>
 
-{text}
+{}
 
 </details>
 """
 ABOUT = ("where to look", "the rank", "the line")
 
 
-def write_exercises(folder: Path, mistakes: list[Mistake]) -> ExerciseFolder:
+def write_exercises(folder: Path, mistakes: Sequence[Mistake]) -> ExerciseFolder:
     """Write a program and a test for each mistake, and one README.md.
 
     Args:
@@ -68,8 +68,11 @@ def write_exercises(folder: Path, mistakes: list[Mistake]) -> ExerciseFolder:
     """
     files = {"README.md": _readme(mistakes)}
     for mistake in mistakes:
-        files[f"{mistake.module}.py"] = text_of(program_of(mistake))
-        files[f"test_{mistake.module}.py"] = TEST.format(**_values(mistake), hint=mistake.hints[0])
+        first, *others = mistake.expected
+        same = others.count(first) == len(others)
+        expected = repr(first) if same else f"{[*mistake.expected]}[rank]"
+        test = TEST.format(mistake=mistake, expected=expected, timeout=TIMEOUT_S)
+        files |= {f"{mistake.module}.py": mistake.text(), f"test_{mistake.module}.py": test}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -88,27 +91,10 @@ def write_exercises(folder: Path, mistakes: list[Mistake]) -> ExerciseFolder:
     return ExerciseFolder(str(folder), tuple(sorted(files)))
 
 
-def _readme(mistakes: list[Mistake]) -> str:
-    parts = [README.format(count=len(mistakes), **_values(mistakes[0]))]
+def _readme(mistakes: Sequence[Mistake]) -> str:
+    first = mistakes[0]
+    parts = [README.format(count=len(mistakes), module=first.module, size=first.world_size)]
     for mistake in mistakes:
-        hints = zip(ABOUT, mistake.hints, strict=True)
-        texts = [
-            HINT.format(number=number, about=about, text=text)
-            for number, (about, text) in enumerate(hints, start=1)
-        ]
-        parts.append(EXERCISE.format(**_values(mistake), hints="".join(texts)))
+        parts.append(EXERCISE.format(mistake=mistake))
+        parts += map(HINT.format, range(1, 4), ABOUT, mistake.hints)
     return "".join(parts)
-
-
-def _values(mistake: Mistake) -> dict[str, object]:
-    """Return the values for the templates; the goal is the program's docstring."""
-    values = mistake.expected
-    expected = f"{values[0]!r}" if values.count(values[0]) == len(values) else f"{[*values]}[rank]"
-    return {
-        "name": mistake.name,
-        "module": mistake.module,
-        "size": mistake.world_size,
-        "expected": expected,
-        "timeout": TIMEOUT,
-        "goal": program_of(mistake)[0].text.strip('"'),
-    }

@@ -8,46 +8,9 @@ from typing import Any, ClassVar, Literal
 from distdemo.encoding import derived
 from distdemo.sanitizer.records import Finding
 
-End = Literal["right", "wrong", "hang", "abort", "error", "lost"]
+OutcomeKind = Literal["right", "wrong", "hang", "abort", "error", "lost"]
 """Outcome of a rank: it returned the right value or a wrong one, hung, aborted or raised, or was
 lost: it lost a peer or was stopped with the other ranks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """Documentation of a mistake. Its program has the same name.
-
-    Attributes:
-        name: Name on the command line.
-        title: Mistake in one line.
-        world_size: Number of ranks.
-        expected: Right return value of each rank.
-        happens: Documented outcome of each rank by backend, such as ``hang wrong right/wrong``;
-            unknown for missing backends. Measured with torch 2.13, and MPICH for mpi.
-        finding: Kind of the sanitizer's finding, or empty; ``shift`` is a warning.
-        why: Explanation of the cause.
-        hints: Hints to the place, the rank and the line.
-        link: Address of a real-world report.
-    """
-
-    name: str
-    title: str
-    world_size: int
-    expected: tuple[Any, ...]
-    happens: dict[str, str]
-    finding: str
-    why: str
-    hints: tuple[str, str, str]
-    link: str = ""
-
-    @property
-    def module(self) -> str:
-        """Module name of its program."""
-        return self.name.replace("-", "_")
-
-    def documented(self, backend: str) -> list[list[str]]:
-        """Return the documented outcomes of each rank; empty if unknown for this backend."""
-        return [each.split("/") for each in self.happens.get(backend, "").split()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +26,56 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class RankEnd:
+class Mistake:
+    """A mistake: its documentation and its program.
+
+    Attributes:
+        name: Name on the command line.
+        title: Mistake in one line.
+        world_size: Number of ranks.
+        expected: Right return value of each rank.
+        outcomes: Documented outcome of each rank by backend, such as ``hang wrong right/wrong``;
+            unknown for missing backends. Measured with torch 2.13, and MPICH for mpi.
+        finding: Kind of the sanitizer's finding, or empty; ``shift`` is a warning.
+        why: Explanation of the cause.
+        hints: Hints to the place, the rank and the line.
+        program: Lines of its program, in both versions.
+        link: Address of a real-world report.
+    """
+
+    name: str
+    title: str
+    world_size: int
+    expected: tuple[Any, ...]
+    outcomes: dict[str, str]
+    finding: str
+    why: str
+    hints: tuple[str, str, str]
+    program: tuple[Line, ...] = field(metadata={"json": False})
+    link: str = ""
+
+    @property
+    def module(self) -> str:
+        """Module name of its program."""
+        return self.name.replace("-", "_")
+
+    @property
+    def goal(self) -> str:
+        """Purpose of its program, which is the program's docstring."""
+        return self.program[0].text.strip('"')
+
+    def text(self, *, repaired: bool = False) -> str:
+        """Return the program with the mistake, or repaired."""
+        left_out = "wrong" if repaired else "right"
+        return "".join(f"{line.text}\n" for line in self.program if line.role != left_out)
+
+    def documented(self, backend: str) -> list[list[str]]:
+        """Return the documented outcomes of each rank; empty if unknown for this backend."""
+        return [each.split("/") for each in self.outcomes.get(backend, "").split()]
+
+
+@dataclass(frozen=True, slots=True)
+class RankOutcome:
     """Outcome of one rank.
 
     Attributes:
@@ -73,7 +85,7 @@ class RankEnd:
     """
 
     rank: int
-    end: End
+    kind: OutcomeKind
     value: Any
     expected: Any
     what: str = ""
@@ -84,16 +96,16 @@ class Trial:
     """Results of a mistake over one backend.
 
     Attributes:
-        ends: Outcomes of the program with the mistake.
+        outcomes: Outcomes of the program with the mistake.
         findings: Finding of the sanitizer in another run of it; its warnings if it finds nothing.
         repaired: Outcomes of the repaired program.
         problems: Differences from the documentation.
     """
 
     backend: str
-    ends: tuple[RankEnd, ...]
+    outcomes: tuple[RankOutcome, ...]
     findings: tuple[Finding, ...]
-    repaired: tuple[RankEnd, ...]
+    repaired: tuple[RankOutcome, ...]
     problems: tuple[str, ...]
 
 
@@ -102,19 +114,29 @@ class MistakeReport:
     """Result of a mistake, run on real ranks.
 
     Attributes:
-        program: Lines of both versions.
         trials: One trial per backend.
     """
 
     mistake: Mistake
-    program: tuple[Line, ...]
     trials: tuple[Trial, ...]
     versions: dict[str, str] = field(default_factory=dict)
 
     @derived
+    def program(self) -> tuple[Line, ...]:
+        """Lines of the program, in both versions."""
+        return self.mistake.program
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Differences from the documentation, over each backend."""
+        return tuple(
+            f"Over {each.backend}: {what}" for each in self.trials for what in each.problems
+        )
+
+    @property
     def ok(self) -> bool:
         """True if it behaved as documented and the repaired program is correct."""
-        return not any(trial.problems for trial in self.trials)
+        return not self.problems
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,8 @@ from distdemo.launcher.records import (
     WorldSpec,
     headline,
 )
-from distdemo.mistakes.catalogue import program_of, text_of
-from distdemo.mistakes.records import Mistake, RankEnd, Trial
-from distdemo.sanitizer.hooks import noting
+from distdemo.mistakes.records import Mistake, OutcomeKind, RankOutcome, Trial
+from distdemo.sanitizer.hooks import record_calls
 from distdemo.sanitizer.inspector import Inspector
 from distdemo.sanitizer.records import Notes
 
@@ -45,7 +44,7 @@ def work(rank: Rank, file: str, notes: Notes | None) -> Any:  # noqa: ANN401 - t
         torch.set_default_device(rank.device)
     rank.barrier("all are here")
     rank.reach("the program runs")  # start-up time doesn't count
-    with noting(notes, rank.rank, rank.world_size):
+    with record_calls(notes, rank.rank, rank.world_size):
         return runpy.run_path(file)["work"](rank.rank, rank.world_size)
 
 
@@ -57,21 +56,21 @@ def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
         world: World for it, prepared for the backend, with a deadline for a program that doesn't
             hang.
     """
-    documented, lines = mistake.documented(world.backend), program_of(mistake)
+    documented = mistake.documented(world.backend)
     with temporary_folder("distdemo-mistakes-") as folder:
         # The sanitizer and tracebacks hide frames of distdemo, so the program must be elsewhere.
         file = folder / f"{mistake.module}.py"
 
-        def run(stall: float, *, repaired: bool = False) -> tuple[RankEnd, ...]:
-            file.write_text(text_of(lines, repaired=repaired), encoding="utf-8")
-            outcomes = run_world(replace(world, stall=stall), work, (str(file), None)).outcomes
-            return tuple(map(_end, outcomes, mistake.expected))
+        def run(stall: float, *, repaired: bool = False) -> tuple[RankOutcome, ...]:
+            file.write_text(mistake.text(repaired=repaired), encoding="utf-8")
+            ended = run_world(replace(world, stall=stall), work, (str(file), None)).outcomes
+            return tuple(map(_rank_outcome, ended, mistake.expected))
 
-        ends = run(
+        outcomes = run(
             HANG_TIMEOUT_S if any("hang" in each for each in documented) else STALL_TIMEOUT_S
         )
-        if not _as_documented(ends, documented):  # perhaps the machine is slow
-            ends = run(STALL_TIMEOUT_S)
+        if not _as_documented(outcomes, documented):  # perhaps the machine is slow
+            outcomes = run(STALL_TIMEOUT_S)
         inspector = Inspector(world)
         notes = replace(inspector.notes, buffers=mistake.finding == "buffers")
         _, findings = inspector.conclude(
@@ -80,43 +79,42 @@ def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
         findings = findings or tuple(inspector.judge.matcher.shifts())
         repaired = run(STALL_TIMEOUT_S, repaired=True)
     problems = []
-    if not _as_documented(ends, documented):
-        problems.append(f"The documented outcome differs: {mistake.happens[world.backend]}.")
+    if not _as_documented(outcomes, documented):
+        problems.append(f"The documented outcome differs: {mistake.outcomes[world.backend]}.")
     if inspector.stopped:
         problems.append(f"The sanitizer did not compare the calls: {inspector.stopped}.")
     found = findings[0].kind if findings else ""
     if found != mistake.finding:
         finds, expected = found or "nothing", mistake.finding or "nothing"
         problems.append(f"The sanitizer found {finds}, not {expected}.")
-    wrong = [each.rank for each in repaired if each.end != "right"]
+    wrong = [each.rank for each in repaired if each.kind != "right"]
     problems += [f"The repaired program is wrong on ranks {wrong}."] if wrong else []
-    return Trial(world.backend, ends, findings, repaired, tuple(problems))
+    return Trial(world.backend, outcomes, findings, repaired, tuple(problems))
 
 
-def _end(outcome: Outcome, expected: Any) -> RankEnd:  # noqa: ANN401 - the program's value
-    rank = outcome.rank
+def _rank_outcome(outcome: Outcome, expected: Any) -> RankOutcome:  # noqa: ANN401 - the program's value
+    kind: OutcomeKind = "lost"
+    value, what = None, "stopped with the other ranks"
     if isinstance(outcome, Returned):
-        right = outcome.value == expected
-        return RankEnd(rank, "right" if right else "wrong", outcome.value, expected)
-    if isinstance(outcome, TimedOut):
-        where = outcome.where
-        what = ""
-        if where is not None:
+        value, what = outcome.value, ""
+        kind = "right" if value == expected else "wrong"
+    elif isinstance(outcome, TimedOut):
+        kind, what = "hang", ""
+        if where := outcome.where:
             what = f"in {where.collective or 'Python'} at {where.place.partition(' ')[0]}"
-        return RankEnd(rank, "hang", None, expected, what)
-    if isinstance(outcome, Died):
+    elif isinstance(outcome, Died):
         number = outcome.signal
+        kind = "abort"
         what = signal.Signals(number).name if number else f"exit code {outcome.exit_code}"
-        return RankEnd(rank, "abort", None, expected, what)
-    if isinstance(outcome, Raised) and not outcome.consequence:
-        what = f"{outcome.type}: {headline(outcome.message)}"
-        return RankEnd(rank, "error", None, expected, what)
-    lost = "lost a peer" if isinstance(outcome, Raised) else "stopped with the other ranks"
-    return RankEnd(rank, "lost", None, expected, lost)
+    elif isinstance(outcome, Raised) and outcome.consequence:
+        what = "lost a peer"
+    elif isinstance(outcome, Raised):
+        kind, what = "error", f"{outcome.type}: {headline(outcome.message)}"
+    return RankOutcome(outcome.rank, kind, value, expected, what)
 
 
-def _as_documented(ends: tuple[RankEnd, ...], documented: list[list[str]]) -> bool:
+def _as_documented(outcomes: tuple[RankOutcome, ...], documented: list[list[str]]) -> bool:
     """Return True if every rank ended in a documented way, or if none is documented."""
     return not documented or all(
-        each.end in may for each, may in zip(ends, documented, strict=True)
+        each.kind in may for each, may in zip(outcomes, documented, strict=True)
     )

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from distdemo.ops.contract import (
+    BoundCall,
     Buffers,
-    Call,
     Form,
     Group,
     Op,
@@ -103,7 +103,7 @@ class AllGather(Op):
 
     # ------------------------------------------------------------------------- execution
 
-    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.all_gather``, or the call of another form."""
         import torch.distributed as dist
 

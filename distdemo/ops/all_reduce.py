@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from distdemo.ops.contract import Buffers, Call, Group, Op, OpDoc, Source, Traffic
+from distdemo.ops.contract import BoundCall, Buffers, Group, Op, OpDoc, Source, Traffic
 from distdemo.ops.reduction import torch_reduce_op
 from distdemo.ops.spec import OpSpec
 
@@ -38,7 +38,7 @@ class AllReduce(Op):
         n = spec.group_size
         return Traffic(spec.bytes_each(), "one rank's tensor", 2 * (n - 1) / n, "2(n−1)/n")
 
-    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.all_reduce``."""
         import torch.distributed as dist
 

@@ -6,8 +6,8 @@ import math
 from functools import partial
 
 from distdemo.ops.contract import (
+    BoundCall,
     Buffers,
-    Call,
     Form,
     Group,
     Op,
@@ -106,7 +106,7 @@ class AllToAll(Op):
 
     # ------------------------------------------------------------------------- execution
 
-    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.all_to_all`` or ``dist.all_to_all_single``."""
         import torch.distributed as dist
 

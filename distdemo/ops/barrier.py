@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from distdemo.ops.contract import Buffers, Call, Form, Group, Op, OpDoc, Traffic
+from distdemo.ops.contract import BoundCall, Buffers, Form, Group, Op, OpDoc, Traffic
 from distdemo.ops.spec import OpSpec
 
 
@@ -57,7 +57,7 @@ class Barrier(Op):
         """Return no payload: a barrier only has a latency."""
         return Traffic(0, "no payload", 1.0, "1")
 
-    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.barrier`` or ``dist.monitored_barrier``."""
         import torch.distributed as dist
 

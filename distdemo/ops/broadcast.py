@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from distdemo.ops.contract import (
+    BoundCall,
     Buffers,
-    Call,
     Form,
     Group,
     Op,
@@ -56,7 +56,7 @@ class Broadcast(Op):
         payload = spec.bytes_each(spec.root or 0)
         return Traffic(payload, f"the root's {spec.noun}", 1.0, "1")
 
-    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.broadcast`` or ``dist.broadcast_object_list``."""
         import torch.distributed as dist
 

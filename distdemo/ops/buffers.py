@@ -15,7 +15,8 @@ import torch
 from distdemo.dtypes import DTYPES
 from distdemo.ops.contract import Buffers, Op, Slice, Source, Undefined
 from distdemo.ops.reduction import REDUCTIONS, Reduction
-from distdemo.ops.values import batch, element, object_of, value_rule
+from distdemo.ops.spec import object_of
+from distdemo.ops.values import batch, element, value_rule
 
 if TYPE_CHECKING:
     from torch import Tensor

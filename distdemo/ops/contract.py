@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from distdemo.ops.spec import Call, OpSpec
 from distdemo.versions import torch_is_before, torch_version
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import ProcessGroup, Work
-
-    from distdemo.ops.spec import OpSpec
 
 Group: TypeAlias = "ProcessGroup | None"
 """Process group of torch.distributed; None for the whole world."""
@@ -155,7 +154,7 @@ class Form:
             return None
         return f"{self.calls} requires torch {self.since}; this is torch {torch_version()}."
 
-    def fits(self, spec: OpSpec) -> bool:
+    def fits(self, spec: Call) -> bool:
         """Return True if the spec selects this form."""
         return all(getattr(spec, name) == value for name, value in self.settings.items())
 
@@ -194,7 +193,7 @@ class Buffers:
 
 
 Handles = Sequence["Work"]
-Call = Callable[[], Any]
+BoundCall = Callable[[], Any]
 """A prepared call that can be repeated. It returns what torch returns."""
 
 
@@ -231,7 +230,7 @@ def nothing() -> None:
     """Do nothing: the call of a rank that takes no part."""
 
 
-def in_sequence(*calls: Call) -> Call:
+def in_sequence(*calls: BoundCall) -> BoundCall:
     """Combine blocking calls into one that makes them in this order."""
     if len(calls) == 1:
         return calls[0]
@@ -243,7 +242,7 @@ def in_sequence(*calls: Call) -> Call:
     return call_all if calls else nothing
 
 
-def post_all(*calls: Call) -> Call:
+def post_all(*calls: BoundCall) -> BoundCall:
     """Combine non-blocking calls into one that posts them in order and returns all handles."""
     if len(calls) == 1:
         return calls[0]
@@ -303,9 +302,15 @@ class Op(ABC):
                     found.setdefault(name, form.flags.split())
         return found
 
-    def form(self, spec: OpSpec) -> Form:
+    def form(self, spec: Call) -> Form:
         """Return the form that this spec selects, or the default one."""
         return next((form for form in self.all_forms if form.fits(spec)), self.all_forms[0])
+
+    def call(self, spec: Call) -> Call:
+        """Return the call of a spec for documents: with its function, without its data."""
+        tensors = not (spec.objects or self.is_barrier)
+        moved: dict[str, Any] = {} if tensors else {"dtype": "", "shape": ()}
+        return Call.of(spec, call=self.form(spec).call, **moved)
 
     def joined_variant(self) -> str | None:
         """Return ``single`` if all torch releases have it, else ``list``; None without variants.
@@ -378,7 +383,7 @@ class Op(ABC):
     # ------------------------------------------------------------------------- execution
 
     @abstractmethod
-    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare the call on these buffers, without communicating.
 
         Everything that can be computed in advance is, so that the call costs only what torch's own
@@ -429,6 +434,6 @@ class NonMember(Op):
         """Return no traffic."""
         return Traffic(0, "nothing", 0.0, "0")
 
-    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Return a call that does nothing."""
         return nothing

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from distdemo.ops.contract import (
+    BoundCall,
     Buffers,
-    Call,
     Form,
     Group,
     Op,
@@ -71,7 +71,7 @@ class Gather(Op):
         root = spec.root or 0
         return (0, root) if rank == root and not spec.objects else None
 
-    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.gather``, or the call of another form."""
         import torch.distributed as dist
 

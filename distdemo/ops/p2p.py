@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from distdemo.ops.contract import (
+    BoundCall,
     Buffers,
-    Call,
     Form,
     Group,
     Op,
@@ -134,7 +134,7 @@ class PointToPoint(Op):
 
     # ------------------------------------------------------------------------- execution
 
-    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare the calls in an order that can't deadlock."""
         import torch.distributed as dist
 
@@ -173,7 +173,7 @@ def _calls(
     buffers: Buffers,
     spec: OpSpec,
     group: Group,
-) -> tuple[list[Call], list[Call]]:
+) -> tuple[list[BoundCall], list[BoundCall]]:
     """Return this rank's receive and send in a pair or ring, as lists of at most one call."""
     import torch.distributed as dist
 
@@ -187,7 +187,7 @@ def _calls(
     )
 
 
-def _batch(buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+def _batch(buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
     """Return a call that posts all sends and receives, and waits for them unless ``async_op``."""
     import torch.distributed as dist
 

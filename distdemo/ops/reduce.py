@@ -6,8 +6,8 @@ from functools import partial
 
 from distdemo.ops.contract import (
     UNDEFINED,
+    BoundCall,
     Buffers,
-    Call,
     Group,
     Op,
     OpDoc,
@@ -50,7 +50,7 @@ class Reduce(Op):
         """Return S = one tensor, factor 1."""
         return Traffic(spec.bytes_each(), "one rank's tensor", 1.0, "1")
 
-    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.reduce``."""
         import torch.distributed as dist
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from distdemo.ops.contract import (
+    BoundCall,
     Buffers,
-    Call,
     Form,
     Group,
     Op,
@@ -77,7 +77,7 @@ class ReduceScatter(Op):
         """Return the rank's own piece and the result, which may share memory."""
         return rank, 0
 
-    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.reduce_scatter``, or the call with a single tensor."""
         import torch.distributed as dist
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from distdemo.ops.contract import (
+    BoundCall,
     Buffers,
-    Call,
     Form,
     Group,
     Op,
@@ -66,7 +66,7 @@ class Scatter(Op):
         root = spec.root or 0
         return (root, 0) if rank == root and not spec.objects else None
 
-    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.scatter`` or ``dist.scatter_object_list``."""
         import torch.distributed as dist
 

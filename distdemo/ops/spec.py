@@ -1,25 +1,32 @@
-"""The settings of an operation as one frozen record; no torch."""
+"""A call, its data, and the verification of its result, as frozen records; no torch."""
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+import pickle
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from distdemo.dtypes import DTYPES
-from distdemo.ops.values import object_of, pickled_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Number = bool | int | float | complex
 
 
 @dataclass(frozen=True, slots=True)
-class OpSpec:
-    """One operation with all its settings; an op reads those that it takes.
+class Call:
+    """One call of an operation; an op reads the settings that it takes.
+
+    Every document with a call contains this record. Ranks count from 0 to n − 1 within the group.
 
     Attributes:
         op: torch's own name, such as ``all_reduce``.
-        group_size: Number of ranks that take part; n in every formula. The ranks in other fields
-            count from 0 to n − 1, within the group if there is one.
-        dtype: torch's name of the element type.
+        group_size: Number of ranks that take part; n in every formula.
+        call: Function of torch.distributed; see ``Op.call``.
+        dtype: torch's name of the element type; empty if no tensor moves.
         shape: Shape of one tensor; () is a scalar.
         reduce_op: ``sum``, ``product``, ``min``, ``max``, ``avg``, ``band``, ``bor``, ``bxor``,
             ``premul_sum``.
@@ -28,60 +35,45 @@ class OpSpec:
         dst: Receiver of a point-to-point pair.
         pattern: Point-to-point pattern: ``pair``, ``ring`` or ``exchange``.
         async_op: True to ask for a handle and wait on it.
-        values: The user's data, one row per label (see ``Op.cut``); None for a missing row.
-        fill: Number in every element, or ``rank`` for each rank's own number.
-        seed: Seed to mix the default values with, instead of counting.
         variant: ``list``, ``single`` (one tensor that holds all pieces) or ``uneven``.
         sizes: Length of each rank's tensor, if they are uneven.
         splits: Length of the parts for each rank, one row per rank, if they are uneven.
         objects: True for Python objects instead of tensors.
-        objects_json: The user's objects as JSON, one per label; None for a missing one.
-        members: Ranks of the world that form the group; None for all.
         inference: True to run under ``torch.inference_mode``.
         factor: Factor by which ``premul_sum`` multiplies.
         monitored: True for the barrier that names late ranks.
         straggler: Rank that is late for a barrier.
         straggler_delay_s: Delay of that rank.
-        monitor_timeout_s: Timeout of a monitored barrier.
         in_place: True if input and output share memory where the call allows both (see
             ``Op.in_place_slots``).
     """
 
-    op: str
-    group_size: int
-    dtype: str = "float32"
-    shape: tuple[int, ...] = (4,)
+    op: str = field(metadata={"json": "name"})
+    group_size: int = field(default=0, metadata={"json": False})
+    call: str = field(default="", kw_only=True)
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
     reduce_op: str | None = None
     root: int | None = None
     src: int | None = None
     dst: int | None = None
     pattern: str | None = None
     async_op: bool = False
-    values: tuple[tuple[Number, ...] | None, ...] | None = None
-    fill: Number | str | None = None
-    seed: int | None = None
     variant: str | None = None
     sizes: tuple[int, ...] | None = None
     splits: tuple[tuple[int, ...], ...] | None = None
     objects: bool = False
-    objects_json: tuple[str | None, ...] | None = None
-    members: tuple[int, ...] | None = None
     inference: bool = False
     factor: float = 2.0
     monitored: bool = False
     straggler: int | None = None
     straggler_delay_s: float = 0.0
-    monitor_timeout_s: float = 10.0
     in_place: bool = False
 
-    def member(self, rank: int) -> int:
-        """Return the world rank of a rank of the group."""
-        return rank if self.members is None else self.members[rank]
-
-    @property
-    def numel(self) -> int:
-        """Number of elements in one tensor."""
-        return math.prod(self.shape)
+    @classmethod
+    def of(cls, other: Call, /, **more: Any) -> Self:  # noqa: ANN401 - other values of fields
+        """Return the same call as another class, or with other settings."""
+        return cls(**{each.name: getattr(other, each.name) for each in fields(Call)} | more)
 
     @property
     def is_joined(self) -> bool:
@@ -92,6 +84,38 @@ class OpSpec:
     def noun(self) -> str:
         """Word for what a rank holds: object or tensor."""
         return "object" if self.objects else "tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec(Call):
+    """A call with its data and its group, as the ranks run it.
+
+    Attributes:
+        values: The user's numbers, one row per label (see ``Op.cut``); None for a missing row.
+        fill: Number in every element, or ``rank`` for each rank's own number.
+        seed: Seed to mix the default values with, instead of counting.
+        objects_json: The user's objects as JSON, one per label; None for a missing one.
+        members: Ranks of the world that form the group; None for all.
+        monitor_timeout_s: Timeout of a monitored barrier.
+    """
+
+    dtype: str = "float32"
+    shape: tuple[int, ...] = (4,)
+    values: tuple[tuple[Number, ...] | None, ...] | None = None
+    fill: Number | str | None = None
+    seed: int | None = None
+    objects_json: tuple[str | None, ...] | None = None
+    members: tuple[int, ...] | None = None
+    monitor_timeout_s: float = 10.0
+
+    def member(self, rank: int) -> int:
+        """Return the world rank of a rank of the group."""
+        return rank if self.members is None else self.members[rank]
+
+    @property
+    def numel(self) -> int:
+        """Number of elements in one tensor."""
+        return math.prod(self.shape)
 
     def bytes_of(self, shape: tuple[int, ...]) -> int:
         """Return the bytes of a tensor of this shape."""
@@ -107,3 +131,73 @@ class OpSpec:
             return self.bytes_of(self.shape)
         labels = range(self.group_size) if label is None else (label,)
         return max(pickled_size(object_of(each, self)) for each in labels)
+
+
+# ---------------------------------------------------------------------------------- verification
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One wrong element: its piece, its index, the actual and the expected value."""
+
+    piece: int
+    index: tuple[int, ...]
+    got: Number | str
+    expected: Number | str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Comparison of every defined element with plain arithmetic on the inputs.
+
+    Attributes:
+        ok: True if all match, or if nothing is defined (``checked`` is 0 then).
+        checked: Number of elements compared.
+        wrong: Number of elements that differ.
+        tolerance: Largest allowed difference; 0 where the result must match exactly.
+        mismatches: The first few wrong elements.
+    """
+
+    ok: bool
+    checked: int
+    wrong: int = 0
+    tolerance: float = 0.0
+    mismatches: tuple[Mismatch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    """Times when a rank arrived at a barrier and left it, since the first arrival.
+
+    Attributes:
+        present: Number of ranks in the group that had arrived when this one left.
+    """
+
+    arrived_s: float
+    left_s: float
+    present: int
+
+
+# -------------------------------------------------------------------------------- Python objects
+
+
+def object_of(label: int, spec: OpSpec) -> Any:  # noqa: ANN401 - whatever JSON has
+    """Return the Python object of this label: of a rank, or of a piece of the root's list.
+
+    It is the user's, or a default one whose content and pickled length differ by rank, so that
+    padding and misrouting are visible: rank 2 holds ``{"rank": 2, "items": [20, 21]}``.
+    """
+    if spec.objects_json is not None:
+        return json.loads(spec.objects_json[label] or "null")
+    number = spec.member(label)
+    return {"rank": number, "items": [10 * number + i for i in range(number % 5)]}
+
+
+def pickled_size(value: Any) -> int:  # noqa: ANN401 - any object
+    """Return the bytes of its pickle, in the default protocol, which torch.distributed uses."""
+    return len(pickle.dumps(value))
+
+
+def object_text(value: Any) -> str:  # noqa: ANN401 - whatever JSON has
+    """Return the object as JSON; equal objects have equal texts and vice versa."""
+    return json.dumps(value, ensure_ascii=False)

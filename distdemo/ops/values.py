@@ -21,8 +21,6 @@ the last rank. With a seed the numbers are mixed instead, so that every rank dec
 
 from __future__ import annotations
 
-import json
-import pickle
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -145,25 +143,3 @@ def _prime_up_to(limit: int) -> int:
         if all(candidate % divisor for divisor in range(2, int(candidate**0.5) + 1)):
             return candidate
     return 2
-
-
-def object_of(label: int, spec: OpSpec) -> Any:  # noqa: ANN401 - whatever JSON has
-    """Return the Python object of this label: of a rank, or of a piece of the root's list.
-
-    It is the user's, or a default one whose content and pickled length differ by rank, so that
-    padding and misrouting are visible: rank 2 holds ``{"rank": 2, "items": [20, 21]}``.
-    """
-    if spec.objects_json is not None:
-        return json.loads(spec.objects_json[label] or "null")
-    number = spec.member(label)
-    return {"rank": number, "items": [10 * number + i for i in range(number % 5)]}
-
-
-def pickled_size(value: Any) -> int:  # noqa: ANN401 - any object
-    """Return the bytes of its pickle, in the default protocol, which torch.distributed uses."""
-    return len(pickle.dumps(value))
-
-
-def object_text(value: Any) -> str:  # noqa: ANN401 - whatever JSON has
-    """Return the object as JSON; equal objects have equal texts and vice versa."""
-    return json.dumps(value, ensure_ascii=False)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -21,7 +20,6 @@ from distdemo.rpc.records import RAISED, RpcCall, Value, worker
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.futures import Future
 
     from distdemo.launcher.rank import Rank
 
@@ -31,7 +29,7 @@ LEARNING_RATE = 0.5
 """Learning rate. With these numbers every result is exact on any processor."""
 
 
-class Timeline:
+class CallRecorder:
     """Recorder of this worker's calls."""
 
     def __init__(self, rank: Rank) -> None:
@@ -39,29 +37,42 @@ class Timeline:
         self._began = time.monotonic()
         self.calls: list[RpcCall] = []
 
-    def call(self, callee: str, what: str, expected: Value, make: Callable[[], T]) -> T:
+    def call(
+        self,
+        callee: str,
+        what: str,
+        expected: Value,
+        function: Callable[..., T],
+        *args: Any,  # noqa: ANN401 - the function's own
+    ) -> T:
         """Make a blocking call and return its result.
 
         Args:
             callee: Worker, or workers separated by commas.
             what: torch's function and what it calls, such as ``rpc_sync add(3)``.
             expected: Expected value.
-            make: Function that makes the call.
+            function: Function that makes the call.
+            args: Its arguments.
         """
         self._rank.reach(f"{callee}: {what}")  # the callee to report if it never answers
         start = time.monotonic()
-        result = make()
+        result = function(*args)
         self._record(callee, what, expected, start, result)
         return result
 
-    def call_concurrently(
-        self, calls: Sequence[tuple[str, str, Value, Callable[[], Future[Any]]]]
-    ) -> None:
-        """Start all calls, then wait for them in the same order."""
-        begun = [(*call, time.monotonic(), call[3]()) for call in calls]
-        for callee, what, expected, _, start, future in begun:
-            self._rank.reach(f"{callee}: {what}")
-            self._record(callee, what, expected, start, future.wait())
+    def call_concurrently(self, *calls: tuple[str, str, Value, Callable[..., Any], str]) -> None:
+        """Start all calls by rpc_async, then wait for them in the same order.
+
+        Args:
+            calls: Worker, description, expected value, function and its argument, or "" for none.
+        """
+        begun = [
+            (time.monotonic(), rpc.rpc_async(callee, function, (argument,) if argument else ()))
+            for callee, _, _, function, argument in calls
+        ]
+        for (start, future), (callee, what, expected, _, _) in zip(begun, calls, strict=True):
+            self._rank.reach(f"{callee}: rpc_async {what}")
+            self._record(callee, f"rpc_async {what}", expected, start, future.wait())
 
     def _record(self, callee: str, what: str, expected: Value, start: float, result: Any) -> None:  # noqa: ANN401 - any result
         took = time.monotonic() - start
@@ -87,40 +98,33 @@ def _shown(tensor: Tensor) -> str:
     return f"[{' '.join(f'{each:g}' for each in tensor.tolist())}]"
 
 
-def make_calls(timeline: Timeline, world_size: int) -> None:
+def make_calls(recorder: CallRecorder, world_size: int) -> None:
     """Make calls by rpc_sync, rpc_async, remote and RRefs; one of them raises an exception."""
-    call, first = timeline.call, worker(1)
+    call, first = recorder.call, worker(1)
     there, doubled = f"RRef to {first}", (2.0, 4.0, 6.0)
     numbers = torch.tensor([1.0, 2.0, 3.0])
     # A function of torch: send a tensor, receive the result.
-    add = partial(rpc.rpc_sync, first, torch.add, (numbers, 10))
-    call(first, "rpc_sync add([1 2 3], 10)", (11.0, 12.0, 13.0), add)
+    added = (11.0, 12.0, 13.0)
+    call(first, "rpc_sync add([1 2 3], 10)", added, rpc.rpc_sync, first, torch.add, (numbers, 10))
     # Concurrent calls: one to each worker, then two that wait for each other.
-    timeline.call_concurrently(
-        [
-            (each, "rpc_async who()", each, partial(rpc.rpc_async, each, remote.who))
-            for each in map(worker, range(1, world_size))
-        ]
-    )
-    swap = partial(rpc.rpc_async, first, remote.swap)
-    timeline.call_concurrently(
-        [
-            (first, f"rpc_async swap('{mine}')", other, partial(swap, (mine,)))
-            for mine, other in (("ping", "pong"), ("pong", "ping"))
-        ]
+    workers = map(worker, range(1, world_size))
+    recorder.call_concurrently(*((each, "who()", each, remote.who, "") for each in workers))
+    recorder.call_concurrently(
+        (first, "swap('ping')", "pong", remote.swap, "ping"),
+        (first, "swap('pong')", "ping", remote.swap, "pong"),
     )
     # An object created on another worker stays there; a reference is returned immediately.
-    make = partial(rpc.remote, first, remote.Counter, (5,))
-    counter = call(first, "remote Counter(5)", there, make)
+    counter = call(first, "remote Counter(5)", there, rpc.remote, first, remote.Counter, (5,))
     for number, total in ((3, 8), (-2, 6)):
-        add_to = partial(lambda number: counter.rpc_sync().add(number), number)
-        call(first, f"rref.rpc_sync add({number})", total, add_to)
-    make = partial(rpc.remote, first, torch.mul, (numbers, 2))
-    product = call(first, "remote mul([1 2 3], 2)", there, make)
+        what = f"rref.rpc_sync add({number})"
+        call(first, what, total, lambda number: counter.rpc_sync().add(number), number)
+    what = "remote mul([1 2 3], 2)"
+    product = call(first, what, there, rpc.remote, first, torch.mul, (numbers, 2))
     call(first, "rref.to_here", doubled, product.to_here)
     if world_size > 2:  # a reference can be passed on
-        fetch = partial(rpc.rpc_sync, worker(2), remote.fetch, (product,))
-        call(worker(2), "rpc_sync fetch(RRef)", doubled, fetch)
+        third = worker(2)
+        what = "rpc_sync fetch(RRef)"
+        call(third, what, doubled, rpc.rpc_sync, third, remote.fetch, (product,))
 
     def raised() -> str:
         """Return the exception of a remote call, which is raised here with its own type."""
@@ -134,12 +138,12 @@ def make_calls(timeline: Timeline, world_size: int) -> None:
     call(first, "rpc_sync root(-9)", "ValueError('< 0')", raised)
 
 
-def take_step(timeline: Timeline, world_size: int) -> None:
+def take_step(recorder: CallRecorder, world_size: int) -> None:
     """Take one step of SGD by distributed autograd on factors owned by other workers.
 
     The same step by ordinary autograd in this process gives the expected values.
     """
-    call, numbers = timeline.call, torch.tensor([1.0, 2.0, 3.0])
+    call, numbers = recorder.call, torch.tensor([1.0, 2.0, 3.0])
     owners = (worker(1), worker(min(2, world_size - 1)))
     local = [torch.tensor(each, requires_grad=True) for each in FACTORS]
     local_optimizer = torch.optim.SGD(local, lr=LEARNING_RATE)
@@ -148,7 +152,10 @@ def take_step(timeline: Timeline, world_size: int) -> None:
             owner,
             f"remote Factor({_shown(factor)})",
             f"RRef to {owner}",
-            partial(rpc.remote, owner, remote.Factor, (factor.tolist(),)),
+            rpc.remote,
+            owner,
+            remote.Factor,
+            (factor.tolist(),),
         )
         for owner, factor in zip(owners, local, strict=True)
     ]
@@ -165,17 +172,18 @@ def take_step(timeline: Timeline, world_size: int) -> None:
                 owner,
                 f"rref.rpc_sync times({_shown(product)})",
                 _numbers(expected),
-                partial(factor.rpc_sync().times, product),
+                factor.rpc_sync().times,
+                product,
             )
         expected.sum().backward()  # type: ignore[no-untyped-call]  # untyped in torch
-        backward = partial(autograd.backward, context, [product.sum()])  # type: ignore[attr-defined]  # missing in torch's stubs
+        backward = autograd.backward  # type: ignore[attr-defined]  # missing in torch's stubs
         all_owners = ", ".join(dict.fromkeys(owners))
-        call(all_owners, "backward (sum)", "", backward)
+        call(all_owners, "backward (sum)", "", backward, context, [product.sum()])
         for owner, factor, here in triples:
             assert here.grad is not None  # noqa: S101 - backward has just set it
-            gradient = partial(factor.rpc_sync().gradient, context)
-            call(owner, "rref.rpc_sync gradient()", _numbers(here.grad), gradient)
-        call(all_owners, "optimizer.step", "", partial(optimizer.step, context))
+            gradient = _numbers(here.grad)
+            call(owner, "rref.rpc_sync gradient()", gradient, factor.rpc_sync().gradient, context)
+        call(all_owners, "optimizer.step", "", optimizer.step, context)
     local_optimizer.step()
     for owner, factor, here in triples:
         call(owner, "rref.rpc_sync value()", _numbers(here), factor.rpc_sync().value)

@@ -36,20 +36,20 @@ def load_rpc() -> None:
     load_compiler(("distdemo.rpc.calls",))
 
 
-def run(rank: Rank, limit_s: float) -> tuple[RpcCall, ...] | None:
+def run(rank: Rank, timeout_s: float) -> tuple[RpcCall, ...] | None:
     """Run a worker; rank 0 makes all calls and returns them. Collective.
 
     Args:
         rank: Rank of this process.
-        limit_s: Seconds until a call times out; the launcher's own limits are shorter.
+        timeout_s: Seconds until a call times out; the launcher's own limits are shorter.
     """
     load_rpc()
     from torch.distributed import rpc
     from torch.distributed.rendezvous import register_rendezvous_handler
 
-    from distdemo.rpc.calls import Timeline, make_calls, take_step
+    from distdemo.rpc.calls import CallRecorder, make_calls, take_step
 
-    _keep_torch_quiet()
+    _silence_torch()
     with suppress(OSError, ValueError):  # TensorPipe opens about 60 files per peer
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -58,7 +58,7 @@ def run(rank: Rank, limit_s: float) -> tuple[RpcCall, ...] | None:
         yield rank.store("rpc"), rank.rank, rank.world_size  # the existing store: no extra port
 
     register_rendezvous_handler("distdemo", rendezvous)  # type: ignore[no-untyped-call]  # untyped in torch
-    options = rpc.TensorPipeRpcBackendOptions(init_method="distdemo://", rpc_timeout=limit_s)
+    options = rpc.TensorPipeRpcBackendOptions(init_method="distdemo://", rpc_timeout=timeout_s)
     rpc.init_rpc(  # type: ignore[no-untyped-call]  # likewise
         worker(rank.rank),
         rank=rank.rank,
@@ -68,16 +68,16 @@ def run(rank: Rank, limit_s: float) -> tuple[RpcCall, ...] | None:
     rank.reach("connected")
     found = None
     if rank.rank == 0:
-        timeline = Timeline(rank)
-        make_calls(timeline, rank.world_size)
-        take_step(timeline, rank.world_size)
-        found = tuple(sorted(timeline.calls, key=lambda call: call.start_s))
+        recorder = CallRecorder(rank)
+        make_calls(recorder, rank.world_size)
+        take_step(recorder, rank.world_size)
+        found = tuple(sorted(recorder.calls, key=lambda call: call.start_s))
         rank.reach("done")
     rpc.shutdown()  # waits for all workers, which answer until then; not reached after an exception
     return found
 
 
-def _keep_torch_quiet() -> None:
+def _silence_torch() -> None:
     """Silence torch's internal warnings and prints in this rank.
 
     One of the warnings resets all filters before it is shown, so `showwarning` is replaced, too.

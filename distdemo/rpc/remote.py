@@ -13,7 +13,7 @@ from torch.distributed import autograd, rpc
 if TYPE_CHECKING:
     from torch._C._distributed_rpc import PyRRef
 
-SWAP_LIMIT = 60.0  # seconds that one side of a swap waits for the other
+SWAP_TIMEOUT_S = 60.0  # that one side of a swap waits for the other
 
 _swap_barrier = threading.Barrier(2)
 _swapped: dict[str, str] = {}
@@ -29,9 +29,9 @@ def swap(mine: str) -> str:
 
     Each call waits for the other one, so neither returns unless both run at the same time.
     """
-    _swap_barrier.wait(SWAP_LIMIT)  # the first caller waits here
+    _swap_barrier.wait(SWAP_TIMEOUT_S)  # the first caller waits here
     _swapped[mine] = mine
-    _swap_barrier.wait(SWAP_LIMIT)
+    _swap_barrier.wait(SWAP_TIMEOUT_S)
     return next(each for each in _swapped if each != mine)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from distdemo import backends
 from distdemo.launcher.records import Raised, TimedOut, Verdict, WorldReport
+from distdemo.launcher.verdict import ranks_of
 from distdemo.rpc.records import RAISED, RpcReport
 from distdemo.versions import versions
 
@@ -14,17 +15,17 @@ AWAITED = re.compile(r"(worker\d+(?:, worker\d+)*): (.+)")
 """Phase of a waiting caller: the callees and the call."""
 
 
-def report(world: WorldReport) -> RpcReport:
+def make_report(world: WorldReport) -> RpcReport:
     """Return the report of a world."""
     found = versions() | backends.versions_of(world.world)
     if world.verdict is not None:
         if world.interrupted_by is None:
-            world = replace(world, verdict=blame(world, world.verdict))
+            world = replace(world, verdict=_blame(world, world.verdict))
         return RpcReport(world, versions=found)
     return RpcReport(world, world.values[0], found)
 
 
-def blame(world: WorldReport, verdict: Verdict) -> Verdict:
+def _blame(world: WorldReport, verdict: Verdict) -> Verdict:
     """Return the launcher's verdict, or a better one that accounts for callers and callees."""
     outcomes = world.outcomes
 
@@ -45,15 +46,12 @@ def blame(world: WorldReport, verdict: Verdict) -> Verdict:
     reached = f"Last phase of rank 0: {phase}."
     silent = [each.rank for each in late if each.where is None]
     if 0 < len(silent) < len(outcomes):
-        what = f"{lead}: {_names(silent)} did not answer: stopped, or stuck in the kernel."
+        what = (
+            f"{lead}: {ranks_of(silent).lower()} did not answer: stopped, or stuck in the kernel."
+        )
         return at_fault(what, reached, *silent)
     if awaited := AWAITED.fullmatch(phase):
         callees = [int(rank) for rank in re.findall(r"\d+", awaited[1])]
-        return at_fault(
-            f"{lead}: {_names(callees)} did not finish {awaited[2]}.", reached, *callees
-        )
+        what = f"did not finish {awaited[2]}"
+        return at_fault(f"{lead}: {ranks_of(callees).lower()} {what}.", reached, *callees)
     return verdict
-
-
-def _names(ranks: list[int]) -> str:
-    return ", ".join(f"rank {rank}" for rank in ranks)

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.rpc.records import RpcCall, RpcReport, Value, worker
 from distdemo.view import colours
-from distdemo.view.console import Signs, signs
-from distdemo.view.format import number, origin, plural
-from distdemo.view.tables import Cell, Column, Grid, fitting, heading
+from distdemo.view.blocks import Block, Heading, Paragraph, Summary
+from distdemo.view.console import Signs
+from distdemo.view.format import digits, number, origin, plural
+from distdemo.view.tables import Cell, Column, Grid
 
 
-def table(report: RpcReport, console: Console) -> Group:
-    """Return the report of a world that succeeded."""
-    sign, world = signs(console), report.world
-    parts: list[RenderableType] = [
-        heading(f"rpc {sign.dot} {plural(world.world.world_size, 'worker')} {sign.dot} TensorPipe"),
-        heading(f"Calls by {worker(0)}, times in ms"),
-        fitting(console, lambda _: _timeline(report.calls, sign)),
-        summary(report, console),
-    ]
-    footer = (
-        f"Times are on {worker(0)}'s clock. PyTorch's RPC is stable and in maintenance mode.\n"
-        f"{origin(world, report.versions)}"
+def rpc_view(report: RpcReport, sign: Signs) -> Iterator[Block]:
+    """Yield the calls of a world that succeeded, and the verdict."""
+    world, count = report.world, len(report.calls)
+    yield Heading(
+        f"rpc {sign.dot} {plural(world.world.world_size, 'worker')} {sign.dot} TensorPipe"
     )
-    return Group(*parts, Text(footer, style=colours.QUIET))
-
-
-def summary(report: RpcReport, console: Console) -> Text:
-    """Return the verdict in one line."""
-    sign, count = signs(console), len(report.calls)
+    yield Heading(f"Calls by {worker(0)}, times in ms")
+    yield _timeline(report.calls, sign)
     if report.wrong:
-        text = f"{sign.wrong} {len(report.wrong)} of {count} calls returned a wrong value."
-        return Text(text, style=colours.WRONG)
-    text = f"{sign.right} All {count} calls returned the right values."
-    return Text(text, style=colours.RIGHT)
+        yield Summary(f"{len(report.wrong)} of {count} calls returned a wrong value.", ok=False)
+    else:
+        yield Summary(f"All {count} calls returned the right values.")
+    note = f"Times are on {worker(0)}'s clock. PyTorch's RPC is stable and in maintenance mode."
+    yield Paragraph(f"{note}\n{origin(world, report.versions)}", colours.QUIET)
 
 
 def _timeline(calls: Sequence[RpcCall], sign: Signs) -> Grid:
@@ -52,15 +42,9 @@ def _timeline(calls: Sequence[RpcCall], sign: Signs) -> Grid:
             value = Text(text, style=colours.WRONG)
         callee = _worker(each.callee.replace(", ", "\n"))
         called = f"{each.function} {each.what}".rstrip()
-        times = [_milliseconds(seconds) for seconds in (each.start_s, each.time_s)]
+        times = [digits(1e3 * seconds) for seconds in (each.start_s, each.time_s)]
         grid.rows.append([times[0], callee, called, value, times[1]])
     return grid
-
-
-def _milliseconds(seconds: float) -> str:
-    """Return milliseconds in at most four characters: ``0.15``, ``4.35``, ``14.1``, ``301``."""
-    value = seconds * 1e3
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
 def _worker(name: str) -> Text:

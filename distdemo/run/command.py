@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-import os
-import sys
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
-from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from distdemo import backends
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import (
-    ADVANCED,
-    OUTPUT,
-    Backend,
-    Calls,
-    Device,
-    Ranks,
-    StartMethod,
-    Strict,
-    Timeout,
-    WorldSize,
-    choice,
-)
+from distdemo.cli.options import ADVANCED, OUTPUT, Calls, Ranks, Strict, WorldOptions, choice
 from distdemo.cli.options import Timeline as TimelineFile
 from distdemo.cli.session import Session
-from distdemo.cli.types import LONGEST, BadValue, check_rank, parse_seconds, whole
+from distdemo.cli.types import LONGEST, BadValue, check_rank, parse_seconds, ranks_to_show, whole
 from distdemo.errors import Terminated, UsageError
-from distdemo.launcher.records import Returned, UserProgram, WorldReport
+from distdemo.launcher.records import UserProgram, WorldSpec
 from distdemo.launcher.verdict import report_of
-from distdemo.run.records import Finished, Program, RankOutput, RunReport
-from distdemo.run.source import check_source
-from distdemo.sanitizer.records import Finding
+from distdemo.run.records import Finished, Program, RunReport, with_output
+from distdemo.run.source import check_source, parse_program
 from distdemo.view.foreign import printable
 
+if TYPE_CHECKING:
+    from distdemo.sanitizer.inspector import Inspector
+    from distdemo.sanitizer.timeline import Timeline
+
 STALL = 60.0  # seconds
-TRY = "Try distdemo run train.py, distdemo run train.py:step or distdemo run -m package.module."
 
 
 def parse_stall(text: Any) -> float:  # noqa: ANN401 - a string or a default
@@ -65,16 +52,10 @@ def complete_files(incomplete: str) -> list[str]:
     return [each for each in found_names if each.startswith(incomplete) and each == printable(each)]
 
 
-@command(
-    joins=True,
-    record="distdemo.run.records:RunReport",
-    outputs=(".json",),
-    epilog="Try: distdemo run train.py; distdemo run train.py:step -n 2 -- 10; distdemo run -m "
-    "package.module",
-)
-def run(
-    session: Session,
-    *,
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(WorldOptions):
+    """Options of ``distdemo run``."""
+
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -83,7 +64,7 @@ def run(
             show_default=False,
             autocompletion=complete_files,
         ),
-    ] = None,
+    ] = None
     module: Annotated[
         str | None,
         typer.Option(
@@ -92,8 +73,7 @@ def run(
             metavar="MODULE[:FUNCTION]",
             help="Module instead of a file, as for python -m.",
         ),
-    ] = None,
-    world_size: WorldSize = None,
+    ] = None
     pdb: Annotated[
         int | None,
         typer.Option(
@@ -101,13 +81,10 @@ def run(
             parser=whole(0),
             help="Rank to debug in the terminal, at breakpoint() and exceptions.",
         ),
-    ] = None,
+    ] = None
     own_group: Annotated[
         bool, typer.Option("--own-group", help="FUNCTION creates the process group itself.")
-    ] = False,
-    backend: Backend = "auto",
-    device: Device = None,
-    timeout: Timeout = None,
+    ] = False
     stall: Annotated[
         float | None,
         typer.Option(
@@ -117,8 +94,7 @@ def run(
             show_default=f"{STALL:g}",
             rich_help_panel=ADVANCED,
         ),
-    ] = None,
-    start_method: StartMethod = "auto",
+    ] = None
     sanitize: Annotated[
         str,
         choice(
@@ -126,10 +102,10 @@ def run(
             ("calls", "buffers", "off"),
             "Compare the ranks' calls; buffers: tensors too; off, --no-sanitize: nothing.",
         ),
-    ] = "calls",
-    calls: Calls = False,
-    strict: Strict = False,
-    record: TimelineFile = None,
+    ] = "calls"
+    calls: Calls = False
+    strict: Strict = False
+    record: TimelineFile = None
     capture: Annotated[
         bool,
         typer.Option(
@@ -137,252 +113,175 @@ def run(
             help="Print output per rank at the end instead of streaming it.",
             rich_help_panel=OUTPUT,
         ),
-    ] = False,
-    ranks: Ranks = None,
-) -> Result:
+    ] = False
+    ranks: Ranks = None
+
+
+@command(
+    joins=True,
+    record="distdemo.run.records:RunReport",
+    epilog="Try: distdemo run train.py; distdemo run train.py:step -n 2 -- 10; distdemo run -m "
+    "package.module",
+)
+def run(session: Session, options: RunOptions) -> Result:
     """Run your own program on every rank.
 
     FILE is a script, as for torchrun: it creates its process group itself. FILE:FUNCTION is a
     function, which every rank calls with the group ready.
     """
-    if session.placement is not None:
-        _check_joined(session, pdb=pdb is not None, capture=capture)
-    program = parse_program(words or [], module)
+    _check_output(session, options)
+    program = parse_program(options.words or [], options.module)
     check_source(program)
-    program = replace(program, makes_group=own_group or not program.function)
-    size = session.world_size(world_size)
-    place = session.placement
-    shown = (ranks.check("--ranks", size)) if ranks is not None else frozenset(range(size))
-    if sanitize == "off" and (calls or strict or record is not None):
+    program = replace(program, creates_group=options.own_group or not program.function)
+    size = session.world_size(options.world_size)
+    shown = ranks_to_show(options.ranks, size) or frozenset(range(size))
+    if options.pdb is not None:
+        check_rank("--pdb", options.pdb, size)
+    if options.sanitize == "off" and (options.calls or options.strict or options.record):
         raise UsageError(
             "--calls, --strict and --record can't be combined with --no-sanitize.",
             "They show the calls that the sanitizer records.",
             "Leave out --no-sanitize.",
         )
-    if pdb is not None:
-        check_rank("--pdb", pdb, size)
-        if session.format == "json":
+    world = _world(session, options, program, size)
+    captured = options.capture or options.pdb is not None or not session.shares_output
+    streams = session.placement is None and not (captured or session.quiet)
+    report, timeline = _execute(session, options, program, world, shown if streams else frozenset())
+    report = replace(report, ranks=tuple(each for each in report.ranks if each.rank in shown))
+    from distdemo.run.view import run_view
+
+    has_output = captured and any(each.output for each in report.ranks)
+    return Result(
+        report,
+        partial(run_view, whole=options.ranks is not None, calls=options.calls, captured=captured),
+        interrupted=report.interrupted,
+        errors=(Error("Interrupted."),) if report.world is None else (),
+        partial=options.calls or has_output or any(each.text for each in report.ranks),
+        kept=report.world is not None,
+        files=() if timeline is None else timeline.unwritten,
+    )
+
+
+def _check_output(session: Session, options: RunOptions) -> None:
+    """Raise `UsageError` if the ranks would write into a document, or can't be captured."""
+    place = session.placement
+    if place is not None:
+        asked = {"--pdb": options.pdb is not None, "--capture": options.capture}
+        asked[f"--format {session.format}"] = not session.shares_output
+        for option in (option for option, given in asked.items() if given):
             raise UsageError(
-                "--pdb and --format json can't be combined.",
-                "Standard output may contain the JSON document only.",
-                "Use one of them.",
+                f"{option} can't be used here.",
+                f"On one node of a world, the ranks write to this process's output ({place.why}).",
+                "Try --output FILE.json."
+                if option.startswith("--format")
+                else "Leave it out, or start all ranks here with --launcher local.",
             )
-    if program.makes_group:
-        # The program chooses the backend. Only a backend that needs its own engine is named here,
-        # because its ranks depend on how they are started.
+    if options.pdb is not None and not session.shares_output:
+        raise UsageError(
+            f"--pdb and --format {session.format} can't be combined.",
+            "Standard output may contain the document only.",
+            "Use one of them.",
+        )
+
+
+def _world(session: Session, options: RunOptions, program: Program, size: int) -> WorldSpec:
+    """Return the world of a program.
+
+    Raises:
+        UsageError: The program chooses the backend or device itself, or there is no such world.
+    """
+    place, backend = session.placement, options.backend
+    if program.creates_group:
+        # Only a backend that needs its own engine is named here, because its ranks depend on how
+        # they are started.
         default = backends.automatic(size, "cpu").name
-        chosen = default if backend == "auto" else backend
-        if device is not None or (chosen != default and backends.REGISTRY[chosen].engines is None):
+        backend = default if backend == "auto" else backend
+        named = backend != default and backends.REGISTRY[backend].engines is None
+        if options.device is not None or named:
             raise UsageError(
-                f"--{'backend' if device is None else 'device'} can't be used here.",
+                f"--{'backend' if options.device is None else 'device'} can't be used here.",
                 "This program creates its process group and chooses backend and device itself.",
                 "Leave it out.",
             )
-        backend = chosen
     # On one node of a world, ranks that wait for those of other nodes are silent.
-    stall = stall or (STALL if pdb is None and place is None else math.inf)
+    stall = options.stall or (STALL if options.pdb is None and place is None else math.inf)
     world = session.world(
         size,
-        backend,
-        device,
-        timeout or LONGEST,
-        start_method,
+        replace(options, backend=backend, timeout=options.timeout or LONGEST),
         stall=None if stall == math.inf else stall,
     )
-    world = replace(
-        world,
-        capture=place is None,  # else it goes to this process's output
-        user_program=UserProgram(not program.makes_group, stdin=pdb or 0, terminal=pdb),
-    )
-    capture = capture or pdb is not None
-    streams = place is None and not (capture or session.quiet or session.format == "json")
-    from distdemo.run.view_output import Stream, show_captured, transcripts
+    guest = UserProgram(not program.creates_group, stdin=options.pdb or 0, terminal=options.pdb)
+    return replace(world, capture=place is None, user_program=guest)
 
-    kept = transcripts(size)
-    stream = Stream(shown) if streams else None
+
+def _execute(
+    session: Session, options: RunOptions, program: Program, world: WorldSpec, ranks: frozenset[int]
+) -> tuple[RunReport, Timeline | None]:
+    """Run the program on every rank, and print the output of these ranks as it arrives.
+
+    Returns:
+        The report, and the timeline of ``--record``.
+    """
+    from distdemo.run.view_output import Stream, transcripts
+
+    place, kept, stream = session.placement, transcripts(world.world_size), Stream(ranks)
 
     def on_output(rank: int, piece: bytes) -> None:
         kept[rank].add(piece)
-        if stream is not None:
-            stream.write(rank, piece)
+        stream.write(rank, piece)
 
-    ended: WorldReport | None = None
-    findings: tuple[Finding, ...] = ()
+    report = RunReport(program, world.world_size, strict=options.strict)
     inspector: Inspector | None = None
-    drawn: Timeline | None = None
-    silent = place is None and not streams and pdb is None
-    waits = session.waiting(program.name) if silent else nullcontext()
+    timeline: Timeline | None = None
+    silent = place is None and not ranks and options.pdb is None
     try:
-        with waits, ExitStack() as held:
+        with session.waiting(program.name) if silent else nullcontext(), ExitStack() as held:
             session.prepare(world)
             from distdemo.run.preload import preload
             from distdemo.run.rank import run_program
 
             preload(program)
-            notes = None
             how: dict[str, Any] = {"on_output": on_output} if place is None else {}
-            if sanitize != "off":
-                import_module("distdemo.sanitizer.hooks")  # once, for all forked ranks
-                from distdemo.sanitizer.inspector import Inspector
-                from distdemo.sanitizer.timeline import Timeline
-
-                here = range(size) if place is None else place.ranks_of(place.node)
-                if record is not None and session.is_first:
-                    drawn = held.enter_context(closing(Timeline(record)))
-                inspector = Inspector(world, here, drawn)
-                how |= {
-                    "poll": inspector.poll,
-                    "on_message": inspector.on_message,
-                    "relay": inspector.relay,
-                }
-                notes = replace(
-                    inspector.notes, buffers=sanitize == "buffers", timed=record is not None
-                )
-            work, meaning = (program, pdb, notes), f"{program} {sanitize} {record is not None}"
-            ended = session.start(
-                world, run_program, work, returns=Finished, sends=str, meaning=meaning, **how
-            )
+            if options.sanitize != "off":
+                inspector, timeline = _sanitizer(session, options, world, held)
+                how |= {name: getattr(inspector, name) for name in ("poll", "on_message", "relay")}
+            work = (program, options.pdb, inspector and inspector.notes)
+            how["meaning"] = f"{program} {options.sanitize} {options.record is not None}"
+            ended = session.start(world, run_program, work, returns=Finished, sends=str, **how)
+            report = replace(report, world=ended)
             if inspector is not None:
                 ended, findings = inspector.conclude(ended)
+                report = replace(report, world=ended, findings=findings)
     except (KeyboardInterrupt, Terminated) as stop:
-        interrupted, ended = True, report_of(stop)
-    else:
-        interrupted = ended.interrupted_by is not None
+        report = replace(report, world=report_of(stop))
     finally:
-        if stream is not None:
-            stream.flush()
-    report = _report(program, size, ended, shown, [each.finished() for each in kept])
+        stream.flush()
     if inspector is not None:
-        warnings = tuple(inspector.judge.matcher.shifts())
-        report = replace(
-            report,
-            calls=inspector.judge.calls(),
-            findings=findings,
-            warnings=warnings,
-            strict=strict,
-            stopped="" if findings or interrupted else inspector.stopped,
-        )
-    if capture and session.format == "table" and not session.quiet:
-        from distdemo.view.console import output
+        report = _with_calls(report, inspector)
+    return with_output(report, [each.finished() for each in kept]), timeline
 
-        show_captured(report.ranks, output(), whole=ranks is not None)
-    return Result(
-        report,
-        "distdemo.run.view",
-        interrupted=interrupted,
-        errors=(Error("Interrupted."),) if ended is None else (),
-        partial=calls or any(each.text for each in report.ranks),
-        kept=ended is not None,
-        shown={"whole": ranks is not None, "calls": calls},
-        files=() if drawn is None else drawn.unwritten,
+
+def _with_calls(report: RunReport, inspector: Inspector) -> RunReport:
+    stopped = "" if report.findings or report.interrupted else inspector.stopped
+    calls, warnings = inspector.judge.calls(), tuple(inspector.judge.matcher.shifts())
+    return replace(report, calls=calls, warnings=warnings, stopped=stopped)
+
+
+def _sanitizer(
+    session: Session, options: RunOptions, world: WorldSpec, held: ExitStack
+) -> tuple[Inspector, Timeline | None]:
+    """Return the sanitizer of a world, and the timeline of ``--record``, which `held` closes."""
+    import_module("distdemo.sanitizer.hooks")  # once, for all forked ranks
+    from distdemo.sanitizer.inspector import Inspector
+    from distdemo.sanitizer.timeline import Timeline
+
+    place, timeline = session.placement, None
+    if options.record is not None and session.is_first:
+        timeline = held.enter_context(closing(Timeline(options.record)))
+    inspector = Inspector(world, None if place is None else place.ranks_of(place.node), timeline)
+    inspector.notes = replace(
+        inspector.notes,
+        buffers=options.sanitize == "buffers",
+        timed=options.record is not None,
     )
-
-
-def _report(
-    program: Program,
-    world_size: int,
-    world: WorldReport | None,
-    shown: frozenset[int],
-    texts: list[tuple[str, int]],
-) -> RunReport:
-    """Return the report from the ranks' outcomes and output."""
-    from distdemo.versions import versions
-
-    ends = [
-        each for each in (() if world is None else world.outcomes) if isinstance(each, Returned)
-    ]
-    found = {each.rank: each.value or Finished() for each in ends}  # no value if it exited
-    none = Finished()
-    return RunReport(
-        program,
-        world_size,
-        world,
-        tuple(
-            RankOutput(rank, *texts[rank], found.get(rank, none).value, found.get(rank, none).text)
-            for rank in sorted(shown)
-        ),
-        made_group=not found or any(each.made_group for each in found.values()),
-        versions=versions(),
-    )
-
-
-def parse_program(words: list[str], module: str | None) -> Program:
-    """Parse the program; everything after the first ``--`` is its arguments.
-
-    Raises:
-        UsageError: There is no such program.
-    """
-    end = words.index("--") if "--" in words else len(words)
-    given, arguments = words[:end], tuple(words[end + 1 :])
-    if len(given) > (module is None):
-        stray = given[-1]
-        first = f"-m {module}" if module is not None else given[0]
-        raise UsageError(
-            f"Unexpected argument {stray!r}.",
-            "Put the program's arguments after --.",
-            f"Try distdemo run {first} -- {' '.join(given[module is None :])}",
-        )
-    text = module if module is not None else given[0] if given else ""
-    if not text:
-        raise UsageError("No program is given.", "run takes a file or, with -m, a module.", TRY)
-    home, colon, function = text.rpartition(":")
-    if not colon or _exists(Path(text)):
-        home, function = text, ""
-    elif not function.isidentifier():
-        raise UsageError(
-            f"{text}: {function!r} is not a function name.",
-            "Write the name of a function after the colon.",
-            f"Try {home}, or {home}:NAME.",
-        )
-    if module is None:
-        _check_file(Path(home), function)
-        return Program(home, "", function, arguments)
-    top = home.partition(".")[0]
-    if not top or PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None:  # noqa: PTH109 - where -m looks first
-        raise UsageError(
-            f"-m {text}: there is no module {top!r}.",
-            "It is neither in the current folder nor installed in this Python.",
-            "Check the name, or run this in the folder that contains it.",
-        )
-    return Program("", home, function, arguments)
-
-
-def _check_file(path: Path, function: str) -> None:
-    """Raise `UsageError` for a missing file, or a folder that Python can't run."""
-    if not _exists(path):
-        names = [each.name for each in path.parent.glob("*.py")]
-        near = difflib.get_close_matches(path.name, names, n=2, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(str(path.parent / name) for name in near)}?"
-        if not near and not path.suffix:
-            hint = f"Try -m {path.name} for a module."
-        listed = ", ".join(sorted(names)[:8]) or "none"
-        why = f"Python files in {path.parent}: {listed}."
-        raise UsageError(f"There is no file {path}.", why, hint if near or not path.suffix else TRY)
-    if path.is_dir() and (function or not (path / "__main__.py").is_file()):
-        raise UsageError(
-            f"{path} is a folder.",
-            "Python runs the __main__.py of a folder; a function needs a file.",
-            f"Try a file in it: {path / 'FILE.py'}.",
-        )
-
-
-def _exists(path: Path) -> bool:
-    """Return True if the path exists and can be accessed."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # no permission, a name that is too long, a null byte
-        return False
-
-
-def _check_joined(session: Session, *, pdb: bool, capture: bool) -> None:
-    """Raise `UsageError` for options that need the ranks' output, which the engine handles."""
-    asked = {"--pdb": pdb, "--capture": capture, "--format json": session.format == "json"}
-    for option in (option for option, given in asked.items() if given):
-        raise UsageError(
-            f"{option} can't be used here.",
-            "On one node of a world, the ranks write to this process's output "
-            f"({session.placement.why}).",  # type: ignore[union-attr]  # set in a joined world
-            "Try --output FILE.json."
-            if option == "--format json"
-            else "Leave it out, or start all ranks here with --launcher local.",
-        )
+    return inspector, timeline

@@ -42,28 +42,28 @@ def preload(program: Program) -> None:
     Torch's compiler queries the GPUs, after which forked ranks may be unable to use them. So on a
     machine with GPUs each rank imports the compiler itself.
     """
-    found = wanted(program)
+    found = torch_imports(program)
     with without_traces():
         for name in sorted(found - ({COMPILER} if backends.gpus_in_sight() else set())):
             with suppress(Exception):
                 import_module(name)
 
 
-def wanted(program: Program) -> set[str]:
+def torch_imports(program: Program) -> set[str]:
     """Return the torch modules that the source of the program imports."""
-    named = {name for tree in _trees(program) for name in _named(tree)}
+    named = {name for tree in _syntax_trees(program) for name in _imported_names(tree)}
     found = {name for name in named if name.startswith(HARMLESS)}
     if any("optim" in name.split(".") for name in named):
         found.add(COMPILER)
     return found
 
 
-def _trees(program: Program) -> Iterator[ast.AST]:
+def _syntax_trees(program: Program) -> Iterator[ast.AST]:
     """Yield the syntax trees of the program's file and of the files next to it that it imports."""
-    first, home = _place(program)
-    waiting, seen = [first], set[Path]()
-    while waiting and len(seen) < MAX_FILES:
-        file = waiting.pop(0)
+    first, home = _locate(program)
+    queue, seen = [first], set[Path]()
+    while queue and len(seen) < MAX_FILES:
+        file = queue.pop(0)
         if file in seen or not file.is_file():
             continue
         seen.add(file)
@@ -72,10 +72,12 @@ def _trees(program: Program) -> Iterator[ast.AST]:
         except (OSError, SyntaxError, ValueError):  # the program itself will say so
             continue
         yield tree
-        waiting += [home.joinpath(*name.split(".")).with_suffix(".py") for name in _named(tree)]
+        queue += [
+            home.joinpath(*name.split(".")).with_suffix(".py") for name in _imported_names(tree)
+        ]
 
 
-def _place(program: Program) -> tuple[Path, Path]:
+def _locate(program: Program) -> tuple[Path, Path]:
     """Return the program's file and the folder in which its imports are looked up."""
     if program.module:
         home = Path(os.getcwd())  # noqa: PTH109 - as Python sets sys.path
@@ -85,7 +87,7 @@ def _place(program: Program) -> tuple[Path, Path]:
     return (file / "__main__.py", file) if file.is_dir() else (file, file.parent)
 
 
-def _named(tree: ast.AST) -> Iterator[str]:
+def _imported_names(tree: ast.AST) -> Iterator[str]:
     """Yield imported modules, names imported from them, and ``torch.optim`` for an attribute."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -15,7 +15,7 @@ import sys
 import threading
 import weakref
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from multiprocessing import util
@@ -28,8 +28,8 @@ from torch.distributed import distributed_c10d as c10d
 
 from distdemo.errors import UsageError
 from distdemo.run.records import Finished
-from distdemo.run.source import bind, no_such_function
-from distdemo.run.value import plain_value
+from distdemo.run.source import no_such_function
+from distdemo.run.value import bind, plain_value
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
@@ -50,28 +50,28 @@ def run_program(
     """
     if notes is None:
         return _run(rank, program, pdb)
-    from distdemo.sanitizer.hooks import noting
+    from distdemo.sanitizer.hooks import record_calls
 
-    with noting(notes, rank.rank, rank.world_size):
+    with record_calls(notes, rank.rank, rank.world_size):
         return _run(rank, program, pdb)
 
 
 def _run(rank: Rank, program: Program, pdb: int | None) -> Finished:
     _set_up_process(program)
-    with _debugged(rank.rank, pdb), _exit_handlers():
+    with _debugger(rank.rank, pdb), _exit_handlers():
         if not program.function:
-            made = _watch_group_creation()
+            created = _watch_group_creation()
             _run_whole(program)
-            return Finished(made_group=bool(made))
-        numbers = {
+            return Finished(has_group=bool(created))
+        variables = {
             "RANK": rank.rank,
             "LOCAL_RANK": rank.local_rank,
             "WORLD_SIZE": rank.world_size,
             "LOCAL_WORLD_SIZE": rank.local_size,
         }
-        os.environ.update({name: str(number) for name, number in numbers.items()})
+        os.environ.update({name: str(number) for name, number in variables.items()})
         if dist.is_initialized():
-            rank.barrier("everybody is connected")  # else a failing rank breaks connects
+            rank.barrier("all ranks are connected")  # else a failing rank breaks connects
         return Finished(*plain_value(_call_function(program, rank.rank, rank.world_size)))
 
 
@@ -118,13 +118,13 @@ def _run_whole(program: Program) -> None:
 
 def _watch_group_creation() -> list[bool]:
     """Return a list that is filled once the program creates a process group or starts RPC."""
-    made: list[bool] = []
+    created: list[bool] = []
 
-    def watch(maker: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(maker)
+    def watch(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
         def watched(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's own
-            made.append(True)
-            return maker(*args, **named)
+            created.append(True)
+            return function(*args, **named)
 
         return watched
 
@@ -132,7 +132,7 @@ def _watch_group_creation() -> list[bool]:
     rpc = sys.modules.get("torch.distributed.rpc")
     if rpc is not None and hasattr(rpc, "init_rpc"):
         rpc.init_rpc = watch(rpc.init_rpc)  # type: ignore[attr-defined]  # a function of it
-    return made
+    return created
 
 
 @contextmanager
@@ -175,9 +175,9 @@ def _call_function(program: Program, rank: int, world_size: int) -> Any:  # noqa
             if inspect.isfunction(each) and each.__module__ == module.__name__
         ]
         where = program.name.partition(":")[0].removeprefix("-m ")
-        raise no_such_function(program, "there is no such function", where, known)
+        raise no_such_function(program, where, known)
     try:
-        returned = function(*bound(function, rank, world_size, program.arguments))
+        returned = function(*bind(function, rank, world_size, program.arguments))
     except ValueError as error:
         if "default process group twice" in str(error):
             raise UsageError(
@@ -209,27 +209,11 @@ def _load(file: str) -> ModuleType:
     return module
 
 
-def bound(
-    function: Callable[..., Any], rank: int, size: int, arguments: Sequence[str]
-) -> tuple[Any, ...]:
-    """Return the values to call the function with.
-
-    Raises:
-        UsageError: The function can't be called with these arguments.
-    """
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins
-        return tuple(arguments)
-    name = getattr(function, "__name__", repr(function))
-    return bind(f"{name}{signature}", signature, rank, size, arguments)
-
-
 # -------------------------------------------------------------------------------------- debugging
 
 
 @contextmanager
-def _debugged(rank: int, pdb: int | None) -> Iterator[None]:
+def _debugger(rank: int, pdb: int | None) -> Iterator[None]:
     """Context in which ``breakpoint()`` stops only the rank that is debugged.
 
     If the block raises on that rank, the debugger starts at that point. PYTHONBREAKPOINT works as

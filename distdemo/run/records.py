@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
 from distdemo.encoding import derived
-from distdemo.launcher.records import WorldReport
+from distdemo.launcher.records import Returned, WorldReport
 from distdemo.sanitizer.records import CallCount, Finding
+from distdemo.versions import versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +23,14 @@ class Program:
         function: Function that every rank calls; empty to run the whole program, as
             ``python FILE`` would, which creates its own group.
         arguments: Program arguments, ``sys.argv[1:]``; a function gets them as parameters.
-        makes_group: True if the program creates the process group itself.
+        creates_group: True if the program creates the process group itself.
     """
 
     file: str = ""
     module: str = ""
     function: str = ""
     arguments: tuple[str, ...] = ()
-    makes_group: bool = False
+    creates_group: bool = False
 
     @derived
     def name(self) -> str:
@@ -44,12 +46,12 @@ class Finished:
     Attributes:
         text: ``repr`` of the return value; empty for None.
         value: Return value as JSON: tensors as nested lists, other types as their ``repr``.
-        made_group: True if the rank had a process group.
+        has_group: True if the rank had a process group.
     """
 
     text: str = ""
     value: Any = None
-    made_group: bool = True
+    has_group: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class RunReport:
     Attributes:
         world: Report on the world; None if it was interrupted too early.
         ranks: Output of each rank, in order; with ``--ranks``, of these ranks only.
-        made_group: True if some rank had a process group.
+        has_group: True if some rank had a process group.
         calls: Calls of the ranks, with counts.
         findings: Findings of the sanitizer, one at most.
         warnings: Possible problems.
@@ -88,9 +90,9 @@ class RunReport:
 
     program: Program
     world_size: int
-    world: WorldReport | None
-    ranks: tuple[RankOutput, ...]
-    made_group: bool = True
+    world: WorldReport | None = None
+    ranks: tuple[RankOutput, ...] = ()
+    has_group: bool = True
     calls: tuple[CallCount, ...] = ()
     findings: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
@@ -99,7 +101,34 @@ class RunReport:
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
+    def interrupted(self) -> bool:
+        """True if a signal ended the run."""
+        return self.world is None or self.world.interrupted_by is not None
+
+    @property
     def ok(self) -> bool:
         """True if every rank finished and no warning counts as a failure."""
         well = self.world is not None and self.world.ok
         return well and not (self.strict and self.warnings)
+
+
+def with_output(report: RunReport, texts: Sequence[tuple[str, int]]) -> RunReport:
+    """Return the report with each rank's output and return value.
+
+    Args:
+        report: Report of the world.
+        texts: Output of each rank, and the number of bytes left out of it.
+    """
+    outcomes = () if report.world is None else report.world.outcomes
+    # A rank that exited has no value.
+    found = {each.rank: each.value or Finished() for each in outcomes if isinstance(each, Returned)}
+    ranks = []
+    for rank, (text, left_out) in enumerate(texts):
+        end = found.get(rank, Finished())
+        ranks.append(RankOutput(rank, text, left_out, end.value, end.text))
+    return replace(
+        report,
+        ranks=tuple(ranks),
+        has_group=not found or any(each.has_group for each in found.values()),
+        versions=versions(),
+    )

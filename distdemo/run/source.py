@@ -1,47 +1,102 @@
-"""Check a program's source before a rank starts, without executing it.
-
-Only certain errors are reported. Names that are imported, assigned from a call, decorated or bound
-under a condition are left to the ranks, and so is every name in a file that may bind names at run
-time.
-"""
+"""Find the user's program, and check its source before a rank starts, without executing it."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import difflib
-import inspect
 import os
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distdemo.errors import UsageError
 from distdemo.files import read_file
-from distdemo.launcher.api import leading
-
-if TYPE_CHECKING:
-    from distdemo.run.records import Program
+from distdemo.run.records import Program
+from distdemo.run.value import bind
 
 MAX_LINE = 160  # characters shown of a line
-# Names that can bind names or change parameters without a trace in the syntax tree.
-_DYNAMIC = {
-    *("globals", "locals", "vars", "exec", "setattr", "delattr", "f_globals", "__globals__"),
-    *("__dict__", "__getattr__", "__signature__", "__defaults__", "__kwdefaults__", "__code__"),
+TRY = "Try distdemo run train.py, distdemo run train.py:step or distdemo run -m package.module."
+# With one of these in its source, a module may have names that its source doesn't contain.
+DYNAMIC = {
+    *("*", "globals", "locals", "vars", "eval", "exec", "setattr", "modules"),
+    *("f_globals", "__globals__", "__dict__", "__getattr__"),
 }
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
-TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
-FALSEHOODS = {"false": False, "no": False, "off": False, "0": False}
-KINDS: dict[str, Callable[[str], Any]] = {
-    "int": int,
-    "float": float,
-    "bool": lambda text: (TRUTHS | FALSEHOODS)[text.lower()],
-}
+
+def parse_program(words: list[str], module: str | None) -> Program:
+    """Parse the program; everything after the first ``--`` is its arguments.
+
+    Raises:
+        UsageError: There is no such program.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    given, arguments = words[:end], tuple(words[end + 1 :])
+    if len(given) > (module is None):
+        stray = given[-1]
+        first = f"-m {module}" if module is not None else given[0]
+        raise UsageError(
+            f"Unexpected argument {stray!r}.",
+            "Put the program's arguments after --.",
+            f"Try distdemo run {first} -- {' '.join(given[module is None :])}",
+        )
+    text = module if module is not None else given[0] if given else ""
+    if not text:
+        raise UsageError("No program is given.", "run takes a file or, with -m, a module.", TRY)
+    home, colon, function = text.rpartition(":")
+    if not colon or _exists(Path(text)):
+        home, function = text, ""
+    elif not function.isidentifier():
+        raise UsageError(
+            f"{text}: {function!r} is not a function name.",
+            "Write the name of a function after the colon.",
+            f"Try {home}, or {home}:NAME.",
+        )
+    if module is None:
+        _check_file(Path(home), function)
+        return Program(home, "", function, arguments)
+    top = home.partition(".")[0]
+    if not top or PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None:  # noqa: PTH109 - where -m looks first
+        raise UsageError(
+            f"-m {text}: there is no module {top!r}.",
+            "It is neither in the current folder nor installed in this Python.",
+            "Check the name, or run this in the folder that contains it.",
+        )
+    return Program("", home, function, arguments)
+
+
+def _check_file(path: Path, function: str) -> None:
+    """Raise `UsageError` for a missing file, or a folder that Python can't run."""
+    if not _exists(path):
+        names = [each.name for each in path.parent.glob("*.py")]
+        near = difflib.get_close_matches(path.name, names, n=2, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(str(path.parent / name) for name in near)}?"
+        if not near and not path.suffix:
+            hint = f"Try -m {path.name} for a module."
+        listed = ", ".join(sorted(names)[:8]) or "none"
+        why = f"Python files in {path.parent}: {listed}."
+        raise UsageError(f"There is no file {path}.", why, hint if near or not path.suffix else TRY)
+    if path.is_dir() and (function or not (path / "__main__.py").is_file()):
+        raise UsageError(
+            f"{path} is a folder.",
+            "Python runs the __main__.py of a folder; a function needs a file.",
+            f"Try a file in it: {path / 'FILE.py'}.",
+        )
+
+
+def _exists(path: Path) -> bool:
+    """Return True if the path exists and can be accessed."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # no permission, a name that is too long, a null byte
+        return False
+
+
+# -------------------------------------------------------------------------------------- the source
 
 
 def check_source(program: Program) -> None:
@@ -85,8 +140,72 @@ def check_source(program: Program) -> None:
         ) from error
     except (RecursionError, MemoryError):  # Python may still be able to run it
         return
-    if program.function and not _is_dynamic(tree):
+    if program.function:
         _check_function(program, path.name, tree)
+
+
+def _check_function(program: Program, file: str, tree: ast.Module) -> None:
+    """Check the function as far as the source is certain; the ranks check the rest.
+
+    Raises:
+        UsageError: There is no such function, or it can't take the arguments.
+    """
+    name, functions = program.function, (ast.FunctionDef, ast.AsyncFunctionDef)
+    fields = (value for node in ast.walk(tree) for _, value in ast.iter_fields(node))
+    if {value for value in fields if isinstance(value, str)} & DYNAMIC:
+        return
+    defined = [node.name for node in tree.body if isinstance(node, functions)]
+    binding = [node for node in ast.walk(tree) if name in _bound_names(node)]
+    if not binding:
+        raise no_such_function(program, file, defined)
+    if len(binding) > 1:
+        return
+    (only,) = binding
+    for statement in tree.body:
+        value = getattr(statement, "value", None)
+        targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+        if only in targets and isinstance(value, ast.expr) and _is_literal(value):
+            raise no_such_function(program, file, defined)
+    if isinstance(only, functions) and only in tree.body and not only.decorator_list:
+        bind(_signature_only(only), 0, 1, program.arguments)
+
+
+def _bound_names(node: ast.AST) -> set[str | None]:
+    """Return the names that a node itself may bind, in whatever scope."""
+    if isinstance(node, ast.Name):
+        return set() if isinstance(node.ctx, ast.Load) else {node.id}
+    if isinstance(node, ast.Global):
+        return set(node.names)
+    return {getattr(node, field, None) for field in ("name", "asname", "rest")}
+
+
+def _signature_only(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Callable[..., Any]:
+    """Return a function with the same parameters that does nothing.
+
+    Nothing of the source is executed: defaults are literals or ``...``, annotations are strings.
+    """
+    given = node.args
+    given.defaults[:] = map(_literal, given.defaults)
+    given.kw_defaults[:] = [each and _literal(each) for each in given.kw_defaults]
+    node.body = [ast.Pass()]
+    module = ast.fix_missing_locations(ast.Module([node], []))
+    scope: dict[str, Any] = {}
+    code = compile(module, "<signature>", "exec", __future__.annotations.compiler_flag)
+    exec(code, scope)  # noqa: S102 - a definition with literals only
+    return scope[node.name]  # type: ignore[no-any-return]  # the function
+
+
+def _literal(default: ast.expr) -> ast.expr:
+    return default if _is_literal(default) else ast.Constant(...)
+
+
+def _is_literal(value: ast.expr) -> bool:
+    """Return True if an expression is a number, a string, or a collection of them."""
+    try:
+        ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return True
 
 
 def _module_file(module: str) -> Path | None:
@@ -111,33 +230,11 @@ def _line_text(error: SyntaxError, data: bytes) -> str:
     return f"Line {number}: {text[:MAX_LINE]}"
 
 
-# ------------------------------------------------------------------------------------ the function
-
-
-def _check_function(program: Program, file: str, tree: ast.Module) -> None:
-    name, at_top = program.function, list(_module_scope(tree))
-    binding = [node for node in at_top if name in _bound_names(node)]
-    defined = [node.name for node in at_top if isinstance(node, _FUNCTIONS)]
-    if not binding:
-        raise no_such_function(program, "there is no such function", file, defined)
-    if len(binding) > 1:
-        return
-    for statement in tree.body:
-        if isinstance(statement, _FUNCTIONS) and statement is binding[0]:
-            if not statement.decorator_list:
-                shown = f"{name}({ast.unparse(statement.args)})"
-                bind(shown, _signature(statement.args), 0, 1, program.arguments)
-        elif _assigns(statement, binding[0]) and _is_literal(statement.value):  # type: ignore[attr-defined]  # an assignment
-            what = f"line {statement.lineno} assigns it a value, not a function"
-            raise no_such_function(program, what, file, defined)
-
-
-def no_such_function(program: Program, what: str, file: str, defined: Sequence[str]) -> UsageError:
+def no_such_function(program: Program, file: str, defined: Sequence[str]) -> UsageError:
     """Return the error for a name that is not a function of the program.
 
     Args:
         program: Program whose function was not found.
-        what: Description of the problem.
         file: File or module that was searched.
         defined: Names of the functions it defines.
     """
@@ -145,156 +242,7 @@ def no_such_function(program: Program, what: str, file: str, defined: Sequence[s
     near = difflib.get_close_matches(program.function, names, n=1) or names[:1]
     listed = f"{', '.join(names[:20])}{', ...' * (len(names) > 20)}"
     return UsageError(
-        f"{program.name}: {what}.",
+        f"{program.name}: there is no such function.",
         f"{file} defines: {listed}." if names else f"{file} defines no function.",
         f"Try {program.name.partition(':')[0]}:{near[0]}." if near else "Define it first.",
     )
-
-
-def _is_dynamic(tree: ast.Module) -> bool:
-    """Return True if the file may bind names that its syntax tree doesn't show."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and any(each.name == "*" for each in node.names):
-            return True
-        if isinstance(node, ast.Name) and node.id in (_DYNAMIC | {"eval"}):
-            return True
-        if isinstance(node, ast.Attribute):
-            of_sys = isinstance(node.value, ast.Name) and node.value.id == "sys"
-            if node.attr in _DYNAMIC or (node.attr == "modules" and of_sys):
-                return True
-        if isinstance(node, _FUNCTIONS) and node.name in _DYNAMIC:
-            return True
-    return False
-
-
-def _module_scope(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes of the module's scope, and `global` statements in any scope."""
-    waiting: list[tuple[ast.AST, bool]] = [(each, True) for each in tree.body]
-    while waiting:
-        node, at_top = waiting.pop(0)
-        if at_top or isinstance(node, ast.Global):
-            yield node
-        below = at_top and not isinstance(node, _SCOPES)
-        waiting[:0] = [(child, below) for child in ast.iter_child_nodes(node)]
-
-
-def _bound_names(node: ast.AST) -> set[str]:
-    """Return the names that a node itself may bind or delete, without its children."""
-    if isinstance(node, ast.Name):
-        return set() if isinstance(node.ctx, ast.Load) else {node.id}
-    if isinstance(node, ast.alias):
-        return {node.asname or node.name.partition(".")[0]}
-    if isinstance(node, ast.Global):
-        return set(node.names)
-    # Functions, classes, exception handlers, and patterns of match.
-    names = (getattr(node, field, None) for field in ("name", "rest"))
-    return {name for name in names if isinstance(name, str)}
-
-
-def _assigns(statement: ast.stmt, target: ast.AST) -> bool:
-    """Return True if the statement assigns to this target directly."""
-    if isinstance(statement, ast.AnnAssign):
-        return statement.target is target and statement.value is not None
-    return isinstance(statement, ast.Assign) and any(each is target for each in statement.targets)
-
-
-def _is_literal(value: ast.expr) -> bool:
-    """Return True if an expression can't be a function: a number, a string, a list of them."""
-    if isinstance(value, ast.JoinedStr):
-        return True
-    try:
-        ast.literal_eval(value)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return False
-    return True
-
-
-# ---------------------------------------------------------------------------------------- arguments
-
-
-def _signature(given: ast.arguments) -> inspect.Signature:
-    """Return a signature from the syntax tree; defaults that aren't literals become objects."""
-    empty, kinds = inspect.Parameter.empty, inspect.Parameter
-
-    def parameter(each: ast.arg, kind: Any, default: ast.expr | None) -> inspect.Parameter:  # noqa: ANN401 - an enum of inspect
-        value: Any = empty
-        if default is not None:
-            value = ast.literal_eval(default) if _is_plain(default) else object()
-        annotation = empty if each.annotation is None else ast.unparse(each.annotation)
-        return kinds(each.arg, kind, default=value, annotation=annotation)
-
-    positional = [*given.posonlyargs, *given.args]
-    defaults = [None] * (len(positional) - len(given.defaults)) + list(given.defaults)
-    found = []
-    for number, (each, default) in enumerate(zip(positional, defaults, strict=True)):
-        only = number < len(given.posonlyargs)
-        kind = kinds.POSITIONAL_ONLY if only else kinds.POSITIONAL_OR_KEYWORD
-        found.append(parameter(each, kind, default))
-    if given.vararg is not None:
-        found.append(parameter(given.vararg, kinds.VAR_POSITIONAL, None))
-    for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-        found.append(parameter(each, kinds.KEYWORD_ONLY, default))
-    if given.kwarg is not None:
-        found.append(parameter(given.kwarg, kinds.VAR_KEYWORD, None))
-    return inspect.Signature(found)
-
-
-def _is_plain(value: ast.expr) -> bool:
-    return not isinstance(value, ast.JoinedStr) and _is_literal(value)
-
-
-def bind(
-    shown: str, signature: inspect.Signature, rank: int, size: int, arguments: Sequence[str]
-) -> tuple[Any, ...]:
-    """Return the values to call a function with: rank and size if it names them, then arguments.
-
-    Args:
-        shown: Function as shown in errors, ``work(rank, steps)``.
-        signature: Signature of the function.
-        rank: Rank of this process.
-        size: World size.
-        arguments: Arguments from the command line.
-
-    Raises:
-        UsageError: The function can't be called with these arguments.
-    """
-    parameters = [
-        each
-        for each in signature.parameters.values()
-        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD, each.VAR_POSITIONAL)
-    ]
-    first = leading([each.name for each in parameters])
-    taken = parameters[first:]
-    if taken and taken[-1].kind is inspect.Parameter.VAR_POSITIONAL:
-        taken += [taken[-1]] * (len(arguments) - len(taken))
-    typed = [_converted(each, text) for each, text in zip(taken, arguments, strict=False)]
-    values = (*(rank, size)[:first], *typed, *arguments[len(typed) :])
-    try:
-        signature.bind(*values)
-    except TypeError as error:
-        raise UsageError(
-            f"{shown} can't be called with {list(arguments)}.",
-            f"{error}.".capitalize(),
-            "Put the function's arguments after --.",
-        ) from None
-    return values
-
-
-def _converted(parameter: inspect.Parameter, text: str) -> Any:  # noqa: ANN401 - of its type
-    """Convert the text to the type of the annotation or the default."""
-    annotation = parameter.annotation
-    if annotation is parameter.empty:
-        kind = type(parameter.default).__name__
-    else:
-        named = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-        named = named.strip("'\"").removeprefix("typing.").removeprefix("Optional[")
-        parts = [part.strip() for part in named.removesuffix("]").split("|")]
-        kind = " ".join(part for part in parts if part != "None")
-    try:
-        return KINDS.get(kind, str)(text)
-    except (KeyError, ValueError):
-        raise UsageError(
-            f"{parameter.name} can't be {text!r}.",
-            f"The function declares it as {kind}.",
-            "Give a different value after --.",
-        ) from None

@@ -1,17 +1,91 @@
-"""Convert a function's return value to text and plain JSON data.
+"""Convert a function's arguments from text, and its return value to text and plain JSON data.
 
 The launcher has not loaded the user's classes, so it receives no other types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from distdemo.api import leading
+from distdemo.errors import UsageError
 
 MAX_CHARS = 4_000  # of a value's text
 MAX_ITEMS = 20_000  # numbers, strings, lists and objects of one value in JSON
 MAX_DEPTH = 32  # of nested lists
 MAX_INTEGER = 1 << 64  # JSON readers have floats and 64 bits
+
+
+TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
+FALSEHOODS = {"false": False, "no": False, "off": False, "0": False}
+KINDS: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": lambda text: (TRUTHS | FALSEHOODS)[text.lower()],
+}
+
+
+def bind(
+    function: Callable[..., Any], rank: int, size: int, arguments: Sequence[str]
+) -> tuple[Any, ...]:
+    """Return the values to call a function with: rank and size if it names them, then arguments.
+
+    Args:
+        function: Function of the user's program.
+        rank: Rank of this process.
+        size: World size.
+        arguments: Arguments from the command line.
+
+    Raises:
+        UsageError: The function can't be called with these arguments.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins
+        return tuple(arguments)
+    parameters = [
+        each
+        for each in signature.parameters.values()
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD, each.VAR_POSITIONAL)
+    ]
+    first = leading([each.name for each in parameters])
+    taken = parameters[first:]
+    if taken and taken[-1].kind is inspect.Parameter.VAR_POSITIONAL:
+        taken += [taken[-1]] * (len(arguments) - len(taken))
+    typed = [_converted(each, text) for each, text in zip(taken, arguments, strict=False)]
+    values = (*(rank, size)[:first], *typed, *arguments[len(typed) :])
+    try:
+        signature.bind(*values)
+    except TypeError as error:
+        name = getattr(function, "__name__", repr(function))
+        raise UsageError(
+            f"{name}{signature} can't be called with {list(arguments)}.",
+            f"{error}.".capitalize(),
+            "Put the function's arguments after --.",
+        ) from None
+    return values
+
+
+def _converted(parameter: inspect.Parameter, text: str) -> Any:  # noqa: ANN401 - of its type
+    """Convert the text to the type of the annotation or the default."""
+    annotation = parameter.annotation
+    if annotation is parameter.empty:
+        kind = type(parameter.default).__name__
+    else:
+        named = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+        named = named.strip("'\"").removeprefix("typing.").removeprefix("Optional[")
+        parts = [part.strip() for part in named.removesuffix("]").split("|")]
+        kind = " ".join(part for part in parts if part != "None")
+    try:
+        return KINDS.get(kind, str)(text)
+    except (KeyError, ValueError):
+        raise UsageError(
+            f"{parameter.name} can't be {text!r}.",
+            f"The function declares it as {kind}.",
+            "Give a different value after --.",
+        ) from None
 
 
 class _TooMuchError(Exception):
@@ -40,19 +114,19 @@ def _text(thing: object) -> str:
     return f"{text[:half]} ... {len(text) - 2 * half:,} characters more ... {text[-half:]}"
 
 
-def _plain(thing: Any, left: list[int], within: tuple[int, ...]) -> Any:  # noqa: ANN401, PLR0911 - what JSON can hold
+def _plain(thing: Any, remaining: list[int], parents: tuple[int, ...]) -> Any:  # noqa: ANN401, PLR0911 - what JSON can hold
     """Convert a value to numbers, strings, lists and objects, or its text.
 
     Args:
         thing: Value to convert.
-        left: Number of items that may still be added, in a list of one.
-        within: Ids of the objects that contain the value.
+        remaining: Number of items that may still be added, in a list of one.
+        parents: Ids of the objects that contain the value.
 
     Raises:
         _TooMuchError: The value is too large, too deep, or contains itself.
     """
-    left[0] -= 1
-    if left[0] < 0 or id(thing) in within or len(within) > MAX_DEPTH:
+    remaining[0] -= 1
+    if remaining[0] < 0 or id(thing) in parents or len(parents) > MAX_DEPTH:
         raise _TooMuchError
     if thing is None or isinstance(thing, bool):
         return thing
@@ -60,11 +134,11 @@ def _plain(thing: Any, left: list[int], within: tuple[int, ...]) -> Any:  # noqa
         if isinstance(thing, kind):  # also a subclass, such as an IntEnum
             number = kind(thing)
             return hex(number) if isinstance(number, int) and abs(number) > MAX_INTEGER else number
-    within = (*within, id(thing))
+    parents = (*parents, id(thing))
     if isinstance(thing, list | tuple | set | frozenset):
-        return [_plain(each, left, within) for each in thing]
+        return [_plain(each, remaining, parents) for each in thing]
     if isinstance(thing, Mapping):
-        found = {str(key): _plain(each, left, within) for key, each in thing.items()}
+        found = {str(key): _plain(each, remaining, parents) for key, each in thing.items()}
         if len(found) < len(thing):  # 1 and "1"
             raise _TooMuchError
         return found
@@ -73,4 +147,4 @@ def _plain(thing: Any, left: list[int], within: tuple[int, ...]) -> Any:  # noqa
         return _text(thing)
     if int(thing.numel() if hasattr(thing, "numel") else thing.size) > MAX_ITEMS:
         raise _TooMuchError
-    return _plain(numbers(), left, within)
+    return _plain(numbers(), remaining, parents)

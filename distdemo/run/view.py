@@ -1,88 +1,90 @@
-"""View of a run: the ranks' return values, and the verdict."""
+"""View of a run: the ranks' output and return values, and the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.launcher.records import Returned
 from distdemo.run.records import RankOutput, RunReport
+from distdemo.run.view_output import captured_output
 from distdemo.sanitizer.text import calls_text, reason, stopped_text
 from distdemo.view import colours
-from distdemo.view.console import signs
+from distdemo.view.blocks import Block, Heading, Paragraph, Summary
+from distdemo.view.console import Signs
 from distdemo.view.foreign import lines_of
 from distdemo.view.format import duration, plural, ranks_text
-from distdemo.view.tables import MANY, Cell, Column, Grid, fitting, heading, select
+from distdemo.view.tables import MANY, Column, Grid, select
 
 MAX_CHARS = 240  # of a returned value in the table
 
 
-def table(
-    report: RunReport, console: Console, *, whole: bool = False, calls: bool = False
-) -> Group:
-    """Return the report; the ranks' output was printed before it.
+def run_view(
+    report: RunReport,
+    sign: Signs,
+    *,
+    whole: bool = False,
+    calls: bool = False,
+    captured: bool = False,
+) -> Iterator[Block]:
+    """Yield the ranks' output, their return values, calls, warnings and the verdict.
 
     Args:
         report: Report to show.
-        console: Console to print on.
-        whole: True to show return values in full.
+        sign: Signs of the terminal.
+        whole: True to show output and return values in full.
         calls: True to show the ranks' calls.
+        captured: True to show the ranks' output, which was not printed yet.
     """
-    sign, world = signs(console), report.world
-    group = ["makes its own group"] if report.program.makes_group else []
+    world = report.world
+    if captured:
+        yield from captured_output(report.ranks, sign, whole=whole)
+    group = ["creates its own group"] if report.program.creates_group else []
     if world is not None and not group:
         group = [world.world.backend, world.world.device]
     title = (report.program.name, plural(report.world_size, "rank"), *group)
-    parts: list[RenderableType] = [heading(f" {sign.dot} ".join(title))]
+    yield Heading(f" {sign.dot} ".join(title))
     if any(each.text for each in report.ranks):
-        parts.append(fitting(console, lambda _: _returned(report, console, whole=whole)))
+        yield _returned(report, sign, whole=whole)
     if calls:
-        parts.append(Text(calls_text(report.calls)))
-    parts += [
-        Text("\n".join((f"Warning: {each.what}", reason(each), each.rule)))
-        for each in report.warnings
-    ]
-    if world is None or world.ok:
-        parts += [Text(stopped_text(report.stopped))] if report.stopped else []
-        parts.append(summary(report, console))
-    if not report.made_group:
+        yield Paragraph(calls_text(report.calls), whole=True)
+    for each in report.warnings:
+        yield Paragraph(f"Warning: {each.what}")
+        yield Paragraph(reason(each), whole=True)
+        yield Paragraph(each.rule)
+    if report.stopped and (world is None or world.ok):
+        yield Paragraph(stopped_text(report.stopped))
+    yield Summary(_verdict(report), report.ok)
+    if not report.has_group:
         file = report.program.name
-        text = f"{file} created no group. To run a function on every rank: distdemo run {file}:NAME"
-        parts.append(Text(text))
+        yield Paragraph(f"{file} created no group. To run a function on every rank:")
+        yield Paragraph(f"distdemo run {file}:NAME", whole=True)
     if world is not None:
         how = f"Started by {world.start_method}: {world.start_reason}."
         versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-        parts.append(Text(f"{how}\n{versions}", style=colours.QUIET))
-    return Group(*parts)
+        yield Paragraph(f"{how}\n{versions}", colours.QUIET)
 
 
-def summary(report: RunReport, console: Console) -> Text:
-    """Return a one-line summary."""
-    sign, world = signs(console), report.world
+def _verdict(report: RunReport) -> str:
+    world, size = report.world, report.world_size
     if world is None:
-        line = f"{sign.wrong} Interrupted. All ranks are gone, nothing was left behind."
-        return Text(line, style=colours.WRONG)
+        return "Interrupted. All ranks are gone, nothing was left behind."
     if not world.ok:
-        ended = sum(isinstance(each, Returned) for each in world.outcomes)
-        line = f"{sign.wrong} {ended:,} of {plural(report.world_size, 'rank')} came to the end."
-        return Text(line, style=colours.WRONG)
+        returned = sum(isinstance(each, Returned) for each in world.outcomes)
+        return f"{returned:,} of {plural(size, 'rank')} finished."
+    warnings = plural(len(report.warnings), "warning")
     if not report.ok:
-        line = f"{sign.wrong} {plural(len(report.warnings), 'warning')}."
-        return Text(line, style=colours.WRONG)
-    done = "returned" if report.program.function else "came to the end"
-    size = report.world_size
+        return f"{warnings}."
+    done = "returned" if report.program.function else "finished"
     who = {1: "The rank", 2: "Both ranks"}.get(size, f"All {size:,} ranks")
-    but = f"; {plural(len(report.warnings), 'warning')}" if report.warnings else ""
+    but = f"; {warnings}" if report.warnings else ""
     but += "; their calls were not compared" if report.stopped else ""
-    line = f"{sign.right} {who} {done}, in {duration(world.seconds)}{but}."
-    return Text(line, style=colours.RIGHT)
+    return f"{who} {done}, in {duration(world.seconds)}{but}."
 
 
-def _returned(report: RunReport, console: Console, *, whole: bool) -> Grid:
+def _returned(report: RunReport, sign: Signs, *, whole: bool) -> Grid:
     """Return one row per rank; in large worlds, one row per distinct value."""
-    sign = signs(console)
     grid = Grid([Column("Rank", right=True), Column("Returned", folds=True)])
     together: dict[str, list[int]] = {}
     if len(report.ranks) > MANY:
@@ -101,6 +103,5 @@ def _returned(report: RunReport, console: Console, *, whole: bool) -> Grid:
         if len(text) > MAX_CHARS and not whole:
             text = f"{text[:MAX_CHARS]} {sign.more}"
         style = colours.of_rank(each.rank) if len(ranks) == 1 else ""
-        cells: list[Cell] = [Text(ranks_text(ranks), style=style), text]
-        grid.rows.append(cells)
+        grid.rows.append([Text(ranks_text(ranks), style=style), text])
     return grid

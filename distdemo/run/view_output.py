@@ -6,6 +6,7 @@ import codecs
 import re
 import sys
 import time
+from collections.abc import Iterator
 from typing import TextIO
 
 from rich.console import Console
@@ -13,20 +14,21 @@ from rich.text import Text
 
 from distdemo.run.records import RankOutput
 from distdemo.view import colours
-from distdemo.view.console import output, show, signs
+from distdemo.view.blocks import Paragraph
+from distdemo.view.console import Signs, output, signs
 from distdemo.view.foreign import line_of, lines_of
 from distdemo.view.format import plural, ranks_text
 
-KEPT = 8 << 20  # bytes kept of one rank's output
-KEPT_IN_ALL = 64 << 20  # bytes kept of all ranks' output
-LEAST = 1 << 16  # bytes kept of every rank's output, even in large worlds
-FIRST, LAST = 200, 300  # lines shown of long output
-UNFINISHED = 0.3  # seconds after which an unfinished line is shown
-REDRAWN = 2.0  # seconds between two states of a progress bar
-LONGEST = 1 << 16  # characters of an unfinished line that are held back
+MAX_BYTES = 8 << 20  # bytes kept of one rank's output
+MAX_TOTAL_BYTES = 64 << 20  # bytes kept of all ranks' output
+MIN_BYTES = 1 << 16  # bytes kept of every rank's output, even in large worlds
+FIRST_LINES, LAST_LINES = 200, 300  # lines shown of long output
+UNFINISHED_S = 0.3  # seconds after which an unfinished line is shown
+REDRAW_S = 2.0  # seconds between two states of a progress bar
+MAX_CHARS_HELD = 1 << 16  # characters of an unfinished line that are held back
 
 # Output of gloo when a group is created (torch 2.6 to 2.8).
-_CHATTER = re.compile(
+_GLOO_NOISE = re.compile(
     r"^\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. "
     r"Expected number of connected peer ranks is : \d+\r?(?:\n|\Z)",
     re.MULTILINE,
@@ -71,12 +73,12 @@ class Transcript:
 
 def transcripts(world_size: int) -> list[Transcript]:
     """Return an empty transcript per rank of a world."""
-    kept = max(LEAST, min(KEPT, KEPT_IN_ALL // world_size))
+    kept = max(MIN_BYTES, min(MAX_BYTES, MAX_TOTAL_BYTES // world_size))
     return [Transcript(kept) for _ in range(world_size)]
 
 
 def _text(data: bytes) -> str:
-    return _CHATTER.sub("", data.decode(errors="replace"))
+    return _GLOO_NOISE.sub("", data.decode(errors="replace"))
 
 
 class Stream:
@@ -93,7 +95,7 @@ class Stream:
         self._file = sys.stdout if file is None else file
         console = output(self._file)
         bar = "│" if signs(console).right == "✓" else "|"
-        width = len(str(max(ranks)))
+        width = len(str(max(ranks, default=0)))
         self._lines = {
             rank: _Line(_painted(console, f"{rank:>{width}} {bar} ", colours.of_rank(rank)))
             for rank in sorted(ranks)
@@ -141,13 +143,13 @@ class _Line:
         if whole:
             self._since = now
         self._begun = rest
-        lines = [self._shown(line) for line in whole if not _CHATTER.match(line)]
-        return lines if len(rest) <= LONGEST else [*lines, *self.rest()]
+        lines = [self._shown(line) for line in whole if not _GLOO_NOISE.match(line)]
+        return lines if len(rest) <= MAX_CHARS_HELD else [*lines, *self.rest()]
 
     def overdue(self, now: float) -> list[str]:
         """Return an unfinished line after a while, or the latest state of a progress bar."""
         redrawn = "\r" in self._begun.rstrip("\r")
-        waits = REDRAWN if redrawn else UNFINISHED
+        waits = REDRAW_S if redrawn else UNFINISHED_S
         if not self._begun.strip("\r") or now - self._since < waits:
             return []
         return self.rest()
@@ -170,27 +172,28 @@ def _painted(console: Console, text: str, style: str) -> str:
     return captured.get()
 
 
-def show_captured(ranks: tuple[RankOutput, ...], console: Console, *, whole: bool) -> None:
-    """Print one block per rank, or per group of ranks with the same output.
+def captured_output(
+    ranks: tuple[RankOutput, ...], sign: Signs, *, whole: bool
+) -> Iterator[Paragraph]:
+    """Yield the output of each rank, or of each group of ranks with the same output.
 
     Args:
         ranks: Output of each rank, in order.
-        console: Console to print on.
-        whole: True to print long output in full.
+        sign: Signs of the terminal.
+        whole: True to show long output in full.
     """
-    sign = signs(console)
-    blocks: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}
     for each in ranks:
-        blocks.setdefault(each.output, []).append(each.rank)
-    for text, those in blocks.items():
+        groups.setdefault(each.output, []).append(each.rank)
+    for text, those in groups.items():
         style = colours.of_rank(those[0]) if len(those) == 1 else ""
         who = f"Rank {those[0]}" if len(those) == 1 else f"Ranks {ranks_text(those)}"
-        show(console, Text(f"{who}:" if text else f"{who}: no output", style=f"bold {style}"))
+        yield Paragraph(f"{who}:" if text else f"{who}: no output", f"bold {style}")
         lines = lines_of(text)
-        left_out = len(lines) - FIRST - LAST
+        left_out = len(lines) - FIRST_LINES - LAST_LINES
         if left_out > 0 and not whole:
             more = f"{sign.more} {plural(left_out, 'line')} left out: --ranks {those[0]} shows all."
-            lines = [*lines[:FIRST], more, *lines[-LAST:]]
+            lines = [*lines[:FIRST_LINES], more, *lines[-LAST_LINES:]]
         if lines:
-            show(console, Text("\n".join(lines)), whole=True)
-    show(console, "")
+            yield Paragraph("\n".join(lines), whole=True)
+    yield Paragraph()

@@ -5,11 +5,11 @@ while the ranks run:
 
 - in a rank: ``hooks`` and ``kernels`` intercept calls, ``calls`` extracts what is compared,
   ``buffers`` watches tensors, and ``notes`` defines the text that ranks write
-- in the launcher: ``matching`` compares calls, ``waiting`` finds deadlocks, and ``judge`` decides
-  when a finding is certain, driven by ``inspector`` for a world or ``recording`` for files
+- in the launcher: ``matching`` compares calls by ``rules``, ``findings`` describes errors, and
+  ``judge`` decides which are certain, driven by ``inspector`` (a world) or ``recording`` (files)
 
-Other packages use ``inspector.Inspector``, ``hooks.noting``, ``timeline.Timeline``, ``text`` and
-``records``.
+Other packages use ``inspector.Inspector``, ``hooks.record_calls``, ``timeline.Timeline``, ``text``
+and ``records``.
 
 A program that isn't started by ``distdemo run`` or ``python -m distdemo.sanitizer`` calls
 :func:`install`.

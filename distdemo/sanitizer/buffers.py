@@ -72,20 +72,20 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
     Args:
         guard: Function that calls another one and catches its exceptions.
         report: Function that reports a misuse.
-        place: Function that returns the user's current line.
+        source_line: Function that returns the user's current line.
     """
 
     def __init__(
         self,
         guard: Callable[..., object],
         report: Callable[[Touched], object],
-        place: Callable[[], Place],
+        source_line: Callable[[], Place],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self._works: dict[int, Watched] = {}
         self._guard = guard
         self._report = report
-        self._place = place
+        self._source_line = source_line
 
     def on_call(self, work: Any, method: str, args: tuple[Any, ...], note: Touched) -> None:  # noqa: ANN401 - a Work
         """Watch the tensors of a call with this handle."""
@@ -153,7 +153,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
                     ):
                         del self._works[key]
                         what = "read" if alias is None else "written"
-                        self._report(replace(watched.note, what=what, then=self._place()))
+                        self._report(replace(watched.note, what=what, then=self._source_line()))
 
 
 def _memory(tensor: Tensor, *, filled: bool = False) -> Iterator[Memory]:

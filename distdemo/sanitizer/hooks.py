@@ -42,8 +42,8 @@ from distdemo.sanitizer.notes import (
     Touched,
     Writer,
     call_line,
+    destroy_line,
     end_line,
-    left_line,
     shared,
     stop_line,
     touched_line,
@@ -102,11 +102,12 @@ class Recorder:
         self._pending_groups: dict[tuple[str, tuple[int, ...]], PendingGroup] = {}
         self._same_members: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._numbers = itertools.count()
+        self._spare_threads = threading.active_count() - 1  # not of the program
         self._kinds: dict[str, str] = {}
         self._count = 0
         self._works: dict[int, Tracked] = {}
         guard = partial(safely, self)
-        self.buffers = Buffers(guard, self.record_touched, self.place) if buffers else None
+        self.buffers = Buffers(guard, self.record_touched, self.source_line) if buffers else None
         self.off = False
         self._renumbered = False  # True in a new world with different rank numbers
         os.register_at_fork(after_in_child=self._stop)
@@ -122,7 +123,7 @@ class Recorder:
             fields: Result of a function in ``calls.METHODS``.
             via: Part of torch that made the call, or empty.
         """
-        return self._note(fields, group, partial(described, fields), via)
+        return self._record(fields, group, partial(described, fields), via)
 
     @property
     def calls(self) -> int:
@@ -151,14 +152,14 @@ class Recorder:
                     self._groups[group] = {"": number}
                     self._writer.write(f"G {number} 0 {how} {list(members)}")
         op = "init_process_group" if how == "init" else "new_group"
-        self._note((op, members), group, partial(Call, op, members=members))
+        self._record((op, members), group, partial(Call, op, members=members))
 
     def record_non_member(self, op: str) -> None:
         """Record a collective on a group that this rank isn't in, where torch does nothing."""
         if self.is_registered(dist.group.WORLD):
-            self._note(("outside", op), dist.group.WORLD, partial(Call, f"outside {op}"))
+            self._record(("outside", op), dist.group.WORLD, partial(Call, f"outside {op}"))
 
-    def _note(self, what: Any, group: Any, make: Callable[..., Call], via: str = "") -> int:  # noqa: ANN401 - a hashable key; a group
+    def _record(self, what: Any, group: Any, make: Callable[..., Call], via: str = "") -> int:  # noqa: ANN401 - a hashable key; a group
         code, line, caller, called_at = self._user_lines()
         key = (what, id(code), line, id(caller), called_at, id(group), via)
         with self._lock:
@@ -168,14 +169,25 @@ class Recorder:
                 number = self._describe(key, group, make(place=place))
                 self._code_refs += (code, caller)
             self._writer.write(str(number))
+            self.local.unaccepted = not via
             self._count += 1
             return self._count - 1
+
+    def record_accept(self) -> None:
+        """Record that torch has accepted this thread's latest call, once."""
+        if getattr(self.local, "unaccepted", False):
+            self.local.unaccepted = False
+            self._write(f"a{self._other_threads()}")
+
+    def _other_threads(self) -> str:
+        """Return a mark if there are threads that haven't called, and so may still do so."""
+        return " +" if threading.active_count() > self._writer.threads + self._spare_threads else ""
 
     def record_wait(self, work: Any) -> Tracked | None:  # noqa: ANN401 - a Work
         """Record that a call is waited for, and return it, or None if it isn't a recorded call."""
         waited = self._works.pop(id(work), None)
         if waited is not None and not waited.sync:
-            self._write(f"w {waited.number}")
+            self._write(f"w {waited.number}{self._other_threads()}")
         return waited
 
     def record_return(self, source: int = -1) -> None:
@@ -186,13 +198,13 @@ class Recorder:
         """
         self._write("r" if source < 0 else f"r {source}")
 
-    def record_failure(self, *, made: bool) -> None:
+    def record_failure(self, *, accepted: bool) -> None:
         """Record that the call or wait raised.
 
         Args:
-            made: True if the call failed after other ranks could notice it.
+            accepted: True if torch had accepted the call.
         """
-        self._write("f" if made else "u")
+        self._write("f" if accepted else "u")
 
     def _write(self, line: str) -> None:
         with self._lock:
@@ -202,7 +214,7 @@ class Recorder:
         """Record a misuse of a call's memory."""
         self._write(touched_line(touched))
 
-    def place(self) -> Place:
+    def source_line(self) -> Place:
         """Return the user's line that this is called from."""
         return _place(*self._user_lines())
 
@@ -250,7 +262,7 @@ class Recorder:
 
     def record_destroy(self, group: Any) -> None:  # noqa: ANN401 - a group, or None for all
         """Record that the program destroys a group, unless Python does so at exit."""
-        place = self.place()
+        place = self.source_line()
         if self._kinds.get(place.file) != "user":
             return
         all_of_them = group is None or group is dist.group.WORLD
@@ -264,7 +276,7 @@ class Recorder:
                 for number in numbers.values()
             ]
             if groups:
-                self._writer.write(left_line(groups, place, failing))
+                self._writer.write(destroy_line(groups, place, failing))
 
     def is_registered(self, group: Any) -> bool:  # noqa: ANN401 - a group
         """Return True if the group was registered."""
@@ -396,6 +408,8 @@ def install(recorder: Recorder) -> Recorder:
     _replace_everywhere("split_group", partial(_split_group, recorder))
     _replace_everywhere("init_process_group", partial(_init, recorder))
     _replace_everywhere("destroy_process_group", partial(_destroy, recorder))
+    for name in ("rendezvous", "_new_process_group_helper"):  # both follow the checks of arguments
+        vars(c10d)[name] = _accepting(recorder, getattr(c10d, name))
     for name in ("_verify_params_across_processes", "Reducer"):  # called by DDP's constructor
         setattr(dist, name, _wrap_for_cpp(recorder, getattr(dist, name)))
     for name in ("_resolve_group", "_resolve_group_name"):  # called by functional collectives
@@ -407,7 +421,7 @@ def install(recorder: Recorder) -> Recorder:
 
 
 @contextmanager
-def noting(notes: Notes | None, rank: int, world_size: int) -> Iterator[None]:
+def record_calls(notes: Notes | None, rank: int, world_size: int) -> Iterator[None]:
     """Record every call of this rank within the block, and how the block ended.
 
     Args:
@@ -490,7 +504,7 @@ def _init(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
             made = original(*args, **named)
         except BaseException:
             if began:
-                safely(recorder, partial(recorder.record_failure, made=False))
+                safely(recorder, partial(recorder.record_failure, accepted=False))
             raise
         finally:
             recorder.local.busy = busy
@@ -522,8 +536,8 @@ def _new_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torc
             group = original(**given)
         except BaseException as error:
             if recorded:  # torch rejects arguments before it contacts other ranks
-                made = isinstance(error, (dist.DistError, KeyboardInterrupt))
-                safely(recorder, partial(recorder.record_failure, made=made))
+                accepted = isinstance(error, (dist.DistError, KeyboardInterrupt))
+                safely(recorder, partial(recorder.record_failure, accepted=accepted))
             raise
         finally:
             recorder.local.busy = busy
@@ -556,9 +570,25 @@ def _registered(recorder: Recorder, group: Any) -> Any:  # noqa: ANN401 - a grou
     return group
 
 
+def _accepting(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
+    """Wrap a function that starts a call which torch has accepted."""
+
+    @wraps(original)
+    def accepted(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+        safely(recorder, recorder.record_accept)
+        return original(*args, **named)
+
+    accepted._recorded = True  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    return accepted
+
+
 def _cover(recorder: Recorder, kind: type) -> None:
     """Replace the methods of this class and its base classes, once each."""
     for each in kind.__mro__:
+        wait = each.__dict__.get("_wait")  # our mpi backend waits in the method itself
+        ours = each.__module__ == "distdemo.mpi.engine"
+        if ours and wait is not None and not hasattr(wait, "_recorded"):
+            each._wait = _accepting(recorder, wait)  # type: ignore[attr-defined]  # noqa: SLF001 - as above
         for name, fields in METHODS.items():
             original = each.__dict__.get(name)
             if original is not None and not hasattr(original, "_recorded"):
@@ -580,7 +610,8 @@ def _recorded(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:
             except BaseException:
                 if recorded is not None:
                     safely(
-                        recorder, partial(recorder.record_failure, made=name == "monitored_barrier")
+                        recorder,
+                        partial(recorder.record_failure, accepted=name == "monitored_barrier"),
                     )
                 raise
             if recorded is not None:
@@ -603,9 +634,11 @@ def _begin_call(  # noqa: PLR0913, PLR0917 - properties of a call
     """Record a call that is about to be made."""
     found = fields(args, named)
     number = recorder.record_call(group, found)
+    if found.op == "monitored_barrier":  # it waits in the method itself
+        recorder.record_accept()
     touched = None
     if recorder.buffers is not None and _called_by_user():
-        place = recorder.place()
+        place = recorder.source_line()
         touched = Touched(str(described(found, place)), place)
     return found, number, touched
 
@@ -635,6 +668,7 @@ def _follow(
     if work is None:
         recorder.record_return()
         return
+    recorder.record_accept()
     recorder.track(work, Tracked(number, fields.sync, fields.peer == -1))
     if touched is not None and not fields.sync and recorder.buffers is not None:
         recorder.buffers.on_call(work, name, args, touched)
@@ -675,7 +709,7 @@ def _replace_wait(recorder: Recorder, kind: type) -> None:
         except BaseException:
             if waited is not None:
                 recorder.track(self, waited._replace(sync=False))  # it may be waited for again
-                safely(recorder, partial(recorder.record_failure, made=True))
+                safely(recorder, partial(recorder.record_failure, accepted=True))
             raise
         if waited is not None:
             source = safely(recorder, self._source_rank) if waited.from_any else -1

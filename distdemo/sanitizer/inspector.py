@@ -25,9 +25,9 @@ from distdemo.launcher.records import (
     WorldSpec,
 )
 from distdemo.sanitizer.judge import Judge
-from distdemo.sanitizer.matching import RULES
 from distdemo.sanitizer.notes import Ended, Ring, shared
 from distdemo.sanitizer.records import Finding, Notes
+from distdemo.sanitizer.rules import KINDS
 from distdemo.sanitizer.text import reason, stopped_text
 from distdemo.view.foreign import write_message
 
@@ -140,12 +140,12 @@ class Inspector:
         self._feed()
         self.judge.read()
         self._end(report.outcomes)
-        found = self.judge.finding
         if report.interrupted_by is not None:
             return None
-        certain = self.judge.certain()
-        finding = found or self._at_the_end(report)
-        return finding if finding is None or certain else _with_cause(finding, report)
+        finding = self._at_the_end(report)
+        if finding is None or self.judge.matcher.found:
+            return finding
+        return _with_cause(finding, report)
 
     def _end(self, outcomes: Sequence[Outcome | None]) -> None:
         """Record the end of ranks that wrote no end note."""
@@ -162,7 +162,7 @@ class Inspector:
             elif isinstance(outcome, Returned):
                 self.judge.read()
                 if outcome.left:
-                    matcher.add(rank, Ended("returned"))
+                    matcher.add(rank, Ended("exited with 0"))
                 elif state.ended is None and not state.lost:
                     matcher.stop(f"rank {rank} left no notes")
 
@@ -170,10 +170,10 @@ class Inspector:
         """Return the finding once all ranks have exited."""
         matcher = self.judge.matcher
         accuser = next((o for o in report.outcomes if isinstance(o, Raised) and o.missing), None)
-        decided = matcher.stopped or self.judge.certain() is not None
+        decided = matcher.stopped or matcher.found
         if accuser is not None and report.verdict is not None and not decided:
             rows = matcher.rows({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
-            what, rule = report.verdict.what, RULES["absent"]
+            what, rule = report.verdict.what, KINDS["absent"].rule
             return Finding("absent", what, tuple(rows), "", rule, accuser.missing)
         late = {o.rank: o.where for o in report.outcomes if isinstance(o, TimedOut)}
         found = self.judge.conclude(
@@ -195,8 +195,12 @@ def _with_cause(finding: Finding, report: WorldReport) -> Finding:
     ]
     if finding.kind in ("absent", "uneven", "p2p") and old is not None and failed:
         guilty = {outcome.rank for outcome in failed}
-        if guilty & set(finding.ranks) and guilty & set(old.ranks):
-            return replace(finding, kind="absent", what=old.what, ranks=old.ranks)
+        named = {rank for row in finding.rows for rank in row.ranks}
+        if guilty & named and guilty & set(old.ranks):
+            rule = KINDS[finding.kind].rule
+            return replace(
+                finding, kind="absent", what=old.what, rule=rule, ranks=old.ranks, so_far=False
+            )
     return finding
 
 
@@ -235,9 +239,9 @@ def _run_recorded(
     rank: Rank, notes: Notes, target: Callable[..., Any], args: tuple[Any, ...]
 ) -> Any:  # noqa: ANN401 - the user's value
     """Run the target on a rank, recording its calls."""
-    from distdemo.sanitizer.hooks import noting
+    from distdemo.sanitizer.hooks import record_calls
 
-    with noting(notes, rank.rank, rank.world_size):
+    with record_calls(notes, rank.rank, rank.world_size):
         value = target(rank, *args)
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - wait for threads that may still call, as Python does at exit
         return value

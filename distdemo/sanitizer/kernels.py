@@ -139,7 +139,7 @@ def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> A
     if given.get("timeout", -1) >= 0:
         opts.timeout = timedelta(milliseconds=given["timeout"])
     tensors = [given[name] for name in kernel.tensors]
-    _note(recorder, kernel, group, (*tensors, opts))
+    _record(recorder, kernel, group, (*tensors, opts))
     backend = group._get_backend(CPU)  # noqa: SLF001 - as the kernel itself does
     if kernel.each:
         *others, work = [
@@ -168,12 +168,12 @@ def _call_original(
     given = dict(zip(names, args, strict=False))
     group = dist.ProcessGroup.unbox(given["process_group"])
     tensors = [given[each] for each in kernel.tensors]
-    _note(recorder, kernel, group, (*tensors, kernel.options()), known_op=False)
+    _record(recorder, kernel, group, (*tensors, kernel.options()), known_op=False)
     with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001 - torch.library has no public API
         return getattr(torch.ops.c10d, name)(*args)
 
 
-def _note(
+def _record(
     recorder: Recorder,
     kernel: Kernel,
     group: dist.ProcessGroup,

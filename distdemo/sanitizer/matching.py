@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, permutations
 from typing import NamedTuple
 
 from distdemo.launcher.verdict import lost_peer, ranks_of
 from distdemo.sanitizer.notes import (
+    AcceptNote,
     CallNote,
     DestroyNote,
     Ended,
@@ -26,62 +26,19 @@ from distdemo.sanitizer.notes import (
     Touched,
     WaitNote,
 )
-from distdemo.sanitizer.records import AGREEMENT, Call, Finding, Kind, Place, Row
+from distdemo.sanitizer.records import Call, Finding, Kind, Place, Row
+from distdemo.sanitizer.rules import (
+    KINDS,
+    MISUSES,
+    check_arguments,
+    compare_parts,
+    differs,
+    majority,
+)
 
-P2P = ("send", "recv")
 FROM = ", from "  # separates a line from the line that called its function
 MAX_PLACES = 1000  # remembered source lines per group
 MAX_PENDING = 10_000  # remembered calls per rank that were never waited for
-
-RULES: dict[Kind, str] = {
-    "call": "All ranks of a group must make the same calls in the same order.",
-    "shape": "The sizes that ranks pass must match.",
-    "dtype": "All ranks of a group must pass the same dtype.",
-    "device": "All ranks of a group must pass tensors on the same device type.",
-    "reduce_op": "All ranks of a group must pass the same ReduceOp. gloo would return a wrong "
-    "result and no error.",
-    "root": "All ranks of a group must pass the same root.",
-    "splits": "Each rank must send exactly as much as the receiver expects.",
-    "argument": "The backend would reject this call or hang.",
-    "absent": "Every rank of a group must make the same calls.",
-    "uneven": "Every rank must run the same number of iterations, or use DDP's join().",
-    "group": "All ranks of the world must call new_group in the same order with the same members, "
-    "and only members may use the group.",
-    "p2p": "Every send needs a receive with the same peer, tag, dtype and size.",
-    "deadlock": "Let one side receive while the other sends, or use isend, irecv or "
-    "batch_isend_irecv.",
-    "buffers": "Every tensor in a list needs its own memory, and all ranks must pass the same "
-    "strides.",
-    "shift": "If these calls weren't meant to match, some rank has made one call too many or too "
-    "few before.",
-}
-TOUCHED = {
-    "written": (
-        "a tensor is written to while a call is using it.",
-        "Wait for the call before changing its tensors.",
-    ),
-    "read": (
-        "a tensor is read while a call is filling it.",
-        "Wait for the call before reading its result.",
-    ),
-    "unwaited": ("a call is never waited for.", "Wait for every non-blocking call."),
-    "strided": (
-        "a tensor has gaps, and the backend treats it as contiguous.",
-        "Pass contiguous tensors.",
-    ),
-}
-"""Message and rule of each misuse of a call's memory."""
-DIFFER: dict[Kind, str] = {
-    "buffers": "the ranks' tensors have different strides",
-    "call": "the ranks make different calls",
-    "shape": "the sizes don't match",
-    "dtype": "the ranks pass different dtypes",
-    "device": "the ranks pass tensors on different devices",
-    "reduce_op": "the ranks pass different ReduceOps",
-    "root": "the ranks pass different roots",
-    "splits": "the splits don't match",
-    "group": "the ranks create different groups",
-}
 
 
 @dataclass(eq=False, slots=True)
@@ -89,27 +46,36 @@ class Entry:
     """A call of one rank.
 
     Attributes:
+        agreement: Values that must be equal on all ranks.
+        accepted: True if torch can't reject it any longer.
         position: Position in the sequence of its group; meaningless for a send or receive.
-        same_position: Calls at that position; None for a send or receive.
+        calls_there: Calls at that position; None for a send or receive.
         matched: True if the other side of the send or receive has arrived, known or not.
         other: Other side of the send or receive, if known.
         order: Number of calls that its rank made before it.
         waited: True if the rank waits or has waited for it.
-        wrong: Finding about it, or about it and the other side.
+        wrong: Problem of it, or of it and the other side.
         failed: True if it raised after it was made.
     """
 
     rank: int
     group: Group
     call: Call
+    agreement: tuple[object, ...] = ()
+    accepted: bool = False
     position: int = 0
-    same_position: Calls | None = None
+    calls_there: Calls | None = None
     matched: bool = False
     other: Entry | None = None
     order: int = 0
     waited: bool = False
-    wrong: Finding | None = None
+    wrong: Problem | None = None
     failed: bool = False
+
+    @property
+    def sends(self) -> bool:
+        """True for a send."""
+        return self.call.rules.data == "to peer"
 
     @property
     def from_any(self) -> bool:
@@ -117,7 +83,7 @@ class Entry:
         return self.call.peer == -1
 
 
-class Calls(dict[int, CallNote]):
+class Calls(dict[int, Entry]):
     """Calls at one position of a group, by rank.
 
     Attributes:
@@ -148,7 +114,7 @@ class Group:
         places: Number of agreed calls, by source line and its caller.
         callers: Ranks that made a call, by source line.
         mixed: Calls that ranks made from several lines, by these lines.
-        destroyed: Line at which each rank destroyed the group.
+        destroyed: How each rank destroyed the group.
     """
 
     members: tuple[int, ...]
@@ -163,7 +129,7 @@ class Group:
     places: Counter[tuple[Place, str]] = field(default_factory=Counter)
     callers: defaultdict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
     mixed: dict[frozenset[Place], Mixed] = field(default_factory=dict)
-    destroyed: dict[int, Place] = field(default_factory=dict)
+    destroyed: dict[int, DestroyNote] = field(default_factory=dict)
 
     def name(self, world_size: int) -> str:
         """Return ``the default group``, or the members as text."""
@@ -175,6 +141,21 @@ class Group:
 
 Position = tuple[Group, int]
 """A group and an index in its sequence of calls."""
+
+
+@dataclass(eq=False, slots=True)
+class Problem:
+    """Error of one rank, or of a send and a receive.
+
+    Attributes:
+        entry: Call that has the error, or None.
+        order: Number of calls that the rank made before.
+    """
+
+    finding: Finding
+    rank: int
+    order: int
+    entry: Entry | None = None
 
 
 class Channel(NamedTuple):
@@ -201,7 +182,7 @@ class Unpaired:
 
     def queue(self, entry: Entry) -> deque[Entry]:
         """Return the sends if this is a send, or else the receives."""
-        return self.sends if entry.call.op == "send" else self.receives
+        return self.sends if entry.sends else self.receives
 
 
 @dataclass(slots=True)
@@ -227,27 +208,32 @@ class RankState:
         call_count: Number of calls so far.
         pending: Non-blocking calls that weren't waited for yet, by number.
         threads: Threads that have made calls, and the main thread, 0.
+        others: True if it has threads that have made no call yet.
         waits: Call that each thread is in.
         last: Latest call.
         unconfirmed: Latest call of each thread while torch may still reject it.
         failed: Positions at which its call failed and the rank continued.
         lost: True if it failed because another rank did.
         ended: End of its program; None if it is running or failed because another rank did.
-        refused: Finding about its latest call, which raised immediately; the rank may handle that.
-        failing: Error that was being raised when the rank destroyed a group, or empty.
+        refused: Problem of its latest call, which raised immediately; the rank may handle that.
     """
 
     call_count: int = 0
     pending: dict[int, Entry] = field(default_factory=dict)
     threads: set[int] = field(default_factory=lambda: {0})
+    others: bool = False
     waits: dict[int, Entry] = field(default_factory=dict)
     last: Call | None = None
     unconfirmed: dict[int, Entry] = field(default_factory=dict)
     failed: set[tuple[Group, int]] = field(default_factory=set)
     lost: bool = False
     ended: Ended | None = None
-    refused: Finding | None = None
-    failing: str = ""
+    refused: Problem | None = None
+
+    @property
+    def over(self) -> bool:
+        """True if its program has ended."""
+        return self.lost or self.ended is not None
 
     @property
     def blocked(self) -> list[Entry]:
@@ -261,8 +247,7 @@ class Matcher:
     Attributes:
         ranks: State of each rank.
         stopped: Reason why the comparison has stopped, or empty.
-        found: Findings in order; for a position at which calls differ, the finding depends on the
-            ranks that haven't reached it yet.
+        found: Problems, and positions at which calls differ.
         callers: Callers of the function that a source line is in, by file and line.
     """
 
@@ -270,26 +255,26 @@ class Matcher:
         self.world_size = world_size
         self.ranks = [RankState() for _ in range(world_size)]
         self.stopped = ""
-        self.found: list[Finding | Position] = []
+        self.found: list[Problem | Position] = []
         self.callers: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
-        self._groups: dict[GroupKey, Group] = {}
+        self.groups: dict[GroupKey, Group] = {}
         self._channels: dict[Channel, Unpaired] = {}
         self._paired: set[Place] = set()
 
     def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
         """Return the group with this key; create it the first time."""
-        group = self._groups.get((members, backend, nth))
+        group = self.groups.get((members, backend, nth))
         if group is None:
             known = all(0 <= member < self.world_size for member in members)
             numbers = {rank: number for number, rank in enumerate(members)} if known else {}
             group = Group(members, backend, nth, numbers, dict.fromkeys(members, 0))
-            self._groups[members, backend, nth] = group
+            self.groups[members, backend, nth] = group
         return group
 
     @property
     def open_calls(self) -> int:
         """Number of calls that some other rank hasn't made yet."""
-        collectives = sum(len(group.open) for group in self._groups.values())
+        collectives = sum(len(group.open) for group in self.groups.values())
         pairs = self._channels.values()
         return collectives + sum(len(each.sends) + len(each.receives) for each in pairs)
 
@@ -322,6 +307,8 @@ class Matcher:
             entry = self._record_call(rank, note)
             if entry is not None:
                 state.unconfirmed[note.thread] = entry
+                if note.call.place.via:  # our kernels record no rejection
+                    self._accept(state, note.thread)
             if entry is not None and note.call.sync:
                 entry.waited = True
                 state.waits[note.thread] = entry
@@ -330,8 +317,11 @@ class Matcher:
                 if len(state.pending) > MAX_PENDING:
                     del state.pending[next(iter(state.pending))]
             state.call_count += 1
+        elif isinstance(note, AcceptNote):
+            state.others = note.others
+            self._accept(state, note.thread)
         elif isinstance(note, WaitNote):
-            entry = state.pending.pop(note.number, None)
+            entry, state.others = state.pending.pop(note.number, None), note.others
             self._accept(state, note.thread)
             if entry is not None:
                 entry.waited = True
@@ -341,9 +331,8 @@ class Matcher:
         elif isinstance(note, Touched):
             self._report_buffers(rank, note)
         elif isinstance(note, DestroyNote):
-            state.failing = note.failing
             for key in note.groups:
-                self.group(*key).destroyed.setdefault(rank, note.place)
+                self.group(*key).destroyed.setdefault(rank, note)
             for thread, entry in list(state.unconfirmed.items()):
                 if rank in entry.group.destroyed:
                     self._accept(state, thread)
@@ -353,8 +342,7 @@ class Matcher:
             self._record_end(state, note)
 
     def _record_end(self, state: RankState, note: Ended) -> None:
-        for thread in list(state.unconfirmed):
-            self._accept(state, thread)
+        self.accept_all(state)
         if lost_peer(note.how):  # it was waiting for a rank that failed
             state.lost = True
         else:
@@ -365,12 +353,20 @@ class Matcher:
             if state.refused is not None and (note.how.startswith("exited") or raised_there):
                 self.found.append(state.refused)
 
+    def accept_all(self, state: RankState) -> None:
+        """Confirm the latest calls of a rank that has ended: torch hasn't rejected them."""
+        for thread in list(state.unconfirmed):
+            self._accept(state, thread)
+
     def _accept(self, state: RankState, thread: int) -> None:
         """Confirm the latest call of a thread: torch hasn't rejected it."""
         entry = state.unconfirmed.pop(thread, None)
-        if entry is not None and entry.same_position is not None:
-            entry.same_position.unconfirmed -= 1
-            if not entry.same_position.unconfirmed:
+        if entry is None:
+            return
+        entry.accepted = True
+        if entry.calls_there is not None:
+            entry.calls_there.unconfirmed -= 1
+            if not entry.calls_there.unconfirmed:
                 self._agree(entry.group)
 
     def _record_return(self, state: RankState, note: ReturnNote) -> None:
@@ -383,10 +379,10 @@ class Matcher:
         self._accept(state, note.thread)
         if entry is not None and note.failed:
             entry.failed = True
-            if entry.call.op not in P2P:
+            if entry.call.peer is None:
                 state.failed.add((entry.group, entry.position))
         elif entry is not None and entry.from_any and not entry.matched:
-            self._came_from(entry, note.source)
+            self._resolve_sender(entry, note.source)
 
     def _undo(self, entry: Entry) -> None:
         """Remove a call that torch rejected before making it."""
@@ -394,20 +390,22 @@ class Matcher:
         if entry.wrong is not None and entry.wrong in self.found:
             self.found.remove(entry.wrong)
             self.ranks[rank].refused = entry.wrong
-        if entry.call.op in P2P:
+        if entry.call.peer is not None:
             channel, other = self._channel(entry), entry.other
             if other is None or channel is None:
-                self._take_out(entry)
+                self._dequeue(entry)
                 return
             other.matched, other.other, other.wrong = False, None, None
-            self._put_in(channel, other)
-            self._settle(channel)
+            self._enqueue(channel, other)
+            self._pair_queued(channel)
             return
         group.reached[rank] -= 1
-        same_position = group.open[position - group.agreed]
-        same_position.pop(rank, None)
-        same_position.unconfirmed -= 1
-        if (group, position) in self.found and self.mismatch((group, position)) is None:
+        calls_there = group.open[position - group.agreed]
+        calls_there.pop(rank, None)
+        calls_there.unconfirmed -= 1
+        if (group, position) in self.found and differs(
+            self.calls_at((group, position)), group.members
+        ) is None:
             self.found.remove((group, position))
 
     # ---------------------------------------------------------------------------- collectives
@@ -422,11 +420,12 @@ class Matcher:
             self._report_non_member(rank, call)
             return None
         wrong = check_arguments(call, group.numbers[rank], len(members), backend)
-        entry = Entry(rank, group, call, order=self.ranks[rank].call_count)
+        entry = Entry(rank, group, call, note.agreement, order=self.ranks[rank].call_count)
         if wrong is not None:
-            entry.wrong = self._argument_finding(rank, group, call, *wrong)
+            found = self._argument_finding(rank, group, call, *wrong)
+            entry.wrong = Problem(found, rank, entry.order, entry)
             self.found.append(entry.wrong)
-        if call.op in P2P:
+        if call.peer is not None:
             self._match(entry)
             return entry
         for thread, other in list(self.ranks[rank].unconfirmed.items()):  # its other threads' calls
@@ -439,11 +438,11 @@ class Matcher:
             group.open.append(Calls())
         calls = group.open[index]
         at = (group, entry.position)
-        if at not in self.found and self._clashes(rank, note, calls, entry):
+        if at not in self.found and self._clashes(entry, calls):
             self.found.append(at)
-        calls[rank] = note
+        calls[rank] = entry
         calls.unconfirmed += 1
-        entry.same_position = calls
+        entry.calls_there = calls
         return entry
 
     def _agree(self, group: Group) -> None:
@@ -453,22 +452,20 @@ class Matcher:
                 return
             self._forget(group)
 
-    def _clashes(
-        self, rank: int, note: CallNote, others: dict[int, CallNote], entry: Entry
-    ) -> bool:
+    def _clashes(self, entry: Entry, others: Calls) -> bool:
         """Return True if a call doesn't match the other calls at its position."""
-        first = next(iter(others.values()), note)
-        if first.agreement != note.agreement:
+        first, call = next(iter(others.values()), entry), entry.call
+        if first.agreement != entry.agreement:
             return True
-        if not note.call.has_parts:
+        if not call.rules.parts:
             return False
         uneven, members = entry.group.uneven, entry.group.members
-        if note.call.part is None or note.call.part != first.call.part:
+        if call.part is None or call.part != first.call.part:
             uneven.add(entry.position)  # every pair must be compared from now on
         if entry.position not in uneven:
             return False
         return any(
-            _compare_parts({each: other.call, rank: note.call}, members) is not None
+            compare_parts({each: other.call, entry.rank: call}, members) is not None
             for each, other in others.items()
         )
 
@@ -495,6 +492,16 @@ class Matcher:
         group.last = calls[min(calls)]
         group.agreed += 1
 
+    def first(self) -> Problem | Position | None:
+        """Return the problem that comes first in the order of the ranks' calls."""
+
+        def order(found: Problem | Position) -> tuple[int, int]:
+            if isinstance(found, Problem):
+                return found.order, found.rank
+            return min((each.order, each.rank) for each in self.entries_at(found).values())
+
+        return min(self.found, key=order, default=None)
+
     def shifts(self) -> list[Finding]:
         """Return warnings about calls that may have matched the wrong call.
 
@@ -502,7 +509,7 @@ class Matcher:
         from another of the lines, so the lines aren't branches taken by different ranks.
         """
         found = []
-        for group in self._groups.values():
+        for group in self.groups.values():
             for mixed in group.mixed.values():
                 lines = {r: c.place for r, c in mixed.calls.items()}
                 strayed = any(
@@ -514,10 +521,10 @@ class Matcher:
                     name = group.name(self.world_size)
                     op = next(iter(mixed.calls.values())).op
                     what = f"Call {mixed.position + 1} of {name}, {op}, came from different lines."
-                    usual = _majority(dict(lines))
+                    usual = majority(dict(lines))
                     guilty = tuple(sorted(rank for rank, each in lines.items() if each != usual))
                     rows = tuple(self.rows(mixed.calls))
-                    found.append(Finding("shift", what, rows, "", RULES["shift"], guilty))
+                    found.append(Finding("shift", what, rows, "", KINDS["shift"].rule, guilty))
         return found
 
     def _open_callers(self, group: Group, line: Place) -> set[int]:
@@ -525,78 +532,6 @@ class Matcher:
         return {
             rank for calls in group.open for rank, made in calls.items() if made.call.place == line
         }
-
-    def settled(self, named: Collection[int]) -> bool:
-        """Return True if every rank but these has exited or is blocked in a call.
-
-        A rank among these that is failing must have exited, too.
-        """
-        others = (
-            state for rank, state in enumerate(self.ranks) if rank not in named or state.failing
-        )
-        return all(
-            state.ended is not None
-            or (state.blocked and all(self.awaited(entry) for entry in state.blocked))
-            for state in others
-        )
-
-    def mismatch(self, at: Position) -> Finding | None:
-        """Return the mismatch at a position, according to the calls so far."""
-        group, position = at
-        calls = self.calls_at(at)
-        found = differs(calls, group.members)
-        if found is None:
-            return None
-        kind, guilty = found
-        name = group.name(self.world_size)
-        ops = {each.op for each in calls.values()}
-        if "new_group" in ops:
-            kind = "group"
-        if kind == "shape" and self._by_another(calls, guilty):
-            kind = "call"
-        waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
-        what = f"Mismatch in call {position + 1} of {name}: {DIFFER.get(kind, 'the calls differ')}."
-        absent = [m for m in group.members if m not in calls]
-        rows = [*self.rows({rank: calls[rank] for rank in waiting})]
-        rows += self.rows({rank: calls[rank] for rank in guilty})
-        if kind == "device":
-            by_device = {rank: calls[rank].device for rank in (*waiting, *guilty)}
-            rows = [replace(row, did=f"{row.did} on {by_device[row.ranks[0]]}") for row in rows]
-        rows += [Row(tuple(absent), "had not reached this call")] if absent else []
-        rule = RULES[kind]
-        for one, other, gives, takes in islice(_size_mismatches(calls, group.members), 1):
-            rule = (
-                f"Rank {one} sends {gives} elements to rank {other}, which expects {takes}. {rule}"
-            )
-        return Finding(kind, what, tuple(rows), self.before(group), rule, guilty, waiting)
-
-    def _by_another(self, calls: dict[int, Call], guilty: Sequence[int]) -> bool:
-        """Return True if torch made the call on some ranks and the program on the other ranks."""
-        own = {bool(call.place.via) for rank, call in calls.items() if rank in guilty}
-        rest = {bool(call.place.via) for rank, call in calls.items() if rank not in guilty}
-        return bool(rest) and own.isdisjoint(rest)
-
-    def first(self) -> Finding | None:
-        """Return the first finding, with all ranks that have it on the same line."""
-        first = next(iter(self.found), None)
-        if isinstance(first, tuple):
-            return self.mismatch(first)
-        if first is None:
-            return None
-        line = first.rows[0].place.partition(FROM)[0]
-        alike = [
-            each
-            for each in self.found
-            if isinstance(each, Finding)
-            and (each.kind, len(each.rows)) == (first.kind, 1)
-            and each.rows[0].place.partition(FROM)[0] == line
-        ]
-        if len(first.rows) != 1 or len(alike) < 2:
-            return first
-        ranks = tuple(sorted({rank for each in alike for rank in each.ranks}))
-        row = replace(first.rows[0], ranks=ranks, place=line)
-        what = first.what.replace(ranks_of(first.ranks), ranks_of(ranks), 1)
-        return replace(first, what=what, rows=(row,), ranks=ranks)
 
     def before(self, group: Group) -> str:
         """Return how many calls of the group all ranks agreed on, as text."""
@@ -614,15 +549,18 @@ class Matcher:
         op = call.op.removeprefix("outside ")
         what = f"{ranks_of((rank,))}: {op} on a group that doesn't include this rank."
         row = Row((rank,), op, self.line(call.place))
-        self.found.append(Finding("group", what, (row,), "", RULES["group"], (rank,)))
+        self._add(rank, Finding("group", what, (row,), "", KINDS["group"].rule, (rank,)))
+
+    def _add(self, rank: int, finding: Finding) -> None:
+        self.found.append(Problem(finding, rank, self.ranks[rank].call_count))
 
     def _report_buffers(self, rank: int, note: Touched) -> None:
-        what, rule = TOUCHED.get(note.what, (note.what, ""))
+        what, rule = MISUSES.get(note.what, (note.what, ""))
         rows = [Row((rank,), note.did, str(note.place))]
         did = "reads it" if note.what == "read" else "writes to it"
         rows += [Row((rank,), did, str(note.then))] if note.then.line else []
         what = f"{ranks_of((rank,))}: {what}"
-        self.found.append(Finding("buffers", what, tuple(rows), "", rule, (rank,)))
+        self._add(rank, Finding("buffers", what, tuple(rows), "", rule, (rank,)))
 
     def _argument_finding(
         self, rank: int, group: Group, call: Call, kind: Kind, why: str
@@ -632,7 +570,7 @@ class Matcher:
         where = "" if name.startswith("the default") else f" in {name}"
         what = f"{ranks_of((rank,))}: {why[:-1]}{where}."
         before = self.before(group)
-        return Finding(kind, what, (row,), before, RULES[kind], (rank,))
+        return Finding(kind, what, (row,), before, KINDS[kind].rule, (rank,))
 
     # --------------------------------------------------------------------- sends and receives
 
@@ -640,8 +578,8 @@ class Matcher:
         """Pair a send or receive with its other side, or queue it."""
         channel = self._channel(entry)
         if channel is not None:
-            self._put_in(channel, entry)
-            self._settle(channel)
+            self._enqueue(channel, entry)
+            self._pair_queued(channel)
 
     def _channel(self, entry: Entry) -> Channel | None:
         """Return the channel of a send or receive, or None if its peer isn't in the group."""
@@ -650,10 +588,10 @@ class Matcher:
             return None
         own = group.numbers[entry.rank]
         tag = 0 if group.backend.startswith("nccl") else call.tag
-        ends = (own, call.peer) if call.op == "send" else (call.peer, own)
+        ends = (own, call.peer) if entry.sends else (call.peer, own)
         return Channel(group, *ends, tag)
 
-    def _put_in(self, channel: Channel, entry: Entry) -> None:
+    def _enqueue(self, channel: Channel, entry: Entry) -> None:
         """Queue a send or receive in the order of its rank's calls."""
         insort(
             self._channels.setdefault(channel, Unpaired()).queue(entry),
@@ -661,7 +599,7 @@ class Matcher:
             key=lambda each: each.order,
         )
 
-    def _take_out(self, entry: Entry) -> None:
+    def _dequeue(self, entry: Entry) -> None:
         channel = self._channel(entry)
         waiting = None if channel is None else self._channels.get(channel)
         if channel is None or waiting is None or entry not in waiting.queue(entry):
@@ -671,18 +609,18 @@ class Matcher:
             del self._channels[channel]
         if channel.sender == -1:  # sends may now match the rank's other receives
             for sender in range(len(channel.group.members)):
-                self._settle(channel._replace(sender=sender))
+                self._pair_queued(channel._replace(sender=sender))
 
-    def _came_from(self, entry: Entry, source: int) -> None:
+    def _resolve_sender(self, entry: Entry, source: int) -> None:
         """Record the source of a receive from any rank."""
-        self._take_out(entry)
+        self._dequeue(entry)
         if source < 0:
             entry.matched = True
             return
         entry.call = replace(entry.call, peer=source)
         self._match(entry)
 
-    def _settle(self, channel: Channel) -> None:
+    def _pair_queued(self, channel: Channel) -> None:
         """Pair sends with receives in order.
 
         An older open receive from any rank may match a send first.
@@ -698,16 +636,30 @@ class Matcher:
         if not (waiting.sends or waiting.receives):
             del self._channels[channel]
 
-    def awaited(self, entry: Entry) -> tuple[int, ...]:
-        """Return the global ranks that this call still waits for."""
-        members, call = entry.group.members, entry.call
-        if call.op not in P2P:
-            reached = entry.group.reached
-            needed = members
-            if call.root is not None and 0 <= call.root < len(members):
-                root = members[call.root]  # other ranks need only the root, if any
-                needed = members if root == entry.rank else (root,)
-            return tuple(m for m in needed if m != entry.rank and reached[m] <= entry.position)
+    def awaited(self, entry: Entry, *, certain: bool = False) -> tuple[int, ...]:
+        """Return the global ranks that this call still waits for.
+
+        Args:
+            entry: Call of a rank.
+            certain: True to leave out ranks that only receive from this one: a backend may finish
+                the call without them.
+        """
+        members, call, numbers = entry.group.members, entry.call, entry.group.numbers
+        if call.peer is None:
+            own, reached = numbers[entry.rank], entry.group.reached
+            makers = call.members or members  # other ranks may return from new_group immediately
+            return tuple(
+                m
+                for number, m in enumerate(members)
+                if m != entry.rank
+                and reached[m] <= entry.position
+                and (
+                    (call.receives_from(own, number) and {entry.rank, m} <= {*makers})
+                    or (not certain and call.sends_to(own, number))
+                )
+            )
+        if certain and entry.sends and not entry.group.backend.startswith("gloo"):
+            return ()  # the backend may buffer it
         if entry.matched or call.peer is None or not -1 <= call.peer < len(members):
             return ()
         channel = self._channel(entry)
@@ -718,7 +670,7 @@ class Matcher:
             others = tuple(m for m in members if m != entry.rank)
             sent = (waiting.sends for each in senders if (waiting := self._channels.get(each)))
             return () if any(sent) else others
-        taken = call.op == "send" and channel._replace(sender=-1) in self._channels
+        taken = entry.sends and channel._replace(sender=-1) in self._channels
         return () if taken else (members[call.peer],)
 
     def _pair(self, give: Entry, take: Entry) -> None:
@@ -745,82 +697,55 @@ class Matcher:
             return
         rows = tuple(Row((e.rank,), str(e.call), self.line(e.call.place)) for e in (give, take))
         both = (give.rank, take.rank)
-        give.wrong = take.wrong = Finding("p2p", what, rows, "", RULES["p2p"], both)
+        found = Finding("p2p", what, rows, "", KINDS["p2p"].rule, both)
+        give.wrong = take.wrong = Problem(found, give.rank, give.order, give)
         self.found.append(give.wrong)
 
-    def unmatched(self) -> Iterator[Entry]:
-        """Yield the sends and receives without another side.
+    def unmatched(self) -> list[Entry]:
+        """Return the sends and receives without another side, in the order of the ranks' calls.
 
         A send that an open receive from any rank may match isn't included.
         """
+        found: list[Entry] = []
         for channel, waiting in self._channels.items():
             if channel.sender == -1:
-                yield from (e for e in waiting.receives if e.waited and self.awaited(e))
+                found += (e for e in waiting.receives if e.waited and self.awaited(e))
             elif channel._replace(sender=-1) not in self._channels:
-                yield from (*waiting.sends, *waiting.receives)
+                found += (*waiting.sends, *waiting.receives)
+        return sorted(found, key=lambda each: (each.order, each.rank))
 
     def has_paired(self, entry: Entry) -> bool:
         """Return True if a send or receive on the same line was paired."""
         return entry.call.place in self._paired
 
-    def has_left(self, rank: int, group: Group) -> bool:
+    def has_left_group(self, rank: int, group: Group) -> bool:
         """Return True if a rank will make no more calls on a group."""
         return rank in group.destroyed or self.ranks[rank].ended is not None
 
+    def is_cut_off(self, rank: int, group: Group) -> bool:
+        """Return True if a rank has closed its connections: other ranks' calls may raise."""
+        ended = self.ranks[rank].ended
+        return rank in group.destroyed or (ended is not None and ended.how != "returned")
+
     def missing_members(self) -> Iterator[tuple[Position, tuple[int, ...]]]:
         """Yield positions that some members never reach, and these members."""
-        for group in self._groups.values():
+        for group in self.groups.values():
             if not (group.open and group.numbers):
                 continue
-            gone = [rank for rank in group.members if self.has_left(rank, group)]
+            gone = [rank for rank in group.members if self.has_left_group(rank, group)]
             first = min((group.reached[rank] for rank in gone), default=0)
             for position in range(first, group.agreed + len(group.open)) if gone else ():
                 lack = tuple(rank for rank in gone if group.reached[rank] <= position)
                 yield (group, position), lack
 
+    def entries_at(self, at: Position) -> Calls:
+        """Return the entries at this position, by rank."""
+        group, position = at
+        return group.open[position - group.agreed]
+
     def calls_at(self, at: Position) -> dict[int, Call]:
         """Return the calls at this position, by rank."""
-        group, position = at
-        return {rank: note.call for rank, note in group.open[position - group.agreed].items()}
-
-
-# ------------------------------------------------------------------------------------- agreement
-
-
-def check_arguments(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, str] | None:
-    """Return the error in a call's own arguments, or None.
-
-    Args:
-        call: Call of this rank.
-        rank: Group rank of the caller.
-        n: Size of the group.
-        backend: Backend of the group.
-    """
-    if call.root is not None and not 0 <= call.root < n:
-        return (
-            "argument",
-            f"the root of {call.op} is rank {call.root}, but the group has {n} ranks.",
-        )
-    if call.peer is not None and not -1 <= call.peer < n:
-        return (
-            "argument",
-            f"the peer of {call.op} is rank {call.peer}, but the group has {n} ranks.",
-        )
-    lists = []
-    if call.op == "all_gather" or (call.op == "gather" and call.root == rank):
-        lists = [call.takes]
-    elif call.op == "reduce_scatter" or (call.op == "scatter" and call.root == rank):
-        lists = [call.gives]
-    elif call.op == "all_to_all":
-        lists = [call.gives, call.takes]
-    for each in lists:
-        if len(each) != n:
-            return "argument", f"{call.op} got a list of {len(each)} tensors for {n} ranks."
-        if backend.startswith("gloo") and call.op != "all_to_all" and len(set(each)) > 1:
-            return "shape", f"{call.op} got a list of tensors of unequal size, which gloo rejects."
-    if call.aliased:
-        return "buffers", f"a list passed to {call.op} contains the same tensor several times."
-    return None
+        return {rank: entry.call for rank, entry in self.entries_at(at).items()}
 
 
 def merged(rows: Sequence[Row]) -> list[Row]:
@@ -829,88 +754,3 @@ def merged(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         together.setdefault((row.did, row.place), []).extend(row.ranks)
     return [Row(tuple(ranks), *said) for said, ranks in together.items()]
-
-
-def differs(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple[int, ...]] | None:
-    """Return the first disagreement between calls at one position, and the ranks in the minority.
-
-    Args:
-        calls: Calls by global rank.
-        members: Members of the group, in group order.
-    """
-    if len(calls) < 2:
-        return None
-    for number, kind in enumerate(AGREEMENT):
-        values = {rank: call.agreement[number] for rank, call in calls.items()}
-        if len(set(values.values())) > 1:
-            usual = _majority(values)
-            return kind, tuple(sorted(rank for rank, each in values.items() if each != usual))
-    return _compare_parts(calls, members)
-
-
-def _majority(values: dict[int, object]) -> object:
-    """Return the most common value; in a tie, the one of the lowest rank."""
-    counts = Counter(values[rank] for rank in sorted(values))
-    return counts.most_common(1)[0][0]
-
-
-def _compare_parts(
-    calls: dict[int, Call], members: Sequence[int]
-) -> tuple[Kind, tuple[int, ...]] | None:
-    """Return the mismatch between the sizes that ranks send and expect, or None."""
-    clashes = [(one, other) for one, other, _, _ in _size_mismatches(calls, members)]
-    if not clashes:
-        return None
-    first = next(iter(calls.values()))
-    often = Counter(rank for pair in clashes for rank in pair)
-    most = max(often.values())
-    guilty = tuple(sorted(rank for rank, count in often.items() if count == most))
-    if len(guilty) == len(calls) or len(clashes) == 1:
-        guilty = tuple(sorted({rank for pair in clashes for rank in pair}))
-        if first.root is not None and len(guilty) > 1:  # the root matches all other ranks
-            guilty = tuple(rank for rank in guilty if rank != members[first.root])
-    return ("splits" if first.op.startswith("all_to_all") else "shape"), guilty
-
-
-def _size_mismatches(
-    calls: dict[int, Call], members: Sequence[int]
-) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (sender, receiver, sent size, expected size) where the sizes differ."""
-    places = {rank: members.index(rank) for rank in calls}
-    for (one, i), (other, j) in permutations(places.items(), 2):
-        gives = _sent_size(calls[one], i, j, len(members))
-        takes = _received_size(calls[other], j, i, len(members))
-        if gives is not None and takes is not None and gives != takes:
-            yield one, other, gives, takes
-
-
-def _sent_size(call: Call, own: int, other: int, n: int) -> int | None:
-    """Return the number of elements sent to another rank, or None if none or unknown."""
-    if call.op in ("all_gather", "gather"):
-        return call.count if call.op == "all_gather" or call.root == other else None
-    if call.op == "scatter":
-        return call.gives[other] if call.root == own and len(call.gives) == n else None
-    if call.op == "all_to_all":
-        return call.gives[other] if len(call.gives) == n else None
-    if call.op == "all_to_all_single":
-        return _split_size(call.gives, other, n)
-    return None
-
-
-def _received_size(call: Call, own: int, other: int, n: int) -> int | None:
-    """Return the number of elements expected from another rank, or None."""
-    if call.op in ("all_gather", "all_to_all"):
-        return call.takes[other] if len(call.takes) == n else None
-    if call.op == "gather":
-        return call.takes[other] if call.root == own and len(call.takes) == n else None
-    if call.op == "scatter":
-        return call.count if call.root == other else None
-    if call.op == "all_to_all_single":
-        return _split_size(call.takes, other, n)
-    return None
-
-
-def _split_size(parts: tuple[int, ...], other: int, n: int) -> int | None:
-    if len(parts) == 2 and parts[0] == -1:
-        return parts[1] // n
-    return parts[other] if len(parts) == n else None

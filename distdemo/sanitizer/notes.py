@@ -7,8 +7,10 @@ A repeated call (same line, same arguments) is written as its number only::
     C 5 0 {"op": "all_reduce", ...}        # definition of call 5, on group 0
     5                                      # the rank makes call 5
     w 5                                    # it waits for the 5th call that it made
+    a                                      # torch accepted the call, and other ranks may notice it
+    a +                                    # likewise, with threads that have made no call yet
     r                                      # the call or wait returned (r 2: with data of rank 2)
-    f                                      # it raised; u: before the call was made
+    f                                      # it raised; u: before torch accepted the call
     X "why"                                # recording stopped, but the program continues
     B {"what": "written", ...}             # misuse of a call's memory
     D {"groups": [0], ...}                 # the rank destroys these groups
@@ -32,6 +34,7 @@ from typing import TypeVar
 
 from distdemo.encoding import decode, loads
 from distdemo.sanitizer.records import Call, Place
+from distdemo.sanitizer.rules import agreement
 
 T = TypeVar("T")
 GroupKey = tuple[tuple[int, ...], str, int]
@@ -121,6 +124,11 @@ class Writer:
         self._main = threading.main_thread().ident
         self._threads: dict[int, int] = {}
 
+    @property
+    def threads(self) -> int:
+        """Number of threads that have written a line, and the main thread."""
+        return 1 + len(self._threads)
+
     def write(self, line: str) -> None:
         """Write one complete line."""
         thread = threading.get_ident()
@@ -142,7 +150,7 @@ def stop_line(why: str) -> str:
     return f"X {json.dumps(why)}"
 
 
-def left_line(groups: list[int], place: Place, failing: str) -> str:
+def destroy_line(groups: list[int], place: Place, failing: str) -> str:
     """Return the line for the destruction of groups."""
     fields = {"groups": groups, "place": asdict(place), "failing": failing}
     return f"D {json.dumps(fields)}"
@@ -177,11 +185,25 @@ class CallNote:
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptNote:
+    """Torch has checked the arguments of a thread's latest call and started it.
+
+    Attributes:
+        thread: Thread of the call; 0 is the main thread.
+        others: True if the rank has threads that have made no call yet.
+    """
+
+    thread: int = 0
+    others: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WaitNote:
-    """A rank starts to wait for its n-th call, counting from 0."""
+    """A rank starts to wait for its n-th call, counting from 0; see `AcceptNote`."""
 
     number: int
     thread: int = 0
+    others: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +277,7 @@ class Ended:
     inside: str = ""
 
 
-Note = CallNote | WaitNote | ReturnNote | Stopped | Touched | DestroyNote | Ended
+Note = CallNote | AcceptNote | WaitNote | ReturnNote | Stopped | Touched | DestroyNote | Ended
 
 
 @dataclass(slots=True)
@@ -266,7 +288,7 @@ class Reader:
     _broken: bool = False
     _groups: dict[int, GroupKey] = field(default_factory=dict)
     _members: int = 0
-    _made: dict[int, CallNote] = field(default_factory=dict)
+    _calls: dict[int, CallNote] = field(default_factory=dict)
 
     def read(self, piece: bytes) -> list[tuple[int, Note]]:
         """Return every complete note, with its time in µs since 1970 or 0.
@@ -300,9 +322,11 @@ class Reader:
             number, _, line = line[1:].partition(" ")
             thread = _number(number, MAX_THREADS)
         if line[:1].isdigit():
-            made = self._made[int(line)]
-            return replace(made, thread=thread) if thread else made
+            note = self._calls[int(line)]
+            return replace(note, thread=thread) if thread else note
         letter, _, rest = line.partition(" ")
+        if letter == "a":
+            return AcceptNote(thread, rest == "+")
         if letter == "r":
             return ReturnNote(thread, _number(rest, MAX_NUMBER) if rest else -1)
         if letter in ("f", "u"):
@@ -310,14 +334,14 @@ class Reader:
         if letter == "X":
             return Stopped(_json(str, rest))
         if letter == "w":
-            return WaitNote(_number(rest, MAX_NUMBER), thread)
+            number, _, more = rest.partition(" ")
+            return WaitNote(_number(number, MAX_NUMBER), thread, more == "+")
         if letter == "B":
             return _json(Touched, rest)
         if letter == "D":
-            left = _json(_DestroyFields, rest)
-            return DestroyNote(
-                tuple(self._groups[each] for each in left.groups), left.place, left.failing
-            )
+            fields = _json(_DestroyFields, rest)
+            groups = tuple(self._groups[each] for each in fields.groups)
+            return DestroyNote(groups, fields.place, fields.failing)
         if letter == "E":
             return _json(Ended, rest)
         if letter == "G":
@@ -325,10 +349,10 @@ class Reader:
             key = self._group_key(members, backend, _number(nth, MAX_NUMBER))
             self._groups[_number(name, MAX_GROUPS)] = key
         elif letter == "C":
-            name, group, fields = rest.split(" ", 2)
-            call = _json(Call, fields)
-            made = CallNote(self._groups[int(group)], call, call.agreement)
-            self._made[_number(name, MAX_KNOWN)] = made
+            name, group, text = rest.split(" ", 2)
+            call = _json(Call, text)
+            call_note = CallNote(self._groups[int(group)], call, agreement(call))
+            self._calls[_number(name, MAX_KNOWN)] = call_note
         elif letter != "H":  # the header, which is read when the file is opened
             raise ValueError("unknown note")
         return None
@@ -347,7 +371,7 @@ class _DestroyFields:
 
     groups: tuple[int, ...]
     place: Place
-    failing: str
+    failing: str = ""
 
 
 def _json(kind: type[T], text: str) -> T:

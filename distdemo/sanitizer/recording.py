@@ -100,7 +100,7 @@ def record(folder: Path) -> None:
         before(kind, error, trace)
 
     def leaving(status: object = None, /) -> NoReturn:
-        left[:] = [(recorder.calls, status, recorder.place())]
+        left[:] = [(recorder.calls, status, recorder.source_line())]
         leave(status)  # type: ignore[arg-type]  # any object
 
     def ended() -> None:
@@ -114,7 +114,7 @@ def record(folder: Path) -> None:
     atexit.register(safely, recorder, ended)
 
 
-def judged(folder: Path, timeline: Timeline | None = None) -> Recording:
+def compare_recordings(folder: Path, timeline: Timeline | None = None) -> Recording:
     """Compare the recordings in a folder.
 
     Args:
@@ -226,6 +226,8 @@ def _read(folder: Path, judge: Judge, ranks: list[int]) -> set[int]:
 
 def _finding(judge: Judge, absent: set[int]) -> Finding | None:
     matcher = judge.matcher
+    for state in matcher.ranks:
+        matcher.accept_all(state)
     if any(state.lost for state in matcher.ranks):
         for rank, state in enumerate(matcher.ranks):
             if state.ended is None and not state.lost and not state.blocked:

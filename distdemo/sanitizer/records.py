@@ -25,11 +25,34 @@ Kind = Literal[
 """Kinds of findings; docs/sanitizer.md explains each."""
 
 
-AGREEMENT: tuple[Kind, ...] = (
-    "call", "group", "reduce_op", "root", "dtype", "device", "shape", "buffers"
-)  # fmt: skip
-"""Kinds of the values that must be equal on all ranks of a group."""
-WITH_PARTS = ("all_gather", "gather", "scatter", "all_to_all", "all_to_all_single")
+@dataclass(frozen=True, slots=True)
+class Op:
+    """Properties of an op.
+
+    Attributes:
+        data: Direction in which data moves.
+        lists: Fields of `Call` that need one size per rank.
+        parts: True if every pair of ranks has its own part, with its own size.
+    """
+
+    data: Literal["all to all", "from root", "to root", "to peer", "from peer"] = "all to all"
+    lists: tuple[Literal["gives", "takes"], ...] = ()
+    parts: bool = False
+
+
+OPS = {
+    "all_gather": Op(lists=("takes",), parts=True),
+    "all_to_all": Op(lists=("gives", "takes"), parts=True),
+    "all_to_all_single": Op(parts=True),
+    "broadcast": Op("from root"),
+    "gather": Op("to root", lists=("takes",), parts=True),
+    "recv": Op("from peer"),
+    "reduce": Op("to root"),
+    "reduce_scatter": Op(lists=("gives",)),
+    "scatter": Op("from root", lists=("gives",), parts=True),
+    "send": Op("to peer"),
+}
+"""Ops that differ from the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,31 +130,44 @@ class Call:
     limited: bool = False
 
     @property
-    def has_parts(self) -> bool:
-        """True if every pair of ranks has its own part, with its own size."""
-        return self.op in WITH_PARTS
+    def rules(self) -> Op:
+        """Properties of its op."""
+        return OPS.get(self.op, Op())
+
+    def sends_to(self, own: int, other: int) -> bool:
+        """Return True if rank `own` of the group sends data to another rank."""
+        match self.rules.data:
+            case "from root":
+                return own == self.root
+            case "to root":
+                return other == self.root
+            case "to peer":
+                return other == self.peer
+            case "from peer":
+                return False
+        return True
+
+    def receives_from(self, own: int, other: int) -> bool:
+        """Return True if rank `own` of the group can't finish without data of another rank."""
+        match self.rules.data:
+            case "from root":
+                return other == self.root
+            case "to root":
+                return own == self.root
+            case "to peer":
+                return False
+            case "from peer":
+                return self.peer in (-1, other)
+        return True
 
     @property
     def part(self) -> int | None:
         """Size of all parts that this rank sends and receives, or None if they differ."""
         even = self.gives[1:] if self.gives[:1] == (-1,) else ()
         sizes = {*self.gives, *self.takes} if not even or self.gives != self.takes else {*even}
-        if self.op in ("all_gather", "gather", "scatter"):
+        if len(self.rules.lists) == 1:
             sizes.add(self.count)
         return sizes.pop() if len(sizes) == 1 else None
-
-    @property
-    def agreement(self) -> tuple[object, ...]:
-        """Values that must be equal on all ranks, in the order of ``AGREEMENT``."""
-        size: object = (self.count, self.gives)
-        if self.has_parts:
-            size = None
-        elif self.op == "reduce_scatter":
-            size = self.gives
-        return (
-            self.op, self.members, self.reduce_op, self.root, self.dtype, self.device, size,
-            self.strides,
-        )  # fmt: skip
 
     def __str__(self) -> str:
         """Return ``all_reduce(SUM, float32[1024])``."""
@@ -225,6 +261,7 @@ class Finding:
         rule: Rule that was broken, and the effect.
         ranks: Ranks at fault, usually the minority; empty in a deadlock of all.
         consequences: Ranks that wait for the ranks at fault, or fail because of them.
+        so_far: True if calls that some ranks could still have made would change the ranks at fault.
     """
 
     kind: Kind
@@ -234,6 +271,7 @@ class Finding:
     rule: str = ""
     ranks: tuple[int, ...] = ()
     consequences: tuple[int, ...] = ()
+    so_far: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Timeline:
         self._write("[")
         self._comma = ""  # written before the next event
         self._first = 0  # time of the first note, µs
-        self._made: dict[int, int] = {}  # number of calls by rank
+        self._call_counts: dict[int, int] = {}  # number of calls by rank
         self._open: dict[tuple[int, int], tuple[int, CallNote | None, int]] = {}  # slices by row
         self._pending: dict[tuple[int, int], CallNote] = {}  # non-blocking calls by number
 
@@ -92,15 +92,15 @@ class Timeline:
         """
         if not at:
             return
-        if rank not in self._made:
+        if rank not in self._call_counts:
             self._first = self._first or at
-            self._made[rank] = 0
+            self._call_counts[rank] = 0
             self._add_event("M", rank, 0, 0, "process_name", {"name": f"rank {rank}"})
         thread = getattr(note, "thread", 0)
         row = (rank, thread)
         if isinstance(note, CallNote):
-            number = self._made[rank]
-            self._made[rank] += 1
+            number = self._call_counts[rank]
+            self._call_counts[rank] += 1
             if note.call.sync:
                 self._open[row] = (at, note, -1)
             elif note.call.place.via:

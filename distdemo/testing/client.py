@@ -9,18 +9,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from distdemo.testing.records import Task, TaskResult
 
-    from distdemo.launcher.records import WorldReport
-    from distdemo.sanitizer.records import Finding
-    from distdemo.testing.plugin import RanksOptions
+if TYPE_CHECKING:
+    from distdemo.testing.records import RanksOptions
 
 START_TIMEOUT_S = 120.0  # time to load torch and the tests
 EXIT_TIMEOUT_S = 20.0  # time after a test's timeout for its world to exit
@@ -43,48 +40,6 @@ NOT_FOR_RANKS: dict[str, Any] = {
     "looponfail": False,
 }
 """Options that select tests, or belong to plugins that must not act a second time."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """A test to run.
-
-    Attributes:
-        nodeid: pytest's node ID.
-        file: File that contains the test.
-        options: Arguments of its mark.
-        size: Number of ranks.
-        basetemp: Folder for temporary folders.
-        pdb: True if the first rank that fails gets the terminal.
-        capture: True to capture the ranks' output for the report.
-    """
-
-    nodeid: str
-    file: str
-    options: RanksOptions
-    size: int
-    basetemp: Path
-    pdb: bool
-    capture: bool
-
-
-@dataclass(frozen=True)
-class TaskResult:
-    """Result of a test.
-
-    Attributes:
-        world: Outcomes of the ranks.
-        findings: Findings of the sanitizer.
-        reports: Each rank's pytest reports in serialized form.
-        warnings: Warnings that pytest recorded on ranks, as arguments of its hook.
-        refused: Reason why the test could not be run, or empty.
-    """
-
-    world: WorldReport | None
-    findings: tuple[Finding, ...]
-    reports: dict[int, list[dict[str, Any]]]
-    warnings: tuple[tuple[Any, ...], ...] = ()
-    refused: str = ""
 
 
 class Template:

@@ -8,11 +8,12 @@ never imports torch, and starts nothing if no test is marked.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pytest
+
+from distdemo.testing.records import RanksOptions
 
 MARK = "ranks"
 SIZE = "_ranks"
@@ -22,25 +23,6 @@ TEMPLATE = pytest.StashKey[Any]()
 THIS_RANK = pytest.StashKey[tuple[int, int]]()
 """Rank and world size; only set on a rank."""
 IS_TEMPLATE = pytest.StashKey[bool]()
-
-
-@dataclass(frozen=True)
-class RanksOptions:
-    """Arguments of the mark.
-
-    Attributes:
-        sizes: Numbers of ranks, one test each.
-        timeout: Seconds until the test is stopped on all ranks.
-        sanitize: True to compare the ranks' calls.
-        backend: Backend of the default group.
-        device: ``cpu`` or ``cuda``.
-    """
-
-    sizes: tuple[int, ...]
-    timeout: float = 30.0
-    sanitize: bool = True
-    backend: str = "gloo"
-    device: str = "cpu"
 
 
 def parse_mark(mark: pytest.Mark) -> RanksOptions:

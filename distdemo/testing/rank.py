@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distdemo.sanitizer.hooks import noting
+from distdemo.sanitizer.hooks import record_calls
 from distdemo.testing.plugin import THIS_RANK
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
     from distdemo.sanitizer.records import Notes
-    from distdemo.testing.client import Task
+    from distdemo.testing.records import Task
 
 
 class Listener:
@@ -103,7 +103,7 @@ def run_test(
     capture = config.pluginmanager.getplugin("capturemanager")
     capture.start_global_capturing()
     try:
-        with noting(notes, rank.rank, rank.world_size):
+        with record_calls(notes, rank.rank, rank.world_size):
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
             if isinstance(listener.error, SystemExit):  # an ordinary error in a test
                 raise RuntimeError("sys.exit in a test") from listener.error  # noqa: TRY004 - no type

@@ -18,7 +18,7 @@ from distdemo.launcher.records import Raised, TimedOut
 from distdemo.launcher.verdict import ranks_of
 
 if TYPE_CHECKING:
-    from distdemo.testing.client import TaskResult
+    from distdemo.testing.records import TaskResult
 
 PHASES = ("setup", "call", "teardown")
 Reports = dict[int, list[pytest.TestReport]]

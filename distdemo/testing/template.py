@@ -24,8 +24,9 @@ import pytest
 from _pytest.config import Config, create_terminal_writer
 
 from distdemo.launcher.process_tree import die_with_parent
-from distdemo.testing.client import LARGE_PAGES, Task, TaskResult
+from distdemo.testing.client import LARGE_PAGES
 from distdemo.testing.plugin import IS_TEMPLATE
+from distdemo.testing.records import Task, TaskResult
 
 FOREVER = 1e9  # seconds; timeout while debugging
 MADV_COLLAPSE = 25  # from linux/mman.h; Python has no constant for it
@@ -109,8 +110,8 @@ class Server:
             return TaskResult(None, (), {}, refused=str(error))
 
     def _run_world(self, task: Task, item: pytest.Item) -> TaskResult:
+        from distdemo.api import check_world
         from distdemo.backends import prepared
-        from distdemo.launcher.api import check_world
         from distdemo.launcher.local import run_world
         from distdemo.launcher.records import WorldSpec
         from distdemo.launcher.verdict import report_of

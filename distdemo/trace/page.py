@@ -26,10 +26,10 @@ from distdemo.trace.texts import (
     payload_text,
     run_names,
     runs,
+    title,
     verdict_text,
     wrong_text,
 )
-from distdemo.trace.view import title
 from distdemo.view.console import Signs
 from distdemo.view.foreign import one_line
 from distdemo.view.format import duration, exact_size, listing, number, plural
@@ -60,8 +60,8 @@ def page(report: TraceReport) -> str:
     # ASCII JSON without <, > and &, so that it is safe inside a script element.
     data = json.dumps(page_data(report), separators=(",", ":"), allow_nan=False)
     data = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    headline = title(report, "·")
-    made = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    headline = title(report, Signs())
+    built_by = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     text = Template(_asset("page.html")).substitute(
         title=clean(f"distdemo trace: {headline}"),
         headline=clean(headline),
@@ -75,7 +75,7 @@ def page(report: TraceReport) -> str:
         rounds=_rounds(report),
         counts=_counts(report),
         by_rank=_by_rank(report),
-        notes="".join(f'<p class="quiet">{clean(each)}</p>' for each in (*notes(report), made)),
+        notes="".join(f'<p class="quiet">{clean(each)}</p>' for each in (*notes(report), built_by)),
         policy=(
             f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
             "img-src data:; base-uri 'none'; form-action 'none'"
@@ -107,13 +107,13 @@ def clean(text: object) -> str:
 
 def page_data(report: TraceReport) -> dict[str, Any]:
     """Return the run in compact form: 64 ranks in 126 rounds have half a million cells."""
-    reduce_op = report.spec.op.reduce_op
+    reduce_op = report.op.reduce_op
     slots = [set(wanted) for wanted in report.wanted]
     for cells in (report.start, *(each.arrived for each in report.rounds)):
         for own, here in zip(slots, cells, strict=False):
             own.update(cell.chunk for cell in here)
     return {
-        "op": report.spec.op.op,
+        "op": report.op.op,
         "algorithm": report.algorithm.name,
         "n": report.n,
         "reduced": reduce_op is not None,
@@ -183,7 +183,7 @@ def sentences(report: TraceReport) -> list[tuple[str, str, str]]:
     found = [(head, "", _progress(report, states[0], None))]
     for each, (before, after) in zip(report.rounds, pairwise(states), strict=True):
         head = f"Round {each.number} of {len(report.rounds)}"
-        progress, fault = _progress(report, after, before), report.spec.fault
+        progress, fault = _progress(report, after, before), report.fault
         if fault and fault.round == each.number:
             progress += f" {fault_text(fault)}"
         phase = f", {each.phase}" if each.phase else ""
@@ -247,8 +247,8 @@ def _progress(report: TraceReport, now: Held, before: Held | None) -> str:
 
 def _verdict(report: TraceReport) -> Iterator[str]:
     """Yield the verdict with its sign; a simulation has nothing to verify."""
-    if report.spec.fault is not None:
-        yield f'<p class="spoiled">⚠ {clean(fault_text(report.spec.fault))}</p>'
+    if report.fault is not None:
+        yield f'<p class="injected">⚠ {clean(fault_text(report.fault))}</p>'
     if report.world is not None and report.world.verdict is not None:
         why = report.world.verdict
         yield f'<p class="bad">✗ Failed. {clean(why.what)} {clean(why.why)} {clean(why.hint)}</p>'
@@ -257,11 +257,11 @@ def _verdict(report: TraceReport) -> Iterator[str]:
             f"<li>✗ {clean(wrong_text(each, report.chunk_names))}</li>" for each in report.wrong
         )
         opened = " open" if len(report.wrong) <= MOST_OPEN else ""
-        head = f'<summary class="bad">{verdict_text(report, Signs())}</summary>'
+        head = f'<summary class="bad">✗ {verdict_text(report)}</summary>'
         yield f'<details class="wrong"{opened}>{head}<ul>{items}</ul></details>'
     else:
         style = "paper" if report.world is None else "good"
-        yield f'<p class="{style}">{verdict_text(report, Signs())}</p>'
+        yield f'<p class="{style}">✓ {verdict_text(report)}</p>'
 
 
 def _counts(report: TraceReport) -> str:

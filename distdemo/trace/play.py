@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from distdemo.errors import UsageError
-from distdemo.trace.records import Fault, FaultKind, PlayedRound, Transfer
-from distdemo.trace.schedule import Schedule, ScheduleError
+from distdemo.schedules.schedule import Schedule, ScheduleError, Step, Transfer
+from distdemo.trace.records import Fault, FaultKind
 
 V = TypeVar("V")
 Contributions = tuple[int, ...]
@@ -45,7 +45,7 @@ class Holdings(Generic[V]):
         self._last: list[dict[int, V]] = [{} for _ in start]
         self.held = tuple(dict(each) for each in start)
 
-    def play(self, step: PlayedRound) -> None:
+    def play(self, step: Step) -> None:
         """Play one round: all messages are sent before any arrives.
 
         Raises:
@@ -63,7 +63,7 @@ class Holdings(Generic[V]):
                 held[chunk] = self._combine(held[chunk], content) if combined else content
             self._last[each.dst] = message
 
-    def _message(self, step: PlayedRound, transfer: Transfer) -> dict[int, V]:
+    def _message(self, step: Step, transfer: Transfer) -> dict[int, V]:
         sources = {"held": self.held, "original": self._start, "last": self._last}
         source = sources[transfer.content][transfer.src]
         message = {}
@@ -92,7 +92,7 @@ def contributions(schedule: Schedule, *, forgiving: bool = False) -> Holdings[Co
 
 def played(
     schedule: Schedule, fault: Fault | None = None
-) -> Iterator[tuple[PlayedRound, Holdings[Contributions]]]:
+) -> Iterator[tuple[Step, Holdings[Contributions]]]:
     """Yield each round with the holdings after it, which are one object that changes.
 
     Args:
@@ -108,7 +108,7 @@ def played(
 # ------------------------------------------------------------------------------------------ faults
 
 
-def steps(schedule: Schedule, fault: Fault | None) -> Iterator[PlayedRound]:
+def steps(schedule: Schedule, fault: Fault | None) -> Iterator[Step]:
     """Yield the schedule's steps, one of them with the fault."""
     for step in schedule.steps():
         if fault is None or step.number != fault.round:
@@ -142,29 +142,26 @@ def find_fault(
     """
     every = list(schedule.steps())
     likely = {1, (len(every) + 1) // 2, len(every)}
-    every.sort(key=lambda each: each.number not in likely)
-    fitting = [
+    chosen = [each for each in every if number in (None, each.number)]
+    chosen.sort(key=lambda each: each.number not in likely)
+    faults = [
         fault
-        for each in every
-        if number in (None, each.number)
+        for each in chosen
         for fault in _faults(schedule, kind, each)
         if src in (None, fault.src)
     ]
-    tried = fitting if number is None else fitting[:MOST_TRIED]
-    found = next((fault for fault in tried if changes_result(schedule, fault)), None)
-    if found is None and number is not None:
-        found = next(iter(fitting), None)
-    if found is None:
+    if not faults:
         raise UsageError(
             f"No message matches the fault {kind}.",
             f"{schedule.algorithm.name} on {schedule.n} ranks has {len(every)} rounds; twice needs "
             "a message that is reduced, and neighbour needs three ranks.",
-            f"Try --spoil {kind if number is not None else 'drop'}, or more ranks.",
+            "Try --spoil drop, or more ranks.",
         )
-    return found
+    tried = faults if number is None else faults[:MOST_TRIED]
+    return next((each for each in tried if changes_result(schedule, each)), faults[0])
 
 
-def _faults(schedule: Schedule, kind: FaultKind, step: PlayedRound) -> list[Fault]:
+def _faults(schedule: Schedule, kind: FaultKind, step: Step) -> list[Fault]:
     """Return one fault per message of this round to which this kind applies.
 
     If values are reduced, rank 0 comes last: its first number is 0 by default, so a sum without it,

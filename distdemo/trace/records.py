@@ -7,40 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal, NamedTuple
 
-from distdemo.demo.records import Verification
-from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import Traffic
-from distdemo.ops.spec import Number, OpSpec
+from distdemo.ops.spec import Call, Number, OpSpec, Verification
+from distdemo.schedules.count import AlgorithmInfo, Counts, FormulaCheck
+from distdemo.schedules.schedule import Transfer
 
-Content = Literal["held", "original", "last"]
-"""Version of a chunk that is sent: the sender's current one, its initial one, or the one in the
-last message that it received."""
 FaultKind = Literal["drop", "neighbour", "twice"]
-Origin = Literal["given", "measured", "fitted"]
 
 # --------------------------------------------------------------------------------------- schedules
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """One message.
-
-    Attributes:
-        chunks: Chunks that it carries, in this order.
-        elements: Total number of elements. A message with none isn't sent.
-        reduce: True if the receiver combines it with what it holds; otherwise it replaces that.
-        content: Version of the chunks that is sent.
-    """
-
-    src: int
-    dst: int
-    chunks: tuple[int, ...]
-    elements: int
-    reduce: bool = False
-    content: Content = "held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +36,12 @@ class Fault:
     src: int
 
 
-@dataclass(frozen=True, slots=True)
-class AlgorithmInfo:
-    """Description of an algorithm.
+class FaultSpec(NamedTuple):
+    """The message to corrupt: kind of fault, round and sender."""
 
-    Attributes:
-        op: torch's name of the operation.
-        summary: One sentence on how it works.
-        source: Source of the algorithm and its formulas.
-        formulas: Formulas for ``rounds``, ``sent``, ``busiest`` and ``total``, as text.
-    """
-
-    op: str
-    name: str
-    summary: str
-    source: str
-    formulas: dict[str, str]
+    kind: FaultKind
+    round: int | None = None
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,90 +49,7 @@ class AlgorithmList:
     """Result of ``trace list``: the algorithms. The first one of each op is the default."""
 
     algorithms: tuple[AlgorithmInfo, ...]
-    ok: bool = True
-
-
-# -------------------------------------------------------------------------------------------- cost
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Rounds and bytes of a schedule.
-
-    Attributes:
-        rounds: Number of rounds.
-        sent_bytes: Bytes sent by the rank that sends most.
-        busiest_bytes: Bytes sent and received by the busiest rank.
-        total_bytes: Bytes sent by all ranks together.
-        alpha_rounds: Rounds in which anything is sent. Each costs α once.
-        beta_bytes: Bytes of each round's largest message, added up. Each costs β once.
-    """
-
-    rounds: int
-    sent_bytes: int
-    busiest_bytes: int
-    total_bytes: int
-    alpha_rounds: int
-    beta_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class FormulaCheck:
-    """A formula compared with the count.
-
-    Attributes:
-        name: ``rounds``, ``sent_bytes``, ``busiest_bytes`` or ``total_bytes``.
-        formula: Formula as text.
-        value: Value of the formula, not necessarily an integer.
-        counted: Number counted in the schedule.
-        same: True if both are equal.
-        exact: True if the formula is exact here: it assumes equal chunks.
-    """
-
-    name: str
-    formula: str
-    value: float
-    counted: int
-    same: bool
-    exact: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CostModel:
-    """Cost of a message in Hockney's model: a message of s bytes takes α + s·β.
-
-    Attributes:
-        alpha_s: α, in seconds.
-        beta_s_per_byte: β, in seconds.
-        origin: ``given`` by the user, ``measured`` in the same world, or ``fitted`` to files.
-        message_bytes: Sizes of the timed messages.
-        runs: Number of times that each of them was timed.
-        files: Files that it was fitted to.
-        series: Fitted series: ``all-reduce over gloo on 2 and 4 ranks, taken for ring``.
-    """
-
-    alpha_s: float
-    beta_s_per_byte: float
-    origin: Origin = "given"
-    message_bytes: tuple[int, ...] = ()
-    runs: int = 0
-    files: tuple[str, ...] = ()
-    series: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Crossover:
-    """Size at which two algorithms take the same time, according to the model.
-
-    Attributes:
-        size_bytes: Size in bytes, usually not an integer.
-        below: Algorithm that is faster below this size.
-        above: Algorithm that is faster above it.
-    """
-
-    size_bytes: float
-    below: str
-    above: str
+    ok: ClassVar[bool] = True
 
 
 # ------------------------------------------------------------------------------------ traced rounds
@@ -199,6 +83,11 @@ class Moment:
     posted_s: float
     arrived_s: float
     ended_s: float
+
+    def since(self, start_s: float) -> Moment:
+        """Return the same times relative to this one."""
+        times = (self.began_s, self.posted_s, self.arrived_s, self.ended_s)
+        return Moment(*(each - start_s for each in times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +129,7 @@ class WrongChunk:
     chunk: int
     element: int | None
     got: Number | str | None
-    expected: Number | str | None
+    expected: Number | str
     missing: tuple[int, ...] = ()
     extra: tuple[int, ...] = ()
     round: int | None = None
@@ -273,7 +162,7 @@ class TraceSpec:
     """One run of one algorithm.
 
     Attributes:
-        op: Op with its number of ranks, dtype, shape, reduce op and root.
+        op: Call with its number of ranks and its data.
         algorithm: Name of the algorithm.
         chunks: Number of chunks; None for the algorithm's default.
         fault: Injected fault, or None.
@@ -286,7 +175,7 @@ class TraceSpec:
 
     @property
     def divides(self) -> bool:
-        """Return True if the result is divided after the last round."""
+        """True if the result is divided after the last round."""
         return self.op.reduce_op == "avg" and self.op.group_size > 1
 
 
@@ -296,6 +185,7 @@ class TraceReport:
 
     Attributes:
         traffic: Traffic of the op. Its payload is the B of the formulas.
+        spec: Run of every rank.
         element_bytes: Bytes per element.
         chunk_elements: Elements of each chunk, by chunk number.
         chunk_names: Name of each chunk, by chunk number: ``2``, or ``0→3`` for all_to_all.
@@ -306,6 +196,7 @@ class TraceReport:
         sent_bytes: Bytes that each rank sends, counted in the schedule.
         received_bytes: Bytes that each rank receives, counted in the schedule.
         checks: Formulas compared with the counts.
+        fault: Injected fault, or None.
         handed_bytes: Bytes that each rank really handed to the backend; empty on paper.
         wrong: Chunks with a wrong result.
         verifications: Verification of each rank that returned.
@@ -313,9 +204,10 @@ class TraceReport:
         versions: Versions of the software.
     """
 
-    spec: TraceSpec
+    op: Call
     algorithm: AlgorithmInfo
     traffic: Traffic
+    spec: TraceSpec = field(metadata={"json": False})
     element_bytes: int
     chunk_elements: tuple[int, ...]
     chunk_names: tuple[str, ...]
@@ -326,18 +218,18 @@ class TraceReport:
     sent_bytes: tuple[int, ...]
     received_bytes: tuple[int, ...]
     checks: tuple[FormulaCheck, ...]
+    fault: Fault | None = None
     handed_bytes: tuple[int, ...] = ()
     wrong: tuple[WrongChunk, ...] = ()
     verifications: tuple[Verification, ...] = ()
     world: WorldReport | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
-    @derived
+    @property
     def ok(self) -> bool:
         """True if all ranks returned and their results are right."""
-        if self.wrong or (self.world is not None and not self.world.ok):
-            return False
-        return all(each.ok for each in self.verifications)
+        returned = self.world is None or self.world.ok
+        return returned and not self.wrong and all(each.ok for each in self.verifications)
 
     @property
     def n(self) -> int:

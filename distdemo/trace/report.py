@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from distdemo import backends, ops
+from distdemo import backends, ops, schedules
 from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import Returned, WorldReport
 from distdemo.ops.spec import Number
-from distdemo.trace import algorithms
-from distdemo.trace.count import checks, count, info
+from distdemo.schedules.count import checks, count, info
+from distdemo.schedules.schedule import Schedule
 from distdemo.trace.play import Contributions, contributions, played
 from distdemo.trace.records import (
     Cell,
+    Fault,
     Moment,
     PlayedRound,
     RankTrace,
@@ -26,11 +27,7 @@ from distdemo.trace.records import (
     TraceSpec,
     WrongChunk,
 )
-from distdemo.trace.schedule import Schedule
 from distdemo.versions import versions
-
-RankChunk = tuple[int, int]
-"""A rank and a chunk."""
 
 
 def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceReport:
@@ -43,16 +40,18 @@ def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceRepor
         world: Outcome of the world. None for a report on paper, with contributions but without
             numbers and times.
     """
-    op, schedule = spec.op, algorithms.schedule(spec.op, spec.algorithm, spec.chunks)
-    traffic = ops.REGISTRY[op.op].traffic(op)
-    itemsize = DTYPES[op.dtype].itemsize
+    op, schedule = spec.op, schedules.schedule(spec.op, spec.algorithm, spec.chunks)
+    collective, itemsize = ops.REGISTRY[op.op], DTYPES[op.dtype].itemsize
+    traffic = collective.traffic(op)
     counts, sent, received = count(schedule, itemsize)
     outcomes = () if world is None else world.outcomes
     traces = [each.value for each in outcomes if isinstance(each, Returned)]
-    found = TraceReport(
-        spec=spec,
+    report = TraceReport(
+        op=collective.call(op),
         algorithm=info(schedule.algorithm),
         traffic=traffic,
+        spec=spec,
+        fault=spec.fault,
         element_bytes=itemsize,
         chunk_elements=tuple(map(schedule.sizes.of, range(schedule.sizes.chunks))),
         chunk_names=tuple(map(schedule.name, range(schedule.sizes.chunks))),
@@ -68,20 +67,22 @@ def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceRepor
         versions=versions() | ({} if world is None else backends.versions_of(world.world)),
     )
     if world is not None and not world.ok:
-        return found
-    start, rounds, held = _rounds(spec, schedule, traces, () if world is None else world.hosts)
+        return report
+    start, rounds = _rounds(spec, schedule, traces, () if world is None else world.hosts)
+    report = replace(report, start=start, rounds=rounds)
+    *_, final = report.states()
+    since = {} if spec.fault is None else _since(schedule, spec.fault)
+    wrong = [
+        _explained(each, final[each.rank], schedule, since.get((each.rank, each.chunk)))
+        for trace in traces
+        for each in trace.wrong
+    ]
     return replace(
-        found,
-        start=start,
-        rounds=rounds,
+        report,
         handed_bytes=tuple(each.sent_bytes for each in traces),
-        wrong=tuple(sorted(_wrong(spec, schedule, held, traces), key=_age)),
+        # The earliest wrong chunk first.
+        wrong=tuple(sorted(wrong, key=lambda each: (each.round or math.inf, each.rank))),
     )
-
-
-def _age(wrong: WrongChunk) -> tuple[float, int, int]:
-    """Return a sort key that puts the earliest wrong chunk first."""
-    return (math.inf if wrong.round is None else wrong.round, wrong.rank, wrong.chunk)
 
 
 # ------------------------------------------------------------------------------------------ rounds
@@ -89,10 +90,8 @@ def _age(wrong: WrongChunk) -> tuple[float, int, int]:
 
 def _rounds(
     spec: TraceSpec, schedule: Schedule, traces: Sequence[RankTrace], hosts: Sequence[str]
-) -> tuple[
-    tuple[tuple[Cell, ...], ...], tuple[PlayedRound, ...], tuple[dict[int, Contributions], ...]
-]:
-    """Return the state at the start, the rounds with their changes, and the final contributions."""
+) -> tuple[tuple[tuple[Cell, ...], ...], tuple[PlayedRound, ...]]:
+    """Return the state at the start, and the rounds with their changes."""
 
     def cell(rank: int, chunk: int, ranks: Contributions, number: int) -> Cell:
         values: tuple[Number | str, ...] = ()
@@ -107,7 +106,7 @@ def _rounds(
         for rank, here in enumerate(held)
     )
     moments = on_one_clock(traces, hosts)
-    found = []
+    rounds = []
     for step, now in played(schedule, spec.fault):
         held = now.held
         arrived: list[set[int]] = [set() for _ in held]
@@ -126,8 +125,8 @@ def _rounds(
             tuple(sorted(chunks - here.keys())) for chunks, here in zip(gone, held, strict=True)
         )
         times = moments[step.number - 1] if moments else ()
-        found.append(replace(step, arrived=cells, gone=left, moments=times))
-    return start, tuple(found), held
+        rounds.append(PlayedRound(step.number, step.phase, step.transfers, cells, left, times))
+    return start, tuple(rounds)
 
 
 def on_one_clock(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[tuple[Moment, ...]]:
@@ -138,20 +137,12 @@ def on_one_clock(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[tupl
         hosts: Host of each rank. Clocks of hosts can't be compared, so each host has its own start.
     """
     homes = hosts or [""] * len(traces)
-    first: dict[str, float] = {}
+    begins: dict[str, float] = {}
     for home, trace in zip(homes, traces, strict=True):
         for moment in trace.moments[:1]:
-            first[home] = min(first.get(home, moment.began_s), moment.began_s)
+            begins[home] = min(begins.get(home, moment.began_s), moment.began_s)
     return [
-        tuple(
-            Moment(
-                moment.began_s - first[home],
-                moment.posted_s - first[home],
-                moment.arrived_s - first[home],
-                moment.ended_s - first[home],
-            )
-            for home, moment in zip(homes, moments, strict=True)
-        )
+        tuple(each.since(begins[home]) for home, each in zip(homes, moments, strict=True))
         for moments in zip(*(trace.moments for trace in traces), strict=True)
     ]
 
@@ -159,50 +150,36 @@ def on_one_clock(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[tupl
 # ------------------------------------------------------------------------------------ wrong chunks
 
 
-def _wrong(
-    spec: TraceSpec,
-    schedule: Schedule,
-    held: Sequence[dict[int, Contributions]],
-    traces: Sequence[RankTrace],
-) -> Iterator[WrongChunk]:
-    """Yield each wrong chunk with its missing and extra contributions.
+def _explained(
+    wrong: WrongChunk, held: dict[int, Cell], schedule: Schedule, since: int | None
+) -> WrongChunk:
+    """Return the wrong chunk with its missing and extra contributions.
 
-    A chunk is wrong if its numbers are, or if its contributions are and the numbers are right by
-    chance.
+    Args:
+        wrong: Wrong chunk that a rank found in its result.
+        held: That rank's cells after the last round, by chunk.
+        schedule: Schedule without the fault.
+        since: Round after which the chunk first differed.
     """
-    by_numbers = {(each.rank, each.chunk): each for trace in traces for each in trace.wrong}
-    since = {} if spec.fault is None else _since(spec, schedule)
-    for rank, chunk in [
-        (each, chunk) for each in range(schedule.n) for chunk in schedule.due(each)
-    ]:
-        actual, right = held[rank].get(chunk, ()), schedule.complete(chunk)
-        found = by_numbers.get((rank, chunk))
-        if found is None and (actual == right or not schedule.sizes.of(chunk)):
-            continue
-        if found is None and not traces:  # on paper there are no numbers
-            found = WrongChunk(rank, chunk, 0 if actual else None, None, None)
-        elif found is None:  # its numbers are right by chance
-            recorded = (traces[rank].start, *traces[rank].values)
-            number = next(values[chunk][0] for values in reversed(recorded) if chunk in values)
-            found = WrongChunk(rank, chunk, 0, number, number)
-        times = Counter(actual)
-        yield replace(
-            found,
-            missing=tuple(each for each in right if each not in times),
-            extra=tuple(each for each in times if times[each] > 1 or each not in right),
-            round=since.get((rank, chunk)),
-        )
+    cell, right = held.get(wrong.chunk), schedule.complete(wrong.chunk)
+    actual = Counter(cell.ranks if cell else ())
+    return replace(
+        wrong,
+        missing=tuple(each for each in right if each not in actual),
+        extra=tuple(each for each in actual if actual[each] > 1 or each not in right),
+        round=since,
+    )
 
 
-def _since(spec: TraceSpec, schedule: Schedule) -> dict[RankChunk, int]:
-    """Return the round after which each rank's chunk first differed from the correct schedule."""
-    found: dict[RankChunk, int] = {}
-    for (right, wanted), (wrong, got) in zip(
-        played(schedule), played(schedule, spec.fault), strict=True
+def _since(schedule: Schedule, fault: Fault) -> dict[tuple[int, int], int]:
+    """Return the round after which each rank's chunk first differed from the right schedule."""
+    since: dict[tuple[int, int], int] = {}
+    for (right, expected), (wrong, actual) in zip(
+        played(schedule), played(schedule, fault), strict=True
     ):
         for each in (*right.transfers, *wrong.transfers):
             for rank in (each.src, each.dst):
                 for chunk in each.chunks:
-                    if wanted.held[rank].get(chunk) != got.held[rank].get(chunk):
-                        found.setdefault((rank, chunk), right.number)
-    return found
+                    if expected.held[rank].get(chunk) != actual.held[rank].get(chunk):
+                        since.setdefault((rank, chunk), right.number)
+    return since

@@ -1,4 +1,4 @@
-"""Build the run of ``trace`` from its options: op, algorithms, tensors and fault.
+"""Build a run, or a comparison, from the options of the command.
 
 Everything that can be checked without torch is checked here.
 """
@@ -10,23 +10,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from distdemo import backends, ops
+from distdemo import backends, ops, schedules
 from distdemo.cli.types import Shape, check_rank, unknown
+from distdemo.cli.values import check_fit, parse_fill, read_numbers
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
+from distdemo.ops.footprint import footprint
 from distdemo.ops.reduction import REDUCTIONS, why_undefined
 from distdemo.ops.spec import OpSpec
-from distdemo.trace import algorithms
+from distdemo.trace.options import ScheduleOptions, TraceOptions
+from distdemo.trace.play import find_fault
+from distdemo.trace.records import TraceSpec
 
 if TYPE_CHECKING:
     from distdemo.cli.session import Session
     from distdemo.launcher.records import WorldSpec
-    from distdemo.trace.algorithms.contract import Algorithm
-    from distdemo.trace.command import FaultSpec
-    from distdemo.trace.records import TraceSpec
+    from distdemo.schedules.contract import Algorithm
 
-MOST_SIZES = 50
 MOST_CELLS = 5_000_000  # recorded chunks over all ranks and rounds; more can't be read anyway
 NO_ARITHMETIC = {
     **dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), frozenset(REDUCTIONS)),
@@ -37,31 +38,28 @@ NO_ARITHMETIC = {
 """Reduce ops for which torch has no elementwise function, by dtype (on 2.8, 2.13 and 2.15)."""
 
 
-def one_at_a_time(what: str, one: str) -> UsageError:
-    """Return the error for several algorithms or sizes; ``trace`` shows only one run."""
-    why = "trace shows the rounds of one run; trace compare compares several."
-    return UsageError(f"{what}: one at a time.", why, f"Try {one}, or distdemo trace compare.")
+# ----------------------------------------------------------------- options of trace and of compare
 
 
-def find_op(word: str | None) -> Op:
+def find_op(name: str | None) -> Op:
     """Return the op of this name, which must have algorithms; all-reduce by default."""
-    found = ops.resolve(word or "all-reduce")
+    found = ops.resolve(name or "all-reduce")
     if found is None:
         from distdemo.cli.app import names
 
-        more = [each.removeprefix("trace ") for each in names() if each.startswith("trace ")]
-        known = [each.replace("_", "-") for each in algorithms.ops()]
-        raise unknown("operation", [*known, *more], word or "", "distdemo trace")
-    algorithms.find(found[0].name)  # raises if the op has none
+        commands = [each.removeprefix("trace ") for each in names() if each.startswith("trace ")]
+        known = [each.replace("_", "-") for each in schedules.ops()]
+        raise unknown("operation", [*known, *commands], name or "", "distdemo trace")
+    schedules.find(found[0].name)  # raises if the op has none
     return found[0]
 
 
-def find_algorithms(op: Op, text: str | None, chunks: int | None) -> tuple[Algorithm, ...]:
-    """Return the algorithms that ``text`` names, each once; all of the op by default."""
-    found = algorithms.of_op(op.name)
-    if text is not None:
-        words = [word for word in text.split(",") if word.strip()] or [text]
-        found = tuple(dict.fromkeys(algorithms.find(op.name, word) for word in words))
+def find_algorithms(op: Op, names: str | None, chunks: int | None) -> tuple[Algorithm, ...]:
+    """Return the algorithms with these names, each once; all of the op by default."""
+    found = schedules.of_op(op.name)
+    if names is not None:
+        words = [word for word in names.split(",") if word.strip()] or [names]
+        found = tuple(dict.fromkeys(schedules.find(op.name, word) for word in words))
     if chunks is not None and not any(each.chunked for each in found):
         raise UsageError(
             f"{op.command}'s {found[0].name} doesn't take --chunks.",
@@ -71,37 +69,19 @@ def find_algorithms(op: Op, text: str | None, chunks: int | None) -> tuple[Algor
     return found
 
 
-def find_algorithm(op: Op, name: str | None, chunks: int | None) -> Algorithm:
-    """Return the algorithm of this name; the op's first by default."""
-    found = find_algorithms(op, name or algorithms.find(op.name).name, chunks)
-    if len(found) > 1:
-        raise one_at_a_time(f"--algorithm {name}", f"--algorithm {found[0].name}")
-    return found[0]
-
-
-def make_template(  # noqa: PLR0913, PLR0917 - the call's settings
-    op: Op,
-    n: int,
-    dtype: str,
-    reduce_op: str = "sum",
-    root: int = 0,
-    *,
-    factor: float = 2.0,
-) -> OpSpec:
+def make_spec(op: Op, options: ScheduleOptions, n: int, variant: str | None = None) -> OpSpec:
     """Return the op on n ranks, with one element.
 
     Raises:
-        UsageError: the op doesn't take an option, or no rank can reduce this dtype.
+        UsageError: The op doesn't take an option, or no rank can reduce this dtype.
     """
-    for flag, name, is_given in (
-        ("--reduce-op", "reduce_op", reduce_op != "sum"),
-        ("--root", "root", root != 0),
-    ):
-        if is_given and name not in op.takes:
+    for name in {"reduce_op", "root"} - op.takes:
+        if getattr(options, name) != getattr(type(options), name):
+            flag = f"--{name.replace('_', '-')}"
             raise UsageError(
                 f"{op.command} doesn't take {flag}.", op.words.summary, "Leave it out."
             )
-    if factor != 2.0 and reduce_op != "premul_sum":
+    if options.factor != 2.0 and options.reduce_op != "premul_sum":
         raise UsageError(
             "--factor requires --reduce-op premul_sum.",
             "premul_sum multiplies each rank's tensor by this factor.",
@@ -110,28 +90,15 @@ def make_template(  # noqa: PLR0913, PLR0917 - the call's settings
     spec = OpSpec(
         op=op.name,
         group_size=n,
-        dtype=dtype,
+        dtype=options.dtype,
         shape=(1,),
-        reduce_op=reduce_op if "reduce_op" in op.takes else None,
-        root=check_rank("--root", root, n) if "root" in op.takes else None,
-        variant=op.joined_variant(),
-        factor=factor,
+        reduce_op=options.reduce_op if "reduce_op" in op.takes else None,
+        root=check_rank("--root", options.root, n) if "root" in op.takes else None,
+        variant=variant if "variant" in op.takes else None,
+        factor=options.factor,
     )
     check_arithmetic(spec)
     return spec
-
-
-def make_world(session: Session, n: int, data_bytes: int, **settings: Any) -> WorldSpec:  # noqa: ANN401 - those of ``Session.world``
-    """Return the world to start. Its backend must support send and receive: the ranks reduce."""
-    world = session.world(n, data_bytes=data_bytes, **settings)
-    p2p = ops.REGISTRY["p2p"]
-    message = OpSpec(p2p.name, n, "uint8", (1,), src=0, dst=1, pattern="pair")
-    reason = backends.REGISTRY[world.backend].refuses(p2p, message, world.device) if n > 1 else None
-    if reason is not None:
-        raise UsageError(
-            f"{world.backend} can't send from one rank to another.", reason, "Try --backend gloo."
-        )
-    return replace(world, lazy=p2p.lazy)
 
 
 def check_arithmetic(spec: OpSpec) -> None:
@@ -154,22 +121,108 @@ def check_arithmetic(spec: OpSpec) -> None:
         )
 
 
-def shaped(  # noqa: PLR0913, PLR0917 - what says how large the tensors are
-    op: Op,
-    template: OpSpec,
-    algorithm: Algorithm,
-    chunks: int | None,
-    sizes: Sequence[int] | None,
-    shape: Shape | None,
-) -> OpSpec:
-    """Return the op with the shape of one run."""
-    if sizes and len(sizes) > 1:
-        raise one_at_a_time("--sizes", f"--sizes {sizes[0]}")
-    if shape is not None:
-        return replace(template, shape=tuple(shape))
-    if sizes:
-        return at_size(op, template, payloads(op, template, sizes, ())[0])
-    return readable(template, algorithm, chunks)
+def at_sizes(spec: OpSpec, sizes: Sequence[int] | None, default: Sequence[int]) -> list[OpSpec]:
+    """Return the op with each payload, smallest first, in whole elements on every rank.
+
+    Args:
+        spec: Op with one element.
+        sizes: Payloads in bytes, or None.
+        default: Payloads in bytes without `sizes`; those smaller than one element are dropped.
+    """
+    op, itemsize = ops.REGISTRY[spec.op], DTYPES[spec.dtype].itemsize
+    least = op.traffic(spec).payload_bytes
+    for size in sizes or ():
+        if size < least or size % itemsize:
+            raise UsageError(
+                f"--sizes {size}: this is not a whole number of {spec.dtype} elements.",
+                f"{op.command} on {spec.group_size} ranks moves at least {least:,} bytes.",
+                f"Try --sizes {max(least, size // itemsize * itemsize)}.",
+            )
+    chosen = sizes or [size for size in default if size >= least] or [least]
+    lengths = sorted({size // least for size in chosen})
+    return [replace(spec, shape=(length,)) for length in lengths]
+
+
+def make_world(
+    session: Session, n: int, options: ScheduleOptions, stall: float | None, data_bytes: int
+) -> WorldSpec:
+    """Return the world to start. Its backend must support send and receive: the ranks reduce."""
+    world = session.world(n, options, stall=stall, data_bytes=data_bytes)
+    p2p = ops.REGISTRY["p2p"]
+    message = OpSpec(p2p.name, n, dtype="uint8", shape=(1,), src=0, dst=1, pattern="pair")
+    reason = backends.REGISTRY[world.backend].refuses(p2p, message, world.device) if n > 1 else None
+    if reason is not None:
+        raise UsageError(
+            f"{world.backend} can't send from one rank to another.", reason, "Try --backend gloo."
+        )
+    return replace(world, lazy=p2p.lazy)
+
+
+# -------------------------------------------------------------------------------- options of trace
+
+
+def make_trace(options: TraceOptions, session: Session, n: int) -> tuple[TraceSpec, WorldSpec]:
+    """Return the run, and the world to start.
+
+    Raises:
+        UsageError: An option can't be used, or the run is too large to show.
+    """
+    op = find_op(options.op)
+    name = options.algorithm or schedules.find(op.name).name
+    found = find_algorithms(op, name, options.chunks)
+    _check_single("--algorithm", name, [each.name for each in found])
+    _check_single("--sizes", "", options.sizes or ())
+    _check_data(options)
+    spec = replace(make_spec(op, options, n, "list"), seed=options.seed)
+    if options.values:
+        spec = _with_values(op, spec, options.shape, options.values)
+    elif options.shape is not None:
+        spec = replace(spec, shape=tuple(options.shape))
+    elif options.sizes:
+        (spec,) = at_sizes(spec, options.sizes, ())
+    else:
+        spec = readable(spec, found[0], options.chunks)
+    if options.fill is not None:
+        spec = replace(spec, fill=parse_fill(options.fill, n - 1, spec.dtype))
+    schedule = schedules.schedule(spec, found[0].name, options.chunks)
+    rounds = int(schedule.algorithm.formulas.rounds.value(n, schedule.sizes.chunks))
+    held = sum(max(len(schedule.given(rank)), len(schedule.due(rank))) for rank in range(n))
+    if rounds * held > MOST_CELLS:
+        raise UsageError(
+            f"{rounds:,} rounds with {held:,} chunks are too many to show.",
+            f"Every chunk is recorded after every round; the limit is {MOST_CELLS:,} in total.",
+            "Try fewer ranks, or count it with distdemo trace simulate.",
+        )
+    fault = None
+    if options.fault is not None:
+        kind, number, rank = options.fault
+        if rank is not None:
+            check_rank("--spoil", rank, n)
+        fault = find_fault(schedule, kind, number, rank)
+    world = make_world(session, n, options, options.stall, footprint(op, spec))
+    return TraceSpec(spec, found[0].name, options.chunks, fault), world
+
+
+def _check_single(flag: str, given: str, values: Sequence[object]) -> None:
+    """Raise `UsageError` for several values; ``trace`` shows only one run."""
+    if len(values) > 1:
+        raise UsageError(
+            f"{flag} {given}".strip() + ": one at a time.",
+            "trace shows the rounds of one run; trace compare compares several.",
+            f"Try {flag} {values[0]}, or distdemo trace compare.",
+        )
+
+
+def _check_data(options: TraceOptions) -> None:
+    """Raise `UsageError` if two options both set the size or the values."""
+    for rivals in (("sizes", "shape"), ("sizes", "values"), ("values", "fill", "seed")):
+        given = [name for name in rivals if getattr(options, name) not in (None, [])]
+        if len(given) > 1:
+            raise UsageError(
+                f"--{given[0]} and --{given[1]} can't be combined.",
+                "Both set the data of the ranks.",
+                "Use one of them.",
+            )
 
 
 def readable(spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
@@ -183,59 +236,13 @@ def readable(spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
     return replace(spec, shape=(spec.group_size if count == 1 and chunks is None else count,))
 
 
-def at_size(op: Op, template: OpSpec, size: int) -> OpSpec:
-    """Return the op with this payload, rounded down to whole elements on every rank."""
-    return replace(template, shape=(size // op.traffic(template).payload_bytes,))
-
-
-def payloads(
-    op: Op, template: OpSpec, asked: Sequence[int] | None, usual: Sequence[int]
-) -> list[int]:
-    """Return payloads in bytes, sorted; default sizes smaller than one element are dropped."""
-    part = op.traffic(template).payload_bytes
-    if asked is None:
-        return [size for size in usual if size >= part] or [part]
-    itemsize = DTYPES[template.dtype].itemsize
-    for size in asked:
-        if size < part or size % itemsize:
-            raise UsageError(
-                f"--sizes {size}: this is not a whole number of {template.dtype} elements.",
-                f"{op.command} on {template.group_size} ranks moves at least {part:,} bytes.",
-                f"Try --sizes {max(part, size // itemsize * itemsize)}.",
-            )
-    if not 0 < len(asked) <= MOST_SIZES:
-        raise UsageError(
-            f"--sizes has {len(asked)} sizes; 1 to {MOST_SIZES} are allowed.",
-            "Each is shown.",
-            "Try 1K,1M.",
-        )
-    return sorted(set(asked))
-
-
-def filled(text: str, spec: OpSpec) -> Any:  # noqa: ANN401 - a number, or "rank"
-    """Return the number that fills every element, or "rank"."""
-    from distdemo.demo.values import check_fit, parse_number
-
-    number = spec.group_size - 1 if text == "rank" else parse_number(text)
-    if number is None:
-        raise UsageError(
-            f"--fill {text}: this is not a number.",
-            "It fills every element with one number, or with each rank's own.",
-            "Try --fill 1, or --fill rank.",
-        )
-    check_fit(f"--fill {text}", number, spec.dtype)
-    return "rank" if text == "rank" else number
-
-
-def with_values(op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str]) -> OpSpec:
+def _with_values(op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str]) -> OpSpec:
     """Return the op with the user's own data."""
-    from distdemo.demo.values import check_fit, read_numbers
-
     rows = read_numbers(values)
     for number in (number for row in rows for number in row):
         check_fit("--values", number, spec.dtype)
-    lone, n = op.single_row_label(spec), spec.group_size
-    single = len(rows) == 1 and lone is not None
+    label, n = op.single_row_label(spec), spec.group_size
+    single = len(rows) == 1 and label is not None
     pieces = op.row(0, spec)
     length = math.prod(shape) if shape is not None else len(rows[0]) // pieces
     if (len(rows) != n and not single) or len(rows[0]) != length * pieces or not length:
@@ -244,34 +251,7 @@ def with_values(op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str]
             f"{op.command} takes {pieces} equal pieces per rank.",
             f"Give --values {n} times, with {pieces} or {2 * pieces} numbers.",
         )
-    own: tuple[Any, ...] = tuple(rows)
+    data: tuple[Any, ...] = tuple(rows)
     if single:
-        own = tuple(rows[0] if label == lone else None for label in op.value_labels(spec))
-    return replace(spec, values=own, shape=(length,) if shape is None else tuple(shape))
-
-
-def make_spec(
-    op: OpSpec, algorithm: Algorithm, chunks: int | None, spoil: FaultSpec | None
-) -> TraceSpec:
-    """Return the run with its fault; raise `UsageError` if it is too large to show."""
-    from distdemo.trace.play import find_fault
-    from distdemo.trace.records import TraceSpec
-
-    schedule = algorithms.schedule(op, algorithm.name, chunks)
-    formula = schedule.algorithm.formulas.rounds
-    rounds = int(formula.value(schedule.n, schedule.sizes.chunks))
-    held = sum(
-        max(len(schedule.given(rank)), len(schedule.due(rank))) for rank in range(schedule.n)
-    )
-    if rounds * held > MOST_CELLS:
-        raise UsageError(
-            f"{rounds:,} rounds with {held:,} chunks are too many to show.",
-            f"Every chunk is recorded after every round; the limit is {MOST_CELLS:,} in total.",
-            "Try fewer ranks, or count it with distdemo trace simulate.",
-        )
-    fault = None
-    if spoil is not None:
-        if spoil.rank is not None:
-            check_rank("--spoil", spoil.rank, schedule.n)
-        fault = find_fault(schedule, spoil.kind, spoil.round, spoil.rank)
-    return TraceSpec(op, algorithm.name, chunks, fault)
+        data = tuple(rows[0] if each == label else None for each in op.value_labels(spec))
+    return replace(spec, values=data, shape=(length,) if shape is None else tuple(shape))

@@ -1,28 +1,31 @@
-"""Samples as plain bytes, read or generated once before the ranks start.
+"""Samples, read or generated once before the ranks start.
 
 Each number is one byte, as in images: the data stays small, and forked ranks share it.
 """
 
 from __future__ import annotations
 
-import gzip
 import random
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distdemo.errors import UsageError
 from distdemo.train.records import DATASETS, TrainSpec, TrainTask
 
+Bytes: TypeAlias = NDArray[np.uint8]
+
 
 @dataclass(frozen=True, slots=True)
-class LabelledBytes:
-    """Inputs of all samples in a row, one byte per number; labels, one byte per sample."""
+class Samples:
+    """Samples: one row of numbers per sample, and the labels."""
 
-    inputs: bytes = field(repr=False)
-    labels: bytes = field(repr=False)
+    inputs: Bytes = field(repr=False)
+    labels: Bytes = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -34,15 +37,16 @@ class Data:
 
     Attributes:
         name: Display name.
-        mean: Mean of the numbers in `train`.
-        spread: Standard deviation of the numbers in `train`.
     """
 
     name: str
-    train: LabelledBytes
-    test: LabelledBytes
-    mean: float
-    spread: float
+    train: Samples
+    test: Samples
+
+    def moments(self) -> tuple[float, float]:
+        """Return the mean and standard deviation of the first million numbers in `train`."""
+        numbers = self.train.inputs.ravel()[: 1 << 20]
+        return float(numbers.mean()), float(numbers.std()) or 1.0
 
 
 def read_data(spec: TrainSpec) -> Data:
@@ -52,13 +56,10 @@ def read_data(spec: TrainSpec) -> Data:
         UsageError: A library or file that it needs is missing or broken.
     """
     if spec.dataset == "generated":
-        name, (train, test) = "generated points", generate(spec.seed)
-    elif spec.dataset == "digits":
-        name, (train, test) = "scikit-learn's digits", _read_digits()
-    else:
-        name, (train, test) = "MNIST", _read_mnist(spec.data_dir)
-    numbers = np.frombuffer(train.inputs, np.uint8, count=min(len(train.inputs), 1 << 20))
-    return Data(name, train, test, float(numbers.mean()), float(numbers.std()) or 1.0)
+        return Data("generated points", *generate(spec.seed))
+    if spec.dataset == "digits":
+        return Data("scikit-learn's digits", *_read_digits())
+    return Data("MNIST", *_read_mnist(str(spec.data_dir)))
 
 
 def task_of(spec: TrainSpec, data: Data, world_size: int) -> TrainTask:
@@ -81,9 +82,7 @@ def task_of(spec: TrainSpec, data: Data, world_size: int) -> TrainTask:
     )
 
 
-def generate(
-    seed: int, samples: int = 2000, tests: int = 1000
-) -> tuple[LabelledBytes, LabelledBytes]:
+def generate(seed: int, samples: int = 2000, tests: int = 1000) -> tuple[Samples, Samples]:
     """Generate points of ten classes from the seed, the same on every machine and torch release.
 
     Each class is three clouds of points with random centers, so the classes aren't linearly
@@ -92,19 +91,21 @@ def generate(
     """
     source = random.Random(seed)
     features, classes = DATASETS["generated"]
-    middles = [source.randbytes(features) for _ in range(classes * 3)]
 
-    def draw(count: int) -> LabelledBytes:
-        clouds = [source.randrange(len(middles)) for _ in range(count)]
-        around = b"".join(middles[cloud] for cloud in clouds)
-        spread = source.randbytes(len(around))
-        inputs = bytes((a >> 1) + (b >> 2) for a, b in zip(around, spread, strict=True))
-        return LabelledBytes(inputs, bytes(cloud % classes for cloud in clouds))
+    def draw_bytes(rows: int) -> Bytes:
+        return np.frombuffer(source.randbytes(rows * features), np.uint8).reshape(rows, features)
+
+    middles = draw_bytes(classes * 3)
+
+    def draw(count: int) -> Samples:
+        clouds = np.array([source.randrange(len(middles)) for _ in range(count)], np.uint8)
+        inputs = (middles[clouds] >> 1) + (draw_bytes(count) >> 2)
+        return Samples(inputs, clouds % classes)
 
     return draw(samples), draw(tests)
 
 
-def _read_digits() -> tuple[LabelledBytes, LabelledBytes]:
+def _read_digits() -> tuple[Samples, Samples]:
     """Read the handwritten digits (8x8 pixels) that are installed with scikit-learn.
 
     scikit-learn itself isn't imported: that takes a second. Every fifth sample is a test sample.
@@ -119,16 +120,13 @@ def _read_digits() -> tuple[LabelledBytes, LabelledBytes]:
             "Try: pip install 'distdemo[digits]'.",
         )
     file = Path(next(iter(found.submodule_search_locations)), "datasets/data/digits.csv.gz")
-    lines = gzip.decompress(file.read_bytes()).split()  # 65 small numbers each: 0,0,5,...,0
-    rows = [bytes(map(int, line.split(b","))) for line in lines]
-
-    def samples(chosen: list[bytes]) -> LabelledBytes:
-        return LabelledBytes(b"".join(row[:-1] for row in chosen), bytes(row[-1] for row in chosen))
-
-    return samples([row for at, row in enumerate(rows) if at % 5 != 4]), samples(rows[4::5])
+    table = np.loadtxt(file, np.uint8, delimiter=",")  # 65 small numbers per line: 0,0,5,...,0
+    is_test = np.arange(len(table)) % 5 == 4
+    train, test = table[~is_test], table[is_test]
+    return Samples(train[:, :-1], train[:, -1]), Samples(test[:, :-1], test[:, -1])
 
 
-def _read_mnist(folder: str) -> tuple[LabelledBytes, LabelledBytes]:
+def _read_mnist(folder: str) -> tuple[Samples, Samples]:
     """Read MNIST from torchvision's folder. Nothing is downloaded."""
     try:
         from torchvision.datasets import MNIST
@@ -147,6 +145,5 @@ def _read_mnist(folder: str) -> tuple[LabelledBytes, LabelledBytes]:
             f"torchvision.datasets.MNIST({folder!r}, download=True) downloads it.",
         ) from error
     return tuple(  # type: ignore[return-value]  # two
-        LabelledBytes(part.data.numpy().tobytes(), bytes(part.targets.tolist()))
-        for part in (train, test)
+        Samples(part.data.flatten(1).numpy(), part.targets.byte().numpy()) for part in (train, test)
     )

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -26,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from distdemo.launcher.clock import clock_of
 from distdemo.launcher.torch_import import load_compiler
+from distdemo.train.averaging import AVERAGING_METHODS, SpanRecorder
 from distdemo.train.records import (
     CHUNK,
     COMPUTE,
@@ -39,11 +39,10 @@ from distdemo.train.records import (
     TrainSpec,
     TrainTask,
 )
-from distdemo.train.ways import AVERAGING_METHODS, SpanRecorder
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
-    from distdemo.train.data import Data, LabelledBytes
+    from distdemo.train.data import Data, Samples
 
 DTYPE = torch.float64
 REPORTED = 1.0  # seconds between two progress reports; an epoch may be longer than the stall limit
@@ -65,13 +64,12 @@ class RankTrainings:
     """Result of one rank.
 
     Attributes:
-        runs: One run per mode, with this rank's times and checksums, and on rank 0 the comparison.
-        reference: Reference run on rank 0, else None.
+        runs: On rank 0 the reference, then one run per mode, with this rank's times and checksums,
+            and on rank 0 the comparison.
         spans: Spans of this rank; empty unless a timeline was requested.
     """
 
     runs: tuple[Run, ...]
-    reference: Run | None
     spans: tuple[Span, ...]
 
 
@@ -79,7 +77,7 @@ def train(rank: Rank, spec: TrainSpec, task: TrainTask, data: Data) -> RankTrain
     """Train in every requested mode. Collective."""
     if "torch._dynamo" not in sys.modules and rank.device == "cpu":  # not a forked rank
         load_compiler()
-    parts = [LabelledTensors.of(part, data, rank.device) for part in (data.train, data.test)]
+    parts = [DeviceSamples(part, data, rank.device) for part in (data.train, data.test)]
     reference = Training(REFERENCE, rank, spec, task, *parts) if rank.rank == 0 else None
     trainings = [Training(mode, rank, spec, task, *parts) for mode in spec.modes]
     every = [each for each in (reference, *trainings) if each is not None]
@@ -97,36 +95,23 @@ def train(rank: Rank, spec: TrainSpec, task: TrainTask, data: Data) -> RankTrain
                 last = training.epochs[-1]
                 rank.send(EpochDone(training.mode, epoch, done, last.loss, last.accuracy))
     return RankTrainings(
-        tuple(training.run for training in trainings),
-        None if reference is None else replace(reference.run, comparison=None),
+        tuple(training.run for training in every),
         tuple(span for training in every for span in training.spans),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledTensors:
-    """Samples on a rank's device: one row of bytes per sample, and the labels."""
+class DeviceSamples:
+    """Samples on a rank's device; on the CPU they share memory and must not be written."""
 
-    inputs: torch.Tensor
-    labels: torch.Tensor
-    mean: float
-    spread: float
-
-    @classmethod
-    def of(cls, samples: LabelledBytes, data: Data, device: str) -> LabelledTensors:
-        """Return the samples as tensors; on the CPU they share memory and must not be written."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given buffer is not writable")
-            inputs, labels = (
-                torch.frombuffer(each, dtype=torch.uint8).to(device)
-                for each in (samples.inputs, samples.labels)
-            )
-        return cls(inputs.view(len(samples), -1), labels, data.mean, data.spread)
+    def __init__(self, samples: Samples, data: Data, device: str) -> None:
+        self._inputs = torch.from_numpy(samples.inputs).to(device)
+        self._labels = torch.from_numpy(samples.labels).to(device)
+        self._mean, self._deviation = data.moments()
 
     def take(self, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return samples with zero mean and unit deviation, and their labels."""
-        inputs = self.inputs[which].to(DTYPE).sub_(self.mean).div_(self.spread)
-        return inputs, self.labels[which].long()
+        inputs = self._inputs[which].to(DTYPE).sub_(self._mean).div_(self._deviation)
+        return inputs, self._labels[which].long()
 
 
 class Training:
@@ -143,8 +128,8 @@ class Training:
         rank: Rank,
         spec: TrainSpec,
         task: TrainTask,
-        train: LabelledTensors,
-        test: LabelledTensors,
+        train: DeviceSamples,
+        test: DeviceSamples,
     ) -> None:
         self.mode = mode
         self.spans: list[Span] = []
@@ -162,7 +147,7 @@ class Training:
         self._optimizer = torch.optim.SGD(
             self._averaging.module.parameters(), lr=spec.learning_rate, momentum=spec.momentum
         )
-        self.run = Run(mode, comparison=Deviation())
+        self.run = Run(mode)
         self.initial_weights = self.weights
         self._reported = monotonic()
 
@@ -208,26 +193,26 @@ class Training:
 
     def compare(self, reference: Training) -> None:
         """Compare the last epoch with the reference's, unless the comparison has ended."""
-        so_far = self.run.comparison or Deviation()
-        if self is reference or so_far.stopped or so_far.epochs < len(self.epochs) - 1:
+        previous = self.run.comparison
+        if self is reference or previous.stopped or previous.epochs < len(self.epochs) - 1:
             return
-        wanted = reference.losses
-        off = ((self.losses - wanted).abs() / wanted.abs().clamp_min(SMALLEST_LOSS)).tolist()
+        expected = reference.losses
+        losses = ((self.losses - expected).abs() / expected.abs().clamp_min(SMALLEST_LOSS)).tolist()
         weights = float((self.weights - reference.weights).abs().max())
-        moved = float((reference.weights - reference.initial_weights).abs().max())
-        weights = weights / moved if moved else math.inf if weights else 0.0
-        right = all(each <= TOLERANCE for each in (*off, weights))  # False for NaN
-        until = next((at for at, each in enumerate(off) if not each <= TOLERANCE), len(off))
-        before = max(so_far.loss_difference, so_far.weight_difference, *off[:until], 0.0)
-        if not bool((wanted <= LARGEST_LOSS).all()):
-            found = replace(so_far, stopped="diverged")
+        change = float((reference.weights - reference.initial_weights).abs().max())
+        weights = weights / change if change else math.inf if weights else 0.0
+        right = all(each <= TOLERANCE for each in (*losses, weights))  # False for NaN
+        first = next((at for at, each in enumerate(losses) if not each <= TOLERANCE), len(losses))
+        before = max(previous.loss_difference, previous.weight_difference, *losses[:first], 0.0)
+        if not bool((expected <= LARGEST_LOSS).all()):
+            found = replace(previous, stopped="diverged")
         elif not right and before > ROUNDING:
-            found = replace(so_far, stopped="rounding")
+            found = replace(previous, stopped="rounding")
         else:
             found = Deviation(
                 len(self.epochs),
-                _largest([so_far.loss_difference, *off]),
-                _largest([so_far.weight_difference, weights]),
+                _largest([previous.loss_difference, *losses]),
+                _largest([previous.weight_difference, weights]),
                 "" if right else "wrong",  # later epochs add nothing
             )
         self.run = replace(self.run, comparison=found)

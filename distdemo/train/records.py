@@ -32,7 +32,7 @@ class TrainSpec:
     Attributes:
         mode: One of ``MODES``, or ``compare``.
         dataset: One of ``DATASETS``.
-        data_dir: Folder with torchvision's MNIST files.
+        data_dir: Folder with torchvision's MNIST files; None for other data sets.
         epochs: Number of passes over the samples.
         batch_size: Samples per step over all ranks, split evenly.
         learning_rate: Learning rate of SGD.
@@ -44,7 +44,7 @@ class TrainSpec:
 
     mode: str = "compare"
     dataset: str = "generated"
-    data_dir: str = ""
+    data_dir: str | None = None
     epochs: int = 5
     batch_size: int = 64
     learning_rate: float = 0.1
@@ -159,7 +159,7 @@ class Run:
         bytes_per_step: Bytes that one rank passes to these collectives.
         communication_s: Seconds with a collective in progress, as a mean over the ranks.
         overlapped_s: Part of `communication_s` during which the backward pass was computing.
-        comparison: Comparison with the reference; None for the reference itself.
+        comparison: Comparison with the reference.
     """
 
     mode: str
@@ -169,7 +169,7 @@ class Run:
     bytes_per_step: int = 0
     communication_s: float = 0.0
     overlapped_s: float = 0.0
-    comparison: Deviation | None = None
+    comparison: Deviation = Deviation()
 
     @derived
     def time_s(self) -> float:
@@ -248,6 +248,11 @@ class TrainReport:
     def ok(self) -> bool:
         """True if every rank returned and all proofs hold."""
         return self.world.ok and bool(self.proofs) and all(proof.held for proof in self.proofs)
+
+    @property
+    def trainings(self) -> tuple[Run, ...]:
+        """The reference, and the training of each mode."""
+        return self.runs if self.reference is None else (self.reference, *self.runs)
 
     @property
     def failed(self) -> tuple[TrainProof, ...]:

@@ -11,7 +11,6 @@ from distdemo import backends
 from distdemo.launcher.records import WorldReport
 from distdemo.train.records import (
     TOLERANCE,
-    Deviation,
     Run,
     TrainProof,
     TrainReport,
@@ -24,16 +23,18 @@ if TYPE_CHECKING:
     from distdemo.train.loop import RankTrainings
 
 
-def report(spec: TrainSpec, world: WorldReport, task: TrainTask) -> TrainReport:
+def make_report(spec: TrainSpec, world: WorldReport, task: TrainTask) -> TrainReport:
     """Return the report of a training."""
     result = TrainReport(spec, world, task, versions=versions() | backends.versions_of(world.world))
     if not world.ok:
         return result
     results: list[RankTrainings] = world.values
-    runs = tuple(_merged(runs) for runs in zip(*(each.runs for each in results), strict=True))
+    count = len(spec.modes)
+    trained = zip(*(each.runs[-count:] for each in results), strict=True)
+    runs = tuple(map(_merged, trained))
     return replace(
         result,
-        reference=results[0].reference,
+        reference=results[0].runs[0],
         runs=runs,
         proofs=tuple(proof for run in runs for proof in prove(run)),
         spans=tuple(span for each in results for span in each.spans),
@@ -60,15 +61,13 @@ def _merged(runs: Sequence[Run]) -> Run:
 
 def prove(run: Run) -> tuple[TrainProof, ...]:
     """Check that a mode's replicas are identical and were trained as in one process."""
-    found = run.comparison or Deviation()
+    found = run.comparison
     proofs = [TrainProof(run.mode, "replicas", held=True)]
     for number, epoch in enumerate(run.epochs, start=1):
         if not epoch.replicas_identical:
             ((most, count),) = Counter(epoch.checksums).most_common(1)
-            others = [rank for rank, each in enumerate(epoch.checksums) if each != most]
-            ranks = tuple(
-                others if 2 * count > len(epoch.checksums) else ()
-            )  # no majority: unknown
+            others = tuple(rank for rank, each in enumerate(epoch.checksums) if each != most)
+            ranks = others if 2 * count > len(epoch.checksums) else ()  # no majority: unknown
             proofs = [TrainProof(run.mode, "replicas", held=False, epoch=number, ranks=ranks)]
             break
     for claim, difference in (

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.train.records import CLAIMS, REFERENCE, Deviation, Run, TrainProof, TrainReport
+from distdemo.train.records import CLAIMS, REFERENCE, Epoch, Run, TrainProof, TrainReport
 from distdemo.view import colours
-from distdemo.view.console import Signs, signs
+from distdemo.view.blocks import Block, Heading, Paragraph, Summary
+from distdemo.view.console import Signs
 from distdemo.view.format import (
     decimal_size,
     duration,
     listing,
+    number,
     origin,
     percent,
     plural,
     ranks_text,
     spread,
 )
-from distdemo.view.tables import Cell, Column, Grid, fitting, heading
+from distdemo.view.plot import Axis, Line, Panel, lines
+from distdemo.view.tables import Cell, Column, Grid
 
 FEW = 10  # most epochs shown
-MOST_MARKS = 12  # most markers on a line of the plot
-UNDECIDED = "yellow"
 CLAIM_TEXTS = {
     "replicas": "Replicas identical, bit for bit, after every epoch",
     "loss": "Same loss as one process in every step, within 1e-6 of it",
@@ -37,42 +37,38 @@ STOPPED = {
 }
 
 
-def table(report: TrainReport, console: Console) -> Group:
-    """Return the report of a training whose ranks all returned."""
-    sign, spec, task, world = signs(console), report.spec, report.task, report.world.world
-    title = ("train", spec.mode, plural(world.world_size, "rank"), world.backend, world.device)
+def train_view(report: TrainReport, sign: Signs) -> Iterator[Block]:
+    """Yield figures per epoch and mode, the proofs, notes and the verdict.
+
+    Args:
+        report: Report of a training whose ranks all returned.
+        sign: Signs of the terminal.
+    """
+    spec, task, world = report.spec, report.task, report.world.world
     batch = task.rank_batch * world.world_size
-    about = (
+    title = ("train", spec.mode, plural(world.world_size, "rank"), world.backend, world.device)
+    yield Heading(f" {sign.dot} ".join((*title, spec.dataset)))
+    yield Paragraph(
         f"{task.data}: {task.samples:,} samples and {task.tests:,} tests of "
         f"{plural(task.features, 'number')}, {task.classes} classes.\n"
         f"The model has {task.parameters:,} parameters. A step takes {batch:,} samples, "
-        f"{task.rank_batch:,} per rank."
+        f"{task.rank_batch:,} per rank.",
+        colours.QUIET,
     )
-    runs = [run for run in (report.reference, *report.runs) if run is not None]
-    several = world.world_size > 1
-    parts: list[RenderableType] = [
-        heading(f" {sign.dot} ".join((*title, spec.dataset))),
-        Text(about, style=colours.QUIET),
-        heading("Loss and test accuracy by epoch"),
-        fitting(console, lambda _: _epochs(runs)),
-        heading("Cost"),
-        fitting(console, lambda _: _cost(runs, sign, several=several)),
-        Text(f"{REFERENCE} is one process that takes the same batches without averaging."),
-        heading("Proofs, and the largest difference found"),
-        fitting(console, lambda _: _proofs(report, sign)),
-        *(_failed(report, proof, sign) for proof in report.failed),
-        *(Text(note, style=colours.QUIET) for note in _notes(report, batch)),
-        summary(report, console),
-        Text(origin(report.world, report.versions), style=colours.QUIET),
-    ]
-    return Group(*parts)
-
-
-def summary(report: TrainReport, console: Console) -> Text:
-    """Return the verdict: whether all proofs hold."""
-    undecided = bool(report.undecided) and not report.failed
-    begin, style = _mark(None if undecided else report.ok, signs(console))
-    return Text(f"{begin} {_verdict(report)}", style=style)
+    yield Heading("Loss and test accuracy by epoch")
+    yield _epochs(report.trainings)
+    yield Heading("Cost")
+    yield _cost(report.trainings, sign, several=world.world_size > 1)
+    yield Paragraph(f"{REFERENCE} is one process that takes the same batches without averaging.")
+    yield Heading("Proofs, and the largest difference found")
+    yield _proofs(report, sign)
+    for proof in report.failed:
+        yield Paragraph(_failed(report, proof, sign), colours.WRONG)
+    for note in _notes(report, batch):
+        yield Paragraph(note, colours.QUIET)
+    undecided = report.undecided and not report.failed
+    yield Summary(_verdict(report), None if undecided else report.ok, "?")
+    yield Paragraph(origin(report.world, report.versions), colours.QUIET)
 
 
 def _epochs(runs: Sequence[Run]) -> Grid:
@@ -99,20 +95,12 @@ def _cost(runs: Sequence[Run], sign: Signs, *, several: bool) -> Grid:
     if several:
         figures["In communication"] = lambda run: _timed(run.communication_s, run.time_s)
         figures["of which overlapped"] = lambda run: _timed(run.overlapped_s, run.communication_s)
-    own = ("Time", "Steps")  # also shown for the reference
-    return Grid(
-        [Column("Figure"), *(Column(run.mode, right=True) for run in runs)],
-        [
-            [
-                name,
-                *(
-                    sign.none if run.mode == REFERENCE and name not in own else figure(run)
-                    for run in runs
-                ),
-            ]
-            for name, figure in figures.items()
-        ],
-    )
+    grid = Grid([Column("Figure"), *(Column(run.mode, right=True) for run in runs)])
+    for name, figure in figures.items():
+        without = () if name in ("Time", "Steps") else (REFERENCE,)
+        cells = (sign.none if run.mode in without else figure(run) for run in runs)
+        grid.rows.append([name, *cells])
+    return grid
 
 
 def _timed(part: float, whole: float) -> str:
@@ -125,11 +113,15 @@ def _proofs(report: TrainReport, sign: Signs) -> Grid:
     for claim in CLAIMS:
         row: list[Cell] = [CLAIM_TEXTS[claim]]
         for proof in (each for each in report.proofs if each.claim == claim):
-            begin, style = _mark(proof.held, sign)
-            end = f"{proof.difference:.1e}" if proof.difference else "0"
+            found = f"{proof.difference:.1e}" if proof.difference else "0"
             if claim == "replicas":
-                end = "identical" if proof.held else "differ"
-            row.append(Text(f"{begin} {sign.none if proof.held is None else end}", style=style))
+                found = "identical" if proof.held else "differ"
+            if proof.held is None:
+                row.append(Text(f"? {sign.none}", style=colours.UNSURE))
+            elif proof.held:
+                row.append(Text(f"{sign.right} {found}", style=colours.RIGHT))
+            else:
+                row.append(Text(f"{sign.wrong} {found}", style=colours.WRONG))
         grid.rows.append(row)
     return grid
 
@@ -142,7 +134,7 @@ def _verdict(report: TrainReport) -> str:
             f"{len(report.failed)} of {plural(count, 'proof')} failed: {first.mode}: "
             f"{CLAIM_TEXTS[first.claim]}. Try distdemo check to test this backend's collectives."
         )
-    compared = [run.comparison or Deviation() for run in report.runs]
+    compared = [run.comparison for run in report.runs]
     if report.undecided:
         why = next((STOPPED[each.stopped] for each in compared if not each.epochs), "")
         return (
@@ -157,7 +149,7 @@ def _verdict(report: TrainReport) -> str:
     )
 
 
-def _failed(report: TrainReport, proof: TrainProof, sign: Signs) -> Text:
+def _failed(report: TrainReport, proof: TrainProof, sign: Signs) -> str:
     """Return the line for a failed proof."""
     found = f"largest difference {proof.difference:.1e}" if proof.difference is not None else ""
     if proof.claim == "replicas":
@@ -166,8 +158,7 @@ def _failed(report: TrainReport, proof: TrainProof, sign: Signs) -> Text:
         found = f"{kinds} different checksums"
         if proof.ranks:
             found += f"; different on {ranks_text(proof.ranks)}"
-    text = f"{sign.wrong} {proof.mode}: {CLAIM_TEXTS[proof.claim]}: epoch {proof.epoch}: {found}."
-    return Text(text, style=colours.WRONG)
+    return f"{sign.wrong} {proof.mode}: {CLAIM_TEXTS[proof.claim]}: epoch {proof.epoch}: {found}."
 
 
 def _notes(report: TrainReport, batch: int) -> Iterator[str]:
@@ -184,7 +175,7 @@ def _notes(report: TrainReport, batch: int) -> Iterator[str]:
     if spec.epochs > FEW:
         yield f"{FEW} of {spec.epochs:,} epochs are shown; --format json has all."
     for run in report.runs:
-        found = run.comparison or Deviation()
+        found = run.comparison
         if found.stopped in STOPPED and found.epochs:
             yield f"{run.mode}: compared up to epoch {found.epochs}: {STOPPED[found.stopped]}."
         if run.mode == "ddp" and run.collectives_per_step == 1:
@@ -194,58 +185,35 @@ def _notes(report: TrainReport, batch: int) -> Iterator[str]:
             )
 
 
-def _mark(held: bool | None, sign: Signs) -> tuple[str, str]:
-    """Return the sign and style of a proof."""
-    if held is None:
-        return "?", UNDECIDED
-    return (sign.right, colours.RIGHT) if held else (sign.wrong, colours.WRONG)
-
-
-# ------------------------------------------------------------------------------------------ plot
-
-
-def plot(report: TrainReport, kind: str) -> bytes:
+def plot(report: TrainReport, file: Path | None) -> bytes:
     """Draw loss and test accuracy per epoch, one line per mode and for the reference.
 
     Args:
         report: Report of a training whose ranks all returned.
-        kind: ``png`` or ``svg``.
+        file: File that it will be written to; its suffix chooses the format.
     """
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    from distdemo.view.plot import COLOURS, MARKS, SETTINGS, saved
+    def panel(axis: Axis, value: Callable[[Epoch], float]) -> Panel:
+        """Return one figure of every training; the lines should coincide, so each is thinner."""
+        series = [
+            Line(
+                run.mode,
+                [(at, value(epoch)) for at, epoch in enumerate(run.epochs, start=1)],
+                hue,
+                width=7 - 2 * hue,
+            )
+            for hue, run in enumerate(report.trainings)
+        ]
+        return Panel(series, Axis("Epoch", number, log=0), axis)
 
-    runs = [run for run in (report.reference, *report.runs) if run is not None]
     spec, world = report.spec, report.world.world
-    with mpl.rc_context(SETTINGS):
-        figure = Figure(figsize=(9.0, 4.2), layout="constrained")
-        loss, accuracy = figure.subplots(1, 2)
-        for axes, what, name in (
-            (loss, "loss", "Loss (cross entropy)"),
-            (accuracy, "accuracy", "Test accuracy"),
-        ):
-            for index, run in enumerate(runs):
-                values = [getattr(epoch, what) for epoch in run.epochs]
-                axes.plot(
-                    range(1, len(values) + 1),
-                    values,
-                    label=run.mode,
-                    color=COLOURS[index],
-                    linewidth=7 - 2 * index,  # lines should coincide, so each is thinner
-                    marker=MARKS[index],
-                    markersize=12 - 2 * index,
-                    markevery=math.ceil(len(values) / MOST_MARKS),
-                )
-            axes.set_xlabel("Epoch")
-            axes.set_ylabel(name)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        accuracy.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-        handles, names = loss.get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=len(runs), frameon=False)
-        figure.suptitle(
-            f"{report.task.data}: {plural(world.world_size, 'rank')} over {world.backend}, "
-            f"batch {spec.batch_size}, learning rate {spec.learning_rate:g}"
-        )
-        return saved(figure, kind)
+    panels = [
+        panel(Axis("Loss (cross entropy)", number, log=0), lambda epoch: epoch.loss),
+        panel(
+            Axis("Test accuracy", lambda value: f"{100 * value:.4g}%", log=0),
+            lambda epoch: epoch.accuracy,
+        ),
+    ]
+    title = f"{report.task.data}: {plural(world.world_size, 'rank')} over {world.backend}"
+    note = f"batch {spec.batch_size}, learning rate {spec.learning_rate:g}"
+    return lines(panels, title, [note], file)

@@ -20,6 +20,7 @@ REDUCED = "bold"
 QUIET = "dim"
 RIGHT = "green"
 WRONG = "bold red"
+UNSURE = "yellow"
 
 
 def of_rank(rank: int) -> str:

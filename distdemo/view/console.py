@@ -109,6 +109,15 @@ def signs(console: Console) -> Signs:
     return Signs() if _is_unicode(console) else ASCII_SIGNS
 
 
+def redraws(console: Console) -> bool:
+    """Return True if the console is a Unicode terminal that can redraw in place.
+
+    Checks the stream itself, as FORCE_COLOR makes Rich assume a terminal.
+    """
+    terminal = console.is_terminal and _is_terminal(console.file)
+    return terminal and not console.is_dumb_terminal and _is_unicode(console)
+
+
 def _is_unicode(console: Console) -> bool:
     return console.encoding.lower().startswith("utf")
 
@@ -118,17 +127,18 @@ def _is_terminal(stream: object) -> bool:
     return bool(isatty and isatty())
 
 
-def as_text(draw: Callable[[Console], RenderableType]) -> str:
-    """Return a renderable as text for a file, without colour and `FILE_WIDTH` wide."""
+def as_text(write: Callable[[Console], None]) -> str:
+    """Return what a function prints, without colour and `FILE_WIDTH` wide, as text for a file."""
     memory = io.StringIO()
-    console = _Console(
-        file=memory,
-        width=FILE_WIDTH,
-        color_system=None,
-        force_terminal=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
+    write(
+        _Console(
+            file=memory,
+            width=FILE_WIDTH,
+            color_system=None,
+            force_terminal=False,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
     )
-    show(console, draw(console))
     return memory.getvalue()

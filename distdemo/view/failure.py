@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.errors import DistdemoError
@@ -21,10 +20,11 @@ from distdemo.launcher.records import (
     headline,
 )
 from distdemo.view import colours
-from distdemo.view.console import Signs, messages, show, signs
+from distdemo.view.blocks import Block, Paragraph
+from distdemo.view.console import Signs, messages, show
 from distdemo.view.foreign import one_line
 from distdemo.view.format import duration, plural
-from distdemo.view.tables import frame
+from distdemo.view.tables import Column, Grid
 
 MANY = 16  # ranks shown
 LONGEST = 160  # characters of an exception's text in a cell
@@ -36,15 +36,13 @@ def show_error(error: DistdemoError) -> None:
     show(messages(), _three_lines(*map(one_line, (error.what, error.why, error.hint))))
 
 
-def failure(report: WorldReport, console: Console, *, traceback: bool = False) -> Group:
-    """Return the verdict of a failed world, each rank's outcome, and optionally the traceback.
-
-    For a user's program, the caller shows the ranks' output and the traceback.
+def failure(report: WorldReport, sign: Signs, *, traceback: bool = False) -> Iterator[Block]:
+    """Yield the verdict of a failed world, each rank's outcome, and a traceback.
 
     Args:
         report: Report of the world.
-        console: Console to print on.
-        traceback: True to add the traceback.
+        sign: Signs of the terminal.
+        traceback: True for the whole traceback; a user's program shows its own part of it anyway.
 
     Raises:
         ValueError: The world did not fail.
@@ -53,29 +51,17 @@ def failure(report: WorldReport, console: Console, *, traceback: bool = False) -
     if verdict is None:
         raise ValueError("this world did not fail")
     users = report.world.user_program is not None
-    parts: list[RenderableType] = [
-        _three_lines(verdict.what, verdict.why, _hint(verdict, traceback=traceback or users)),
-    ]
+    hint = _hint(verdict, traceback=traceback or users)
+    yield Paragraph(_three_lines(verdict.what, verdict.why, hint))
     if not all(isinstance(outcome, Returned | Stopped) for outcome in report.outcomes):
-        parts.append(_table(report, verdict, signs(console)))
-    if not users:
-        parts += _last_output(report, verdict)
-        if traceback and verdict.traceback:
-            parts.append(Text(verdict.traceback.rstrip(), style=colours.QUIET))
-    return Group(*parts)
-
-
-def users_traceback(report: WorldReport, *, traceback: bool) -> str:
-    """Return the traceback of a user's program, to print without wrapping; else empty.
-
-    Args:
-        report: Report of the world.
-        traceback: True to include frames of libraries.
-    """
-    verdict = report.verdict
-    if verdict is None or report.world.user_program is None:
-        return ""
-    return (verdict.traceback if traceback else verdict.excerpt or verdict.traceback).rstrip()
+        yield _table(report, verdict, sign)
+    shown = verdict.traceback if traceback or users else ""
+    if users and not traceback:
+        shown = verdict.excerpt or verdict.traceback
+    elif not users:
+        yield from _last_output(report, verdict)
+    if shown.strip():
+        yield Paragraph(shown.rstrip(), "" if users else colours.QUIET, whole=users)
 
 
 def _three_lines(what: str, why: str, hint: str) -> Text:
@@ -93,35 +79,36 @@ def _hint(verdict: Verdict, *, traceback: bool) -> str:
     return verdict.hint
 
 
-def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> RenderableType:
-    table = frame()
-    table.add_column("Rank", justify="right", no_wrap=True)
-    if report.hosts:
-        table.add_column("Host", overflow="fold")
-    table.add_column("What happened", overflow="fold")
-    table.add_column("Last phase", overflow="fold")
-    table.add_column("After", justify="right", no_wrap=True)
+def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
+    grid = Grid(
+        [
+            Column("Rank", right=True),
+            *([Column("Host", folds=True)] if report.hosts else ()),
+            Column("What happened", folds=True),
+            Column("Last phase", folds=True),
+            Column("After", right=True),
+        ]
+    )
     outcomes, left_out = _selection(report.outcomes, verdict)
     culprit = verdict.ranks[0] if verdict.ranks else None
     for outcome in outcomes:
         at_fault = outcome.rank in verdict.ranks
-        table.add_row(
-            Text(str(outcome.rank), style=colours.of_rank(outcome.rank)),
-            *report.hosts[outcome.rank : outcome.rank + 1],
-            Text(
-                _what(outcome, at_fault=at_fault, culprit=culprit),
-                style=colours.WRONG if at_fault else "",
-            ),
-            outcome.phase.name,
-            duration(outcome.at),
+        style = colours.WRONG if at_fault else ""
+        grid.rows.append(
+            [
+                Text(str(outcome.rank), style=colours.of_rank(outcome.rank)),
+                *report.hosts[outcome.rank : outcome.rank + 1],
+                Text(_what(outcome, at_fault=at_fault, culprit=culprit), style=style),
+                outcome.phase.name,
+                duration(outcome.at),
+            ]
         )
     if left_out:
         hidden = len(verdict.ranks) - sum(o.rank in verdict.ranks for o in outcomes)
         fault = f"{hidden:,} of them at fault" if hidden else "none of them at fault"
-        table.add_row(
-            sign.more, *[""] * bool(report.hosts), f"{plural(left_out, 'rank')} more, {fault}"
-        )
-    return table
+        more = f"{plural(left_out, 'rank')} more, {fault}"
+        grid.rows.append([sign.more, *[""] * bool(report.hosts), more])
+    return grid
 
 
 def _selection(outcomes: Sequence[Outcome], verdict: Verdict) -> tuple[list[Outcome], int]:
@@ -165,13 +152,11 @@ def _late(outcome: TimedOut, *, at_fault: bool) -> str:
     return f"waiting in {where.collective}{place}" if where.collective else place.strip() or "busy"
 
 
-def _last_output(report: WorldReport, verdict: Verdict) -> list[RenderableType]:
-    """Return the last lines of output of the first rank at fault, if any."""
-    if not verdict.ranks:
-        return []
-    rank = verdict.ranks[0]
-    lines = report.outcomes[rank].output.strip().splitlines()[-LAST_LINES:]
-    if not lines:
-        return []
-    head = f"Last output of rank {rank}:"
-    return [Text("\n".join([head, *(f"  {line}" for line in lines)]), style=colours.QUIET)]
+def _last_output(report: WorldReport, verdict: Verdict) -> Iterator[Block]:
+    """Yield the last lines of output of the first rank at fault, if any."""
+    if verdict.ranks:
+        rank = verdict.ranks[0]
+        lines = report.outcomes[rank].output.strip().splitlines()[-LAST_LINES:]
+        if lines:
+            yield Paragraph(f"Last output of rank {rank}:", colours.QUIET)
+            yield Paragraph("\n".join(f"  {line}" for line in lines), colours.QUIET, whole=True)

@@ -1,6 +1,7 @@
-"""Draw plots with matplotlib, in one style, as PNG or SVG files.
+"""Draw lines with matplotlib, in one style, as PNG or SVG files.
 
-Needs no display and no global state: figures are created as objects, without pyplot.
+Features supply data; only this module draws. It needs no display and no global state: figures are
+created as objects, without pyplot. matplotlib is imported when something is drawn.
 """
 
 from __future__ import annotations
@@ -9,19 +10,14 @@ import io
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-from matplotlib.text import Text
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from distdemo.view.foreign import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # don't report the search for fonts
+    from matplotlib.figure import Figure
 
 SETTINGS: Any = {  # matplotlib lists every name in its type
     "font.size": 10,
@@ -39,9 +35,14 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#0
 """Colour-blind safe palette of Okabe and Ito, without its yellow, which is too pale for lines."""
 MARKS = "osD^vPX*<>"
 """Marker shapes, for readers who can't distinguish the colours."""
+STYLES = {"line": "-", "dashed": "--", "dotted": ":", "marks": ""}
 
 PANEL = 5.5, 5.6  # inches
 MOST_TICKS = 8  # labels on the x axis
+MOST_MARKS = 20  # per line
+LARGE, SMALL = 13, 8  # font sizes of the title and the notes, in points
+WIDEST, SMALLEST = 90, 170  # characters per line of each
+EDGE = 0.15  # inches between the title and the picture's edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +50,36 @@ class Line:
     """A line of a panel.
 
     Attributes:
-        name: Text in the legend.
-        points: Pairs of x and y, all above 0, ascending by x.
+        name: Text in the legend, where each name is once; none if empty.
+        points: Pairs of x and y, ascending by x; all above 0 on logarithmic axes.
         hue: Index of its colour and mark.
-        look: "dashed" for a model or a limit, "marks" for points without a line.
+        look: "dashed" for a model or a limit, "dotted" for a border, "marks" for points without a
+            line.
         band: Lowest and highest y per point.
+        width: Width in points; lines that may coincide differ in it.
     """
 
     name: str
     points: Sequence[tuple[float, float]]
     hue: int
-    look: Literal["line", "dashed", "marks"] = "line"
+    look: Literal["line", "dashed", "dotted", "marks"] = "line"
     band: Sequence[tuple[float, float]] = ()
+    width: float = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A logarithmic axis: its name, and the text of a value."""
+    """An axis.
+
+    Attributes:
+        name: Quantity on the axis.
+        text: Function that returns the text of a value.
+        log: Base of a logarithmic axis; 0 for a linear one.
+    """
 
     name: str
     text: Callable[[float], str]
+    log: int = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +91,22 @@ class Panel:
     y: Axis
 
 
-def lines(panels: Sequence[Panel], title: str, notes: Sequence[str], kind: str) -> bytes:
-    """Draw panels side by side, with one legend.
+def lines(
+    panels: Sequence[Panel], title: str, notes: Sequence[str], file: Path | str | None
+) -> bytes:
+    """Return a picture of panels side by side, with one legend.
 
     Args:
         panels: At least one panel.
         title: Title of the picture.
         notes: Lines in small type under the title.
-        kind: ``png`` or ``svg``.
+        file: File that it will be written to, ``png`` or ``svg``; only the suffix matters. None is
+            ``png``.
     """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # don't report the search for fonts
     with rc_context(SETTINGS):
         size = PANEL[0] * max(1.6, len(panels)), PANEL[1]
         figure = Figure(figsize=size, layout="constrained")
@@ -103,41 +121,53 @@ def lines(panels: Sequence[Panel], title: str, notes: Sequence[str], kind: str) 
             where: Any = {"loc": "outside lower center", "ncols": columns, "frameon": False}
             figure.legend(list(handles.values()), list(handles), **where)
         entitle(figure, title, "\n".join(notes))
-        return saved(figure, kind)
+        return saved(figure, str(file or "png")[-3:].lower())
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    from matplotlib.ticker import (
+        FixedLocator,
+        FuncFormatter,
+        LogLocator,
+        MaxNLocator,
+        NullFormatter,
+    )
+
+    for axis, scaled in ((panel.x, axes.set_xscale), (panel.y, axes.set_yscale)):
+        if axis.log:
+            scaled("log", base=axis.log)
     for each in panel.series:
         xs, ys = [x for x, _ in each.points], [y for _, y in each.points]
         colour, mark = COLOURS[each.hue % len(COLOURS)], MARKS[each.hue % len(MARKS)]
         axes.plot(
             xs,
             ys,
-            label=each.name,
+            label=each.name or "_",
             color=colour,
-            marker="" if each.look == "dashed" else mark,
-            linestyle={"line": "-", "dashed": "--", "marks": ""}[each.look],
+            linestyle=STYLES[each.look],
+            linewidth=each.width,
+            marker=mark if each.look in ("line", "marks") else "",
+            markersize=4.5 + each.width,
+            markevery=-(-len(xs) // MOST_MARKS) or 1,
         )
         if each.band:
             low, high = zip(*each.band, strict=True)
             axes.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0)
-    known = sorted({x for each in panel.series for x, _ in each.points})
-    step = max(1, -(-len(known) // MOST_TICKS))
     axes.set_xlabel(panel.x.name)
     axes.set_ylabel(panel.y.name)
-    axes.xaxis.set_major_locator(FixedLocator(known[::-1][::step][::-1]))
-    axes.xaxis.set_minor_locator(FixedLocator([]))
-    axes.yaxis.set_major_locator(LogLocator(numticks=12))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    if panel.x.log:
+        marked = [each for each in panel.series if each.look in ("line", "marks")] or panel.series
+        known = sorted({x for each in marked for x, _ in each.points})
+        step = max(1, -(-len(known) // MOST_TICKS))
+        axes.xaxis.set_major_locator(FixedLocator(known[::-1][::step][::-1]))
+        axes.xaxis.set_minor_locator(FixedLocator([]))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    if panel.y.log:
+        axes.yaxis.set_major_locator(LogLocator(panel.y.log, numticks=12))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(panel.x.text(value))))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(panel.y.text(value))))
-
-
-LARGE, SMALL = 13, 8  # font sizes of the title and the text under it, in points
-WIDEST, SMALLEST = 90, 170  # characters per line of each
-EDGE = 0.15  # inches between the title and the picture's edges
 
 
 def entitle(figure: Figure, title: str, small: str) -> None:
@@ -152,40 +182,34 @@ def entitle(figure: Figure, title: str, small: str) -> None:
     width, height = figure.get_size_inches()
     below = EDGE + LARGE * 1.6 / 72
     whole = below + len(lines) * SMALL * 1.5 / 72
-    left = EDGE / width
-    figure.text(
-        left, 1 - EDGE / height, fitted(title, WIDEST), va="top", fontsize=LARGE, fontweight="bold"
-    )
-    figure.text(
-        left,
-        1 - below / height,
-        "\n".join(fitted(line, SMALLEST) for line in lines),
-        va="top",
-        fontsize=SMALL,
-        color="#555555",
-    )
+    notes = "\n".join(shortened(line, SMALLEST) for line in lines)
+    bold: Any = {"va": "top", "fontsize": LARGE, "fontweight": "bold"}
+    figure.text(EDGE / width, 1 - EDGE / height, shortened(title, WIDEST), **bold)
+    grey: Any = {"va": "top", "fontsize": SMALL, "color": "#555555"}
+    figure.text(EDGE / width, 1 - below / height, notes, **grey)
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.set(rect=(0, 0, 1, 1 - whole / height), w_pad=0.1, h_pad=0.06)  # type: ignore[call-arg]  # valid for constrained layout
 
 
-def fitted(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
     """Return the text, shortened to at most this many characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def saved(figure: Figure, kind: str) -> bytes:
     """Return the figure as the bytes of a file, without the date."""
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    from matplotlib.text import Text
+
     for text in figure.findobj(Text):
         if printable(text.get_text()) != text.get_text():
             text.set_text(printable(text.get_text()))
     memory = io.BytesIO()
-    figure.savefig(memory, format=kind, metadata=undated.get(kind))
+    figure.savefig(memory, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return memory.getvalue()
 
 
 def short(text: str) -> str:
-    """Drop trailing zeros for an axis label: ``1.00 ms`` becomes ``1 ms``."""
+    """Drop trailing zeros of a number with a unit: ``1.00 ms`` becomes ``1 ms``."""
     number, _, unit = text.partition(" ")
-    return f"{float(number.replace(',', '')):g} {unit}"
+    return f"{float(number.replace(',', '')):g} {unit}" if unit else text

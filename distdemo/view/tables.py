@@ -18,6 +18,7 @@ WIDTHS = (60, 28, 22, 17, 0)
 UNLIMITED = 10_000  # columns, to measure a table's full width
 NARROW = 60  # columns; on a narrower terminal, a table that doesn't fit becomes a list
 LEAST = 9  # columns that a folding column needs to be readable, including its frame
+LISTED = 3  # highest drop order of the columns in a list
 MANY = 16  # largest number of ranks of which all are shown
 ENDS = 4  # ranks shown from each end of more than that
 
@@ -47,23 +48,41 @@ class Column:
         name: Column heading.
         right: True to align cells at the right.
         folds: True if long cells may wrap.
+        drop_order: Priority for dropping the column if the table is too wide, highest first; 0 for
+            never.
     """
 
     name: str
     right: bool = False
     folds: bool = False
+    drop_order: int = 0
 
 
 @dataclass(slots=True)
 class Grid:
-    """Columns and rows; a row's first cell is its name."""
+    """Columns and rows; a row's first cell is its name.
+
+    Attributes:
+        matrix: True for many narrow columns: no lines are between them, and if they don't fit,
+            several tables share them.
+    """
 
     columns: Sequence[Column]
     rows: list[list[Cell]] = field(default_factory=list)
+    matrix: bool = False
+
+    def up_to(self, drop_order: int) -> Grid:
+        """Return the grid without the columns that have a higher drop order."""
+        kept = [i for i, column in enumerate(self.columns) if column.drop_order <= drop_order]
+        rows = [[row[index] for index in kept if index < len(row)] for row in self.rows]
+        return Grid([self.columns[index] for index in kept], rows, self.matrix)
 
     def table(self) -> Table:
         """Return the grid as a table."""
         table = frame()
+        if self.matrix:
+            table.box, table.show_edge, table.pad_edge = box.SIMPLE_HEAD, False, False
+            table.padding = (0, 1, 0, 0)
         for column in self.columns:
             justify = "right" if column.right else "left"
             overflow = "fold" if column.folds else "ellipsis"
@@ -77,14 +96,35 @@ class Grid:
             table.add_row(*row)
         return table
 
+    def split(self, parts: int) -> list[Grid]:
+        """Return grids that share the columns: each has the first column and some of the others.
+
+        Rows that are empty in these columns are left out.
+        """
+        count = -(-(len(self.columns) - 1) // parts)
+        shares = [slice(first, first + count) for first in range(1, len(self.columns), count)]
+        return [
+            Grid(
+                [self.columns[0], *self.columns[share]],
+                [[row[0], *row[share]] for row in self.rows if any(row[share])],
+                self.matrix,
+            )
+            for share in shares
+        ]
+
     def lines(self) -> Group:
-        """Return the grid as a list: per row a heading, and one line per cell."""
-        width = _lead(self) - 4
+        """Return the grid as a list: per row a heading, and below it a line per cell."""
         parts: list[RenderableType] = []
         for row in self.rows:
-            parts.append(_head(self.columns[0].name, row[0]))
+            head = Text(f"{self.columns[0].name} ".lstrip(), style="bold")
+            parts.append(head + _text(row[0]))
+            cells = Table.grid(padding=(0, 2, 0, 0))
+            cells.add_column(style=colours.QUIET, no_wrap=True, min_width=_lead(self) - 2)
+            cells.add_column(overflow="fold")
             for column, cell in zip(self.columns[1:], row[1:], strict=False):
-                parts += _entry(column.name.ljust(width), _text(cell))
+                if _text(cell).plain:
+                    cells.add_row(f"  {column.name}".replace("\n", " "), cell)
+            parts += [cells] if cells.row_count else []
         return Group(*parts)
 
 
@@ -97,13 +137,18 @@ def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
     """
     for width in WIDTHS:
         grid = draw(width)
-        table = grid.table()
-        if widest(console, table) <= console.width:
-            return table
+        for most in sorted({column.drop_order for column in grid.columns}, reverse=True):
+            table = grid.up_to(most).table()
+            if widest(console, table) <= console.width:
+                return table
+    for parts in range(2, len(grid.columns)) if grid.matrix else ():
+        tables = [each.table() for each in grid.split(parts)]
+        if all(widest(console, each) <= console.width for each in tables):
+            return Group(*[part for each in tables for part in (Text(), each)][1:])
     # Other columns would be truncated, which turns a number into another one.
     if console.width >= NARROW and _folds_well(console, grid):
         return table
-    return draw(console.width - _lead(grid)).lines()
+    return draw(console.width - _lead(grid)).up_to(LISTED).lines()
 
 
 def _folds_well(console: Console, grid: Grid) -> bool:
@@ -126,20 +171,6 @@ def widest(console: Console, table: Table) -> int:
 def _lead(grid: Grid) -> int:
     """Return the indent of a cell's text in a list: the longest name, and two on each side."""
     return max(len(column.name) for column in grid.columns) + 4
-
-
-def _head(name: str, cell: Cell) -> Text:
-    return Text(f"{name} ", style="bold") + _text(cell)
-
-
-def _entry(name: str, cell: Text) -> list[Text]:
-    """Return a cell's lines, the first with the column's name."""
-    if not cell.plain:
-        return []
-    first, *rest = cell.split("\n")
-    blank = " " * len(name)
-    lead = Text(f"  {name}  ", style=colours.QUIET)
-    return [lead + first, *(Text(f"  {blank}  ") + line for line in rest)]
 
 
 def _text(cell: Cell) -> Text:

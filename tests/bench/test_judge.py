@@ -9,20 +9,21 @@ from pathlib import Path
 import pytest
 from benches import GLOO, report, row, rows, setup
 from golden import golden
+from recordings import with_changes
 
 from distdemo.backends.contract import Transport
-from distdemo.bench import view
 from distdemo.bench.answer import answer, headline, names_of
 from distdemo.bench.judge import judge
-from distdemo.bench.records import Limit, Overlap, RankSkew, Row, Setup, Verdict
+from distdemo.bench.view import _verdicts, bench_view
 from distdemo.launcher.records import Verdict as WorldVerdict
 from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.measure.records import Limit, Overlap, RankSkew, Row, Setup, Verdict
 
 STREAMS = {5.2e9: 2, 7e9: 1, 12e9: 0}
 """Measured bandwidths of that machine with all ranks at once, and the number of sizes that may look
 normal if all take five times as long."""
 CLOSE, LATENCY, BELOW = Verdict.CLOSE, Verdict.LATENCY_BOUND, Verdict.BELOW
-CROWDED, SLOW, UNKNOWN = Verdict.OVERSUBSCRIBED, Verdict.SLOW, Verdict.UNKNOWN
+OVERSUBSCRIBED, SLOW, UNKNOWN = Verdict.OVERSUBSCRIBED, Verdict.SLOW, Verdict.UNKNOWN
 MIB = 1 << 20
 
 
@@ -49,26 +50,22 @@ def test_the_verdict_of_every_size():
         ({MIB: MIB / 7e9 / 0.9}, setup(), [CLOSE]),
         ({MIB: MIB / 14e9}, setup(), [CLOSE]),
         ({8: 56e-6, 8192: 60e-6}, setup(), [LATENCY] * 2),
-        ({8: 1e-3, MIB: 4e-3}, setup(2e9, ranks=4), [CROWDED] * 2),
+        ({8: 1e-3, MIB: 4e-3}, setup(2e9, ranks=4), [OVERSUBSCRIBED] * 2),
         ({65536: 77e-6}, setup(), [BELOW]),
         ({8: 15e-6, 1 << 26: 5e-3}, DEVICE, [LATENCY, BELOW]),
         ({1 << 26: 5e-3}, setup(1e9, device="cuda"), [CLOSE]),
         ({8: 20e-6, 1 << 18: 300e-6}, setup(1e11, latency=None), [LATENCY, SLOW]),
         ({8: 1e-4}, alone, [Verdict.UNKNOWN]),
-        ({8: 1e-4}, replace(alone, ranks_per_host=4), [CROWDED]),
+        ({8: 1e-4}, replace(alone, ranks_per_host=4), [OVERSUBSCRIBED]),
     ):
         n = where.world_size
         assert verdicts(rows(times, n), where, n) == expected
 
 
-def test_a_median_raised_by_other_programs_is_disturbed():
+def test_disturbed_medians_and_ops_without_data():
     """Half of the iterations waited for a core; the rest show the backend's speed."""
-    made = rows(GLOO)[:-3]
     disturbed = replace(row(4e-3, MIB), p10_s=0.2e-3)
-    assert verdicts([*made, disturbed], setup())[-1] is Verdict.DISTURBED
-
-
-def test_ops_without_data_are_not_judged():
+    assert verdicts([*rows(GLOO)[:-3], disturbed], setup())[-1] is Verdict.DISTURBED
     assert judge(row(1e-4, 0), [], setup(), 2) is None
     assert judge(row(1e-4, 1024, 1), [], setup(ranks=1), 1) is None
 
@@ -102,18 +99,17 @@ def test_the_answer_comes_first():
 
 
 def test_rows_that_are_not_steady_get_no_advice():
-    slow = report(rows(GLOO, slower=5, noise=0.5))
-    assert "doctor" not in answer(slow)[0]
-    assert not any("doctor" in line.plain for line in view._verdicts(slow))
-    steady = report(rows(GLOO, slower=5))
-    assert any("doctor" in line.plain for line in view._verdicts(steady))
+    for noise, advised in ((0.5, False), (0.01, True)):
+        slow = report(rows(GLOO, slower=5, noise=noise))
+        assert ("doctor" in answer(slow)[0]) == advised
+        assert any("doctor" in line.plain for line in _verdicts(slow)) == advised
 
 
 def test_series_are_named_by_the_traits_that_distinguish_them():
     one = report(rows(GLOO))
     spec = one.series[0].spec
     mpi = replace(one.series[0], spec=replace(spec, backend="mpi"))
-    gather = replace(one.series[0], spec=replace(spec, op="all_gather", in_place=False))
+    gather = replace(one.series[0], spec=with_changes(spec, op="all_gather", in_place=False))
     assert list(names_of(one.series).values()) == ["all-reduce gloo"]
     assert list(names_of([one.series[0], mpi]).values()) == ["gloo", "mpi"]
     both = replace(one, series=(one.series[0], mpi, gather))
@@ -138,7 +134,8 @@ def everything():
     overlapped = tuple(replace(each, overlap=Overlap(1e-4, 1e-4, 1.2e-4)) for each in first.rows)
     late = (RankSkew(0, 0.0, 1e-6, 0.1, 5e-5, 4e-4), RankSkew(1, 4e-4, 6e-4, 0.9, 5e-5, 0.0, True))
     other = replace(first, spec=replace(first.spec, backend="mpi"), error="A world failed.")
-    refused = replace(first, rows=(), spec=replace(first.spec, op="scatter", refused="It can't."))
+    scatter = with_changes(first.spec, op="scatter", refused="It can't.")
+    refused = replace(first, rows=(), spec=scatter)
     return replace(
         whole,
         series=(replace(first, rows=overlapped, skew=late), other, refused),
@@ -153,4 +150,4 @@ def everything():
 def test_the_report():
     noisy = report(rows({8: 56e-6, MIB: 210e-6}, noise=0.4))
     for name, made in (("bench_noisy", noisy), ("bench_all", everything())):
-        golden(GOLDEN / f"{name}.txt", partial(view.table, made))
+        golden(GOLDEN / f"{name}.txt", partial(bench_view, made))

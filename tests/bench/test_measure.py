@@ -11,12 +11,14 @@ import pytest
 from benches import alone, asked, series, world
 
 from distdemo import ops
-from distdemo.bench import timing
+from distdemo.bench import limits
 from distdemo.bench.controller import measure
-from distdemo.bench.records import Start
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Died
+from distdemo.measure import timing
+from distdemo.measure.records import Start
+from distdemo.ops import values
 from distdemo.ops.all_reduce import AllReduce
 
 SHARED = "/dev/shm"  # noqa: S108 - only listed
@@ -67,7 +69,9 @@ def test_memory_of_other_processes_is_not_opened(tmp_path):
 # -------------------------------------------------------------------------------- measurements
 
 
-def test_every_size_is_verified_and_timed_until_it_is_steady():
+def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
+    monkeypatch.setattr(limits, "SECONDS", 0.02)
+    monkeypatch.setattr(limits, "_cache", lambda: 0)
     wanted = asked(
         series(sizes_bytes=(8, 400, 65_536)),
         series("barrier"),
@@ -75,6 +79,7 @@ def test_every_size_is_verified_and_timed_until_it_is_steady():
         budget_s=0.05,
         precision=1000.0,
         skew=True,
+        limits=True,
     )
     watched, ordered = [], []
 
@@ -94,7 +99,9 @@ def test_every_size_is_verified_and_timed_until_it_is_steady():
     assert (barrier.rows[0].checked > 0, barrier.rows[0].wrong) == (True, 0)
     assert len(first.skew) == 2
     (setup,) = report.setups
-    assert (setup.launches, setup.limits) == (7, ())
+    memory, tcp = setup.limits
+    assert (setup.launches, setup.bound) == (7, tcp)
+    assert (memory.latency_s, tcp.latency_s is None) == (None, False)
     assert setup.alignment is not None
     assert (setup.alignment.way, bool(setup.alignment.spread_s)) == (Start.PAGE, True)
     assert setup.harness is not None
@@ -103,17 +110,22 @@ def test_every_size_is_verified_and_timed_until_it_is_steady():
     assert ordered == [True] * 7
 
 
-def test_every_operation_is_measured_the_requested_number_of_times():
+def test_every_operation_is_right_in_place_or_not_and_measured_as_often_as_requested(monkeypatch):
+    monkeypatch.setattr(values, "PERIODS", (997, 991))  # shorter than a piece
     every = [
-        series(name, 3, sizes_bytes=(0,) if op.is_barrier else (120,))
+        series(name, 3, in_place=place, async_op=place, sizes_bytes=sizes)
         for name, op in ops.REGISTRY.items()
+        for sizes in [(0,) if op.is_barrier else (36_012,)]
+        for place in (False, True)
     ]
-    report = measure(asked(*every, iters=5, launches=2, check_every=2), [world(3)], alone)
+    wanted = asked(*every, iters=5, launches=2, check_every=2, warmup=0)
+    report = measure(wanted, [world(3)], alone)
     assert report.ok, report.world
     for each in report.series:
-        assert [list(map(len, row.times_s)) for row in each.rows] == [[3, 2]], each.spec.op
-        assert each.rows[0].checked, each.spec.op
-    (found,) = (each.rows[0] for each in report.series if each.spec.op == "all_reduce")
+        (row,) = each.rows
+        assert list(map(len, row.times_s)) == [3, 2], each.spec
+        assert (row.checked > 0, row.wrong) == (True, 0), each.spec
+    (found, *_) = (each.rows[0] for each in report.series if each.spec.op.op == "all_reduce")
     # Verified once before timing, twice within three iterations, once within two.
     assert found.checked == (1 + 2 + 1) * 3 * found.elements
 
@@ -132,7 +144,7 @@ def test_overlap_is_reported_and_groups_run_at_once_while_non_members_wait():
     assert 0 <= overlap.hidden_share <= 1
 
 
-def test_long_measurements_send_heartbeats(monkeypatch):
+def test_one_world_measures_in_blocks_and_sends_heartbeats(monkeypatch):
     monkeypatch.setattr(timing, "HEARTBEAT_S", 0.0)
     messages = []
 
@@ -143,19 +155,14 @@ def test_long_measurements_send_heartbeats(monkeypatch):
 
         return run_world(*args, on_message=keep)
 
-    wanted = asked(series(sizes_bytes=(8,)), iters=8, launches=1, warmup=5)
-    assert measure(wanted, [world()], start).rows[0].iterations == 8
-    assert messages.count(None) > 2 * (5 + 8)
-
-
-def test_one_world_measures_in_blocks_whose_iterations_the_ranks_agree_on():
-    report = measure(asked(iters=None, budget_s=0.2), [world()], alone, once=True)
+    report = measure(asked(iters=None, budget_s=0.1), [world()], start, once=True)
     assert report.ok
     assert report.setups[0].launches == 1
     assert "blocks of one world" in report.notes[0]
     for row in report.rows:
         assert len(row.times_s) == 8
         assert all(3 <= len(launch) <= 500 for launch in row.times_s)
+    assert messages.count(None) > sum(row.iterations for row in report.rows)
 
 
 # ------------------------------------------------------------------------------------- failures
@@ -167,56 +174,44 @@ def _rank():
     return dist.get_rank()
 
 
-class Corrupt(AllReduce):
-    """An all_reduce that is off by one on rank 1, in the last element, at the larger size."""
+class Altered(AllReduce):
+    """An all_reduce that does something more after each call, at the larger size or at any.
+
+    Args:
+        after: Function of rank 1's result.
+        least: Smallest number of elements at which it does.
+    """
+
+    def __init__(self, after, least=0):
+        self.after = after
+        self.least = least
 
     def bind(self, buffers, spec, group, *, async_op):
-        call = super().bind(buffers, spec, group, async_op=async_op)
+        call, applies = (
+            super().bind(buffers, spec, group, async_op=async_op),
+            spec.numel >= self.least and _rank() == 1,
+        )
 
-        def wrong():
+        def altered():
             call()
-            if spec.numel > 10 and _rank() == 1:
-                buffers.recv[0][-1] += 1
+            if applies:
+                self.after(buffers.recv[0])
 
-        return wrong
-
-
-class Slow(AllReduce):
-    """An all_reduce after which rank 1 sleeps for longer than any scheduler delay."""
-
-    def bind(self, buffers, spec, group, *, async_op):
-        call, rank = super().bind(buffers, spec, group, async_op=async_op), _rank()
-
-        def late():
-            call()
-            if rank == 1:
-                select([], [], [], 0.02)
-
-        return late
-
-
-class Fatal(AllReduce):
-    """An all_reduce that kills rank 1 at the larger size, in worlds in which it is armed."""
-
-    armed = False
-
-    def bind(self, buffers, spec, group, *, async_op):
-        call = super().bind(buffers, spec, group, async_op=async_op)
-        if spec.numel > 10 and _rank() == 1 and self.armed:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return call
+        return altered
 
 
 def test_wrong_elements_are_counted_and_the_measurement_fails(monkeypatch):
-    monkeypatch.setitem(ops.REGISTRY, "all_reduce", Corrupt())
+    corrupt = Altered(lambda tensor: tensor[-1].add_(1), least=10)
+    monkeypatch.setitem(ops.REGISTRY, "all_reduce", corrupt)
     report = measure(asked(iters=1), [world()], alone)
     assert not report.ok
     assert [row.wrong for row in report.rows] == [0, 1]
 
 
 def test_a_late_rank_is_named(monkeypatch):
-    monkeypatch.setitem(ops.REGISTRY, "all_reduce", Slow())
-    wanted = asked(series(ranks=3, sizes_bytes=(8,)), iters=16, launches=1, skew=True)
+    late = Altered(lambda _: select([], [], [], 0.02))  # longer than any scheduler delay
+    monkeypatch.setitem(ops.REGISTRY, "all_reduce", late)
+    wanted = asked(series(ranks=3, sizes_bytes=(8,)), iters=8, launches=1, warmup=0, skew=True)
     found = measure(wanted, [world(3)], alone).series[0].skew
     assert [each.is_late for each in found] == [False, True, False]
     assert found[1].late_s > 5e-4
@@ -224,11 +219,11 @@ def test_a_late_rank_is_named(monkeypatch):
 
 
 def test_a_rank_that_dies_keeps_finished_rows_and_stops_no_other_backend(monkeypatch):
-    fatal = Fatal()
+    fatal = Altered(lambda _: os.kill(os.getpid(), signal.SIGKILL))
     monkeypatch.setitem(ops.REGISTRY, "all_reduce", fatal)
 
     def start(it, target, args, on_message, **_):
-        fatal.armed = args[1][0].launch > 0
+        fatal.least = 10 if args[1][0].launch else 1 << 30
         return run_world(replace(it, backend="gloo"), target, args, on_message=on_message)
 
     wanted = asked(series(), series("broadcast", backend="mpi"), iters=1)
@@ -257,17 +252,16 @@ def test_rows_are_kept_if_no_further_world_can_be_started():
 
 
 def test_a_signal_or_the_deadline_keeps_measured_rows():
-    for kind in (KeyboardInterrupt, Terminated):
-        worlds = iter(range(3))
+    worlds = iter(range(3))
 
-        def interrupted(*args, on_message, worlds=worlds, kind=kind, **_):
-            if next(worlds) == 2:
-                raise kind
-            return run_world(*args, on_message=on_message)
+    def interrupted(*args, on_message, **_):
+        if next(worlds) == 2:
+            raise Terminated
+        return run_world(*args, on_message=on_message)
 
-        report = measure(asked(), [world()], interrupted)
-        assert (report.interrupted, report.ok) == (True, False)
-        assert [row.iterations for row in report.rows] == [1, 1]
+    report = measure(asked(), [world()], interrupted)
+    assert (report.interrupted, report.ok) == (True, False)
+    assert [row.iterations for row in report.rows] == [1, 1]
     report = measure(asked(), [replace(world(), deadline=1e-9)], alone)
     assert not report.ok
     assert report.series[0].error.startswith("The time limit of 1e-09 s was reached: 2 of 2")

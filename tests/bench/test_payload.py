@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from strategies import FORMS, example, right_over_gloo
+from strategies import FORMS, example
 
 from distdemo import ops
 from distdemo.bench.rank import check, refill
-from distdemo.launcher.local import run_world
-from distdemo.launcher.rank import Rank
-from distdemo.launcher.records import WorldSpec
-from distdemo.ops import values
 from distdemo.ops.buffers import laid_out
-from distdemo.ops.contract import Buffers, Op, Undefined, handles
+from distdemo.ops.contract import Buffers, Op, Undefined
 from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import PERIODS, element, period, value_rule
 
@@ -62,31 +57,22 @@ def all_of(spec: OpSpec, **changes: Any) -> tuple[Op, OpSpec]:
 # ------------------------------------------------------------------------------------ values
 
 
-@pytest.mark.parametrize("seed", [None, 7])
-@pytest.mark.parametrize(
-    "spec",
-    [
-        OpSpec("all_reduce", 3, reduce_op="sum"),
+def test_every_element_depends_on_label_and_position_in_the_period() -> None:
+    for each in (
+        OpSpec("all_reduce", 2, reduce_op="sum", seed=7),
         OpSpec("reduce_scatter", 2, variant="single", reduce_op="avg"),
-        OpSpec("scatter", 2, root=1, dtype="uint8"),
-        OpSpec("all_gather", 2, variant="list", dtype="bool"),
+        OpSpec("scatter", 2, root=1, dtype="uint8", seed=7),
         OpSpec("all_to_all", 2, variant="single", dtype="complex128"),
-    ],
-    ids=lambda spec: f"{spec.op} {spec.dtype}",
-)
-def test_every_element_depends_on_label_and_position_in_the_period(
-    spec: OpSpec, seed: int | None
-) -> None:
-    for numel in (1, USUAL, LONG):
-        op, spec = all_of(spec, shape=(numel,), seed=seed)
-        assert numel % period(spec), "two parts of a row would be equal"
-        for rank in range(spec.group_size):
-            buffers = done(op, rank, spec)
-            if buffers.send is not buffers.recv:
-                for piece, tensor in enumerate(buffers.send):
-                    assert torch.equal(tensor, row(op, rank, piece, spec).to(tensor.dtype)), numel
-            checked, wrong = check(op, rank, spec, buffers)
-            assert (checked, wrong) == (sum(each.numel() for each in buffers.recv), 0), numel
+    ):
+        for numel in (1, USUAL, LONG):
+            op, spec = all_of(each, shape=(numel,))
+            assert numel % period(spec), "two parts of a row would be equal"
+            for rank in range(spec.group_size):
+                buffers = done(op, rank, spec)
+                for piece, tensor in enumerate(() if op.is_in_place(spec) else buffers.send):
+                    assert torch.equal(tensor, row(op, rank, piece, spec).to(tensor.dtype)), spec
+                checked, wrong = check(op, rank, spec, buffers)
+                assert (checked, wrong) == (sum(map(torch.numel, buffers.recv)), 0), spec
 
 
 # ----------------------------------------------------------------------------- verification
@@ -109,19 +95,20 @@ def test_a_single_wrong_element_is_found_wherever_it_is() -> None:
             assert check(op, 0, spec, buffers) == (LONG, 1), (name, dtype, where)
 
 
-def test_every_wrong_element_is_counted() -> None:
-    op, spec = all_of(OpSpec("all_gather", 3, shape=(LONG,), variant="list", seed=3))
+def test_every_wrong_element_is_counted_and_moved_data_matches_bit_for_bit() -> None:
+    op, spec = all_of(OpSpec("all_gather", 3, "float64", (LONG,), variant="list"))
     buffers = done(op, 1, spec)
-    buffers.recv[0][:10] = float("nan")
+    assert buffers.recv[0][0] == 0  # it counts from zero
+    buffers.recv[0][0] = -0.0
+    buffers.recv[0][1:10] = float("nan")
     buffers.recv[1][:] += 1
     buffers.recv[2][USUAL - 5 : USUAL + 5] = -1
     assert check(op, 1, spec, buffers) == (3 * LONG, 10 + LONG + 10)
 
 
-@pytest.mark.parametrize("seed", [None, 3])
-def test_misplaced_elements_are_found(seed: int | None) -> None:
-    op, spec = all_of(OpSpec("all_gather", 2, shape=(2 * LONG,), variant="list", seed=seed))
-    for shift in (1, 8, 1 << 14, 1 << 16, 1 << 17, LONG // 2):
+def test_misplaced_elements_are_found() -> None:
+    op, spec = all_of(OpSpec("all_gather", 2, shape=(2 * LONG,), variant="list"))
+    for shift in (1, 1 << 14, 1 << 17, LONG // 2):
         buffers = done(op, 0, spec)
         buffers.recv[1].copy_(buffers.recv[1].roll(shift))
         assert check(op, 0, spec, buffers)[1] > LONG, shift
@@ -139,14 +126,6 @@ def test_unwritten_buffers_are_wrong_everywhere() -> None:
             assert wrong == checked == sum(map(torch.numel, make(op, rank, spec).recv)), spec
 
 
-def test_moved_data_must_match_bit_for_bit() -> None:
-    op, spec = all_of(OpSpec("broadcast", 1, "float64", (LONG,), root=0))  # it counts from zero
-    buffers = make(op, 0, spec)
-    assert buffers.recv[0][0] == 0
-    buffers.recv[0][0] = -0.0
-    assert check(op, 0, spec, buffers) == (LONG, 1)
-
-
 def test_a_reduction_that_rounds_is_compared_with_its_bound() -> None:
     op, spec = all_of(OpSpec("all_reduce", 3, shape=(LONG,), reduce_op="avg", seed=5))
     for off, wrong in ((1, 0), (1 << 12, LONG)):
@@ -155,87 +134,3 @@ def test_a_reduction_that_rounds_is_compared_with_its_bound() -> None:
         checked, found = check(op, 0, spec, buffers)
         assert checked == LONG
         assert found == pytest.approx(wrong, abs=LONG // 1000)  # a zero steps to almost nothing
-
-
-# ------------------------------------------------------------------------------------ real ranks
-
-SIZES = (1, 3_001)
-"""Elements per piece: one, and more than a short period."""
-CALLS = 2
-"""Number of times that a bound call is called, each on fresh data."""
-
-Case = tuple[Op, OpSpec]
-Counts = tuple[int, int]
-
-
-def cases(n: int) -> Iterator[Case]:
-    """Yield every form with tensors that gloo supports, blocking and not, in place and not."""
-    for op, form in FORMS:
-        if form.name == "objects" or op.is_barrier or n < op.smallest_world:
-            continue
-        for index, numel in enumerate(SIZES):
-            spec = sized(example(op, form, n, seed=5), numel)
-            if not right_over_gloo(op, spec):
-                continue
-            if "async_op" in op.takes - form.lacks:
-                spec = replace(spec, async_op=index % 2 == 1)
-            yield op, spec
-            if op.has_both(spec):
-                yield op, replace(spec, in_place=True)
-                yield op, replace(spec, in_place=True, async_op=not spec.async_op)
-
-
-def sized(spec: OpSpec, numel: int) -> OpSpec:
-    """Return the spec with this number of elements per piece, or about that in all if uneven."""
-    if spec.sizes or spec.splits:
-        numel = -(-numel // 8)
-    sizes = spec.sizes and tuple(size * numel for size in spec.sizes)
-    splits = spec.splits and tuple(tuple(part * numel for part in row) for row in spec.splits)
-    return replace(spec, shape=(numel,), sizes=sizes, splits=splits)
-
-
-def verified(rank: Rank, todo: Sequence[Case]) -> list[list[Counts]]:
-    """Return the counts of ``check`` after each call, per case. Collective."""
-    return [each_call(rank.rank, op, spec) for op, spec in todo]
-
-
-def each_call(rank: int, op: Op, spec: OpSpec) -> list[Counts]:
-    """Bind the call once and call it on fresh data each time. Collective."""
-    buffers = make(op, rank, spec)
-    call = op.bind(buffers, spec, None, async_op=spec.async_op)
-    counts = []
-    for seed in range(CALLS):
-        fresh = replace(spec, seed=seed)
-        refill(op, rank, fresh, buffers)
-        for work in handles(call()):
-            work.wait()
-        counts.append(check(op, rank, fresh, buffers))
-    return counts
-
-
-def received(op: Op, rank: int, spec: OpSpec) -> int:
-    """Return the number of elements that this rank receives, without scratch."""
-    result = op.result(rank, spec)
-    if isinstance(result, Undefined):
-        return 0
-    return sum(op.cut(each.ranks[0], each.piece, spec).numel for each in result)
-
-
-def test_a_bound_call_is_right_every_time_in_place_or_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(values, "PERIODS", (997, 991))
-    todo = list(cases(3))
-    assert {op.name for op, spec in todo if spec.in_place} == {
-        "all_gather",
-        "gather",
-        "reduce_scatter",
-        "scatter",
-    }
-    world = WorldSpec(3, start_method="fork", deadline=60, lazy=False)
-    report = run_world(world, verified, (todo,))
-    assert report.ok, report.verdict
-    for number, (op, spec) in enumerate(todo):
-        for rank, found in enumerate(report.values):
-            elements = received(op, rank, spec)
-            assert found[number] == [(elements, 0)] * CALLS, (op.name, spec, rank)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -37,7 +38,7 @@ def test_a_check_writes_reports_for_ci(command, tmp_path):
     found = json.loads(file.read_text())
     assert found["ok"]
     assert found["errors"] == []
-    assert {case["op"] for case in found["cases"]} == {"broadcast", "scatter"}
+    assert {case["op"]["name"] for case in found["cases"]} == {"broadcast", "scatter"}
     root = ET.fromstring(xml.read_text())  # noqa: S314 - our own
     assert root.get("tests") == str(found["counts"]["total"])
 
@@ -62,12 +63,28 @@ def test_only_unsupported_cases_is_a_failure(command):
     assert found["errors"][0]["what"].startswith("No case ran")
 
 
-def test_backends_are_tried(command):
+def test_backends_are_tried_also_those_that_others_registered(command):
     def work() -> None:  # one of them is mpi
+        import torch.distributed as dist
+
+        def create(store, rank, size, timeout: timedelta):
+            """Return gloo under a different name."""
+            return dist.ProcessGroupGloo(store, rank, size, timeout)
+
+        def fail(store, rank, size, timeout: timedelta):
+            raise RuntimeError("no such hardware")
+
+        dist.Backend.register_backend("borrowed", create, devices=["cpu"])
+        dist.Backend.register_backend("broken", fail, devices=["cpu"])
         code, out, _ = command("backends", "--format", "json")
         found = {each["name"]: each for each in json.loads(out)["backends"]}
-        assert code == 0
-        assert found["gloo"]["works"] is True
+        assert code == 1, "one that is there fails"
+        assert {"gloo", "nccl", "mpi", "ucc"} <= set(found)
+        for name in ("gloo", "borrowed"):
+            assert found[name]["tried"] == "all_reduce on 2 ranks verified", found[name]
         assert found["nccl"]["missing"]
+        assert not found["broken"].get("works")
+        assert "no such hardware" in found["broken"]["tried"]
+        assert "fake" not in found
 
     in_a_child(work)

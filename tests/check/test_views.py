@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from golden import drawn, golden, matches
+from golden import golden, matches
 
 from distdemo.check.ci import LIMIT, github_annotations
 from distdemo.check.records import (
@@ -16,8 +17,11 @@ from distdemo.check.records import (
     CheckReport,
     Status,
 )
-from distdemo.check.view import summary, table, verdict
-from distdemo.encoding import encode
+from distdemo.check.texts import verdict
+from distdemo.check.view import backends_view, check_view
+from distdemo.ops.spec import Call
+from distdemo.view.blocks import View, quiet, to_markdown
+from distdemo.view.console import Signs
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -25,9 +29,7 @@ GOLDEN = Path(__file__).parent / "golden"
 def case(number: int, status: Status = "passed", **more: Any) -> CaseResult:
     fields: dict[str, Any] = {
         "id": f"all_reduce/tensor/sum/float32/n2/{number}",
-        "op": "all_reduce",
-        "form": "tensor",
-        "dtype": "float32",
+        "op": Call("all_reduce", dtype="float32"),
         "world_size": 2,
         "time_s": 0.01 if status in ("passed", "failed") else 0.0,
         "command": "distdemo all-reduce -n 2 --dtype float32 --shape 7 --backend gloo",
@@ -44,18 +46,25 @@ WHY = "Rank 1: 3 of 7 elements are wrong."
 MIXED = report(
     case(1),
     case(2, "failed", why=WHY, details=("rank 1, piece 0, index 0: got 1, expected 2",)),
-    case(3, "not supported", dtype="int16", why="gloo takes no int16 tensors."),
+    case(
+        3, "not supported", op=Call("all_reduce", dtype="int16"), why="gloo takes no int16 tensors."
+    ),
     *(
-        case(n, "known wrong", op="scan", dtype=dtype, reduce_op=name, why=KNOWN)
+        case(n, "known wrong", op=Call("reduce", dtype=dtype, reduce_op=name), why=KNOWN)
         for n, (dtype, name) in enumerate([("float32", "max"), ("int8", "max"), ("int8", "min")], 6)
     ),
-    case(4, op="barrier", form="plain", dtype="none"),
-    case(5, op="gather", form="objects", dtype="object", status="not run", why="An earlier one."),
+    case(4, op=Call("barrier")),
+    case(5, op=Call("gather", objects=True), status="not run", why="An earlier one."),
 )
 FOUND = BackendList(
     (
         BackendEntry(
-            "gloo", "CPU tensors over TCP.", ("cpu",), works=True, tried="all_reduce verified"
+            "gloo",
+            "CPU tensors over TCP.",
+            ("cpu",),
+            version="1.0",
+            works=True,
+            tried="all_reduce verified",
         ),
         BackendEntry(
             "nccl",
@@ -72,21 +81,28 @@ FOUND = BackendList(
 
 
 @pytest.mark.parametrize(
-    ("name", "record"),
+    ("name", "view", "record"),
     [
-        ("check", MIXED),
-        ("passed", report(case(1), case(2))),
-        ("backends", FOUND),
+        ("check", check_view, MIXED),
+        ("passed", check_view, report(case(1), case(2))),
+        ("backends", backends_view, FOUND),
     ],
 )
-def test_the_table(name: str, record: Any) -> None:
-    golden(GOLDEN / f"{name}.txt", lambda console: table(record, console))
-    golden(GOLDEN / f"{name}-quiet.txt", lambda console: summary(record, console))
+def test_the_table(name: str, view: View, record: Any) -> None:
+    golden(GOLDEN / f"{name}.txt", partial(view, record))
+    golden(GOLDEN / f"{name}-quiet.txt", lambda sign: quiet(view(record, sign)))
 
 
 def test_many_failures_are_truncated() -> None:
     many = report(*(case(number, "failed", why=f"why {number}") for number in range(30)))
-    golden(GOLDEN / "many.txt", lambda console: table(many, console))
+    golden(GOLDEN / "many.txt", partial(check_view, many))
+
+
+def test_the_matrix_is_one_table_in_markdown() -> None:
+    matches(GOLDEN / "check.md", to_markdown(check_view(MIXED, Signs()), Signs()))
+    assert "No backend is available." in to_markdown(
+        backends_view(BackendList(()), Signs()), Signs()
+    )
 
 
 def test_a_case_that_did_not_run_never_counts_as_passed() -> None:
@@ -105,24 +121,9 @@ def test_a_case_that_did_not_run_never_counts_as_passed() -> None:
         (report(case(1, "not supported")), False, "No case ran: gloo on cpu supports none"),
         (report(), False, "No case ran: none was selected."),
         (report(case(1), case(2, "not run"), interrupted=True), False, "Interrupted: 1 of 2"),
-        (FOUND, False, "gloo works. odd fails."),
-        (BackendList(()), False, "No backend is available."),
     ):
         assert record.ok is ok
         assert verdict(record).startswith(start)
-
-
-def test_the_document_counts_cases_by_status() -> None:
-    found = encode(MIXED)
-    assert found["counts"] == {
-        "total": 8,
-        "passed": 2,
-        "failed": 1,
-        "known_wrong": 3,
-        "not_supported": 1,
-        "not_run": 1,
-    }
-    assert found["cases"][1]["why"] == WHY
 
 
 def test_annotations_name_each_failure() -> None:
@@ -131,23 +132,9 @@ def test_annotations_name_each_failure() -> None:
     (line,) = github_annotations(strict)
     assert line.startswith("::error title=")
     assert KNOWN in line
-    assert github_annotations(report(case(1))) == [
-        "::notice title=distdemo check%3A gloo on cpu::1 case passed."
-    ]
-
-
-@pytest.mark.parametrize("failures", [1, LIMIT, LIMIT + 1, 200])
-def test_annotations_stay_within_the_limit_of_github(failures: int) -> None:
-    lines = github_annotations(report(*(case(n, "failed", why="a\n%") for n in range(failures))))
-    assert len(lines) == min(failures, LIMIT)
-    assert all(line.startswith("::error title=") and "\n" not in line for line in lines)
-    assert ("in the log" in lines[-1]) == (failures > LIMIT)
-
-
-def test_control_characters_are_escaped() -> None:
-    bad = report(case(1, "failed", why="a\x1b[2Jb\rc", details=("d\x07e",)))
-    assert not set(drawn(lambda console: table(bad, console))) & {"\x1b", "\r", "\x07"}
-
-
-def test_the_matrix_is_a_list_on_narrow_terminals() -> None:
-    matches(GOLDEN / "narrow.txt", drawn(lambda console: table(MIXED, console), 20))
+    for failures in (LIMIT, LIMIT + 1):  # GitHub shows no more
+        many = report(*(case(n, "failed", why="a\n%") for n in range(failures)))
+        lines = github_annotations(many)
+        assert len(lines) == LIMIT
+        assert all(line.startswith("::error title=") and "\n" not in line for line in lines)
+        assert ("in the log" in lines[-1]) == (failures > LIMIT)

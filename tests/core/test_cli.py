@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
 import io
 import json
-import re
 import shlex
 import tempfile
 from contextlib import redirect_stdout
@@ -15,10 +13,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-from forked import in_a_child
+from forked import run_command
 
+from distdemo import ops
 from distdemo.cli import app as app_module
 from distdemo.cli.app import COMMANDS, built, function_of, names, records_of
+from distdemo.cli.main import run
 from distdemo.encoding import document_schema
 
 PROGRAM = Path(__file__).parents[1] / "run" / "programs" / "hello.py"
@@ -49,54 +49,45 @@ folder, where a rank has left its notes."""
 
 
 @pytest.fixture(scope="session")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A file that bench wrote, and the CSV that it printed."""
-    from distdemo.cli.main import run
-
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that bench wrote."""
     file = tmp_path_factory.mktemp("bench") / "old.json"
-    line = shlex.split(f"bench {CHEAP['bench']} --format csv --output {file}")
-    with redirect_stdout(io.StringIO()) as printed:
+    line = shlex.split(f"bench {CHEAP['bench']} --quiet --output {file}")
+    with redirect_stdout(io.StringIO()):
         assert run(line) == 0
     about = {"rank": 0, "world_size": 1, "host": "here"}
     (file.parent / "rank-0.notes").write_text(f"H {json.dumps(about)}\n")
-    return file, printed.getvalue()
+    return file
+
+
+LISTS = ("ops", "explain", "trace list")
+"""Commands without a verdict: --quiet changes nothing."""
 
 
 def test_every_command_has_a_line_here() -> None:
-    from distdemo import ops
-
     assert {name for name in names() if ops.find(name) is None} <= set(CHEAP)
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name in CHEAP])
+@pytest.mark.parametrize("name", CHEAP)
 def test_one_verdict_on_the_screen_and_one_valid_document_in_the_file(
-    name: str, command: Any, measured: tuple[Path, str], tmp_path: Path
+    name: str, warm: Any, measured: Path, tmp_path: Path
 ) -> None:
-    def check() -> None:
-        file = tmp_path / "result.json"
-        line = shlex.split(f"{name} {CHEAP[name]}".replace("OLD", str(measured[0])))
-        line = [word.replace("NOTES", str(measured[0].parent)) for word in line]
-        code, out, err = command(*line, "--quiet", "--output", str(file))
-        assert 1 <= len(out.splitlines()) <= 4
-        assert err == ""
-        document = json.loads(file.read_text())
-        assert (document["schema_version"], document["command"]) == (3, name)
-        assert (document["ok"], code) in [(True, 0), (False, 1)]
-        jsonschema.validate(document, document_schema(records_of(name)[0], name))
-
-    in_a_child(check)  # which takes an MPI library, or torch's compiler, with it
+    file = tmp_path / "result.json"
+    line = shlex.split(f"{name} {CHEAP[name]}".replace("OLD", str(measured)))
+    line = [word.replace("NOTES", str(measured.parent)) for word in line]
+    code, out, err = warm(run_command, *line, "--quiet", "--output", str(file))
+    assert name in LISTS or 1 <= len(out.splitlines()) <= 4
+    assert err == ""
+    document = json.loads(file.read_text())
+    assert (document["schema_version"], document["command"]) == (3, name)
+    assert (document["ok"], code) in [(True, 0), (False, 1)]
+    jsonschema.validate(document, document_schema(records_of(name)[0], name))
 
 
 def test_json_on_the_screen_is_the_document_of_the_file(command: Any, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     code, out, err = command("explain", "scatter", "--format", "json", "--output", str(file))
     assert (code, err, out) == (0, "", file.read_text())
-
-
-def test_csv_is_plain_csv(measured: tuple[Path, str]) -> None:
-    rows = list(csv.DictReader(io.StringIO(measured[1])))
-    assert rows
-    assert all(None not in row and all(row.keys()) for row in rows)
 
 
 def test_the_list_of_commands_has_the_first_line_of_each_docstring() -> None:
@@ -114,37 +105,40 @@ def test_help_is_one_line_an_option_and_says_it_in_a_sentence() -> None:
 
 
 BAD = {
-    "no-such-command": 2,
-    "all-reduce --no-such-option": 2,
-    "all-gather --root 1": 2,
-    "all-reduce stray": 2,
-    "all-reduce -n": 2,
-    "all-reduce --nnodes 2": 2,
-    "all-reduce --launcher torchrun": 2,
-    "all-reduce -n 100000000": 2,
-    "all-reduce --output /no/such/folder/x.json": 2,
-    "all-reduce --output x.pdf": 2,
-    "--version": 0,
-    "--help": 0,
-    "help all-reduce": 0,
+    "no-such-command": "",
+    "chekc": "Did you mean distdemo check",
+    "all-reduce stray": "",
+    "all-gather --root 1": "",
+    "all-gather --size 8": "Did you mean --sizes?",
+    "all-reduce --dtpye": "Did you mean --dtype or --shape?",
+    "run x.py --idle 3": "Did you mean --stall?",
+    "run x.py --lr 3": "Try distdemo run FILE.py -n 4 -- --lr ...",
+    "rpc --momentum 0": "These have one: train.\nLeave it out.",
+    "check --junit-xml": "Option '--junit-xml' requires an argument.",
+    "all-reduce --nnodes 2": "",
+    "all-reduce --launcher torchrun": "",
+    "all-reduce -n 100000000": "",
+    "all-reduce --output /no/such/folder/x.json": "",
+    "all-reduce --output x.pdf": "",
 }
+"""Command lines that can't be carried out, and what to type instead."""
 
 
 @pytest.mark.usefixtures("no_rank_starts")
 def test_what_can_not_be_carried_out_is_refused_in_three_lines(command: Any) -> None:
-    for line, status in BAD.items():
+    for line, hint in BAD.items():
         code, out, err = command(*shlex.split(line))
-        assert code == status, line
-        if code:
-            assert out == ""
-            assert len(err.strip().splitlines()) >= 3, line
-            assert "Traceback" not in err
-            code, out, err = command(*shlex.split(line), "--format=json")
-            document = json.loads(out)
-            assert (code, err, document["ok"]) == (2, "", False), line
-            assert all(document["errors"][0][part] for part in ("what", "hint"))
-        else:
-            assert out
+        assert (code, out) == (2, ""), line
+        assert len(err.strip().splitlines()) >= 3, line
+        assert "Traceback" not in err
+        assert hint in err
+        code, out, err = command(*shlex.split(line), "--format=json")
+        document = json.loads(out)
+        assert (code, err, document["ok"]) == (2, "", False), line
+        assert all(document["errors"][0][part] for part in ("what", "hint"))
+    for line in ("--version", "--help", "help all-reduce"):
+        code, out, err = command(*line.split())
+        assert (code, bool(out), err) == (0, True, "")
 
 
 def test_an_error_of_the_system_is_not_taken_for_a_full_disk(
@@ -166,26 +160,3 @@ def test_an_error_of_the_system_is_not_taken_for_a_full_disk(
     )
     monkeypatch.setattr(app_module, "app", lambda **_: Path("/none/such").read_text())
     assert command("hello")[2].startswith("/none/such can't be used.\nNo such file")
-
-
-def test_the_help_of_a_command_lists_only_what_it_takes(command: Any) -> None:
-    text = command("all-gather", "--help")[1]
-    options = set(re.findall(r"^│ +\*? *(--[a-z-]+)", text, flags=re.MULTILINE))
-    assert {"--dtype", "--sizes", "--group", "--async"} <= options
-    assert not {"--root", "--reduce-op", "--factor", "--straggler", "--splits"} & options
-
-
-@pytest.mark.usefixtures("no_rank_starts")
-def test_what_to_type_instead_of_an_option_that_is_not_there(command: Any) -> None:
-    for line, hint in {
-        "all-gather --size 8": "Did you mean --sizes?",
-        "all-reduce --size 8": "Did you mean --shape?",
-        "run x.py --idle 3": "Did you mean --stall?",
-        "bench --write x": "Did you mean --output?",
-        "all-reduce --dtpye": "Did you mean --dtype or --shape?",
-        "run x.py --lr 3": "Try distdemo run FILE.py -n 4 -- --lr ...",
-        "rpc --momentum 0": "These have one: train.\nLeave it out.",
-        "check --junit-xml": "Option '--junit-xml' requires an argument.",
-        "chekc": "Did you mean distdemo check",
-    }.items():
-        assert hint in command(*line.split())[2], line

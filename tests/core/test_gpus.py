@@ -13,8 +13,8 @@ from helpers import distdemo, document
 import distdemo as library
 from distdemo import backends, ops
 from distdemo.backends.gpus import count_gpus, why_none
-from distdemo.demo.part import Groups, part_of
 from distdemo.launcher.clock import EVENTS, HOST
+from distdemo.ops.groups import Groups, role_of
 from distdemo.ops.spec import OpSpec
 
 GPUS = count_gpus()
@@ -28,39 +28,10 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.mark.gpu
 @HERE
-@WITH_NCCL
-def test_every_op_over_nccl_at_the_sizes_that_the_gpus_allow():
-    for op in ops.REGISTRY.values():
-        for size in sorted({op.smallest_world, GPUS}):
-            if size <= GPUS:
-                found = document(op.command, "--backend", "nccl", "-n", str(size))
-                assert found["ok"]
-                assert found["world"]["device"] == "cuda"
-                assert found["versions"]["nccl"] == NCCL.version()
-
-
-@pytest.mark.gpu
-@HERE
-def test_every_collective_over_gloo_with_four_ranks_that_share_the_gpus():
-    for op in ops.REGISTRY.values():
-        if op.name != "p2p":
-            found = document(op.command, *ON_GPUS, "-n", "4")
-            assert found["ok"]
-            assert (found["world"]["backend"], found["world"]["device"]) == ("gloo", "cuda")
-
-
-@pytest.mark.gpu
-@HERE
-@WITH_NCCL
-def test_the_check_over_nccl_passes():
-    done = distdemo("check", "--backend", "nccl", "--stall", "30", timeout=580)
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.gpu
-@HERE
-def test_the_check_over_gloo_with_tensors_on_gpus_passes():
-    done = distdemo("check", *ON_GPUS, timeout=580)
+@pytest.mark.parametrize("backend", [pytest.param("nccl", marks=WITH_NCCL), "gloo"])
+def test_the_check_passes_on_gpus(backend: str):
+    line = ("check", "--device", "cuda", "--backend", backend, "--stall", "30")
+    done = distdemo(*line, timeout=580)
     assert done.returncode == 0, done.stdout
 
 
@@ -70,7 +41,7 @@ def test_tensors_on_gpus_are_timed_by_events_and_objects_by_the_host():
     for more in ((), ("--async",)):
         found = document("all-reduce", *ON_GPUS, "-n", "2", "--shape", "1000000", *more)
         assert {rank["clock"] for rank in found["ranks"]} == {EVENTS}
-        assert all(0 < rank["time_s"] < 30 for rank in found["ranks"])
+        assert all(rank["time_s"] > 0 for rank in found["ranks"])
         assert found["versions"]["cuda"] == torch.version.cuda
         # Counting GPUs has left the launcher fit to fork.
         assert found["world"]["start_method"] == "fork", found["world"]["start_reason"]
@@ -93,6 +64,8 @@ def test_nccl_is_shown_at_work_and_takes_no_more_ranks_than_gpus():
     (nccl,) = (each for each in document("backends")["backends"] if each["name"] == "nccl")
     assert nccl["works"], nccl
     assert nccl["version"] == NCCL.version()
+    found = document("all-reduce", "--backend", "nccl", "-n", "1")
+    assert found["versions"]["nccl"] == NCCL.version()
     found = document("all-reduce", "--backend", "nccl", "-n", str(GPUS + 1), status=2)
     assert "one rank a GPU" in found["errors"][0]["why"]
 
@@ -120,13 +93,13 @@ def beside_a_bound_group():
     world.bound_device_id = torch.device("cuda", 0)
     specs = (OpSpec("broadcast", 2, root=0, objects=True, members=(0, 2)),)
     groups = Groups("nccl")
-    part = part_of(dist.get_rank(), ops.REGISTRY["broadcast"], specs)
-    group = groups.of(specs, part)
-    assert groups.of(specs, part) is group, "it is made once and kept"
+    role = role_of(dist.get_rank(), ops.REGISTRY["broadcast"], specs)
+    group = groups.of(specs, role)
+    assert groups.of(specs, role) is group, "it is made once and kept"
     still_bound = str(world.bound_device_id)
-    if group is None or part.group is None:
+    if group is None or role.group is None:
         return still_bound, None, None
-    things = ["sent"] if part.rank == 0 else [None]
+    things = ["sent"] if role.rank == 0 else [None]
     dist.broadcast_object_list(things, group=group, group_src=0)
     return still_bound, str(group.bound_device_id), things[0]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
-from fractions import Fraction
 from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 import torch.distributed as dist
+from plain import facts_of
 from strategies import FORMS, OPS, example
 
 from distdemo import ops, versions
@@ -19,8 +19,6 @@ from distdemo.dtypes import DTYPES
 from distdemo.ops import contract
 from distdemo.ops.buffers import make_buffers
 from distdemo.ops.contract import (
-    Buffers,
-    NonMember,
     Op,
     Undefined,
     handles,
@@ -73,7 +71,8 @@ def test_its_words_and_forms_are_what_torch_has(op: Op) -> None:
     assert ("{OP}" in op.words.call) == ("reduce_op" in op.takes)
     assert bool(op.root_is) == ("root" in op.takes)
     if op.root_is:
-        assert op.root_is in inspect.signature(getattr(dist, op.name)).parameters
+        call = op.all_forms[0].call.partition("/")[0]
+        assert op.root_is in inspect.signature(getattr(dist, call)).parameters
     assert op.default_world >= op.smallest_world >= 1
     assert len({form.name for form in op.all_forms}) == len(op.all_forms)
     for form in op.all_forms:
@@ -86,8 +85,8 @@ def test_its_words_and_forms_are_what_torch_has(op: Op) -> None:
 
 def test_nccl_tests_know_these_in_place_and_out_of_place() -> None:
     # Their others are in place in torch, always; all_to_all and send/recv never.
-    both = {op.name for op in OPS if op.has_both(example(op, op.all_forms[0], 3))}
-    assert both == {"all_gather", "reduce_scatter", "gather", "scatter"}
+    for op in OPS:
+        assert op.has_both(example(op, op.all_forms[0], 3)) == facts_of(op.name).both, op.name
     for op, form in FORMS:
         spec = example(op, form, 3)
         for rank, shared in ((rank, op.in_place_slots(rank, spec)) for rank in range(3)):
@@ -101,27 +100,15 @@ def test_nccl_tests_know_these_in_place_and_out_of_place() -> None:
 
 # ------------------------------------------------------------------------------------- traffic
 
-ALL_BUT_OWN = (lambda n: Fraction(n - 1, n), "(n−1)/n")
-ONE = (lambda n: Fraction(1), "1")
-TRAFFIC: dict[str, tuple[int, Any]] = {
-    # After nccl-tests, doc/PERFORMANCE.md: tensors in S (0: none, 1, or all n), and the factor.
-    "all_reduce": (1, (lambda n: Fraction(2 * (n - 1), n), "2(n−1)/n")),
-    **dict.fromkeys(("reduce_scatter", "all_gather", "all_to_all"), (2, ALL_BUT_OWN)),
-    **dict.fromkeys(("gather", "scatter"), (2, ALL_BUT_OWN)),
-    **dict.fromkeys(("broadcast", "reduce", "p2p"), (1, ONE)),
-    "barrier": (0, ONE),
-}
-
 
 @each_op
 def test_traffic_follows_the_table_of_nccl_tests(op: Op) -> None:
     for dtype, n in product(("bfloat16", "complex128"), range(op.smallest_world, 7)):
-        tensors, (factor, formula) = TRAFFIC[op.name]
-        traffic = op.traffic(OpSpec(op.name, n, dtype, (3, 5)))
-        each = 15 * DTYPES[dtype].itemsize
-        assert traffic.payload_bytes == each * (n if tensors == 2 else tensors)
-        assert traffic.busbw_factor == pytest.approx(float(factor(n)), abs=1e-15)
-        assert traffic.busbw_formula == formula
+        facts, traffic = facts_of(op.name), op.traffic(OpSpec(op.name, n, dtype, (3, 5)))
+        tensors = n if facts.tensors == "n" else facts.tensors
+        assert traffic.payload_bytes == 15 * DTYPES[dtype].itemsize * tensors
+        assert traffic.busbw_factor == pytest.approx(float(facts.busbw(n)), abs=1e-15)
+        assert traffic.busbw_formula == facts.formula
 
 
 def test_the_payload_of_uneven_tensors_and_parts_is_that_of_the_largest() -> None:
@@ -142,18 +129,11 @@ def test_objects_count_as_their_pickles() -> None:
         traffic = ops.REGISTRY[name].traffic(
             OpSpec(name, 3, objects=True, objects_json=texts, **given)
         )
-        one = name in ("broadcast", "p2p")
+        one = facts_of(name).tensors == 1
         assert traffic.payload_bytes == (sizes[0] if one else 3 * max(sizes)), name
 
 
 # --------------------------------------------------------------------------------------- calls
-
-
-class Handle:
-    """As good as a Work."""
-
-    def wait(self) -> None:
-        """At once."""
 
 
 def test_nothing_of_ours_is_between_a_bound_call_and_torch_s() -> None:
@@ -168,7 +148,7 @@ def test_nothing_of_ours_is_between_a_bound_call_and_torch_s() -> None:
 
 
 def test_calls_are_made_in_turn_or_at_once_and_give_handles() -> None:
-    first, second = Handle(), Handle()
+    first, second = dist.Work(), dist.Work()
     made: list[Any] = [None, 3, (), first, [first, second], (first,)]
     assert [len(handles(each)) for each in made] == [0, 0, 0, 1, 2, 1]
     calls: list[int] = []
@@ -176,31 +156,27 @@ def test_calls_are_made_in_turn_or_at_once_and_give_handles() -> None:
     assert calls == [1, 2]
     assert in_sequence() is nothing
     assert post_all(lambda: first, lambda: None, lambda: [second])() == [first, second]
-    assert NonMember().bind(Buffers(), OpSpec("x", 1), None, async_op=False)() is None
 
 
-@pytest.mark.parametrize(
-    ("installed", "calls", "lacks"),
-    [
-        ("2.8.0", {"all_gather_into_tensor", "reduce_scatter_tensor"}, True),
-        ("2.12.1+cu130", {"all_gather_into_tensor", "reduce_scatter_tensor"}, True),
-        ("2.13.0", {"all_gather_single", "reduce_scatter_single"}, True),
-        ("2.14.0a0", {"all_gather_single", "reduce_scatter_single"}, False),
-        ("not installed", {"all_gather_single", "reduce_scatter_single"}, False),
-    ],
-)
 def test_a_form_has_the_name_that_the_installed_torch_prefers(
-    monkeypatch: pytest.MonkeyPatch, installed: str, calls: set[str], lacks: bool
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(versions, "torch_version", lambda: installed)
-    monkeypatch.setattr(contract, "torch_version", lambda: installed)
-    assert {form.call for _, form in FORMS if form.older} == calls
-    (new,) = {form.lacking() for _, form in FORMS if form.calls == "gather_single"}
-    told = f"gather_single requires torch 2.14; this is torch {installed}."
-    assert new == (told if lacks else None)
-    assert {form.lacking() for _, form in FORMS if form.calls != "gather_single"} == {None}
-    for op, form in FORMS:
-        if form.older:
-            assert (
-                ops.resolve(form.older) == ops.resolve(form.calls) == (op, (*form.flags.split(),))
-            )
+    old = {"all_gather_into_tensor", "reduce_scatter_tensor"}
+    new = {"all_gather_single", "reduce_scatter_single"}
+    for installed, calls, lacks in (
+        ("2.12.1+cu130", old, True),
+        ("2.13.0", new, True),
+        ("2.14.0a0", new, False),
+        ("not installed", new, False),
+    ):
+        monkeypatch.setattr(versions, "torch_version", lambda it=installed: it)
+        monkeypatch.setattr(contract, "torch_version", lambda it=installed: it)
+        assert {form.call for _, form in FORMS if form.older} == calls
+        (missing,) = {form.lacking() for _, form in FORMS if form.calls == "gather_single"}
+        told = f"gather_single requires torch 2.14; this is torch {installed}."
+        assert missing == (told if lacks else None)
+        assert {form.lacking() for _, form in FORMS if form.calls != "gather_single"} == {None}
+        for op, form in FORMS:
+            if form.older:
+                found = ops.resolve(form.older)
+                assert found == ops.resolve(form.calls) == (op, (*form.flags.split(),))

@@ -7,6 +7,7 @@ from itertools import cycle, product
 from typing import Any
 
 import torch
+from forked import Warm
 from strategies import FORMS, example
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,14 +15,14 @@ from torch.utils._pytree import tree_leaves
 
 from distdemo import ops
 from distdemo.bench.rank import check, refill
-from distdemo.demo.verify import verify
 from distdemo.ops.buffers import expected, laid_out, make_buffers
 from distdemo.ops.contract import Form, Op
 from distdemo.ops.footprint import footprint, memory_of_all
 from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import PERIODS
+from distdemo.ops.verify import verify
 
-NUMEL = 4096  # large enough for the tensors to outweigh everything that is not counted
+NUMEL = 1024  # large enough for the tensors to outweigh everything that is not counted
 TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].is_barrier]
 
 
@@ -67,33 +68,22 @@ def live_through(op: Op, rank: int, spec: OpSpec) -> int:
     return int(peak.bytes)
 
 
-def test_it_covers_the_worst_moment_of_verifying_the_result() -> None:
+def covers_the_worst_moment_of_verifying_the_result() -> None:
     # Else a run that was let through would die of memory halfway.
-    asked = [
-        (op, spec_of(op, form, n, dtype))
-        for op, form in TENSORS
-        for n, dtype in ((2, "complex64"), (3, "bfloat16"))
-        if dtype == "bfloat16" or op.name in ("all_reduce", "all_to_all")
-    ]
-    for name, reduce_op in product(("all_reduce", "reduce_scatter"), ("avg", "premul_sum")):
+    asked = [(op, spec_of(op, form, 3, "bfloat16")) for op, form in TENSORS]
+    for name, reduce_op in product(("all_reduce", "reduce_scatter"), ("sum", "avg", "premul_sum")):
         op = ops.REGISTRY[name]
-        asked.append((op, spec_of(op, op.all_forms[0], 5, "float32", reduce_op=reduce_op)))
+        asked.append((op, spec_of(op, op.all_forms[0], 3, "complex64", reduce_op=reduce_op)))
     for op, spec in asked:
         total = sum(live_through(op, rank, spec) for rank in range(spec.group_size))
         slack = 64 * spec.group_size  # scalars that torch makes on the way
         assert total <= footprint(op, spec) + slack, spec
 
 
-def test_a_barrier_and_objects_take_next_to_nothing() -> None:
-    for name in ("barrier", "broadcast"):
-        spec = OpSpec(name, 8, shape=(), root=0, objects=name == "broadcast")
-        assert footprint(ops.REGISTRY[name], spec) < 1024
-
-
 LARGE = 3 * PERIODS[0] // 2
 
 
-def test_memory_covers_a_measurement_at_its_worst_and_little_more() -> None:
+def covers_a_measurement_at_its_worst_and_little_more() -> None:
     for (op, form), dtype in zip(TENSORS, cycle(("float32", "complex64")), strict=False):
         more = {"reduce_op": "avg"} if "reduce_op" in op.takes else {}
         spec = replace(example(op, form, 3, dtype=dtype, **more), shape=(LARGE,))
@@ -106,6 +96,12 @@ def test_memory_covers_a_measurement_at_its_worst_and_little_more() -> None:
             total += peak.bytes
         assert total <= memory_of_all(op, spec) + 1024 * 3, spec
         assert memory_of_all(op, spec) - total <= 3 * (32 << 20), spec
+
+
+def test_estimates_cover_what_is_taken(warm: Warm) -> None:
+    # A dispatch mode loads torch's compiler, which the process has.
+    warm(covers_the_worst_moment_of_verifying_the_result)
+    warm(covers_a_measurement_at_its_worst_and_little_more)
 
 
 def test_a_piece_in_place_is_counted_once_and_a_terabyte_without_making_it() -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from importlib.metadata import version
 
-import pytest
-from helpers import commanded, distdemo
+from helpers import commanded
 
 # Runs each argument as a command line, all in one process; the status of each, and whether torch is
 # loaded after it, are the last line of standard error.
 CHECK = """
-import json, sys
+import json, os, sys
 import distdemo
 assert {"torch", "rich", "typer"}.isdisjoint(sys.modules), "import distdemo"
 import distdemo.ops, distdemo.backends, distdemo.demo.records, distdemo.demo.explain
@@ -27,7 +25,10 @@ for line in sys.argv[1:]:
     ends.append([line, run(line.split()), "torch" in sys.modules])
 distdemo.launch
 assert "torch" not in sys.modules, "distdemo.launch"
-sys.stderr.write("\\n" + json.dumps(ends))
+os.environ["TORCH_DISTRIBUTED_DEBUG"] = "junk"
+sys.stderr.write("\\n")
+assert run(["all-reduce", "-n", "2"]) == 2
+sys.stderr.write(json.dumps(ends))
 """
 WITHOUT_TORCH = {
     "--help": 0,
@@ -46,42 +47,32 @@ WITHOUT_TORCH = {
 }
 
 
-def test_torch_is_not_imported_nor_what_other_commands_need():
+def test_torch_is_not_imported_nor_what_other_commands_need_and_may_refuse_a_variable():
     command = [sys.executable, "-c", CHECK, *WITHOUT_TORCH]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    ends = json.loads(done.stderr.rpartition("\n")[2])
-    assert ends == [[line, status, False] for line, status in WITHOUT_TORCH.items()]
+    *_, what, why, hint, ends = done.stderr.splitlines()
+    assert (what, why, hint) == (
+        "torch can't be imported.",
+        "The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL.",
+        "Unset TORCH_DISTRIBUTED_DEBUG.",
+    )
+    assert json.loads(ends) == [[line, status, False] for line, status in WITHOUT_TORCH.items()]
     assert f"torch {version('torch').split('+')[0]}" in done.stdout
 
 
-def test_a_variable_that_torch_refuses_is_told_in_three_lines():
-    environment = {**os.environ, "TORCH_DISTRIBUTED_DEBUG": "junk"}
-    done = distdemo("all-reduce", "-n", "2", env=environment)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "torch can't be imported.\n"
-        "The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL.\n"
-        "Unset TORCH_DISTRIBUTED_DEBUG.\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
+def test_the_shell_completes_commands_ops_and_values(tmp_path):
+    for words, offered in (
         ("distdemo sca", "scatter"),
         ("distdemo bench links --slow", "--slow-factor"),
         ("distdemo all_reduce --backend gl", "gloo"),
-        ("distdemo explain sc", "scatter"),
-    ],
-)
-def test_the_shell_completes_commands_ops_and_values(words, offered, tmp_path):
-    environment = {
-        "_DISTDEMO_COMPLETE": "complete_bash",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split()) - 1),
-    }
-    with commanded([], tmp_path, env=environment) as run:
-        code, out, err = run.finish()
-    assert (code, err) == (0, "")
-    assert offered in out.split()
+    ):
+        environment = {
+            "_DISTDEMO_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        }
+        with commanded([], tmp_path, env=environment) as run:
+            code, out, err = run.finish()
+        assert (code, err) == (0, "")
+        assert offered in out.split()

@@ -8,7 +8,7 @@ import re
 import select
 import time
 
-from commands import fork_command
+from forked import fork_command
 from helpers import PATIENCE
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")

@@ -22,6 +22,7 @@ from distdemo.cli.types import (
     parse_shape,
     parse_share,
     parse_sizes,
+    ranks_to_show,
     whole,
 )
 from distdemo.errors import UsageError
@@ -89,10 +90,10 @@ def test_a_file_that_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_ranks_are_those_of_the_world() -> None:
-    assert RankList((1, 2)).check("--ranks", 3) == {1, 2}
-    assert RankList().check("--ranks", 3) == {0, 1, 2}
+    assert ranks_to_show(RankList((1, 2)), 3) == frozenset({1, 2})
+    assert ranks_to_show(RankList(), 3) == frozenset({0, 1, 2})
     with pytest.raises(UsageError, match=r"--ranks 3: there is no such rank"):
-        RankList((3,)).check("--ranks", 3)
+        ranks_to_show(RankList((3,)), 3)
     with pytest.raises(UsageError, match=r"A group of 2"):
         check_rank("--root", 2, 2, "A group")
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from golden import drawn, golden
-from rich.console import Console, RenderableType
 from rich.text import Text
 
 from distdemo.launcher.records import (
@@ -29,10 +28,11 @@ from distdemo.launcher.records import (
     WorldReport,
     WorldSpec,
 )
+from distdemo.view.blocks import Fitted, Paragraph
 from distdemo.view.console import Signs, output, show, signs
 from distdemo.view.failure import failure
 from distdemo.view.progress import Progress
-from distdemo.view.tables import NARROW, Column, Grid, fitting, select
+from distdemo.view.tables import NARROW, Column, Grid, select
 
 GOLDEN = Path(__file__).parent / "golden"
 ENTERED = Phase(2, "entered all_reduce")
@@ -60,7 +60,7 @@ def test_what_an_encoding_lacks_is_written_in_another_way_and_never_raises() -> 
 
 
 def test_brackets_in_numbers_and_messages_are_no_markup() -> None:
-    assert drawn(lambda _: "[red]1[/red] :smile:") == "[red]1[/red] :smile:\n"
+    assert drawn(lambda _: [Paragraph("[red]1[/red] :smile:")]) == "[red]1[/red] :smile:\n"
 
 
 # ----------------------------------------------------------------------------------------- tables
@@ -76,13 +76,13 @@ def grid(room: int) -> Grid:
 
 def test_the_roomiest_table_that_fits_is_taken() -> None:
     for columns, longest in ((80, 30), (47, 28), (36, 17)):
-        text = drawn(lambda console: fitting(console, grid), columns)
+        text = drawn(lambda _: [Fitted(grid)], columns)
         assert f" {'x' * longest} " in text
         assert "│" in text
 
 
 def test_where_none_fits_it_becomes_a_list_with_a_line_a_cell() -> None:
-    lines = drawn(lambda console: fitting(console, grid), 26).splitlines()
+    lines = drawn(lambda _: [Fitted(grid)], 26).splitlines()
     holds = [f"  Holds  {'x' * 17}", f"         {'x' * 17}"]
     assert lines[:5] == ["Rank 0", *holds, "  Then   done", "Rank 1"]
     assert len(lines) == 7, "an empty cell has no line"
@@ -91,7 +91,7 @@ def test_where_none_fits_it_becomes_a_list_with_a_line_a_cell() -> None:
 def test_a_table_that_can_not_fold_becomes_a_list_rather_than_lose_the_end_of_a_number() -> None:
     wide = Grid([Column("Rank"), *(Column(f"Time {place}") for place in range(8))])
     wide.rows.append(["0", *(f"{place}.123456 ms" for place in range(8))])
-    text = drawn(lambda console: fitting(console, lambda _: wide), NARROW + 10)
+    text = drawn(lambda _: [wide], NARROW + 10)
     assert all(f"{place}.123456 ms" in text for place in range(8))
 
 
@@ -165,15 +165,13 @@ FAILURES = {
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failed_world(name: str) -> None:
-    golden(GOLDEN / f"{name}.txt", lambda console: failure(FAILURES[name], console))
+    golden(GOLDEN / f"{name}.txt", lambda sign: failure(FAILURES[name], sign))
 
 
 def test_the_traceback_is_shown_where_it_was_asked_for() -> None:
-    def draw(console: Console) -> RenderableType:
-        return failure(FAILURES["failure"], console, traceback=True)
-
-    assert "Traceback (most recent call last):" in drawn(draw)
-    assert "Add --traceback" not in drawn(draw)
+    text = drawn(lambda sign: failure(FAILURES["failure"], sign, traceback=True))
+    assert "Traceback (most recent call last):" in text
+    assert "Add --traceback" not in text
 
 
 # --------------------------------------------------------------------------------------- progress

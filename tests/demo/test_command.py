@@ -14,8 +14,11 @@ from strategies import right_over_gloo
 from distdemo import ops
 from distdemo.check import matrix
 from distdemo.cli.arguments import normalize_argv
+from distdemo.cli.contract import Result
 from distdemo.cli.runner import runnable
+from distdemo.cli.session import Session
 from distdemo.demo import command as commands
+from distdemo.demo.options import OpOptions
 from distdemo.demo.request import make_request
 from distdemo.ops.broadcast import Broadcast
 from distdemo.ops.contract import Op
@@ -133,14 +136,14 @@ def test_an_op_with_few_options_has_a_command():
     bare: Any = Broadcast()
     bare.takes = frozenset({"root", "async_op"})
     made: Any = commands._command_of(bare)
-    assert {"root", "async_op", "dtype"} <= set(made.__signature__.parameters)
-    assert "reduce_op" not in made.__signature__.parameters
+    assert {"root", "async_op", "dtype"} <= made.info.takes
+    assert "reduce_op" not in made.info.takes
     assert made.info.epilog.startswith("Try: distdemo broadcast")
 
 
 def test_each_operation_has_exactly_its_declared_options():
     for op in ops.REGISTRY.values():
-        names = set(getattr(commands, op.name).__signature__.parameters)
+        names = getattr(commands, op.name).info.takes
         assert op.takes <= names
         assert ("dtype" in names) == (not op.is_barrier)
         assert ("root" in names) == ("root" in op.takes)
@@ -156,12 +159,12 @@ def specs_of() -> Any:
     app = typer.Typer()
 
     def add(op: Op) -> None:
-        def run(session, **given):
-            seen.append(make_request(op, commands.OpOptions(**given), session)[0])
+        def run(session: Session, options: OpOptions) -> Result:
+            seen.append(make_request(op, options, session)[0])
             raise typer.Exit
 
-        function, asked = commands._command_of(op), cast("Any", run)
-        asked.__signature__, asked.info = function.__signature__, function.info  # type: ignore[attr-defined]  # the runner's
+        asked = cast("Any", run)
+        asked.info = cast("Any", commands._command_of(op)).info
         app.command(op.command)(runnable(op.command, asked))
 
     for op in ops.REGISTRY.values():

@@ -9,7 +9,7 @@ import torch
 from broken import broken
 from running import Numbered
 
-from distdemo.demo.command import OpOptions, Straggler
+from distdemo.demo.options import OpOptions, Straggler
 from distdemo.demo.rank import run_op
 from distdemo.demo.request import make_specs
 from distdemo.launcher.local import run_world

@@ -15,10 +15,10 @@ from running import assert_right, run_many, shown
 from strategies import FORMS, example, lengths, requests, right_over_gloo, splits
 
 from distdemo import ops
-from distdemo.demo.part import inference
 from distdemo.demo.rank import run_op
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
+from distdemo.ops.groups import inference
 from distdemo.ops.spec import OpSpec
 
 NESTED: tuple[Any, ...] = (

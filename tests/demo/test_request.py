@@ -12,7 +12,7 @@ from distdemo import ops
 from distdemo.backends import capabilities, contract
 from distdemo.cli.session import Session
 from distdemo.cli.types import RankList, Shape, parse_split
-from distdemo.demo.command import OpOptions, Straggler
+from distdemo.demo.options import OpOptions, Straggler
 from distdemo.demo.request import make_request
 from distdemo.errors import UsageError
 from distdemo.ops.spec import OpSpec

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from distdemo.demo.records import Mismatch, Verification
-from distdemo.demo.verify import SHOWN, SMALL, same, verify, verify_objects
 from distdemo.dtypes import DTYPES
 from distdemo.ops.buffers import Expected
+from distdemo.ops.spec import Mismatch, Verification
+from distdemo.ops.verify import SHOWN, SMALL, same, verify, verify_objects
 
 NAN, INF = math.nan, math.inf
 

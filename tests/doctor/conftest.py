@@ -82,11 +82,11 @@ def assert_finding() -> Callable[[Any, str, str], None]:
     def check(found: Any, level: str, words: str = "") -> None:
         assert isinstance(found, Finding)
         assert found.level == level, found
-        assert words in found.seen
+        assert words in found.what
         bad = level in ("warning", "broken")
         assert bool(found.why) is bad, found
-        assert bool(found.do) or not bad
-        assert not found.seen.endswith(".")
+        assert bool(found.hint) or not bad
+        assert not found.what.endswith(".")
         if bad:
             assert found.why.endswith(".")
 

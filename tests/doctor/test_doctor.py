@@ -28,11 +28,11 @@ def assert_explained(found: Any, check: str, *words: str) -> None:
     one = finding(found, check)
     assert one["level"] == "broken", one
     assert one["why"]
-    assert one["do"]
+    assert one["hint"]
     for word in words:
-        assert word in one["seen"]
+        assert word in one["what"]
     assert found["ok"] is False
-    assert any(one["seen"] in error["what"] for error in found["errors"])
+    assert any(one["what"] in error["what"] for error in found["errors"])
 
 
 # --------------------------------------------------------------------------------- this machine
@@ -44,21 +44,19 @@ def test_all_checks_and_the_test_world_run(tmp_path):
         run.leaves_nothing()
     found = json.loads(out)
     assert (code, err) == (0 if found["ok"] else 1, "")
-    assert "a world of 2 ranks over gloo: verified" in finding(found, "world")["seen"]
-    failed = [each for each in found["findings"] if "the check failed" in each["seen"]]
+    assert "a world of 2 ranks over gloo: verified" in finding(found, "world")["what"]
+    failed = [each for each in found["findings"] if "the check failed" in each["what"]]
     assert failed == []
-    assert {each["topic"] for each in found["findings"]} >= {"network", "mpi", "gpus"}
-    assert sum(found["counts"].values()) == len(found["findings"])
+    assert sum(found["counts"].values()) == len(found["findings"]) > 20
 
 
-def test_the_gpu_child_prints_the_expected_fields(tmp_path):
+def test_the_gpu_child_prints_what_is_judged(tmp_path):
     with warmed(["-m", "distdemo.doctor.gpu_child"], tmp_path) as run:
         code, out, err = run.finish()
     assert code == 0, err
     found = json.loads(out)
     assert set(found) == {"gpus", "archs", "error", "warnings"}
-    level = _judge(found).level
-    assert level == "fine" if found["gpus"] else level == "broken"
+    assert _judge(found).level == ("fine" if found["gpus"] else "broken")
 
 
 # -------------------------------------------------------------------------------- injected faults

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from golden import golden
+from golden import golden, matches
 
-from distdemo.doctor import view
 from distdemo.doctor.records import DoctorReport, Finding
+from distdemo.doctor.view import doctor_view
+from distdemo.view.blocks import quiet, to_markdown
+from distdemo.view.console import Signs
 
 GOLDEN = Path(__file__).parent / "golden"
 REPORT = DoctorReport(
@@ -19,8 +21,10 @@ REPORT = DoctorReport(
             "29500 is in use",
             "It is the default of torchrun.",
             "Give each world its own port.",
-            topic="network",
-            title="Default port",
+            {"port": "29500"},
+            "usual-port",
+            "network",
+            "Default port",
         ),
         Finding(
             "broken",
@@ -39,8 +43,10 @@ REPORT = DoctorReport(
 
 
 def test_table_and_summary() -> None:
-    golden(GOLDEN / "table.txt", partial(view.table, REPORT))
-    golden(GOLDEN / "summary.txt", partial(view.summary, REPORT))
+    shown = partial(doctor_view, REPORT)
+    golden(GOLDEN / "table.txt", shown)
+    golden(GOLDEN / "summary.txt", lambda sign: quiet(shown(sign)))
+    matches(GOLDEN / "table.md", to_markdown(shown(Signs()), Signs()))
 
 
 def test_findings_are_counted() -> None:

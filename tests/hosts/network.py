@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from commands import as_command, as_python
+from forked import as_command, as_python
 from helpers import wait_until
 from hosts.inside import enter
 

@@ -47,7 +47,7 @@ def test_the_pair_with_the_slow_cable_is_named(hosts: Hosts) -> None:
     direct(net[1], net[2], *SHAPED)
     asked = ("bench", "links", "-n", "4", "--sizes", "8,64K", "--rounds", "3")
     runs = [terminal(net, number, *asked, "--format", "json") for number in range(4)]
-    (code, out, err), *others = [run.finish(60) for run in runs]
+    (code, out, err), *others = [run.finish() for run in runs]
     assert code == 0, out + err
     assert [other[0] for other in others] == [0, 0, 0]
     document = json.loads(out)

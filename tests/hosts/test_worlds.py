@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def torchrun(net: Network, number: int, *command: str) -> Command:
 
 def finished(runs: Sequence[Command]) -> list[tuple[int, str, str]]:
     """What each of them said: exit code, stdout and stderr."""
-    return [run.finish(60) for run in runs]
+    return [run.finish() for run in runs]
 
 
 def spread(text: str) -> dict[int, str]:
@@ -59,9 +59,6 @@ def sockets(pid: int, *, listening: bool = False) -> list[str]:
         return tcp_addresses(pid, listening=listening)
     except OSError:  # it has ended
         return []
-
-
-TWO_EACH = {0: "h0", 1: "h0", 2: "h1", 3: "h1"}
 
 
 def test_torchrun_on_two_hosts_makes_one_world(hosts: Hosts) -> None:
@@ -97,14 +94,14 @@ def test_own_names_on_loopback_are_no_hindrance(hosts: Hosts) -> None:
         file = ETC / host.namespace / "hosts"
         others = [line for line in file.read_text().splitlines() if not line.endswith(host.name)]
         file.write_text("\n".join(["127.0.0.1 localhost", f"127.0.1.1 {host.name}", *others, ""]))
-    runs = [terminal(net, n, "all-reduce", "--format", "json", master="h0") for n in (0, 1)]
-    heard: set[str] = set()
-    while runs[0].poll() is None:
-        for pid in (pid for host in net for pid in host.processes()):
-            heard.update(sockets(pid, listening=True))
-    (code, out, err), (other, *_) = finished(runs)
-    assert (code, other) == (0, 0), err
-    assert spread(out) == TWO_EACH
+    asked = ("barrier", "--straggler", "0:600", "--timeout", "600", "--format", "json")
+    runs = [terminal(net, n, *asked, master="h0") for n in (0, 1)]
+    assert wait_until(lambda: all(map(connected, net)))
+    pids = [pid for host in net for pid in host.processes()]
+    heard = {address for pid in pids for address in sockets(pid, listening=True)}
+    runs[0].send_signal(signal.SIGINT)
+    (code, _, err), (other, *_) = finished(runs)
+    assert (code, other) == (130, 130), err
     assert heard
     assert heard <= LOOPBACK | {kernel(host.address) for host in net}
 
@@ -116,13 +113,11 @@ def kernel(address: str) -> str:
 
 def test_a_pulled_cable_is_told_on_either_side_in_time(hosts: Hosts) -> None:
     net = hosts(2)
-    asked = ("barrier", "-n", "2", "--straggler", "0:90", "--timeout", "20", "--format", "json")
+    asked = ("barrier", "-n", "2", "--straggler", "0:90", "--timeout", "14", "--format", "json")
     runs = [terminal(net, n, *asked) for n in (0, 1)]
     assert wait_until(lambda: all(map(connected, net)))
     net.cut(net[1])
-    cut = time.monotonic()
     (code, out, _), (other, told, _) = finished(runs)
-    assert time.monotonic() - cut < 60
     assert (code, other) == (1, 1)
     (error,) = json.loads(out)["errors"]
     assert error["ranks"] == [1]

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+
 import pytest
+from helpers import children
 
 from distdemo.launcher import limits
 
@@ -12,3 +15,11 @@ def machine(monkeypatch):
     monkeypatch.setattr(limits, "_lines", lambda path: files.get(path, "").splitlines())
     monkeypatch.setattr(limits, "_limit_on", lambda name, **_: limits.UNLIMITED)
     return files
+
+
+@pytest.fixture
+def no_child_left():
+    """Check that the test leaves no child process; earlier tests may have left a forkserver."""
+    before = set(children(os.getpid()))
+    yield
+    assert set(children(os.getpid())) <= before

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from distdemo import backends
-from distdemo.backends import mpi_library
+from distdemo import api, backends
+from distdemo.api import MAX_TIMEOUT_S, check_world, launch
+from distdemo.backends import mpi
 from distdemo.errors import UsageError
-from distdemo.launcher import api
-from distdemo.launcher.api import MAX_TIMEOUT_S, check_world, launch
 from distdemo.launcher.records import WorldSpec
 
 
@@ -95,6 +94,13 @@ def test_a_rank_that_imports_the_script_again_does_not_launch_a_world_of_its_own
     assert "__main__" in caught.value.hint
 
 
+def test_what_new_processes_could_not_find_is_refused_with_what_to_do():
+    with pytest.raises(UsageError, match="new process") as caught:
+        launch(lambda: 1, world_size=2, start_method="forkserver")
+    assert "top level of a module" in caught.value.hint
+    assert "start_method='fork'" in caught.value.hint
+
+
 def test_a_backend_that_torch_was_built_without_is_refused(monkeypatch):
     monkeypatch.setattr(dist, "is_ucc_available", lambda: False)
     with pytest.raises(UsageError, match="The backend 'ucc' is not available"):
@@ -106,10 +112,10 @@ def test_a_backend_that_torch_was_built_without_is_refused(monkeypatch):
 def test_a_backend_that_is_given_to_torch_is_refused_where_its_library_is_missing(monkeypatch):
     monkeypatch.setattr(dist, "is_mpi_available", lambda: False)
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    mpi_library.library.cache_clear()
+    mpi.library.cache_clear()
     with pytest.raises(UsageError, match="The backend 'mpi' is not available") as caught:
         check_world(WorldSpec(2, "mpi"))
-    mpi_library.library.cache_clear()
+    mpi.library.cache_clear()
     assert "pip install 'distdemo[mpi]'" in caught.value.why
     assert "mpi" not in caught.value.hint
 

@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from itertools import chain, repeat
@@ -19,14 +18,12 @@ from distdemo.launcher import process_tree
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.process_tree import Activity, ProcessTree, processor_seconds
 
-WAITS = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "its cleaner was killed"])
 def test_what_is_in_its_sessions_ends_and_nothing_else(killed):
     with (
-        subprocess.Popen(WAITS, stdin=subprocess.PIPE, start_new_session=True) as inside,
-        subprocess.Popen(WAITS, stdin=subprocess.PIPE, start_new_session=True) as outside,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True) as inside,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True) as outside,
     ):
         tree = ProcessTree()
         tree.add(inside.pid)

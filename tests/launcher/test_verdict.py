@@ -1,6 +1,12 @@
+"""Verdicts: the root cause of a failed world, and the text about it."""
+
 from __future__ import annotations
 
 import signal
+from pathlib import Path
+from typing import Any
+
+from golden import matches
 
 from distdemo.launcher.records import (
     NOT_STARTED,
@@ -12,7 +18,6 @@ from distdemo.launcher.records import (
     Returned,
     Stopped,
     TimedOut,
-    Verdict,
     Where,
     WorldSpec,
 )
@@ -33,34 +38,94 @@ def returned(rank: int) -> Outcome:
     return Returned(rank=rank, phase=LEFT, at=0.5)
 
 
-def raised(rank: int, at: float, message: str = "boom") -> Outcome:
-    return Raised(
-        rank=rank, at=at, phase=ENTERED, type="ValueError", message=message, traceback="Trace"
-    )
+def raised(rank: int, at: float, message: str = "boom", **more: Any) -> Outcome:
+    text = {"type": "ValueError", "message": message, "traceback": "Trace", **more}
+    return Raised(rank=rank, at=at, phase=ENTERED, **text)
 
 
-def affected(rank: int, at: float) -> Outcome:
-    return Raised(
-        rank=rank,
-        at=at,
-        phase=ENTERED,
-        type="RuntimeError",
-        message=CLOSED,
-        traceback="Trace",
-        consequence=True,
-    )
+def affected(rank: int, at: float, message: str = CLOSED, missing: tuple[int, ...] = ()) -> Outcome:
+    """Return the outcome of a rank that lost a peer, or whose barrier misses these ranks."""
+    return raised(rank, at, message, type="RuntimeError", consequence=True, missing=missing)
 
 
-def late(rank: int, phase: Phase = ENTERED, where: Where | None = IN_ALL_REDUCE) -> TimedOut:
+def late(rank: int, phase: Phase = ENTERED, where: Where | None = IN_ALL_REDUCE) -> Outcome:
     return TimedOut(rank=rank, at=30.0, phase=phase, where=where)
 
 
-def verdict(*outcomes: Outcome) -> Verdict:
-    found = judge(WorldSpec(len(outcomes)), outcomes)
+def died(rank: int, at: float, **how: Any) -> Outcome:
+    return Died(rank=rank, at=at, **{"phase": JOINED, **how})
+
+
+def lost(rank: int, at: float, why: str = "no sign of life on h1 for 8 s") -> Outcome:
+    return Lost(rank=rank, at=at, why=why, hint="Look at the network.")
+
+
+BARRIER = "[Rank 0]: Ranks 2 failed to pass monitoredBarrier in 9 ms"
+STOPPED_LATER = Stopped(rank=2, phase=JOINED)
+WORLDS: dict[str, tuple[Outcome, ...]] = {
+    # Death and errors.
+    "an earlier consequence": (affected(0, 0.1), raised(1, 0.2), affected(2, 0.3)),
+    "a killed rank": (affected(0, 0.1), Stopped(rank=1), died(2, 0.9, signal=signal.SIGKILL)),
+    "a rank that waits for it": (late(0), raised(1, 0.1)),
+    "a barrier that misses it": (affected(0, 0.5, BARRIER, (1,)), raised(1, 0.9)),
+    "an early end": (Stopped(rank=0), raised(1, 0.1)),
+    "two causes": (raised(0, 0.3, "late"), raised(1, 0.1, "early"), returned(2)),
+    "an exit": (died(0, 0.1, exit_code=1, message="no data in /tmp\nreally"), Stopped(rank=1)),
+    "an exit at the start": (died(0, 0.1, exit_code=1, phase=NOT_STARTED), Stopped(rank=1)),
+    "SIGSEGV": (died(0, 0.1, signal=signal.SIGSEGV),),
+    "SIGABRT": (died(0, 0.1, signal=signal.SIGABRT),),
+    "SIGTERM": (died(0, 0.1, signal=signal.SIGTERM),),
+    "a signal without a name": (died(0, 0.1, signal=41),),
+    "the first line of a message": (raised(0, 0.1, "first\nsecond"),),
+    "no message": (raised(0, 0.1, ""),),
+    "256 ranks": (raised(0, 0.1), *(affected(rank, 0.2) for rank in range(1, 256))),
+    "no cause": (affected(1, 0.2), affected(0, 0.1)),
+    # Monitored barrier.
+    "a missed barrier": (
+        affected(0, 0.5, BARRIER, (2,)),
+        affected(1, 0.1),
+        Stopped(rank=2, phase=JOINED),
+    ),
+    "a barrier that two missed": (affected(0, 0.5, BARRIER, (1, 3)), returned(1), affected(2, 0.1)),
+    # Timeouts.
+    "an earlier phase": (late(0), late(1, JOINED, BUSY), late(2)),
+    "a rank that never started": (late(0), late(1, NOT_STARTED, None)),
+    "no rank started": (late(0, NOT_STARTED, None), late(1, NOT_STARTED, None)),
+    "a deadlock": tuple(late(rank, ENTERED, Where("send", "")) for rank in (0, 1)),
+    "outside a collective": (late(0, JOINED), late(1, JOINED, BUSY), late(2, JOINED)),
+    "no answer": (late(0), late(1, ENTERED, None), late(2)),
+    "returned without joining in": (late(0), returned(1), late(2)),
+    "a single rank": (late(0, JOINED, BUSY),),
+    # Ended early, and lost nodes.
+    "stopped": (Stopped(rank=0), returned(1)),
+    "a lost node": (Stopped(rank=0), Stopped(rank=1), lost(2, 9.0), lost(3, 9.0)),
+    "a lost node after its consequence": (affected(0, 0.2), lost(1, 8.3)),
+    "a lost node and late ranks": (late(0), lost(1, 8.3)),
+    "two lost nodes": (Stopped(rank=0), lost(1, 3.0), lost(2, 2.0, "its process is gone")),
+    "an error and a lost node": (raised(0, 0.2), lost(1, 8.3)),
+    "a lost node after all returned": (returned(0), lost(1, 3.0)),
+}
+
+
+def described(outcomes: tuple[Outcome, ...], stall: float | None = None) -> str:
+    found = judge(WorldSpec(len(outcomes), stall=stall), outcomes, stalled=stall is not None)
     assert found is not None
-    assert found.what
-    assert found.why
-    return found
+    ranks = f"{found.ranks[:9]} {found.consequences[:9]} {found.traceback}".rstrip()
+    return f"{found.what}\n{found.why}\n{found.hint}\n{ranks}\n"
+
+
+def test_verdicts() -> None:
+    assert judge(WorldSpec(2), [returned(0), returned(1)]) is None
+    texts = {name: described(outcomes) for name, outcomes in WORLDS.items()}
+    texts["a stall"] = described(WORLDS["an earlier phase"], 5)
+    text = "\n".join(f"## {name}\n{text}" for name, text in texts.items())
+    matches(Path(__file__).parent / "golden" / "verdicts.txt", text)
+
+
+def test_ranks_are_named_in_ascending_order() -> None:
+    assert ranks_of((3,)) == "Rank 3"
+    assert ranks_of((3, 1, 2)) == "Ranks 1, 2, 3"
+    assert ranks_of(tuple(range(11, 1, -1))) == "Ranks 2, 3, 4, 5, 6, 7 and 4 more"
 
 
 def test_what_the_backend_says_of_a_peer_that_is_gone_is_known() -> None:
@@ -81,172 +146,3 @@ def test_what_the_backend_says_of_a_peer_that_is_gone_is_known() -> None:
         assert lost_peer(message), message
     for message in ("The size of tensor a (3) must match tensor b (4)", "Invalid scalar type"):
         assert not lost_peer(message), message
-
-
-# ---------------------------------------------------------------------------- death and errors
-
-
-def test_a_world_in_which_every_rank_returned_has_no_verdict() -> None:
-    assert judge(WorldSpec(2), [returned(0), returned(1)]) is None
-
-
-def test_a_cause_takes_precedence_over_an_earlier_consequence() -> None:
-    found = verdict(affected(0, 0.1), raised(1, 0.2), affected(2, 0.3))
-    assert (found.ranks, found.consequences) == ((1,), (0, 2))
-    assert (found.what, found.traceback) == ("Rank 1 raised ValueError: boom", "Trace")
-    assert "Ranks 0, 2 were disconnected or stopped as a consequence" in found.why
-    dead = Died(rank=2, at=0.9, phase=JOINED, signal=signal.SIGKILL)
-    found = verdict(affected(0, 0.1), Stopped(rank=1), dead)
-    assert (found.ranks, found.consequences) == ((2,), (0, 1))
-    assert found.what == "Rank 2 was killed by SIGKILL."
-    assert "joined the group" in found.why
-    assert verdict(late(0), raised(1, 0.1)).ranks == (1,)  # and those that wait
-    assert verdict(gave_up(0, (1,)), raised(1, 0.9)).ranks == (1,)
-    assert verdict(Stopped(rank=0), raised(1, 0.1)).ranks == (1,)  # and an early end
-
-
-def test_of_several_causes_the_earliest_comes_first() -> None:
-    found = verdict(raised(0, 0.3, "late"), raised(1, 0.1, "early"), returned(2))
-    assert found.ranks == (1, 0)
-    assert "early" in found.what
-    assert "Rank 0 also failed, later" in found.why
-    assert found.consequences == ()
-
-
-def test_a_rank_that_exited_is_reported_with_its_exit_code_and_message() -> None:
-    left = Died(rank=0, at=0.1, phase=ENTERED, exit_code=1, message="no data in /tmp\nreally")
-    found = verdict(left, Stopped(rank=1))
-    assert "Rank 0 exited with code 1 before it finished." in found.what
-    assert found.why.startswith('Its message: "no data in /tmp". Last phase reached')
-    assert "sys.exit" in found.hint
-    found = verdict(Died(rank=0, at=0.1, exit_code=1), Stopped(rank=1))
-    assert "__main__" in found.hint  # the rank never started
-
-
-def test_every_signal_is_named_and_has_advice() -> None:
-    for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM):
-        found = verdict(Died(rank=0, at=0.1, phase=ENTERED, signal=number))
-        assert number.name in found.what
-        assert found.hint
-    assert "signal 41" in verdict(Died(rank=0, at=0.1, signal=41)).what
-
-
-def test_messages_and_lists_of_ranks_are_shortened() -> None:
-    assert verdict(raised(0, 0.1, "first\nsecond")).what == "Rank 0 raised ValueError: first"
-    assert verdict(raised(0, 0.1, "")).what == "Rank 0 raised ValueError"
-    found = verdict(raised(0, 0.1), *(affected(rank, 0.2) for rank in range(1, 256)))
-    assert len(found.consequences) == 255
-    assert "Ranks 1, 2, 3, 4, 5, 6 and 249 more" in found.why
-
-
-def test_consequences_without_a_cause_are_reported() -> None:
-    found = verdict(affected(1, 0.2), affected(0, 0.1))
-    assert found.ranks == (0, 1)
-    assert "No rank reported another cause" in found.hint
-
-
-# ---------------------------------------------------------------------------- monitored barrier
-
-
-def gave_up(rank: int, missing: tuple[int, ...]) -> Outcome:
-    text = f"[Rank 0]: Ranks {', '.join(map(str, missing))} failed to pass monitoredBarrier in 9 ms"
-    return Raised(
-        rank=rank,
-        at=0.5,
-        phase=JOINED,
-        type="RuntimeError",
-        message=text,
-        traceback="Trace",
-        consequence=True,
-        missing=missing,
-    )
-
-
-def test_ranks_that_missed_a_monitored_barrier_are_the_cause() -> None:
-    found = verdict(gave_up(0, (2,)), affected(1, 0.1), Stopped(rank=2, phase=JOINED))
-    assert (found.ranks, found.consequences) == ((2,), (0, 1))
-    assert found.what.startswith("Rank 2 never reached the barrier: [Rank 0]: Ranks 2 failed to")
-    assert "Rank 2 last reported that it had joined the group" in found.why
-    assert found.traceback == "Trace"
-    found = verdict(gave_up(0, (1, 3)), returned(1), affected(2, 0.1), Stopped(rank=3))
-    assert (found.ranks, found.consequences) == ((1, 3), (0, 2))
-    assert "Rank 1 returned without joining in" in found.why
-    assert "Ranks 0, 2 waited for them" in found.why
-
-
-# ------------------------------------------------------------------------------------ timeouts
-
-
-def test_the_rank_in_the_earliest_phase_is_at_fault() -> None:
-    found = verdict(late(0), late(1, JOINED, BUSY), late(2))
-    assert (found.ranks, found.consequences) == ((1,), (0, 2))
-    assert found.what == "Timed out after 30 s: rank 1 never arrived."
-    assert "train.py:7 in load" in found.why
-    assert "Ranks 0, 2 wait for it" in found.why
-    stalled = judge(WorldSpec(2, stall=5), [late(0), late(1, JOINED, BUSY)], stalled=True)
-    assert stalled is not None
-    assert stalled.what == "No progress for 5 s: rank 1 never arrived."
-    found = verdict(late(0), late(1, NOT_STARTED, None))
-    assert found.ranks == (1,)
-    assert "Rank 1 never started" in found.why
-
-
-def test_no_rank_is_at_fault_if_none_started_or_all_wait() -> None:
-    found = verdict(late(0, NOT_STARTED, None), late(1, NOT_STARTED, None))
-    assert found.ranks == ()
-    assert "no rank had started" in found.what
-    found = verdict(late(0, ENTERED, Where("send", "")), late(1, ENTERED, Where("send", "")))
-    assert (found.ranks, found.consequences) == ((), (0, 1))
-    assert "ranks 0, 1 are waiting for each other" in found.what
-    assert "waiting in send" in found.why
-
-
-def test_in_the_same_phase_ranks_outside_a_collective_are_at_fault() -> None:
-    found = verdict(late(0, JOINED), late(1, JOINED, BUSY), late(2, JOINED))
-    assert (found.ranks, found.consequences) == ((1,), (0, 2))
-    assert "Rank 1 is at train.py:7 in load" in found.why
-    assert "rank 0 is waiting in all_reduce at train.py:12 in step" in found.why
-    found = verdict(late(0), late(1, ENTERED, None), late(2))  # one doesn't answer
-    assert (found.ranks, found.consequences) == ((1,), (0, 2))
-    assert "Rank 1 did not answer (phase: entered all_reduce)" in found.why
-    found = verdict(late(0), returned(1), late(2))
-    assert (found.ranks, found.consequences) == ((1,), (0, 2))
-    assert "Rank 1 returned without joining in" in found.why
-    found = verdict(late(0, JOINED, BUSY))
-    assert found.ranks == (0,)
-    assert "rank 0 did not finish" in found.what
-
-
-# -------------------------------------------------------------------- ended early, and lost nodes
-
-
-def test_a_world_that_was_only_stopped_was_ended_early() -> None:
-    found = verdict(Stopped(rank=0), returned(1))
-    assert (found.ranks, found.consequences) == ((), ())
-    assert found.what == "The run was ended early."
-
-
-def lost(rank: int, at: float, why: str = "no sign of life on h1 for 8 s") -> Outcome:
-    return Lost(rank=rank, at=at, why=why, hint="Look at the network.")
-
-
-def test_ranks_are_named_in_ascending_order() -> None:
-    assert ranks_of((3,)) == "Rank 3"
-    assert ranks_of((3, 1, 2)) == "Ranks 1, 2, 3"
-    assert ranks_of(tuple(range(11, 1, -1))) == "Ranks 2, 3, 4, 5, 6, 7 and 4 more"
-
-
-def test_the_ranks_of_a_lost_node_are_the_cause_despite_earlier_consequences() -> None:
-    found = verdict(Stopped(rank=0), Stopped(rank=1), lost(2, 9.0), lost(3, 9.0))
-    assert found.what == "Ranks 2, 3: no sign of life on h1 for 8 s."
-    assert found.hint == "Look at the network."
-    assert (found.ranks, found.consequences) == ((2, 3), (0, 1))
-    for other in (affected(0, 0.2), late(0)):
-        found = verdict(other, lost(1, 8.3))
-        assert (found.ranks, found.consequences) == ((1,), (0,))
-    found = verdict(Stopped(rank=0), lost(1, 3.0), lost(2, 2.0, "its process is gone"))
-    assert (found.what, found.ranks) == ("Rank 2: its process is gone.", (2,))
-    found = verdict(raised(0, 0.2), lost(1, 8.3))
-    assert found.ranks == (0, 1)
-    assert "Rank 0 raised ValueError: boom" in found.what
-    assert verdict(returned(0), lost(1, 3.0)).consequences == ()

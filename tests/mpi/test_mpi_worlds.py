@@ -11,7 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import marked_processes, segments, wait_until, warmed
+from helpers import (
+    LOOPBACK,
+    PATIENCE,
+    marked_processes,
+    segments,
+    tcp_addresses,
+    wait_until,
+    warmed,
+)
 from mpi.worlds import OTHERS, ROOT, ROOTED, needs_mpi
 
 from distdemo.errors import EXIT_OK, EXIT_USAGE
@@ -23,10 +31,7 @@ SCENES = ("add", "killed", "absent")
 
 
 def assert_gone(run, used):
-    """Assert that no process, temporary file or segment of this run is left.
-
-    Segments are compared by name, as other tests may run at the same time.
-    """
+    """Assert that no process, temporary file or segment of this run is left."""
     assert wait_until(lambda: not marked_processes(run.mark)), marked_processes(run.mark)
     assert list(run.temporary.iterdir()) == []
     assert not used & segments()
@@ -39,13 +44,9 @@ def test_ranks_of_a_forkserver_compute_and_the_one_at_fault_is_named(tmp_path):
         assert (code, err) == (EXIT_OK, ""), out
         lines = [json.loads(line) for line in out.splitlines()]
         used = [line["segments"] for line in lines if "segments" in line]
-        assert len(used) == len(SCENES)
         assert_gone(run, {name for names in used for name in names})
     add, killed, absent = [line for line in lines if "segments" not in line]
-    numbers, listening = zip(*add["values"], strict=True)
-    assert numbers == ([6, 6, 2, 1], [6, 6, 1, 1], [6, 6, 2, 1])
-    outside = [each for each in listening[0] if "%lo:" not in each]
-    assert [each for each in outside if not each.startswith(("127.0.0.1:", "[::1]:"))] == []
+    assert add["values"] == [[6, 6]] * 3
     assert (killed["rank"], absent["rank"]) == (1, 1)
     assert "Rank 1 was killed by SIGKILL." in killed["what"]
     assert "rank 1 never arrived" in absent["what"]
@@ -57,10 +58,13 @@ def test_a_launcher_that_is_stopped_leaves_nothing(tmp_path, number):
     with warmed([PROGRAM, "fork", "hold"], tmp_path) as run:
         assert run.process.stdout is not None
         lines = [json.loads(run.process.stdout.readline()) for _ in range(4)]
-        assert {line for line in lines if isinstance(line, int)} <= set(marked_processes(run.mark))
+        there = marked_processes(run.mark)
+        assert {line for line in lines if isinstance(line, int)} <= set(there)
+        heard = {each for pid in there for each in tcp_addresses(pid, listening=True)}
+        assert heard <= LOOPBACK
         used = {name for line in lines if isinstance(line, dict) for name in line["segments"]}
         run.process.send_signal(number)
-        assert run.process.wait(20) != EXIT_OK
+        assert run.process.wait(PATIENCE) != EXIT_OK
         assert_gone(run, used)
 
 

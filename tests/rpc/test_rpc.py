@@ -6,12 +6,13 @@ import json
 import os
 import signal
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
+from forked import run_command
 from golden import golden
-from helpers import LOOPBACK, leftovers, segments, tcp_addresses, wait_until
-from warm import run_command, run_joined
+from helpers import LOOPBACK, leftovers, run_joined, segments, tcp_addresses, wait_until
 
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Phase, Returned, TimedOut, Where, WorldReport, WorldSpec
@@ -19,16 +20,16 @@ from distdemo.launcher.verdict import judge
 from distdemo.rpc import rank as engine
 from distdemo.rpc import view
 from distdemo.rpc.records import RpcCall, RpcReport
-from distdemo.rpc.report import report
+from distdemo.rpc.report import make_report
 
 LIMIT = 60.0  # seconds per call
-STALL = 5.0  # seconds without progress until a hanging worker is reported
+STALL = 3.0  # seconds without progress until a hanging worker is reported
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def run(size=2, target=engine.run, stall=20.0, on_message=None):
     world = WorldSpec(size, start_method="fork", deadline=60, stall=stall, lazy=True, capture=True)
-    return report(run_world(world, target, (LIMIT,), on_message=on_message))
+    return make_report(run_world(world, target, (LIMIT,), on_message=on_message))
 
 
 # --------------------------------------------------------------------------------------- success
@@ -190,7 +191,7 @@ def test_the_callees_of_a_waiting_caller_are_at_fault():
     )
     spec = WorldSpec(3, stall=10.0)
     world = WorldReport(spec, late, judge(spec, late, stalled=True), 1.0, "fork", "quick")
-    verdict = report(world).world.verdict
+    verdict = make_report(world).world.verdict
     assert verdict is not None
     assert verdict.ranks == (1, 2)
 
@@ -207,7 +208,7 @@ def test_the_table():
         RpcCall("worker1, worker2", "backward", "(sum)", "", "", 1, 1),
     )
     found = RpcReport(world, calls, {"torch": "2.13"})
-    golden(GOLDEN / "table.txt", lambda console: view.table(found, console))
+    golden(GOLDEN / "table.txt", partial(view.rpc_view, found))
 
 
 @pytest.mark.usefixtures("no_rank_starts")

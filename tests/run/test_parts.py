@@ -13,12 +13,11 @@ import torch
 
 from distdemo.errors import UsageError
 from distdemo.run import view_output as output
-from distdemo.run.command import parse_program
-from distdemo.run.preload import COMPILER, wanted
-from distdemo.run.rank import bound
+from distdemo.run.preload import COMPILER, torch_imports
 from distdemo.run.records import Program
-from distdemo.run.value import MAX_CHARS, MAX_DEPTH, MAX_ITEMS, plain_value
-from distdemo.run.view_output import KEPT_IN_ALL, LEAST, Stream, Transcript, transcripts
+from distdemo.run.source import parse_program
+from distdemo.run.value import MAX_CHARS, MAX_DEPTH, MAX_ITEMS, bind, plain_value
+from distdemo.run.view_output import MAX_TOTAL_BYTES, MIN_BYTES, Stream, Transcript, transcripts
 
 # -------------------------------------------------------------------------------------- arguments
 
@@ -50,7 +49,7 @@ def test_a_function_gets_the_rank_the_size_and_its_arguments():
         (lambda rank, n: None, ["x"], (1, "x")),
         (lambda size, rank: None, ["x", "y"], ("x", "y")),
     ):
-        assert bound(function, 1, 4, arguments) == values
+        assert bind(function, 1, 4, arguments) == values
     for arguments, expected in (
         ([], "issing a required argument: 'lr'"),
         (["fast"], "lr can't be 'fast'"),
@@ -58,7 +57,7 @@ def test_a_function_gets_the_rank_the_size_and_its_arguments():
         (["1", "2", "maybe"], "rest can't be 'maybe'"),
     ):
         with pytest.raises(UsageError, match=expected):
-            bound(work, 0, 1, arguments)
+            bind(work, 0, 1, arguments)
 
 
 # ----------------------------------------------------------------------------------------- values
@@ -151,10 +150,10 @@ def test_of_very_much_the_two_ends_stay():
     text, left_out = kept([b"line %02d\n" % number for number in range(100)], 40)
     assert left_out == 800 - 2 * 16
     assert text == "line 00\nline 01\n[... 768 bytes left out ...]\nline 98\nline 99\n"
-    size = KEPT_IN_ALL // LEAST * 2
+    size = MAX_TOTAL_BYTES // MIN_BYTES * 2
     last = transcripts(size)[-1]
-    last.add(b"x" * (2 * LEAST))
-    assert last.finished()[1] == LEAST
+    last.add(b"x" * (2 * MIN_BYTES))
+    assert last.finished()[1] == MIN_BYTES
 
 
 @dataclass
@@ -242,7 +241,7 @@ def test_what_of_torch_a_program_will_import(tmp_path):
         ("x = '\0'", set()),
     ):
         file.write_text(source)
-        assert wanted(Program(file=str(file))) == names, source
+        assert torch_imports(Program(file=str(file))) == names, source
 
 
 def test_modules_and_files_beside_it_are_read_where_python_would_look(tmp_path, monkeypatch):
@@ -251,7 +250,7 @@ def test_modules_and_files_beside_it_are_read_where_python_would_look(tmp_path, 
     (tmp_path / "package" / "__main__.py").write_text("import torch.nn")
     (tmp_path / "package" / "other.py").write_text("import torch.func, mine")
     (tmp_path / "mine.py").write_text("import package.other, torch.amp")
-    assert wanted(Program(module="package")) == {"torch.nn"}
-    assert wanted(Program(module="package.other")) == {"torch.func", "torch.amp"}
-    assert wanted(Program(file="package")) == {"torch.nn"}
-    assert wanted(Program(file=str(tmp_path / "none.py"))) == set()
+    assert torch_imports(Program(module="package")) == {"torch.nn"}
+    assert torch_imports(Program(module="package.other")) == {"torch.func", "torch.amp"}
+    assert torch_imports(Program(file="package")) == {"torch.nn"}
+    assert torch_imports(Program(file=str(tmp_path / "none.py"))) == set()

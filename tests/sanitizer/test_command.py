@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from helpers import commanded
+from helpers import commanded, free_port, wait_until, warmed
+from sanitizer.programs import SIZE
+from sanitizer.recorded import recorded
 
 PROGRAM = """
 import torch
@@ -37,6 +37,7 @@ def test_calls_over_mpi_are_compared_unless_turned_off(tmp_path: Path) -> None:
 
 
 STEPS = """
+import signal
 import sys
 import torch
 import torch.distributed as dist
@@ -46,8 +47,9 @@ distdemo.sanitizer.install()
 dist.init_process_group("gloo")
 for _ in range(3):
     dist.all_reduce(torch.ones(4))
-if dist.get_rank() != 1 or "--all" in sys.argv:
-    dist.barrier()
+dist.barrier()
+if dist.get_rank() == 1 and "--all" not in sys.argv:
+    signal.pause()
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -67,26 +69,36 @@ def test_calls_are_listed_and_recorded(tmp_path: Path) -> None:
     with commanded([*line, "--", "--all"], tmp_path) as run:
         code, out, _ = run.finish()
     assert code == 0
-    assert "3 ×  all_reduce(SUM, float32[4])  steps.py:10  ranks 0-1" in out
+    assert "3 ×  all_reduce(SUM, float32[4])  steps.py:11  ranks 0-1" in out
     assert {each["pid"] for each in json.loads((tmp_path / "calls.json").read_text())} == {0, 1}
 
 
-def test_ranks_under_torchrun_leave_files_to_compare(tmp_path: Path) -> None:
-    """Under torchrun without distdemo; the hanging job is killed."""
-    (tmp_path / "steps.py").write_text(STEPS, encoding="utf-8")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "steps.py"]
-    torchrun[-1:-1] = ["--nproc-per-node", "2"]
-    around = {**os.environ, "DISTDEMO_RECORD": "notes"}
-    subprocess.run([*torchrun, "--all"], cwd=tmp_path, env=around, check=True, timeout=100)
-    with commanded(["sanitize", str(tmp_path / "notes")], tmp_path) as judged:
-        code, out, _ = judged.finish()
-    assert (code, "No errors in 10 calls." in out) == (0, True), out
-    subprocess.run(torchrun, cwd=tmp_path, env=around, check=False, timeout=100)
-    with commanded(["sanitize", str(tmp_path / "notes"), "--format", "json"], tmp_path) as judged:
+def test_a_job_that_others_start_and_kill_leaves_files_to_compare(tmp_path: Path) -> None:
+    """The ranks are started as torchrun does, without distdemo, and rank 1 never arrives."""
+    file, notes = tmp_path / "steps.py", tmp_path / "notes" / "rank-0.notes"
+    file.write_text(STEPS, encoding="utf-8")
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    where["DISTDEMO_RECORD"] = str(notes.parent)
+    with ExitStack() as stack:
+        for rank in ("1", "0"):  # rank 0 is killed first: it must not fail because of rank 1
+            env = {**where, "RANK": rank}
+            stack.enter_context(warmed([str(file)], tmp_path, env=env))
+        assert wait_until(lambda: notes.exists() and notes.read_text().count(" a\n") == 5)
+    with commanded(["sanitize", str(notes.parent), "--format", "json"], tmp_path) as judged:
         code, out, _ = judged.finish()
     (found,) = json.loads(out)["findings"]
     assert (code, found["kind"], found["ranks"]) == (1, "absent", [1]), out
-    assert {row["place"] for row in found["rows"]} >= {"steps.py:13"}
+    assert (found["so_far"], found["rows"][0]["place"]) == (True, "steps.py:15")
+
+
+def test_files_of_a_right_program_have_no_errors(tmp_path: Path) -> None:
+    for rank, lines in enumerate(recorded("right")["all_right_programs"]):
+        header = json.dumps({"rank": rank, "world_size": SIZE, "host": "here"})
+        text = "\n".join([f"H {header}", *lines, ""])
+        (tmp_path / f"rank-{rank}.notes").write_text(text, encoding="utf-8")
+    with commanded(["sanitize", str(tmp_path)], tmp_path) as judged:
+        code, out, _ = judged.finish()
+    assert (code, "No errors in" in out) == (0, True), out
 
 
 SHIFTED = """

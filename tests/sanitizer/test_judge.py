@@ -7,15 +7,17 @@ import resource
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.sanitizer import notes as texts
-from distdemo.sanitizer.judge import Judge
+from distdemo.sanitizer.judge import BUSY_POLLS, SETTLE_TIMEOUT_S, Judge
 from distdemo.sanitizer.notes import HEAD, Reader, Ring, Writer, call_line
-from distdemo.sanitizer.records import Call, Place
+from distdemo.sanitizer.records import Call, Place, Row
+from distdemo.sanitizer.rules import KINDS
 from distdemo.sanitizer.timeline import Timeline
 
 N = 4
@@ -51,7 +53,7 @@ def test_calls_are_counted() -> None:
     assert (group.agreed, group.reached) == (50, {2: 50, 3: 50})
     for rank in range(N):
         judge.feed(rank, b"3\n")
-    found = judge.certain()
+    found = judge.conclude()
     assert found is not None
     assert (found.kind, found.ranks) == ("reduce_op", (1, 2, 3))
     assert "agreed on 101 calls; the last was all_reduce at train.py:2" in found.before
@@ -200,11 +202,58 @@ def test_the_reason_for_stopping_is_reported(line: str, why: str) -> None:
     assert judge.matcher.stopped == why
 
 
-def test_the_delay_of_a_mismatch_restarts_if_the_earlier_one_was_undone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Time in seconds, for the test to change."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_ranks_are_named_once_every_member_has_arrived(clock: list[float]) -> None:
+    judge = judged("0\nr\n")
+    judge.feed(0, b"0\na\n")
+    judge.feed(1, b"3\na\n")
+    judge.feed(2, b"0\na\n")
+    assert judge.poll() is None
+    clock[0] += SETTLE_TIMEOUT_S - 0.1
+    assert judge.poll() is None
+    judge.feed(3, b"3\n")  # torch may still reject it
+    assert judge.poll() is None
+    judge.feed(3, b"a\n")
+    found = judge.poll()
+    assert found is not None
+    assert (found.kind, found.ranks, found.so_far) == ("reduce_op", (1, 3), False)
+
+
+def test_a_finding_that_a_late_rank_could_change_is_reported_as_so_far(clock: list[float]) -> None:
+    judge = judged("0\nr\n")
+    for rank, line in enumerate((b"0", b"3", b"0")):
+        judge.feed(rank, line + b"\na\n")
+    assert judge.poll() is None
+    clock[0] += SETTLE_TIMEOUT_S
+    found = judge.poll()
+    assert found is not None
+    assert (found.kind, found.ranks, found.so_far) == ("reduce_op", (), True)
+    assert found.what.startswith("So far: mismatch in call 2")
+    assert found.rows[-1] == Row((3,), "had not reached this call")
+    assert found.rule.endswith("Rank 3 could still have changed this.")
+
+
+def test_ranks_that_were_stopped_may_not_be_at_fault() -> None:
+    judge = judged("0\nr\n")
+    for rank, line in enumerate((b"0", b"3", b"0")):
+        judge.feed(rank, line + b"\na\n")
+    found = judge.conclude({3: "train.py:8"})
+    assert found is not None
+    assert (found.ranks, found.so_far) == ((), True)
+    assert judge.conclude() == replace(
+        found, what=found.what.replace("So far: m", "M"), rule=KINDS["reduce_op"].rule,
+        ranks=(1,), so_far=False,
+    )  # fmt: skip
+
+
+def test_the_time_of_a_mismatch_restarts_if_it_was_undone(clock: list[float]) -> None:
     judge = judged("0\nr\n")
     for _ in range(2):
         judge.feed(0, b"0\n")
@@ -213,26 +262,24 @@ def test_the_delay_of_a_mismatch_restarts_if_the_earlier_one_was_undone(
         judge.feed(1, b"u\n0\n")
         judge.feed(2, b"0\nr\n")
         judge.feed(3, b"0\nr\n")
-        assert judge.poll() is None
-        now[0] += 100.0
+        assert judge.poll() is judge.poll() is None
+        clock[0] += 100.0
 
 
-def test_a_deadlock_is_reported_while_other_ranks_continue(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_a_deadlock_is_reported_while_other_ranks_continue() -> None:
     judge = judged("0\nr\n")
-    judge.feed(0, b"2\n")  # a call of its pair
-    judge.feed(1, b"0\n")  # a call of all ranks
-    found = []
-    for _ in range(4):
+    judge.feed(0, b"2\na\n")  # a call of its pair
+    judge.feed(1, b"0\na\n")  # a call of all ranks
+    for _ in range(BUSY_POLLS):
         for rank in (2, 3):
-            judge.feed(rank, b"2\nr\n")
-        for _ in range(3):
-            now[0] += 0.2
-            found.append(judge.poll())
-    assert [each.kind for each in found if each] == ["deadlock"] * 4
-    assert found[-1] is not None
-    assert found[-1].ranks == (0, 1)
+            judge.feed(rank, b"2\na\nr\n")
+        judge.poll()
+    assert judge.finding is None  # rank 1 waits for ranks 2 and 3, too
+    for rank in (2, 3):
+        judge.feed(rank, b"0\na\n")
+    found = [judge.poll() for _ in range(BUSY_POLLS)][-1]
+    assert found is not None
+    assert (found.kind, found.ranks, found.so_far) == ("deadlock", (0, 1), False)
 
 
 REFUSED = Place("train.py", 50, "step")
@@ -267,25 +314,21 @@ TOO_FAR = Call("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9)
 @pytest.mark.parametrize(
     ("refused", "then"), [(TOO_FAR, 0), (reduction(50), 0), (reduction(50), 4)]
 )
-def test_a_late_rejection_is_no_mismatch(
-    refused: Call, then: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_rejection_is_no_mismatch(refused: Call, then: int, clock: list[float]) -> None:
     """Every rank makes a call that torch rejects, and continues; one is polled during it.
 
     Their next call is a different one, the same from a different line, or exactly the same.
     """
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     judge = judged("0\nr\n")
     bad = call_line(4, 0, refused)
     for rank in range(N):
-        judge.feed(rank, f"{bad}\n4\n".encode() + f"u\n{then}\n".encode() * (rank < N - 1))
+        judge.feed(rank, f"{bad}\n4\n".encode() + f"u\n{then}\na\n".encode() * (rank < N - 1))
     for _ in range(2):
         assert judge.poll() is None
-        now[0] += 0.1
-    judge.feed(N - 1, f"u\n{then}\n".encode())
+        clock[0] += SETTLE_TIMEOUT_S / 3
+    judge.feed(N - 1, f"u\n{then}\na\n".encode())
     for _ in range(3):
-        now[0] += 10.0
+        clock[0] += 10.0
         assert judge.poll() is None
     for rank in range(N):
         judge.feed(rank, b"r\n0\nr\n")

@@ -1,128 +1,104 @@
-"""Mistakes are found with kind, ranks and line, and correct programs have no findings."""
+"""Mistakes are found with kind, ranks and line, and right programs have no findings.
+
+Some run on real ranks. The recorded notes of all of them are read in several orders, and judged
+after every note: a finding that later notes would change must be marked as so far.
+"""
 
 from __future__ import annotations
 
-import faulthandler
-import inspect
-import json
-import re
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from pathlib import Path
-from unittest.mock import patch
+import random
+from collections.abc import Iterator
 
 import pytest
-import sanitizer.collectives  # noqa: F401 - registers its programs
-import sanitizer.tensors  # noqa: F401 - as above
-import sanitizer.waits  # noqa: F401 - as above
-from sanitizer.pairs import FAULTY, RIGHT, Program, count_poll
-from warm import Warm
+from forked import Warm
+from sanitizer.programs import MISTAKES, SIZE, WORLDS
+from sanitizer.recorded import lines_at_fault, lines_named, recorded, sanitized, source_of
 
-from distdemo.launcher import workers
-from distdemo.launcher.local import run_world
-from distdemo.launcher.rank import Rank
-from distdemo.launcher.records import Outcome, WorldReport, WorldSpec
-from distdemo.sanitizer.hooks import noting
-from distdemo.sanitizer.inspector import Inspector
-from distdemo.sanitizer.recording import judged
-from distdemo.sanitizer.records import Finding, Notes
+from distdemo.sanitizer.judge import Judge, first_error
+from distdemo.sanitizer.records import Finding
 
-Found = tuple[WorldReport, tuple[Finding, ...]]
+ORDERS = ["ranks", "reversed", "by turns", *range(4)]
 
 
-def call(rank: Rank, program: Program, notes: Notes) -> None:
-    """Run the program on a rank and record its calls."""
-    faulthandler.disable()  # pytest enables it, and a backend that aborts would print its stack
-    with noting(notes, rank.rank, rank.world_size):
-        program(rank.rank, rank.world_size)
+def interleaved(notes: list[list[str]], order: str | int) -> Iterator[tuple[int, str]]:
+    """Yield the notes of all ranks: rank by rank, by turns, or in a random order."""
+    ranks = [rank for rank in range(SIZE) for _ in notes[rank]]
+    if order == "reversed":
+        ranks.reverse()
+    elif order == "by turns":
+        turns = [(turn, rank) for rank in range(SIZE) for turn in range(len(notes[rank]))]
+        ranks = [rank for _, rank in sorted(turns)]
+    elif isinstance(order, int):
+        random.Random(order).shuffle(ranks)
+    rest = [iter(each) for each in notes]
+    for rank in ranks:
+        yield rank, next(rest[rank])
 
 
-def sanitized(program: Program, size: int, buffers: bool, folder: Path) -> Found:
-    """Run a program and return the report and findings; write the notes to a folder, too.
-
-    The launcher polls more often than by default.
-    """
-    world = WorldSpec(size, deadline=60.0, start_method="fork", capture=True)
-    with ExitStack() as held:
-        held.enter_context(patch.object(workers, "POLL_S", 0.03))
-        inspector = Inspector(world)
-        files = []
-        for rank in range(size):
-            files.append(held.enter_context((folder / f"rank-{rank}.notes").open("wb")))
-            about = {"rank": rank, "world_size": size, "host": "here"}
-            files[rank].write(f"H {json.dumps(about)}\n".encode())
-        feed = inspector.judge.feed
-
-        def keep(rank: int, piece: bytes) -> None:
-            if inspector.judge.finding is None:  # later notes include the effects of killing ranks
-                files[rank].write(piece)
-            feed(rank, piece)
-
-        held.enter_context(patch.object(inspector.judge, "feed", keep))
-        notes = replace(inspector.notes, buffers=buffers)
-
-        def poll(outcomes: Sequence[Outcome | None]) -> bool:
-            count_poll()
-            return inspector.poll(outcomes)
-
-        report = run_world(world, call, (program, notes), poll=poll)
-        return inspector.conclude(report)
+def judged(
+    notes: list[list[str]], order: str | int, every: int = 1
+) -> tuple[list[Finding | None], Judge]:
+    """Return the first error after every n-th note, and the judge that has read all."""
+    judge, found = Judge(SIZE), []
+    for number, (rank, line) in enumerate(interleaved(notes, order)):
+        judge.feed(rank, f"{line}\n".encode())
+        judge.read()
+        if number % every == 0:
+            found.append(first_error(judge.matcher))
+    assert not judge.matcher.stopped
+    return found, judge
 
 
-def run(program: Program, size: int, warm: Warm, folder: Path, *, buffers: bool) -> Found:
-    """Run a program; one with DDP, which imports torch's compiler, runs in a warm process."""
-    if program is one_after_the_other or "DistributedDataParallel" in inspect.getsource(program):
-        found: Found = warm(sanitized, program, size, buffers, folder)
-        return found
-    return sanitized(program, size, buffers, folder)
-
-
-def lines_at_fault(program: Program) -> set[int]:
-    """Return the lines that end in ``# wrong``."""
-    lines, first = inspect.getsourcelines(program)
-    return {first + index for index, line in enumerate(lines) if line.rstrip().endswith("# wrong")}
-
-
-@pytest.mark.parametrize("name", FAULTY)
-def test_a_faulty_program_is_found(name: str, warm: Warm, tmp_path: Path) -> None:
-    """The mistake is found while the program runs, and in its recorded notes."""
-    made = FAULTY[name]
-    report, findings = run(made.program, made.size, warm, tmp_path, buffers=made.kind == "buffers")
+@pytest.mark.parametrize("name", [name for name, mistake in MISTAKES.items() if mistake.real])
+def test_a_mistake_is_found_on_real_ranks(name: str) -> None:
+    mistake = MISTAKES[name]
+    report, findings, _ = sanitized(name, buffers=mistake.kind == "buffers")
     assert findings, report.verdict
-    found = findings[0]
-    assert (found.kind, made.ranks and found.ranks) == (made.kind, made.ranks), found
-    named = {int(line) for row in found.rows for line in re.findall(r"\.py:(\d+)", row.place)}
-    assert named & lines_at_fault(made.program), found
-    assert report.seconds < 30  # it was not the deadline
-    (afterwards,) = judged(tmp_path).findings
-    assert afterwards.kind == found.kind
-    assert {*afterwards.ranks} >= {*made.ranks}  # more ranks may have reached it since
+    (found,) = findings
+    assert (found.kind, mistake.ranks and found.ranks) == (mistake.kind, mistake.ranks), found
+    assert lines_named(found, source_of(name)[1]) & lines_at_fault(mistake), found
 
 
-def needs_own_world(program: Program) -> bool:
-    """Return True if it exits its rank, or depends on how many groups the rank is in."""
-    words = "exit|destroy_process_group|use_local_synchronization"
-    return re.search(words, inspect.getsource(program)) is not None
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_found_in_its_notes_in_any_order(name: str) -> None:
+    mistake, notes = MISTAKES[name], recorded("mistakes")[name]
+    for order in ORDERS:
+        findings, judge = judged(notes, order)
+        last = judge.conclude()
+        assert last is not None
+        assert last.kind == mistake.kind, last
+        assert mistake.ranks in ((), last.ranks)
+        assert lines_named(last) & lines_at_fault(mistake), last
+        for found in findings:
+            if found is not None and not found.so_far:
+                assert (found.kind, found.ranks) == (last.kind, last.ranks)
+                assert lines_named(found) == lines_named(last)
 
 
-LAST = [program for program in RIGHT if needs_own_world(program)]
+def test_right_programs_have_no_findings(warm: Warm) -> None:
+    for buffers in (False, True):
+        for name in WORLDS:
+            report, findings, _ = warm(sanitized_there, name, buffers)
+            assert findings == ()
+            assert report.ok, report.verdict
 
 
-def one_after_the_other(rank: int, size: int) -> None:
-    """Run all other correct programs."""
-    for program in RIGHT:
-        if program not in LAST:
-            program(rank, size)
+def sanitized_there(name: str, buffers: bool) -> object:
+    """Run a program in a warm process, because DDP imports torch's compiler."""
+    return sanitized(name, buffers=buffers)
 
 
-@pytest.mark.parametrize("buffers", [False, True])
-@pytest.mark.parametrize("program", [one_after_the_other, *LAST])
-def test_a_correct_program_has_no_findings(
-    program: Program, buffers: bool, warm: Warm, tmp_path: Path
-) -> None:
-    report, findings = run(program, 4, warm, tmp_path, buffers=buffers)
-    assert findings == ()
-    afterwards = judged(tmp_path)
-    assert (afterwards.findings, afterwards.warnings) == ((), ())
-    assert report.ok, report.verdict
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", WORLDS)
+def test_right_programs_have_no_findings_in_any_order(name: str, order: str | int) -> None:
+    notes = recorded("right")[name]
+    findings, judge = judged(notes, order, every=37)
+    assert [each for each in findings if each is not None and not each.so_far] == []
+    assert judge.conclude() is None
+    assert judge.matcher.shifts() == []
+
+
+def test_every_kind_is_proved() -> None:
+    """``device`` needs a GPU, and ``shift`` is a warning."""
+    kinds = {mistake.kind for mistake in MISTAKES.values() if mistake.real}
+    assert kinds == {mistake.kind for mistake in MISTAKES.values()}

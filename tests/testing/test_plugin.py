@@ -7,16 +7,20 @@ import pty
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 from golden import matches
-from helpers import PATIENCE, Run, running, wait_until
+from helpers import PATIENCE, Run, wait_until, warmed
 
+pytestmark = pytest.mark.timeout(300)  # on a loaded machine
 SAMPLES = Path(__file__).parent / "samples"
+BOTH = ("test_ways.py", "test_faults.py")
 OUTCOMES = {
     "skipped": {"test_skipped_by_all", "test_skipped_by_its_mark"},
     "expected": {"test_expected_on_all", "test_expected_on_one", "test_expected_to_hang"},
@@ -24,10 +28,8 @@ OUTCOMES = {
         "test_asserts_on_two",
         "test_raises_on_one",
         "test_leaves_the_others_alone",
-        "test_other_shapes",
         "test_hangs",
         "test_is_killed",
-        "test_exits",
         "test_passes_unexpectedly",
     },
     "error": {
@@ -41,17 +43,21 @@ OUTCOMES = {
 
 
 @contextmanager
-def pytested(folder: Path, *words: str, **options: object) -> Iterator[Run]:
-    """Run pytest over all samples, without the configuration of the project's own tests."""
+def pytested(
+    folder: Path, *words: str, files: tuple[str, ...] = (), **options: object
+) -> Iterator[Run]:
+    """Run pytest over these files, without the configuration of the project's own tests."""
     for name in ("ways", "faults"):
         shutil.copy(SAMPLES / f"{name}.py", folder / f"test_{name}.py")
-    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings =\n    ignore::ResourceWarning\n")
+    ini = folder / "pytest.ini"
+    ini.write_text("[pytest]\nfilterwarnings =\n    ignore::ResourceWarning\n")
     temporary = folder / "tmp"
     temporary.mkdir()
-    line = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:timeout", *words]
+    line = ["-m", "pytest", "-q", "-c", str(ini), "-p", "no:cacheprovider", "-p", "no:timeout"]
+    line += [*words, *(str(folder / file) for file in files)]
     # With CI set, pytest shows more of a failed comparison.
     plain = {"CI": "", "BUILD_NUMBER": "", "PYTEST_ADDOPTS": "", "COLUMNS": "80"}
-    with running(line, temporary, cwd=folder, env=plain, **options) as run:
+    with warmed(line, temporary, env=plain, **options) as run:
         yield run
 
 
@@ -72,31 +78,21 @@ def outcomes(file: Path) -> dict[str, set[str]]:
 def scrubbed(text: str) -> str:
     """Remove the parts of a report that differ between runs."""
     text = re.sub(r"\S*/(?=test_\w+\.py)", "", text)
+    text = re.sub(r"^\[gw0\] .*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"in \d+\.\d+s|pid=\d+|0x[0-9a-f]+", "*", text)
 
 
-@pytest.mark.timeout(300)  # two parallel runs, each of which loads torch twice
 def test_all_outcomes_of_pytest(tmp_path: Path) -> None:
-    """A plain run and a run with two workers have the same outcomes."""
-    with ExitStack() as held:
-        files = []
-        runs = []
-        for name, words in {"plain": ["-ra"], "two": ["-n", "2"]}.items():
-            folder = tmp_path / name
-            folder.mkdir()
-            files.append(folder / "junit.xml")
-            runs.append(held.enter_context(pytested(folder, f"--junitxml={files[-1]}", *words)))
-        ends = [run.finish(3 * PATIENCE) for run in runs]
-        for (code, out, _), file in zip(ends, files, strict=True):
-            assert code == 1, out
-            found = outcomes(file)
-            passed = found.pop("passed")
-            assert found == OUTCOMES, out
-            assert {"test_average", "test_sizes", "test_after_all_that"} <= passed
-        for run in runs:
-            assert wait_until(lambda run=run: not run.left())  # type: ignore[misc]  # mypy rejects the default
-    _, out, err = ends[0]
-    assert err == ""  # xdist's workers may complain about their shutdown
+    """Run in a worker of xdist, which sends all that it reports; the tests below run without."""
+    report = tmp_path / "junit.xml"
+    with pytested(tmp_path, "-n1", "-ra", f"--junitxml={report}", files=BOTH) as run:
+        code, out, _ = run.finish(2 * PATIENCE)
+        assert code == 1, out
+        found = outcomes(report)
+        passed = found.pop("passed")
+        assert found == OUTCOMES, out
+        assert {"test_average", "test_sizes_and_parameters", "test_after_all_that"} <= passed
+        assert wait_until(lambda: not run.left())
     matches(Path(__file__).parent / "golden" / "failures.txt", scrubbed(shown_failures(out)))
     assert "test_ways.py::test_warns" in out
 
@@ -109,15 +105,7 @@ def shown_failures(out: str) -> str:
     return "".join(f"___ {name}{by_name[name]}" for name in wanted)
 
 
-def test_stops_at_the_first_failure_and_shows_all(tmp_path: Path) -> None:
-    with pytested(tmp_path, "-x", "--ranks-report=all", "test_faults.py") as run:
-        code, out, _ = run.finish()
-    assert code == 1
-    assert "1 failed in" in out
-    assert out.count("wrong data received") >= 3  # both tracebacks and the summary
-
-
-def test_the_debugger_has_the_terminal(tmp_path: Path) -> None:
+def test_the_debugger_has_the_terminal_and_all_ranks_are_shown(tmp_path: Path) -> None:
     main, side = pty.openpty()
     output = bytearray()
 
@@ -127,9 +115,10 @@ def test_the_debugger_has_the_terminal(tmp_path: Path) -> None:
             output.extend(terminal.read(1 << 16) or b"")
         return words in output
 
-    words = ["--pdb", "-x", "test_faults.py"]
+    words = ["--pdb", "-x", "--ranks-report=all"]
+    streams = {"stdin": side, "stdout": side, "stderr": side}
     try:
-        with pytested(tmp_path, *words, stdin=side, stdout=side, stderr=side) as run:
+        with pytested(tmp_path, *words, files=("test_faults.py",), **streams) as run:
             assert wait_until(lambda: received(b"(Pdb) "), PATIENCE), output.decode()
             os.write(main, b"p 'numbers', numbers\n")
             assert wait_until(lambda: received(b"('numbers', ["), PATIENCE), output.decode()
@@ -139,6 +128,7 @@ def test_the_debugger_has_the_terminal(tmp_path: Path) -> None:
     finally:
         os.close(main)
         os.close(side)
+    assert output.count(b"wrong data received") >= 3  # both tracebacks and the summary
 
 
 def test_ctrl_c_says_where_the_ranks_were(tmp_path: Path) -> None:
@@ -149,10 +139,10 @@ def test_ctrl_c_says_where_the_ranks_were(tmp_path: Path) -> None:
         f"    pathlib.Path({str(tmp_path)!r}, f'up{{rank}}').touch()\n"
         "    threading.Event().wait(600)\n"
     )
-    with pytested(tmp_path, "test_sleeps.py") as run:
+    with pytested(tmp_path, files=("test_sleeps.py",)) as run:
         assert wait_until(lambda: (tmp_path / "up0").exists() and (tmp_path / "up1").exists())
         run.process.send_signal(signal.SIGINT)
-        code, out, _ = run.finish()
+        code, out, _ = run.finish(2 * PATIENCE)
         assert code == 2
         assert "test_sleeps.py:5 in test_sleeps" in out
         assert wait_until(lambda: not run.left())
@@ -162,15 +152,22 @@ def test_unmarked_tests_have_no_overhead(tmp_path: Path) -> None:
     (tmp_path / "test_plain.py").write_text(
         "import sys\ndef test_plain():\n    assert 'torch' not in sys.modules\n"
     )
-    with pytested(tmp_path, "test_plain.py") as run:
-        code, out, err = run.finish()
-    assert (code, err) == (0, ""), out
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_plain.py"]
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b""), done.stdout
 
 
-@pytest.mark.parametrize("mark", ["", "0", "2, 3", "'two'", "2, nodes=3", "2, timeout=0"])
-def test_invalid_marks_are_rejected(mark: str, tmp_path: Path) -> None:
+def test_invalid_marks_are_rejected() -> None:
     from distdemo.testing.plugin import parse_mark
 
-    made = eval(f"pytest.mark.ranks({mark})", {"pytest": pytest})  # noqa: S307 - constant input
-    with pytest.raises(ValueError, match=r"rank|timeout"):
-        parse_mark(made.mark)
+    ranks = pytest.mark.ranks
+    for mark in (
+        ranks(),
+        ranks(0),
+        ranks(2, 3),
+        ranks("two"),
+        ranks(2, nodes=3),
+        ranks(2, timeout=0),
+    ):
+        with pytest.raises(ValueError, match=r"rank|timeout"):
+            parse_mark(mark.mark)

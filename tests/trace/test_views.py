@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import html
+import io
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from golden import drawn, golden
+from rich.console import Console
 from traces import VERSIONS, paper, real, spec_of
 
+from distdemo import schedules
 from distdemo.launcher.records import WorldSpec
-from distdemo.trace import algorithms, view, view_list
-from distdemo.trace.compare import view as view_compare
+from distdemo.schedules.count import CostModel, infos
 from distdemo.trace.compare.compare import simulate
 from distdemo.trace.compare.records import Candidate, Comparison, ComparisonSpec, Timing
-from distdemo.trace.count import infos
+from distdemo.trace.compare.view import comparison_view, name_of, plot
 from distdemo.trace.page import clean, page, page_data
-from distdemo.trace.records import (
-    AlgorithmList,
-    CostModel,
-    Fault,
-    TraceReport,
-)
+from distdemo.trace.records import AlgorithmList, Fault, TraceReport
+from distdemo.trace.view import list_view, trace_text, trace_view
+from distdemo.view.blocks import show_blocks
+from distdemo.view.console import signs
 
 GOLDEN = Path(__file__).parent / "golden"
 RUNS = {
@@ -44,20 +45,25 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_view_of_a_trace_is_unchanged(name: str) -> None:
-    report = RUNS[name]()
-    golden(GOLDEN / f"{name}.txt", lambda console: view.table(report, console))
+    golden(GOLDEN / f"{name}.txt", partial(trace_view, RUNS[name]()))
 
 
 def test_requested_ranks_and_all_rounds_are_shown() -> None:
     report = RUNS["many"]()
+    lines = drawn(partial(trace_view, report, ranks=frozenset({7}))).splitlines()
+    assert {line[:7] for line in lines if line.startswith("rank ")} == {"rank 7 "}
+    assert len(re.findall("^Round ", trace_text(report), re.MULTILINE)) == 41
 
-    def rows(**how: Any) -> list[str]:
-        text = drawn(lambda console: view.table(report, console, **how))
-        return [line for line in text.splitlines() if line.startswith(("rank ", "Round "))]
 
-    assert {line[:7] for line in rows(ranks=frozenset({7}))} >= {"rank 7 "}
-    assert not any(line.startswith("rank 0") for line in rows(ranks=frozenset({7})))
-    assert sum(line.startswith("Round ") for line in rows(every=True)) == 41
+def test_rounds_are_played_on_a_terminal() -> None:
+    memory = io.StringIO()
+    memory.isatty = lambda: True  # type: ignore[method-assign]
+    console = Console(file=memory, force_terminal=True, width=80)
+    show_blocks(console, trace_view(RUNS["unequal"](), signs(console), speed=1e4))
+    title, end = memory.getvalue().index("all_reduce"), memory.getvalue().index("Verified")
+    rounds = [memory.getvalue().index(f"Round {number} of 4") for number in range(1, 5)]
+    assert [title, *rounds, end] == sorted([title, *rounds, end])
+    assert "4/4" in memory.getvalue()
 
 
 def compared(*, run: bool, link: CostModel | None = None) -> Comparison:
@@ -83,7 +89,6 @@ def compared(*, run: bool, link: CostModel | None = None) -> Comparison:
     return replace(
         found,
         sizes=tuple(sizes),
-        simulated=False,
         link=measured,
         settings=WorldSpec(4),
         cores=2.0,
@@ -118,22 +123,22 @@ def with_faults() -> Comparison:
     ],
 )
 def test_the_view_of_a_comparison_is_unchanged(name: str, report: Comparison) -> None:
-    golden(GOLDEN / f"{name}.txt", lambda console: view_compare.table(report, console))
+    golden(GOLDEN / f"{name}.txt", partial(comparison_view, report))
 
 
 def test_the_view_of_the_list_is_unchanged() -> None:
-    record = AlgorithmList(infos(algorithms.REGISTRY))
-    golden(GOLDEN / "algorithms.txt", lambda console: view_list.table(record, console))
+    record = AlgorithmList(infos(schedules.REGISTRY))
+    golden(GOLDEN / "algorithms.txt", partial(list_view, record))
 
 
 def test_a_plot_names_every_row() -> None:
     pytest.importorskip("matplotlib")
 
-    assert view_compare.plot(replace(compared(run=False), sizes=()), "png").startswith(b"\x89PNG")
+    assert plot(replace(compared(run=False), sizes=()), None).startswith(b"\x89PNG")
     for report in (compared(run=True, link=GIVEN), compared(run=False), with_faults()):
-        text = view_compare.plot(report, "svg").decode()
+        text = plot(report, Path("it.svg")).decode()
         for size in report.sizes:
-            assert all(view_compare.name_of(row, report) in text for row in size.candidates)
+            assert all(name_of(row, report) in text for row in size.candidates)
 
 
 # ---------------------------------------------------------------------------------------- the page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,40 +14,43 @@ from distdemo.cli.types import parse_share
 from distdemo.view.format import percent
 
 
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """Options of ``distdemo bench compare``."""
+
+    old: Annotated[Path, typer.Argument(metavar="OLD.json", help="Earlier bench --output.")]
+    new: Annotated[Path, typer.Argument(metavar="NEW.json", help="Later bench --output.")]
+    fail_over: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PERCENT",
+            parser=parse_share,
+            help="Exit with 1 if anything got, or may have got, slower by more than this.",
+        ),
+    ] = None
+
+
 @command(
     record="distdemo.bench.compare.records:CompareReport",
     epilog="Try: distdemo bench --output old.json; distdemo bench --output new.json; "
     "distdemo bench compare old.json new.json --fail-over 10%",
 )
-def compare(
-    old: Annotated[Path, typer.Argument(metavar="OLD.json", help="Earlier bench --output.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW.json", help="Later bench --output.")],
-    fail_over: Annotated[
-        float | None,
-        typer.Option(
-            "--fail-over",
-            metavar="PERCENT",
-            parser=parse_share,
-            help="Exit with 1 if anything got, or may have got, slower by more than this.",
-        ),
-    ] = None,
-) -> Result:
+def compare(options: CompareOptions) -> Result:
     """Compare two measurements and tell changes from noise.
 
     Compares the launches' medians of the series that both files have. The smallest
     change that counts is 10%, or --fail-over.
     """
-    from dataclasses import replace
-
     from distdemo.bench.compare.compare import compare as compare_files
-    from distdemo.bench.recording import read
+    from distdemo.bench.compare.view import compare_view
+    from distdemo.measure.recording import read
     from distdemo.versions import versions
 
-    found = replace(compare_files(read(old), read(new), fail_over), versions=versions())
+    found = compare_files(read(options.old), read(options.new), options.fail_over)
+    found = replace(found, versions=versions())
     errors: tuple[Error, ...] = ()
     if not found.ok:
         slower = any(each.change is Change.SLOWER for each in found.outcomes)
-        limit = f"by more than {percent(found.threshold)}"
-        what = f"It got slower {limit}." if slower else f"It may have got slower {limit}."
-        errors = (Error(what),)
-    return Result(found, view="distdemo.bench.compare.view", errors=errors)
+        what = "It got slower" if slower else "It may have got slower"
+        errors = (Error(f"{what} by more than {percent(found.threshold)}."),)
+    return Result(found, compare_view, errors=errors)

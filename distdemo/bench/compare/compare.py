@@ -28,9 +28,9 @@ from distdemo.bench.compare.records import (
     RatioVerdict,
     Unmatched,
 )
-from distdemo.bench.recording import Recording, differences, launches, title
-from distdemo.bench.records import BenchReport, Row, Series
 from distdemo.errors import UsageError
+from distdemo.measure.recording import Recording, differences, launches, title
+from distdemo.measure.records import BenchReport, Row, Series
 
 ERROR = 0.05
 """Probability that any of the sizes' intervals misses its ratio, divided among them; the same for

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from distdemo.bench.recording import Difference
-from distdemo.bench.records import Limit, SeriesSpec
 from distdemo.encoding import derived
+from distdemo.measure.recording import Difference
+from distdemo.measure.records import Limit, SeriesSpec
 
 THRESHOLD = 0.10
 """Default smallest change that counts, as a share."""

@@ -1,16 +1,16 @@
-"""Tables of ``bench compare``: one row per size, the machine's limits, the verdict."""
+"""Report of ``bench compare``: one row per size, the machine's limits, the verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.bench.compare.records import Change, ComparedSeries, CompareReport, RatioVerdict
-from distdemo.bench.recording import title
+from distdemo.measure.recording import title
 from distdemo.view import colours
-from distdemo.view.console import signs
+from distdemo.view.blocks import Block, Heading, Paragraph, Summary
+from distdemo.view.console import Signs
 from distdemo.view.format import (
     digits,
     duration,
@@ -21,10 +21,9 @@ from distdemo.view.format import (
     rate,
     short_size,
 )
-from distdemo.view.tables import Cell, Column, Grid, fitting, heading
+from distdemo.view.tables import Cell, Column, Grid
 
 FEW = 6  # most differences and sizes listed by name
-UNSURE = "yellow"
 STYLES = {
     Change.SLOWER: colours.WRONG,
     Change.FASTER: colours.RIGHT,
@@ -33,37 +32,34 @@ STYLES = {
 }
 
 
-def table(report: CompareReport, console: Console) -> RenderableType:
-    """Draw every series with its rows, the machine's limits, other differences, and the verdict."""
-    parts: list[RenderableType] = []
+def compare_view(report: CompareReport, _: Signs) -> Iterator[Block]:
+    """Yield every series with its rows, the machine's limits, other differences, the verdict."""
     for each in report.series:
         overall = each.overall
         text = f"All sizes: {_interval(overall)} {overall.change.value} "
         text += f"(from {overall.old_launches} and {overall.new_launches} launches)"
-        parts += [heading(title(each.spec)), _rows(each, console)]
-        parts += [Text(text, style=STYLES[overall.change]), Text()]
+        yield Heading(title(each.spec))
+        yield _rows(each)
+        yield Paragraph(text, STYLES[overall.change])
+        yield Paragraph()
     if report.limits:
-        parts += [heading("The machine itself"), _limits(report, console), Text()]
-    parts += [Text(f"! {text}", style=UNSURE) for text in _warnings(report)]
-    parts += [Text(text, style=colours.QUIET) for text in _notes(report)]
-    return Group(*parts, summary(report, console))
-
-
-def summary(report: CompareReport, console: Console) -> RenderableType:
-    """Draw the verdict in one sentence, with a tick only if it is certain."""
-    sign, changes = signs(console), {each.change for each in report.outcomes}
-    mark, style = "!", UNSURE
-    if not report.ok and Change.SLOWER in changes:
-        mark, style = sign.wrong, colours.WRONG
-    elif report.ok and not {Change.UNKNOWN, Change.SLOWER} & changes:
-        mark, style = sign.right, colours.RIGHT
-    return Text(f"{mark} {_verdict(report)}", style=style)
+        yield Heading("The machine itself")
+        yield _limits(report)
+        yield Paragraph()
+    for text in _warnings(report):
+        yield Paragraph(f"! {text}", colours.UNSURE)
+    for text in _notes(report):
+        yield Paragraph(text, colours.QUIET)
+    changes = {each.change for each in report.outcomes}
+    slower = not report.ok and Change.SLOWER in changes
+    sure = report.ok and not {Change.UNKNOWN, Change.SLOWER} & changes
+    yield Summary(_verdict(report), sure, "" if slower or sure else "!")
 
 
 # ---------------------------------------------------------------------------------------- tables
 
 
-def _rows(series: ComparedSeries, console: Console) -> RenderableType:
+def _rows(series: ComparedSeries) -> Grid:
     columns = [Column(name, right=True) for name in ("Size", "Old", "New")]
     grid = Grid([*columns, Column("New/old"), Column("Verdict")])
     for row in series.rows:
@@ -72,11 +68,11 @@ def _rows(series: ComparedSeries, console: Console) -> RenderableType:
         times = (duration(row.old_median_s), duration(row.new_median_s))
         verdict = Text(name, style=STYLES[change])
         grid.rows.append([exact_size(row.size_bytes), *times, _interval(row.outcome), verdict])
-    return fitting(console, lambda _: grid)
+    return grid
 
 
-def _limits(report: CompareReport, console: Console) -> RenderableType:
-    """Draw the bandwidths of both files, and the latencies of transports that have one."""
+def _limits(report: CompareReport) -> Grid:
+    """Return the bandwidths of both files, and the latencies of transports that have one."""
     several = len({each.backend for each in report.limits}) > 1
     columns = [Column(name, right=True) for name in ("Old", "New", "Time, new/old")]
     grid = Grid([Column("Limit"), *columns])
@@ -89,7 +85,7 @@ def _limits(report: CompareReport, console: Console) -> RenderableType:
             row: list[Cell] = [f"{name}, latency"]
             row += [duration(old.latency_s or 0.0), duration(new.latency_s or 0.0)]
             grid.rows.append([*row, digits(each.latency_ratio)])
-    return fitting(console, lambda _: grid)
+    return grid
 
 
 def _interval(found: RatioVerdict) -> str:
@@ -108,7 +104,8 @@ def _verdict(report: CompareReport) -> str:
     found = {
         change: [each for each in report.outcomes if each.change is change] for change in Change
     }
-    limit, why = percent(report.threshold), "too few launches, or too much scatter between them"
+    limit = percent(report.threshold)
+    why = "too few launches, or too much scatter between them. Try more --launches"
     if len(found[Change.UNKNOWN]) == len(report.outcomes):
         return f"Can't tell whether anything changed: {why}."
     if len(found[Change.NONE]) == len(report.outcomes):
@@ -154,14 +151,3 @@ def _notes(report: CompareReport) -> Iterator[str]:
         sizes = ", ".join(map(short_size, one.sizes_bytes[:FEW]))
         sizes += f" and {len(one.sizes_bytes) - FEW} more" * (len(one.sizes_bytes) > FEW)
         yield f"Only in the {one.file} file: {title(one.spec)}: {sizes}."
-    wide = [
-        each
-        for each in report.outcomes
-        if each.interval is None
-        or each.interval[1] / each.interval[0] > (1 + report.threshold) ** 2
-    ]
-    if wide:
-        yield (
-            f"A change of {percent(report.threshold)} could be missed in "
-            f"{_counted(report, wide)}: measure both with more --launches."
-        )

@@ -1,4 +1,1 @@
-"""Fit the α–β model to bench files and predict other worlds.
-
-``trace`` uses α and β from ``fit.fit``.
-"""
+"""Fit the α–β model to bench files and predict other worlds."""

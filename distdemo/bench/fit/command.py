@@ -2,71 +2,79 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from distdemo.bench.fit.records import MESSAGE
+from distdemo import schedules
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import Plot, SizeList, choice, count
-from distdemo.cli.session import Session
 from distdemo.errors import UsageError
-from distdemo.trace import algorithms
+from distdemo.measure.fit import MESSAGE
 
 MOST_RANKS = 1_000_000
+NAMES = dict.fromkeys([*(each.name for each in schedules.REGISTRY), MESSAGE])
 
 
-NAMES = dict.fromkeys([*(each.name for each in algorithms.REGISTRY), MESSAGE])
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """Options of ``distdemo bench fit``."""
 
-
-@command(
-    record="distdemo.bench.fit.records:FitReport",
-    epilog="Try: distdemo bench fit two.json four.json; distdemo bench fit two.json four.json "
-    "--predict 1000 --sizes 1K,1M",
-)
-def fit(
-    session: Session,  # noqa: ARG001 - every command has one
-    *,
     files: Annotated[
         list[Path],
         typer.Argument(
             metavar="FILE.json",
             help="Files of bench --output; different numbers of ranks are fitted together.",
         ),
-    ],
+    ]
     algorithm: Annotated[
         str | None, choice("NAME", NAMES, "Algorithm to fit [default: the one that fits best].")
-    ] = None,
+    ] = None
     predict: Annotated[
         list[int] | None,
         count("Predict the times of N ranks; may be repeated.", 2, MOST_RANKS),
-    ] = None,
-    sizes: SizeList = None,
-    plot: Plot = None,
-) -> Result:
+    ] = None
+    sizes: SizeList = None
+    plot: Plot = None
+
+
+@command(
+    record="distdemo.bench.fit.report:FitReport",
+    epilog="Try: distdemo bench fit two.json four.json; distdemo bench fit two.json four.json "
+    "--predict 1000 --sizes 1K,1M",
+)
+def fit(options: FitOptions) -> Result:
     """Fit the α–β model to measured times and predict those of other worlds.
 
     A message of s bytes takes α + s·β. The number of times that an algorithm pays α and β follows
     from its schedule in distdemo trace.
     """
-    from dataclasses import replace
-
-    from distdemo.bench.fit.fit import study
-    from distdemo.bench.recording import read
+    from distdemo.bench.fit.report import study
+    from distdemo.bench.fit.view import fit_view, plot
+    from distdemo.measure.recording import read
     from distdemo.versions import versions
 
-    if len({path.resolve() for path in files}) < len(files):
+    if len({path.resolve() for path in options.files}) < len(options.files):
         raise UsageError(
             "A file is given twice.", "Its times would count twice.", "Give each file once."
         )
-    if sizes and not predict:
+    if options.sizes and not options.predict:
         raise UsageError(
             "--sizes requires --predict.",
             "It sets the sizes to predict.",
             "Add --predict 1000, or remove --sizes.",
         )
-    recordings = [read(path) for path in files]
-    report = study(recordings, algorithm=algorithm, ranks=predict or (), sizes=sizes or ())
-    report = replace(report, versions=versions())
-    return Result(report, view="distdemo.bench.fit.view", plot=plot)
+    report = study(
+        [read(path) for path in options.files],
+        algorithm=options.algorithm,
+        ranks=options.predict or (),
+        sizes=options.sizes or (),
+    )
+    return Result(
+        replace(report, versions=versions()),
+        fit_view,
+        files=(("--plot", options.plot, partial(plot, report, options.plot)),),
+    )

@@ -1,20 +1,22 @@
-"""Tables and plot of fitted models and predictions."""
+"""Report and plot of fitted models and predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.bench.fit.records import GOOD, Fit, FitReport, FittedSeries, Prediction
-from distdemo.bench.recording import title
+from distdemo.bench.fit.report import FitReport, Prediction
+from distdemo.measure.fit import GOOD, Fit, FittedSeries
+from distdemo.measure.recording import title
 from distdemo.view import colours
-from distdemo.view.console import signs
+from distdemo.view.blocks import Block, Bullets, Heading, Paragraph, Summary
+from distdemo.view.console import Signs
 from distdemo.view.format import duration, exact_size, listing, percent, plural, rate, short_size
-from distdemo.view.tables import Column, Grid, fitting, heading
+from distdemo.view.plot import Axis, Line, Panel, lines
+from distdemo.view.tables import Column, Grid
 
-UNSURE = "yellow"
 ASSUMPTIONS = (
     "Every message costs the measured α plus β per byte, within a machine and between machines.",
     "Simultaneous messages share no link.",
@@ -25,32 +27,27 @@ ASSUMPTIONS = (
 """Assumptions of every prediction."""
 
 
-def table(report: FitReport, console: Console) -> RenderableType:
-    """Draw the fits of every series, then the predictions with their assumptions."""
-    parts: list[RenderableType] = []
+def fit_view(report: FitReport, sign: Signs) -> Iterator[Block]:
+    """Yield the fits of every series, the predictions with their assumptions, and the verdicts."""
     for series in report.series:
-        parts += [*_algorithms(series, console), Text()]
+        yield from _algorithms(series, sign)
+        yield Paragraph()
     for prediction in report.predictions:
-        parts += [*_prediction(prediction, console), Text()]
-    notes: list[str] = []
+        yield from _prediction(prediction)
+        yield Paragraph()
     if report.predictions:
-        notes = ["Assumptions:", *(f"- {text}" for text in ASSUMPTIONS), ""]
-    parts += [Text(note, style=colours.QUIET) for note in (*notes, *report.notes)]
-    return Group(*parts, summary(report, console))
-
-
-def summary(report: FitReport, console: Console) -> RenderableType:
-    """Draw one line per series: its α and β, and whether the model fits."""
-    lines = []
+        yield Paragraph("Assumptions:", colours.QUIET)
+        yield Bullets(tuple(Text(each, colours.QUIET) for each in ASSUMPTIONS))
+        yield Paragraph()
+    for note in report.notes:
+        yield Paragraph(note, colours.QUIET)
     for series in report.series:
         best, good = series.best, series.best.is_good
-        mark, style = (signs(console).right, colours.RIGHT) if good else ("!", UNSURE)
         text = (
-            f"{mark} {_name(series)}: {best.algorithm} {'fits' if good else 'does not fit'}, "
+            f"{_name(series)}: {best.algorithm} {'fits' if good else 'does not fit'}, "
             f"{link_text(best)}, median error {percent(best.median_error)}."
         )
-        lines.append(Text(text, style=style))
-    return Group(*lines)
+        yield Summary(text, good, "" if good else "!")
 
 
 def link_text(fit: Fit) -> str:
@@ -67,9 +64,9 @@ def _name(series: FittedSeries) -> str:
     return f"{title(series.spec, ranks=False)}, {ranks} ranks"
 
 
-def _algorithms(series: FittedSeries, console: Console) -> Iterator[RenderableType]:
-    """Draw every algorithm of a series; with one number of ranks only the chosen one."""
-    sign, best = signs(console), series.best
+def _algorithms(series: FittedSeries, sign: Signs) -> Iterator[Block]:
+    """Yield every algorithm of a series; with one number of ranks only the chosen one."""
+    best = series.best
     figures = [Column(name, right=True) for name in ("α", "1/β", "Error", "Largest")]
     grid = Grid([Column("Algorithm"), *figures])
     for fit in series.fits if len(series.ranks) > 1 else [best]:
@@ -77,28 +74,28 @@ def _algorithms(series: FittedSeries, console: Console) -> Iterator[RenderableTy
         name = Text(f"{sign.arrow if chosen else ' '} {fit.algorithm}", "bold" * chosen)
         errors = percent(fit.median_error), percent(fit.max_error)
         grid.rows.append([name, duration(fit.alpha_s), _bandwidth(fit), *errors])
-    yield heading(_name(series))
-    yield fitting(console, lambda _: grid)
-    yield Text(f"{sign.arrow} {best.algorithm}: {best.source}.")
+    yield Heading(_name(series))
+    yield grid
+    yield Paragraph(f"{sign.arrow} {best.algorithm}: {best.source}.")
     if series.assumed:
         text = (
             f"The usual algorithm, {best.algorithm}, is assumed: these times don't distinguish "
             "algorithms. Add files with other numbers of ranks, or use --algorithm."
         )
-        yield Text(text, style=UNSURE)
+        yield Paragraph(text, colours.UNSURE)
     if not best.is_good:
         text = (
             f"! The model doesn't fit: half of its times are off by more than {percent(GOOD)}. "
             "Possible causes: a different algorithm, one that changes with the size, or ranks that "
             "share cores. Nothing is predicted from it."
         )
-        yield Text(text, style=UNSURE)
+        yield Paragraph(text, colours.UNSURE)
 
 
-def _prediction(prediction: Prediction, console: Console) -> Iterator[RenderableType]:
-    """Draw one row per algorithm and one column per size, with the fastest of each size marked."""
+def _prediction(prediction: Prediction) -> Iterator[Block]:
+    """Yield one row per algorithm and one column per size, with the fastest of each size marked."""
     where = f"{title(prediction.spec, ranks=False)} on {plural(prediction.ranks, 'rank')}"
-    yield heading(f"Prediction, not measured: {where}")
+    yield Heading(f"Prediction, not measured: {where}")
     sizes = [Column(exact_size(row.size_bytes), right=True) for row in prediction.rows]
     grid = Grid([Column("Algorithm"), *sizes])
     names = list(prediction.rows[0].predicted_s)
@@ -108,18 +105,16 @@ def _prediction(prediction: Prediction, console: Console) -> Iterator[Renderable
             for row in prediction.rows
         )
         grid.rows.append([name, *times])
-    yield fitting(console, lambda _: grid)
+    yield grid
 
 
-def plot(report: FitReport, kind: str) -> bytes:
-    """Draw measured times and fitted curves against size.
+def plot(report: FitReport, file: Path | None) -> bytes:
+    """Return the plot of measured times and fitted curves against size.
 
     Args:
         report: A report with at least one series.
-        kind: ``png`` or ``svg``.
+        file: File that it will be written to; its suffix determines the format.
     """
-    from distdemo.view.plot import Axis, Line, Panel, lines
-
     found: list[Line] = []
     for series in report.series:
         model = dict(zip(series.points, series.best.residuals, strict=True))
@@ -132,4 +127,4 @@ def plot(report: FitReport, kind: str) -> bytes:
             found.append(Line(f"{name}: {series.chosen}", fitted, hue, "dashed"))
     panel = Panel(found, Axis("Size", short_size), Axis("Time", duration))
     notes = [f"{_name(each)}: {each.chosen}, {link_text(each.best)}" for each in report.series]
-    return lines([panel], "Measured times and the α–β model", notes, kind)
+    return lines([panel], "Measured times and the α–β model", notes, file)

@@ -22,8 +22,8 @@ import torch
 import torch.distributed as dist
 
 from distdemo.bench.links.records import LinksSpec
-from distdemo.bench.statistics import quantile
-from distdemo.bench.timing import shared_page
+from distdemo.measure.statistics import quantile
+from distdemo.measure.timing import shared_page
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,10 +1,11 @@
-"""Tables of ``bench links``: two maps, the slow links by name, the verdict."""
+"""Report of ``bench links``: two maps, the slow links by name, the verdict."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.color import Color
 from rich.console import Console, Group, RenderableType
@@ -14,7 +15,8 @@ from rich.text import Text
 
 from distdemo.bench.links.records import Link, LinksReport
 from distdemo.view import colours
-from distdemo.view.console import signs
+from distdemo.view.blocks import Block, Drawing, Heading, Paragraph, Summary
+from distdemo.view.console import Signs, signs
 from distdemo.view.format import (
     digits,
     duration,
@@ -26,7 +28,6 @@ from distdemo.view.format import (
     rate,
     times,
 )
-from distdemo.view.tables import NARROW, heading
 
 FEW = 16  # most slow links listed by name
 MANY = 16  # most rows of a map; with more ranks, each cell is a block's worst link
@@ -35,7 +36,6 @@ SHADES = ("#ffffcc", "#fed976", "#fd8d3c", "#e31a1c", "#800026")
 """Shades from fast to slow, each darker than the one before for readers who can't see colours."""
 LIGHT = 3  # number of shades with black text
 SLOW, WRONG = "!", "x"
-UNSURE = "yellow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,32 +77,31 @@ def share_of(value: float, best: float, worst: float) -> float:
     return math.log(value / best) / math.log(worst / best)
 
 
-def table(report: LinksReport, console: Console) -> RenderableType:
-    """Draw the measured pairs, with the verdict at the end."""
-    sign, spec = signs(console), report.spec
+def links_view(report: LinksReport, sign: Signs) -> Iterator[Block]:
+    """Yield the measured pairs, with the verdict at the end."""
+    spec = report.spec
     sizes = f"{exact_size(spec.small_bytes)} and {exact_size(spec.large_bytes)}"
     title = ("links", plural(spec.world_size, "rank"), spec.backend, spec.device, sizes)
-    parts: list[RenderableType] = [heading(f" {sign.dot} ".join(title))]
-    if report.links and console.width >= NARROW:
-        for measure in measures(report.links):
-            parts += [Text(), heading(f"{measure.name} (rows send, columns receive)")]
-            parts += _map(report, measure, console)
-        parts.append(_legend(report, console))
-    parts += _worst(report, console)
-    parts += [Text(note) for note in _notes(report)]
+    yield Heading(f" {sign.dot} ".join(title))
+    for measure in measures(report.links) if report.links else ():
+        yield Paragraph()
+        yield Heading(f"{measure.name} (rows send, columns receive)")
+        yield Drawing(partial(_map, report, measure))
+    if legend := " ".join(_legend(report)):
+        yield Paragraph(legend, colours.QUIET)
+    yield from _slow_links(report)
+    yield Paragraph("Latency is half of a round trip, so the two directions of a pair share it.")
+    yield Paragraph("Figures are from the fastest tenth of a link's messages in the best round.")
+    if report.hosts:
+        yield Paragraph("Links within a host and links between hosts are judged separately.")
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-    parts.append(Text(f"{duration(report.elapsed_s)}\n{versions}".rstrip(), style=colours.QUIET))
-    return Group(*parts, summary(report, console))
+    yield Paragraph(f"{duration(report.elapsed_s)}\n{versions}".rstrip(), colours.QUIET)
+    slow = bool(report.slow_ranks or report.slow)
+    yield Summary(_verdict(report), report.ok, "!" if report.ok and slow else "")
 
 
-def summary(report: LinksReport, console: Console) -> RenderableType:
-    """Draw the verdict: incomplete or wrong links, slow ranks and slow links."""
-    sign, style = signs(console), UNSURE
-    mark = sign.arrow
-    if not report.ok:
-        mark, style = sign.wrong, colours.WRONG
-    elif not (report.slow_ranks or report.slow):
-        mark, style = sign.right, colours.RIGHT
+def _verdict(report: LinksReport) -> str:
+    """Return the verdict: incomplete or wrong links, slow ranks and slow links."""
     due, got = report.spec.links, len(report.links)
     found = [plural(got, "link") if got == due else f"{got:,} of {plural(due, 'link')} measured"]
     if report.median_latency_s is not None:
@@ -114,7 +113,7 @@ def summary(report: LinksReport, console: Console) -> RenderableType:
     slow = f"; {len(report.slow) or 'none'}{others} {'' if report.slow else 'is '}slow" * bool(got)
     ranks = f"{slow_ranks(report)}; check the host, not the links: "
     lead = "Interrupted: " * report.interrupted + ranks * bool(report.slow_ranks)
-    return Text(f"{mark} {lead}{', '.join(found)}{slow}.", style=style)
+    return f"{lead}{', '.join(found)}{slow}."
 
 
 def slow_ranks(report: LinksReport) -> str:
@@ -134,7 +133,7 @@ def _step(report: LinksReport) -> int:
     return -(-report.spec.world_size // MANY)
 
 
-def _map(report: LinksReport, measure: Measure, console: Console) -> Iterator[RenderableType]:
+def _map(report: LinksReport, measure: Measure, console: Console) -> Group:
     """Draw a map, split into several tables if its columns don't fit."""
     size, step, sign = report.spec.world_size, _step(report), signs(console)
     names = [ranks_text(range(first, min(size, first + step))) for first in range(0, size, step)]
@@ -158,6 +157,7 @@ def _map(report: LinksReport, measure: Measure, console: Console) -> Iterator[Re
         return Text(f"{digits(value)}{mark}".rjust(width), style=style)
 
     room = max(1, left // width)
+    parts: list[RenderableType] = []
     for begin in range(0, len(names), room):
         columns = range(begin, min(len(names), begin + room))
         drawn = Table(box=None, padding=0, pad_edge=False, header_style="bold")
@@ -166,49 +166,40 @@ def _map(report: LinksReport, measure: Measure, console: Console) -> Iterator[Re
             drawn.add_column(f"{names[column]} ", justify="right", no_wrap=True, min_width=width)
         for row, name in enumerate(names):
             drawn.add_row(f"{name} ", *(cell(cells.get((row, column), [])) for column in columns))
-        yield drawn
+        parts.append(drawn)
+    if console.color_system is not None and not console.no_color:
+        parts.append(Text("Darker is slower.", style=colours.QUIET))
+    return Group(*parts)
 
 
-def _legend(report: LinksReport, console: Console) -> Text:
+def _legend(report: LinksReport) -> Iterator[str]:
     step = _step(report)
-    parts = [f"Each figure is the worst of {step} by {step} ranks."] * (step > 1)
+    if step > 1:
+        yield f"Each figure is the worst of {step} by {step} ranks."
     if report.slow:
-        parts.append(f"{SLOW} slow: more than {number(report.spec.factor)} times the median.")
-    parts += [f"{WRONG} wrong elements."] * bool(report.wrong)
-    shaded = console.color_system is not None and not console.no_color
-    parts += ["Darker is slower."] * shaded
-    return Text(" ".join(parts), style=colours.QUIET)
+        yield f"{SLOW} slow: more than {number(report.spec.factor)} times the median."
+    if report.wrong:
+        yield f"{WRONG} wrong elements."
 
 
 # ----------------------------------------------------------------------------------------- words
 
 
-def _worst(report: LinksReport, console: Console) -> Iterator[RenderableType]:
-    """Draw the slow links by name; without a full map, the slowest links if none is slow."""
+def _slow_links(report: LinksReport) -> Iterator[Block]:
+    """Yield the slow links by name."""
 
     def badness(link: Link) -> float:
         return max(link.latency_ratio, link.bandwidth_ratio)
 
     named = sorted(report.slow, key=badness, reverse=True)
-    title = "Slow links"
-    if not named and (console.width < NARROW or _step(report) > 1):
-        named = sorted(report.links, key=badness, reverse=True)[:3]
-        title = "Slowest links"
     if named:
-        yield Text()
-        yield heading(title)
+        yield Paragraph()
+        yield Heading("Slow links")
     for link in named[:FEW]:
         ratios = {"latency": times(link.latency_ratio), "bandwidth": times(link.bandwidth_ratio)}
         why = [f"{figure} {ratios[figure]} worse than the median" for figure in link.slow]
         figures = f"{duration(link.latency_s)}, {rate(link.bandwidth_bytes_per_s)}"
-        yield Text(f"{link.src} to {link.dst}: {figures}{f' ({listing(why)})' if why else ''}")
+        yield Paragraph(f"{link.src} to {link.dst}: {figures}{f' ({listing(why)})' if why else ''}")
     if len(named) > FEW:
         more = f"{len(named) - FEW:,} more; --format json has them all"
-        yield Text(more, style=colours.QUIET)
-
-
-def _notes(report: LinksReport) -> Iterator[str]:
-    yield "Latency is half of a round trip, so the two directions of a pair share it."
-    yield "Figures are from the fastest tenth of a link's messages in the best round."
-    if report.hosts:
-        yield "Links within a host and links between hosts are judged separately."
+        yield Paragraph(more, colours.QUIET)

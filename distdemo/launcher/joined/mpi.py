@@ -28,11 +28,11 @@ from distdemo.launcher.joined import interfaces
 from distdemo.launcher.rendezvous import StoreRendezvous, take_interface
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from torch._C._distributed_c10d import Store
 
-    from distdemo.launcher.rank import Rank
 
 BRIDGE = "distdemo.mpi.runtime"
 """Module that initializes MPI in a rank; loaded by name, as the launcher knows no backend."""
@@ -64,7 +64,7 @@ class MpiRendezvous(StoreRendezvous):
     offers: tuple[tuple[str, int], ...] = ()
     one_host: bool = False
 
-    def store(self, rank: Rank, patience: timedelta) -> Store:
+    def store(self, world_size: int, timeout: timedelta, send: Callable[[object], None]) -> Store:
         """Initialize MPI, agree on the address, report it to the launcher, connect. Collective.
 
         Raises:
@@ -94,8 +94,8 @@ class MpiRendezvous(StoreRendezvous):
             )
         own = "" if same_host else interfaces.address_towards(host, int(port))
         take_interface(interfaces.interface_of(own) or "")
-        rank.send(MpiAddress(host, int(port)))
-        return self.connect(host, int(port), patience)
+        send(MpiAddress(host, int(port)))
+        return self.connect(host, int(port), timeout)
 
     def leave(self) -> None:
         """Finalize MPI; mpiexec takes a rank that ends without this for a crash. Collective."""

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from distdemo import ops
-from distdemo.bench.timing import CommonStart, common_start, undisturbed
-from distdemo.demo.verify import verify
+from distdemo import ops, schedules
+from distdemo.measure.timing import CommonStart, common_start, undisturbed
 from distdemo.ops.buffers import expected, make_buffers
-from distdemo.trace import algorithms
-from distdemo.trace.compare.compare import LINK
-from distdemo.trace.rank import Runner
+from distdemo.ops.verify import verify
+from distdemo.trace.compare.records import LINK
+from distdemo.trace.runner import Runner
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,7 +109,7 @@ def _at_size(  # noqa: PLR0913 - the parts of one measurement
         results.append(lambda: buffers.recv)
         sent.append(0)
     for name in spec.algorithms:
-        runner = Runner(rank.rank, algorithms.schedule(op, name, spec.chunks), op, rank.device)
+        runner = Runner(rank.rank, schedules.schedule(op, name, spec.chunks), op, rank.device)
         runner.reset()
         calls.append(runner.run)
         results.append(runner.result)
@@ -157,7 +156,6 @@ def time_interleaved(
 
     Interleaving exposes all calls to the same other load on the machine, and rotation avoids that
     one of them always follows the slowest. Rank 0 checks the clock and sets the number of turns.
-    Each call runs once before, to warm up.
 
     Args:
         rank: Handle of this rank.
@@ -169,46 +167,34 @@ def time_interleaved(
     Returns:
         Seconds of each call on this rank, one entry per turn.
     """
-
-    def timed(call: Call) -> float:
-        rank.synchronize()
-        start.align()
-        began = perf_counter()
-        call()
-        rank.synchronize()
-        return perf_counter() - began
-
-    took = [array("d") for _ in calls]
-    for call in calls:
-        timed(call)
+    times = [array("d") for _ in calls]
     store = rank.store("turns")
-    began, turn = perf_counter(), 0
-    while True:
-        if rank.rank == 0:
-            store.set(f"{name}/{turn}", str(more_turns(turn, perf_counter() - began, budget_s)))
-        count = int(store.get(f"{name}/{turn}"))
-        if not count:
-            return took
+
+    def run(turns: int) -> float:
+        """Run so many turns, and return the seconds per turn."""
+        first, began = len(times[0]), perf_counter()
         with undisturbed():
-            for each in range(turn, turn + count):
+            for turn in range(first, first + turns):
                 for offset in range(len(calls)):
-                    number = (each + offset) % len(calls)
-                    took[number].append(timed(calls[number]))
-        turn += count
+                    index = (turn + offset) % len(calls)
+                    rank.synchronize()
+                    start.align()
+                    called = perf_counter()
+                    calls[index]()
+                    rank.synchronize()
+                    times[index].append(perf_counter() - called)
+        return (perf_counter() - began) / max(turns, 1)
 
+    def agree(key: str, turns: float) -> int:
+        """Return rank 0's number of turns on every rank."""
+        if rank.rank == 0:
+            store.set(f"{name}/{key}", str(max(0, min(MOST_TURNS, int(turns)))))
+        return int(store.get(f"{name}/{key}"))
 
-def more_turns(turns: int, seconds: float, budget_s: float) -> int:
-    """Return the number of turns to run before the next check of the clock; 0 to stop.
-
-    Args:
-        turns: Number of turns so far.
-        seconds: Seconds that they took.
-        budget_s: Seconds to spend.
-    """
-    if not turns:
-        return 1
-    pace = max(seconds / turns, 1e-9)
-    if turns < LEAST_TURNS:
-        left_s = MOST_BUDGETS * budget_s - seconds
-        return max(0, min(LEAST_TURNS - turns, int(left_s / pace)))
-    return max(0, min(turns, MOST_TURNS - turns, int((budget_s - seconds) / pace)))
+    pace_s = run(1)
+    for each in times:
+        each.pop()  # the warm-up
+    least = agree("least", max(1, min(LEAST_TURNS, MOST_BUDGETS * budget_s / pace_s)))
+    pace_s = run(least)
+    run(agree("rest", budget_s / pace_s - least))
+    return times

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.ops.contract import Traffic
-from distdemo.ops.spec import OpSpec
-from distdemo.trace.records import AlgorithmInfo, CostModel, Counts, Crossover, FormulaCheck
+from distdemo.ops.spec import Call, OpSpec
+from distdemo.schedules.count import AlgorithmInfo, CostModel, Counts, Crossover, FormulaCheck
+
+LINK = -1
+"""Index of the link's measurement among the sizes that ranks report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +96,26 @@ class ComparedSize:
     """Candidates at one size.
 
     Attributes:
-        spec: Op with its shape.
+        op: Call with its shape.
         traffic: Traffic of the op. Its payload is the size, and the B of the formulas.
         candidates: Candidates; the backend's own call is first, if there is one.
     """
 
-    spec: OpSpec
+    op: Call
     traffic: Traffic
     candidates: tuple[Candidate, ...]
 
     @property
     def best(self) -> Candidate | None:
         """Fastest candidate with a right result, measured or predicted; None of a single one."""
-        known = [
-            (each.seconds, place)
-            for place, each in enumerate(self.candidates)
+        known = {
+            index: each.seconds
+            for index, each in enumerate(self.candidates)
             if each.seconds is not None and not each.is_wrong and not each.refused
-        ]
-        return self.candidates[min(known)[1]] if len(known) > 1 else None
+        }
+        return (
+            self.candidates[min(known, key=lambda index: known[index])] if len(known) > 1 else None
+        )
 
     @derived
     def fastest(self) -> str | None:
@@ -144,11 +149,10 @@ class Comparison:
 
     Attributes:
         world_size: Number of ranks.
-        simulated: True if nothing was run.
-        chunks: Number of chunks of algorithms that let the user choose; None for their default.
         algorithms: Descriptions of the algorithms.
         sizes: Results of the finished sizes, sorted.
-        sizes_asked: Number of requested sizes.
+        requested_sizes: Number of requested sizes.
+        chunks: Number of chunks of algorithms that let the user choose; None for their default.
         link: α and β of the predictions.
         crossovers: Sizes at which the model's fastest algorithm changes, sorted.
         settings: Settings of the world; None on paper.
@@ -158,12 +162,11 @@ class Comparison:
     """
 
     world_size: int
-    simulated: bool
-    chunks: int | None
     algorithms: tuple[AlgorithmInfo, ...]
     sizes: tuple[ComparedSize, ...]
-    sizes_asked: int
-    link: CostModel | None
+    requested_sizes: int
+    chunks: int | None = None
+    link: CostModel | None = None
     crossovers: tuple[Crossover, ...] = ()
     settings: WorldSpec | None = None
     interrupted: bool = False
@@ -172,6 +175,11 @@ class Comparison:
     versions: dict[str, str] = field(default_factory=dict)
 
     @derived
+    def simulated(self) -> bool:
+        """True if nothing was run."""
+        return self.settings is None
+
+    @property
     def ok(self) -> bool:
         """True if the world succeeded and no result is wrong."""
         failed = self.world is not None and not self.world.ok
@@ -182,5 +190,5 @@ class Comparison:
     @property
     def timings(self) -> list[Timing]:
         """Timings of all candidates that were run."""
-        found = (each.timing for size in self.sizes for each in size.candidates)
-        return [each for each in found if each is not None]
+        timings = (each.timing for size in self.sizes for each in size.candidates)
+        return [each for each in timings if each is not None]

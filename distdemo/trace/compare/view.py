@@ -1,19 +1,18 @@
-"""View of compared algorithms: one table per size with costs and times, then a summary."""
+"""Blocks and plot of compared algorithms: a table per size, sentences about all, the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.trace.compare.records import Candidate, ComparedSize, Comparison
-from distdemo.trace.records import Counts, TraceSpec
 from distdemo.trace.texts import link_text, payload_text, sameness
 from distdemo.view import colours
-from distdemo.view.console import Signs, signs
+from distdemo.view.blocks import Block, Fitted, Heading, Paragraph, Summary
+from distdemo.view.console import Signs
 from distdemo.view.format import (
     duration,
     exact_size,
@@ -23,7 +22,7 @@ from distdemo.view.format import (
     short_size,
     times,
 )
-from distdemo.view.tables import Column, Grid, fitting, heading
+from distdemo.view.tables import Column, Grid
 
 ON_PAPER = "SIMULATION: nothing was run."
 NOTES = (
@@ -34,125 +33,84 @@ NOTES = (
 STAR = "★"
 
 
-def table(report: Comparison, console: Console) -> Group:
-    """Return the tables of all sizes, the sentences about all of them, and the verdict."""
-    dot = signs(console).dot
-    parts: list[RenderableType] = [Text(ON_PAPER, "bold"), Text()] if report.simulated else []
-    for size in report.sizes:
-        parts.append(heading(title(size, report).replace(" · ", f" {dot} ")))
-        parts.append(fitting(console, partial(_grid, report, size, signs(console))))
-        parts += [Text(text) for text in _legend(size, report)]
-        parts.append(Text())
-    parts += [Text(text, style=colours.WRONG) for text in _differing(report)]
-    parts += [Text(text) for text in below(report)]
-    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-    quiet = [NOTES, *_notes(report), versions]
-    parts += [Text(text, style=colours.QUIET) for text in quiet]
-    return Group(*parts, summary(report, console))
-
-
-def summary(report: Comparison, console: Console) -> Text:
-    """Return the verdict in one line."""
-    sign = signs(console)
-    if not report.ok or report.interrupted:
-        return Text(f"{sign.wrong} {verdict(report)}", style=colours.WRONG)
+def comparison_view(report: Comparison, sign: Signs) -> Iterator[Block]:
+    """Yield the tables of all sizes, the sentences about all of them, and the verdict."""
     if report.simulated:
-        return Text(verdict(report), style="bold")
-    return Text(f"{sign.right} {verdict(report)}", style=colours.RIGHT)
-
-
-def plot(report: Comparison, kind: str) -> bytes:
-    """Return a plot of time against size, one line per algorithm, as ``png`` or ``svg``."""
-    from distdemo.trace.compare.plot import draw
-
-    return draw(report, kind)
-
-
-def _page(report: Comparison) -> str:
-    """Return the page of a simulated algorithm, with the contributions after each round."""
-    from distdemo.trace.page import page
-    from distdemo.trace.report import make_report
-
-    algorithm = report.algorithms[0].name
-    return page(make_report(TraceSpec(report.sizes[0].spec, algorithm, report.chunks)))
-
-
-FILES = {".html": _page}
-"""Writers for ``--output`` by file extension, in addition to JSON and text."""
+        yield Paragraph(ON_PAPER, "bold")
+        yield Paragraph()
+    for size in report.sizes:
+        yield Heading(f" {sign.dot} ".join(_title(size, report)))
+        yield Fitted(partial(_grid, report, size, sign))
+        for sentence in _about_size(size, report):
+            yield Paragraph(sentence)
+        yield Paragraph()
+    differences = list(_differences(report))
+    for sentence in differences:
+        yield Paragraph(sentence, colours.WRONG)
+    rows = [each for size in report.sizes for each in size.candidates if each.counts]
+    if any(not each.checks for each in rows):
+        yield Paragraph(
+            "Rounds and bytes come from the formulas for equal chunks; see distdemo trace list."
+        )
+    elif rows and not differences:
+        yield Paragraph(
+            "Every count matches its formula for equal chunks; see distdemo trace list."
+        )
+    for sentence in _model(report):
+        yield Paragraph(sentence)
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    for note in (NOTES, *_notes(report), versions):
+        yield Paragraph(note, colours.QUIET)
+    ok = None if report.simulated else report.ok and not report.interrupted
+    yield Summary(_verdict(report), ok)
 
 
 # ------------------------------------------------------------------------------------------ table
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A column.
-
-    Attributes:
-        cell: Function that returns the text for a row, or None if there is none.
-        room: Room as in ``view.tables.WIDTHS``; with less of it the column is omitted.
-    """
-
-    name: str
-    cell: Callable[[Candidate, ComparedSize], str | None]
-    room: int = 0
+LEAST_WIDTHS = {"Busiest": 60, "Total": 17, "±": 22, "× own": 28}
+"""Columns that are omitted below one of ``view.tables.WIDTHS``."""
 
 
-def _of_counts(pick: Callable[[Counts], str]) -> Callable[[Candidate, ComparedSize], str | None]:
-    return lambda row, _: None if row.counts is None else pick(row.counts)
-
-
-def _median(row: Candidate, _: ComparedSize) -> str | None:
-    if row.refused:
-        return "not run"
-    return None if row.timing is None else duration(row.timing.median_s)
-
-
-def _interval(row: Candidate, _: ComparedSize) -> str | None:
-    """Return half the interval's width as a share of the median."""
-    if row.timing is None or row.timing.median_s <= 0:
-        return None
-    half = (row.timing.high_s - row.timing.low_s) / 2 / row.timing.median_s
-    return plus_minus(half, "")
-
-
-def _ratio_to_own(row: Candidate, size: ComparedSize) -> str | None:
-    """Return the time as a multiple of the backend's own call."""
-    own = size.own
-    if row.own or row.timing is None or own is None or own.timing is None:
-        return None
-    return times(row.timing.median_s / own.timing.median_s) if own.timing.median_s else None
-
-
-QUANTITIES = (
-    Quantity("Rounds", _of_counts(lambda counts: f"{counts.rounds:,}")),
-    Quantity("Sent", _of_counts(lambda counts: short_size(counts.sent_bytes))),
-    Quantity("Busiest", _of_counts(lambda counts: short_size(counts.busiest_bytes)), room=60),
-    Quantity("Total", _of_counts(lambda counts: short_size(counts.total_bytes)), room=17),
-    Quantity("α–β", lambda row, _: None if row.predicted_s is None else duration(row.predicted_s)),
-    Quantity("Median", _median),
-    Quantity("±", _interval, room=22),
-    Quantity("× own", _ratio_to_own, room=28),
-)
-"""Columns: rounds and bytes counted from the schedule (of the rank that sends most, of the busiest
-one, of all ranks), then the predicted and the measured time."""
-
-
-def _grid(report: Comparison, size: ComparedSize, sign: Signs, room: int) -> Grid:
+def _grid(report: Comparison, size: ComparedSize, sign: Signs, width: int) -> Grid:
     """Return the table with the columns that fit and aren't empty."""
+    rows = [_cells(row, size) for row in size.candidates]
     shown = [
-        each
-        for each in QUANTITIES
-        if each.room <= room and any(each.cell(row, size) is not None for row in size.candidates)
+        name
+        for name in rows[0]
+        if width >= LEAST_WIDTHS.get(name, 0) and any(cells[name] for cells in rows)
     ]
-    grid = Grid([Column("Algorithm"), *(Column(each.name, right=True) for each in shown)])
+    grid = Grid([Column("Algorithm"), *(Column(name, right=True) for name in shown)])
     none = Text(sign.none, style=colours.QUIET)
-    for row in size.candidates:
+    for row, cells in zip(size.candidates, rows, strict=True):
         style = "bold" if row is size.best else colours.WRONG if row.is_wrong else ""
         lead = f"{STAR} " if row is size.best else "  "
         name = Text(f"{lead}{name_of(row, report)}", style=style)
-        grid.rows.append([name, *(each.cell(row, size) or none for each in shown)])
+        grid.rows.append([name, *(cells[each] or none for each in shown)])
     return grid
+
+
+def _cells(row: Candidate, size: ComparedSize) -> dict[str, str]:
+    """Return a row's cells by column: counts, and the predicted and the measured time."""
+    counts, timing, own = row.counts, row.timing, size.own
+    cells = dict.fromkeys(("Rounds", "Sent", "Busiest", "Total", "α–β", "Median", "±", "× own"), "")
+    if counts is not None:
+        cells["Rounds"] = f"{counts.rounds:,}"
+        cells["Sent"] = short_size(counts.sent_bytes)
+        cells["Busiest"] = short_size(counts.busiest_bytes)
+        cells["Total"] = short_size(counts.total_bytes)
+    if row.predicted_s is not None:
+        cells["α–β"] = duration(row.predicted_s)
+    if row.refused:
+        cells["Median"] = "not run"
+    if timing is not None:
+        cells["Median"] = duration(timing.median_s)
+        if timing.median_s > 0:
+            half = (timing.high_s - timing.low_s) / 2
+            cells["±"] = plus_minus(half / timing.median_s, "")
+        if own is not None and own is not row and own.timing and own.timing.median_s:
+            cells["× own"] = times(timing.median_s / own.timing.median_s)
+    return cells
 
 
 def name_of(row: Candidate, report: Comparison) -> str:
@@ -165,28 +123,33 @@ def name_of(row: Candidate, report: Comparison) -> str:
 # ------------------------------------------------------------------------------------- sentences
 
 
-def title(size: ComparedSize, report: Comparison) -> str:
-    """Return ``all_reduce · 1 KiB, one rank's tensor · 4 ranks · float32 sum · gloo · cpu``."""
-    op, world = size.spec, report.settings
-    root = "" if op.root is None else f"root {op.root}"
-    data = f"{op.dtype} {op.reduce_op or ''}".strip()
-    ran = (world.backend, world.device) if world is not None else ("simulation",)
-    ranks = plural(report.world_size, "rank")
-    parts = (op.op, payload_text(size.traffic), ranks, data, root, *ran)
-    return " · ".join(filter(None, parts))
+def _title(size: ComparedSize, report: Comparison) -> list[str]:
+    """Return ``all_reduce``, ``1 KiB, one rank's tensor``, ``4 ranks``, ``float32 sum``, ..."""
+    op, world = size.op, report.settings
+    parts = (
+        op.op,
+        payload_text(size.traffic),
+        plural(report.world_size, "rank"),
+        f"{op.dtype} {op.reduce_op or ''}".strip(),
+        "" if op.root is None else f"root {op.root}",
+        *(("simulation",) if world is None else (world.backend, world.device)),
+    )
+    return list(filter(None, parts))
 
 
-def _legend(size: ComparedSize, report: Comparison) -> Iterator[str]:
+def _about_size(size: ComparedSize, report: Comparison) -> Iterator[str]:
     """Yield the fastest candidate, the model's choice, and those not run or wrong."""
-    best, ran = size.best, [each for each in size.candidates if each.timing and each.predicted_s]
+    best = size.best
     if best is not None:
         near = listing([name_of(each, report) for each in size.near])
         text = " by the model" if best.timing is None else ""
         text += f" at {exact_size(size.traffic.payload_bytes)}"
         text += f", but not clearly faster than {near}" if near else ""
-        if len(ran) > 1:
-            least = min(each.predicted_s or 0.0 for each in ran)
-            first = listing([each.algorithm for each in ran if each.predicted_s == least])
+        ran = {each.algorithm: each.predicted_s for each in size.candidates if each.timing}
+        known = {name: seconds for name, seconds in ran.items() if seconds}
+        if len(known) > 1:
+            least = min(known.values())
+            first = listing([name for name, seconds in known.items() if seconds == least])
             text += f"; the model predicts {first}"
         yield f"{STAR} {name_of(best, report)} is the fastest{text}."
     for each in size.candidates:
@@ -197,7 +160,7 @@ def _legend(size: ComparedSize, report: Comparison) -> Iterator[str]:
             yield f"{name_of(each, report)}: {wrong:,} of {checked:,} elements are wrong."
 
 
-def _differing(report: Comparison) -> Iterator[str]:
+def _differences(report: Comparison) -> Iterator[str]:
     """Yield one sentence per count that differs from its formula or from the bytes sent."""
     for size in report.sizes:
         for each in size.candidates:
@@ -212,13 +175,8 @@ def _differing(report: Comparison) -> Iterator[str]:
                 yield f"{where} handed {each.handed_bytes:,} B to the backend; {sends}."
 
 
-def below(report: Comparison) -> Iterator[str]:
-    """Yield the sentences about all sizes."""
-    rows = [each for size in report.sizes for each in size.candidates if each.counts]
-    if any(not each.checks for each in rows):
-        yield "Rounds and bytes come from the formulas for equal chunks; see distdemo trace list."
-    elif rows and not any(_differing(report)):
-        yield "Every count matches its formula for equal chunks; see distdemo trace list."
+def _model(report: Comparison) -> Iterator[str]:
+    """Yield the fastest algorithms by the α–β model, and α and β."""
     if report.crossovers:
         parts = [f"{each.below} up to {short_size(each.size_bytes)}" for each in report.crossovers]
         last = report.crossovers[-1].above
@@ -233,12 +191,12 @@ def _notes(report: Comparison) -> Iterator[str]:
         yield "Predicted times require --alpha and --beta, or --fit with a file of bench."
     if report.cores is not None and report.world_size > report.cores:
         yield f"{report.world_size} ranks share {report.cores:g} cores, which the model ignores."
-    missing = report.sizes_asked - len(report.sizes)
+    missing = report.requested_sizes - len(report.sizes)
     if missing:
-        yield f"{missing} of {report.sizes_asked} sizes are missing: the run ended early."
+        yield f"{missing} of {report.requested_sizes} sizes are missing: the run ended early."
 
 
-def verdict(report: Comparison) -> str:
+def _verdict(report: Comparison) -> str:
     """Return the outcome in one line."""
     ran, sizes = report.timings, plural(len(report.sizes), "size")
     if report.simulated:
@@ -252,3 +210,50 @@ def verdict(report: Comparison) -> str:
     if report.world is not None and not report.world.ok:
         return f"The world failed after {plural(len(ran), 'row')} had been measured."
     return f"{lead}{plural(len(ran), 'row')} at {sizes} verified: {checked:,} elements are right."
+
+
+# ------------------------------------------------------------------------------------------- plot
+
+
+def plot(report: Comparison, file: Path | None) -> bytes:
+    """Return a plot of time against size, predictions dashed; of bytes if no time is known.
+
+    Args:
+        report: Comparison to draw. Without sizes, the axes are empty.
+        file: File that it will be written to.
+    """
+    from distdemo.view.plot import Axis, Line, Panel, lines
+
+    rows: dict[str, list[tuple[int, Candidate]]] = {}
+    for size in report.sizes:
+        for row in size.candidates:
+            rows.setdefault(name_of(row, report), []).append((size.traffic.payload_bytes, row))
+    timed = any(row.seconds is not None for found in rows.values() for _, row in found)
+    series = []
+    for hue, (name, found) in enumerate(rows.items()):
+        model = [(size, _predicted(row, timed=timed)) for size, row in found]
+        points = [(size, value) for size, value in model if value and size]
+        if report.simulated:
+            series.append(Line(name, points, hue))
+            continue
+        ran = [(size, row.timing.median_s) for size, row in found if row.timing and size]
+        series.append(Line(name, ran, hue))
+        if points:
+            series.append(Line("α–β model", points, hue, "dashed"))
+    y = Axis("Time", duration) if timed else Axis("Bytes through the busiest rank", short_size)
+    title = _title(report.sizes[0], report) if report.sizes else ["nothing was measured"]
+    if len(report.sizes) > 1:
+        del title[1]  # the size
+    notes = [ON_PAPER] if report.simulated else []
+    notes += _model(report)
+    notes.append(" · ".join(f"{name} {version}" for name, version in report.versions.items()))
+    return lines(
+        [Panel(series, Axis("Size", short_size, log=2), y)], " · ".join(title), notes, file
+    )
+
+
+def _predicted(row: Candidate, *, timed: bool) -> float | None:
+    """Return the predicted seconds, or the counted bytes of the busiest rank."""
+    if timed:
+        return row.predicted_s
+    return None if row.counts is None else row.counts.busiest_bytes

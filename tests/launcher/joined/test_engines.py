@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
 
 import pytest
+from golden import matches
 
 from distdemo.errors import UsageError
 from distdemo.launcher.joined.engines import ENGINES, detect, named
@@ -51,143 +52,125 @@ OLD_STEP = variables(
 HAND = variables("RANK=1 WORLD_SIZE=3 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500")
 SHELL = variables("SLURM_PTY_PORT=1 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0")
 
-# Engine, rank, world size, local rank, local size, master, port, job.
-PLACEMENTS = (
-    (TORCHRUN, ("torchrun", 3, 4, 1, 2, "h0", 34167, "7810781e-dcb9.2")),
-    (MPICH, ("mpi", 1, 2, 1, 2, "", 0, "")),
-    (INTEL, ("mpi", 1, 2, 1, 2, "", 0, "ae750000-b16f")),
-    (OPEN_MPI, ("mpi", 1, 2, 1, 2, "", 0, "prterun-vm-30114@1")),
-    (PALS, ("mpi", 7, 8, 3, 4, "", 0, "6c4a")),
-    (STEP, ("slurm", 4, 5, 1, 2, "node02", 20000 + (1234 + 1009 * 3) % 10000, "1234.3")),
-    (OLD_STEP, ("slurm", 1, 2, 0, 0, "n1", 20000 + 77 + 1009 * 2, "77.2")),
-    (HAND, ("environment", 1, 3, 0, 0, "10.0.0.1", 29500, "")),
-)
-
-
-def found(environ: dict[str, str]) -> Placement:
-    placement = detect(environ)
-    assert placement is not None
-    return placement
-
-
-def refusal(environ: dict[str, str]) -> tuple[str, str, str]:
-    """Return detect's error for these variables; all three parts must be present."""
-    with pytest.raises(UsageError) as caught:
-        detect(environ)
-    assert all((caught.value.what, caught.value.why, caught.value.hint))
-    return caught.value.what, caught.value.why, caught.value.hint
-
-
-def test_the_variables_of_an_engine_say_the_placement() -> None:
-    for environ, expected in PLACEMENTS:
-        here = found(environ)
-        assert named(here.engine, environ) == here
-        where = (here.master, here.port, here.job)
-        told = (here.engine, here.rank, here.world_size, here.local_rank, here.local_size, *where)
-        assert told == expected
-        assert here.why.endswith(" are set")
-        assert here.hosted == (here.engine == "torchrun")
-    for left in ({}, {"HOME": "/root", "MASTER_ADDR": "h0", "MASTER_PORT": "1", "RANK": ""}):
-        assert detect(left) is None
-
-
-# ------------------------------------------------------------------------ one engine in another
-
+SPOKEN = {"PMI_RANK": "4", "PMI_SIZE": "5", "PMI_JOBID": "1234.3"}
+PMIX = {"PMIX_RANK": "4", "PMIX_NAMESPACE": "slurm.pmix.1234.3"}
 HELPER = {**STEP, "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
-NESTED: list[tuple[dict[str, str], tuple[Any, ...]]] = [
-    # torchrun within any other engine is torchrun.
-    *(({**outer, **TORCHRUN}, ("torchrun", 3, 4)) for outer in (STEP, MPICH, OPEN_MPI)),
+IN_SHELL = {**STEP, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}
+ENVIRONMENTS = {
+    "torchrun": TORCHRUN,
+    "mpich": MPICH,
+    "intel": INTEL,
+    "open mpi": OPEN_MPI,
+    "pals": PALS,
+    "slurm": STEP,
+    "old slurm": OLD_STEP,
+    "by hand": HAND,
+    "nothing": {},
+    "an address alone": {"HOME": "/root", "MASTER_ADDR": "h0", "MASTER_PORT": "1", "RANK": ""},
+    "torchrun within slurm": {**STEP, **TORCHRUN},
+    "torchrun within mpich": {**MPICH, **TORCHRUN},
+    "torchrun within open mpi": {**OPEN_MPI, **TORCHRUN},
     # srun that speaks PMI or PMIx is Slurm, because that knows the master.
-    ({**STEP, "PMI_RANK": "4", "PMI_SIZE": "5", "PMI_JOBID": "1234.3"}, ("slurm", 4, 5)),
-    ({**STEP, "PMIX_RANK": "4", "PMIX_NAMESPACE": "slurm.pmix.1234.3"}, ("slurm", 4, 5)),
+    "srun with PMI": {**STEP, **SPOKEN},
+    "srun with PMIx": {**STEP, **PMIX},
     # An mpiexec that started its helpers through srun is mpi.
-    ({**HELPER, **MPICH, "PMI_RANK": "5", "PMI_SIZE": "8"}, ("mpi", 5, 8)),
-    (
-        {**HELPER, "PMIX_NAMESPACE": "prterun-n1-9@1", "PMIX_RANK": "5", "WORLD_SIZE": "8"},
-        ("mpi", 5, 8),
-    ),
+    "mpich through srun": {**HELPER, **MPICH, "PMI_RANK": "5", "PMI_SIZE": "8"},
+    "prte through srun": {
+        **HELPER,
+        **variables("PMIX_NAMESPACE=prterun-n1-9@1 PMIX_RANK=5 WORLD_SIZE=8"),
+    },
     # An mpiexec in a shell within Slurm starts ranks.
-    *(({**STEP, **SHELL, **spoken}, ("mpi", 1, 2)) for spoken in (MPICH, INTEL, OPEN_MPI)),
+    "mpich in a shell": {**STEP, **SHELL, **MPICH},
+    "intel in a shell": {**STEP, **SHELL, **INTEL},
+    "open mpi in a shell": {**STEP, **SHELL, **OPEN_MPI},
     # RANK and WORLD_SIZE may repeat the engine's values, and MASTER_* may also be set.
-    ({**MPICH, **HAND, "WORLD_SIZE": "2"}, ("mpi", 1, 2, "10.0.0.1", 29500)),
-    ({**OPEN_MPI, **HAND, "WORLD_SIZE": "2"}, ("mpi", 1, 2, "10.0.0.1", 29500)),
-    ({**STEP, **HAND, "RANK": "4", "WORLD_SIZE": "5"}, ("slurm", 4, 5, "10.0.0.1", 29500)),
-    ({**OPEN_MPI, "WORLD_SIZE": "2"}, ("mpi", 1, 2, "", 0)),
-    ({"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-vm-1@1", "WORLD_SIZE": "4"}, ("mpi", 1, 4)),
-    # Half an address is ignored where the ranks can find it on their own.
-    ({**MPICH, "MASTER_ADDR": "h0"}, ("mpi", 1, 2, "", 0)),
-]
+    "mpich and the same by hand": {**MPICH, **HAND, "WORLD_SIZE": "2"},
+    "open mpi and the same by hand": {**OPEN_MPI, **HAND, "WORLD_SIZE": "2"},
+    "slurm and the same by hand": {**STEP, **HAND, "RANK": "4", "WORLD_SIZE": "5"},
+    "open mpi and a size": {**OPEN_MPI, "WORLD_SIZE": "2"},
+    "prte and a size": variables("PMIX_RANK=1 PMIX_NAMESPACE=prterun-vm-1@1 WORLD_SIZE=4"),
+    "mpich and half an address": {**MPICH, "MASTER_ADDR": "h0"},
+    # A shell within Slurm is no rank.
+    "salloc": {**IN_SHELL, "SLURM_STEP_ID": "4294967290", "SLURM_PTY_PORT": "34889"},
+    "sbatch": {**IN_SHELL, "SLURM_STEP_ID": "4294967291"},
+    "srun --pty": {**IN_SHELL, "SLURM_STEP_ID": "0", "SLURM_PTY_PORT": "34889"},
+    "old sbatch": {**IN_SHELL, **PMIX, "SLURM_STEP_ID": ""},
+    # Contradictions.
+    "srun and PMI": {**STEP, "PMI_RANK": "3", "PMI_SIZE": "5"},
+    "mpich and by hand": {**MPICH, **HAND, "RANK": "0"},
+    "slurm and by hand": {**STEP, **HAND},
+    "PMIx alone": {"PMIX_RANK": "1"},
+    "no rank": {**HAND, "WORLD_SIZE": "0"},
+    "a rank too large": {**HAND, "RANK": "3"},
+    "a task too large": {**STEP, "SLURM_PROCID": "5"},
+    "no master": {**HAND, "MASTER_ADDR": ""},
+    "no port": {**TORCHRUN, "MASTER_PORT": ""},
+    "a port too large": {**MPICH, "MASTER_PORT": "65536"},
+    "a port that is a name": {**STEP, "MASTER_PORT": "http"},
+    "torchrun without a rank": {"TORCHELASTIC_RUN_ID": "none"},
+    "half a host list": {**STEP, "SLURM_STEP_NODELIST": "n[1-"},
+    "no host list": {**OLD_STEP, "SLURM_NODELIST": ""},
+}
 
 
-def test_of_several_engines_the_nearest_one_counts() -> None:
-    for environ, expected in NESTED:
-        here = found(environ)
-        told = (here.engine, here.rank, here.world_size, here.master, here.port)
-        assert told[: len(expected)] == expected, environ
+def described(environ: dict[str, str]) -> str:
+    """Return the placement from these variables, or the error."""
+    try:
+        here = detect(environ)
+    except UsageError as error:
+        return str(error)
+    if here is None:
+        return "no engine"
+    assert named(here.engine, environ) == here
+    local = f"local rank {here.local_rank} of {here.local_size}"
+    where = f"{here.master}:{here.port}, job '{here.job}'{', hosted' if here.hosted else ''}"
+    return f"{here.engine}: rank {here.rank} of {here.world_size}, {local}, {where}\n{here.why}"
 
 
-def test_a_shell_within_slurm_is_no_rank() -> None:
-    for shell in (
-        {"SLURM_STEP_ID": "4294967290", "SLURM_PTY_PORT": "34889"},  # salloc's interactive step
-        {"SLURM_STEP_ID": "4294967291"},  # a batch script
-        {"SLURM_STEP_ID": "0", "SLURM_PTY_PORT": "34889"},  # srun --pty bash
-        {"SLURM_STEP_ID": ""},  # a batch script, as older releases set it
+def test_the_variables_of_engines_say_the_placement() -> None:
+    texts = [f"## {name}\n{described(environ)}\n" for name, environ in ENVIRONMENTS.items()]
+    matches(Path(__file__).parents[1] / "golden" / "engines.txt", "\n".join(texts))
+
+
+def test_halves_of_pairs_and_what_is_no_number_are_errors() -> None:
+    for name, other, environ in (
+        ("RANK", "WORLD_SIZE", HAND),
+        ("PMI_RANK", "PMI_SIZE", MPICH),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", OPEN_MPI),
+        ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", {**STEP, "SLURM_NTASKS": ""}),
     ):
-        environ = {**STEP, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", **shell}
-        spoken = {"PMIX_NAMESPACE": "slurm.pmix.1.0", "PMIX_RANK": "0"}
-        assert detect(environ) is detect({**environ, **spoken}) is None, shell
-        with pytest.raises(UsageError, match="--launcher slurm"):
-            named("slurm", environ)
-
-
-CONTRADICTIONS = [
-    ({**STEP, "PMI_RANK": "3", "PMI_SIZE": "5"}, "SLURM_PROCID is 4, but PMI_RANK is 3."),
-    ({**MPICH, **HAND, "RANK": "0"}, "RANK and WORLD_SIZE mean rank 0 of 3; mpi has rank 1 of 2."),
-    ({**STEP, **HAND}, "RANK and WORLD_SIZE mean rank 1 of 3; slurm has rank 4 of 5."),
-    ({"PMIX_RANK": "1"}, "WORLD_SIZE is not set, although"),
-    ({**HAND, "WORLD_SIZE": "0"}, "WORLD_SIZE is '0'."),
-    ({**HAND, "RANK": "3"}, "RANK is '3'."),
-    ({**STEP, "SLURM_PROCID": "5"}, "SLURM_PROCID is '5'."),
-    ({**HAND, "MASTER_ADDR": ""}, "MASTER_ADDR is not set, although RANK and WORLD_SIZE are."),
-    ({**TORCHRUN, "MASTER_PORT": ""}, "MASTER_PORT is not set, although RANK and WORLD_SIZE are."),
-    ({**MPICH, "MASTER_PORT": "65536"}, "MASTER_PORT is '65536'."),
-    ({**STEP, "MASTER_PORT": "http"}, "MASTER_PORT is 'http'."),
-    ({"TORCHELASTIC_RUN_ID": "none"}, "RANK is not set, although"),
-    ({**STEP, "SLURM_STEP_NODELIST": "n[1-"}, "This is a task of a Slurm step, but SLURM_STEP_"),
-    ({**OLD_STEP, "SLURM_NODELIST": ""}, "This is a task of a Slurm step, but "),
-]
-PAIRS = [
-    ("RANK", "WORLD_SIZE", HAND),
-    ("PMI_RANK", "PMI_SIZE", MPICH),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", OPEN_MPI),
-    ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", {**STEP, "SLURM_NTASKS": ""}),
-]
-
-
-def test_contradictions_halves_of_pairs_and_what_is_no_number_are_errors() -> None:
-    for environ, what in CONTRADICTIONS:
-        assert refusal(environ)[0].startswith(what)
-    for name, other, environ in PAIRS:
-        what, why, _ = refusal({**environ, name: ""})
-        assert what == f"{name} is not set, although this looks like one rank of several."
-        assert other in why
+        text = described({**environ, name: ""})
+        assert text.startswith(f"{name} is not set, although this looks like one rank of several.")
+        assert other in text
         for value in ("two", "-1", "1.0", "9" * 40, "٣"):
-            what, why, _ = refusal({**environ, name: value})
-            assert what.startswith(f"{name} is ")
-            assert "whole number" in why
+            text = described({**environ, name: value})
+            assert text.startswith(f"{name} is ")
+            assert "whole number" in text
+
+
+def refusal(engine: str, environ: dict[str, str]) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        named(engine, environ)
+    return caught.value
 
 
 def test_a_named_engine_counts_whatever_the_others_say_or_says_what_it_looked_for() -> None:
     assert named("environment", {**MPICH, **HAND}).rank == 1
     assert named("mpi", {**STEP, "PMI_RANK": "3", "PMI_SIZE": "5"}).rank == 3
+    assert "--launcher slurm" in refusal("slurm", ENVIRONMENTS["sbatch"]).what
     for name, engine in ENGINES.items():
-        with pytest.raises(UsageError) as caught:
-            named(name, {"HOME": "/root"})
-        assert engine.looks_for in caught.value.why
-        assert engine.start in caught.value.hint
+        error = refusal(name, {"HOME": "/root"})
+        assert engine.looks_for in error.why
+        assert engine.start in error.hint
 
 
 # ------------------------------------------------------------------------------------------ Slurm
+
+
+def found(**variables: str) -> Placement:
+    placement = detect({**STEP, **variables})
+    assert placement is not None
+    return placement
 
 
 def test_the_first_host_of_a_list_is_the_master() -> None:
@@ -202,15 +185,15 @@ def test_the_first_host_of_a_list_is_the_master() -> None:
         "node.example.org": "node.example.org",
         "n[0-999999999]m[0-999999999]": "n0m0",
     }.items():
-        assert found({**STEP, "SLURM_STEP_NODELIST": text}).master == host
+        assert found(SLURM_STEP_NODELIST=text).master == host
     for text in ("[]", "$", "[", "a[", "a]b", "-,"):
         with suppress(UsageError):
-            assert found({**STEP, "SLURM_STEP_NODELIST": text}).master
+            assert found(SLURM_STEP_NODELIST=text).master
 
 
 def test_steps_and_jobs_side_by_side_have_ports_of_their_own() -> None:
     ports = {
-        found({**STEP, "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}).port
+        found(SLURM_JOB_ID=str(job), SLURM_STEP_ID=str(step)).port
         for job in range(5_000_000, 5_000_200)
         for step in range(4)
     }
@@ -226,8 +209,8 @@ def test_tasks_of_a_host() -> None:
         ("", 0, 0),
         ("8(x4000000000)", 1, 8),
     ):
-        environ = {**STEP, "SLURM_STEP_TASKS_PER_NODE": text, "SLURM_NODEID": str(node)}
-        assert found(environ).local_size == expected, (text, node)
+        here = found(SLURM_STEP_TASKS_PER_NODE=text, SLURM_NODEID=str(node))
+        assert here.local_size == expected, (text, node)
 
 
 # -------------------------------------------------------------------------------------- placement

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -19,14 +18,15 @@ from helpers import (
     free_port,
     marked_processes,
     running,
+    segments,
     tcp_addresses,
+    unused,
     wait_until,
     warmed,
 )
 from torch._C._distributed_c10d import TCPStore
 
-ENDS_WITHIN = 20.0  # seconds from the cause to the end, on a busy machine
-HELD_UP = ["barrier", "-n", "2", "--straggler", "1:60", "--timeout", "30"]
+HELD_UP = ["barrier", "-n", "2", "--straggler", "1:600", "--timeout", "600"]
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
 needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason=f"there is no {MPIEXEC}")
@@ -91,9 +91,7 @@ def struck(runs, strike):
     """Act once all ranks run; return each node's (exit code, stdout, stderr)."""
     ranks = [joined(run.process.pid) for run in runs]
     strike(*ranks)
-    at = time.monotonic()
     said = [run.finish() for run in runs]
-    assert time.monotonic() - at < ENDS_WITHIN
     for run in runs:
         run.leaves_nothing()
     return said
@@ -145,21 +143,6 @@ def test_two_terminals_make_one_world(temporary):
     assert second[2].startswith("Rank 2 ran here; all went well. Node 0 (127.0.0.1) shows")
 
 
-def test_no_other_machine_can_reach_a_world_on_loopback(temporary):
-    with terminals(temporary, HELD_UP) as runs:
-        seen, listening = set(), set()
-
-        def poll(*_):
-            for pid in [pid for run in runs for pid in marked_processes(run.mark)]:
-                seen.update(addresses_of(pid))
-                listening.update(addresses_of(pid, listening=True))
-            runs[0].process.send_signal(signal.SIGINT)
-
-        struck(runs, poll)
-    assert listening
-    assert seen <= LOOPBACK
-
-
 def test_a_terminal_with_a_different_command_is_reported(temporary):
     asked = ["broadcast", "--format", "json"], ["broadcast", "--root", "1", "-n", "4"]
     with terminals(temporary, *asked) as runs:
@@ -201,11 +184,21 @@ def test_a_killed_node_is_named_and_without_node_0_the_other_says_so(temporary):
     ("node", "number", "codes"),
     [(0, signal.SIGINT, (130, 130)), (1, signal.SIGTERM, (1, 1))],
 )
-def test_a_signal_to_either_node_ends_both_and_node_0_says_where_ranks_were(
+def test_a_signal_to_either_node_ends_a_world_on_loopback_and_says_where_ranks_were(
     node, number, codes, temporary
 ):
+    def strike(*_):
+        for pid in [pid for run in runs for pid in marked_processes(run.mark)]:
+            seen.update(addresses_of(pid))
+            listening.update(addresses_of(pid, listening=True))
+        runs[node].process.send_signal(number)
+
+    seen: set[str] = set()
+    listening: set[str] = set()
     with terminals(temporary, HELD_UP) as runs:
-        said = struck(runs, lambda *_: runs[node].process.send_signal(number))
+        said = struck(runs, strike)
+    assert listening
+    assert seen <= LOOPBACK  # no other machine can reach it
     assert tuple(code for code, _, _ in said) == codes
     assert ("Interrupted." if number == signal.SIGINT else "SIGTERM") in said[node][2]
     assert "(phase: " in said[0][1] + said[0][2]
@@ -216,19 +209,21 @@ def test_a_signal_to_either_node_ends_both_and_node_0_says_where_ranks_were(
 
 
 def test_a_second_process_of_a_rank_is_refused_and_the_world_continues(temporary):
-    """The second process joins while the first is running, and both must exit on their own."""
     port = free_port()
     settings = [by_hand(port, rank, 2) for rank in (0, 1)]
-    slow = ["barrier", "--straggler", "1:3", "--timeout", "30"]
-    with nodes(2 * [slow], temporary, settings) as runs:
-        for run in runs:
-            joined(run.process.pid)
-        with commanded(slow, temporary, env=settings[1]) as again:
+    command = HELD_UP[:1] + HELD_UP[3:]
+
+    def refused(*_):
+        with commanded(command, temporary, env=settings[1]) as again:
             code, out, err = again.finish()
-        first, second = [run.finish() for run in runs]
-    assert (code, out) == (1, "")
-    assert "Another process has its ranks already." in err
-    assert (first[0], *second) == (0, 0, "", ""), first
+        assert (code, out) == (1, "")
+        assert "Another process has its ranks already." in err
+        assert [run.process.poll() for run in runs] == [None, None]
+        runs[0].process.send_signal(signal.SIGINT)
+
+    with nodes(2 * [command], temporary, settings) as runs:
+        first, second = struck(runs, refused)
+    assert (first[0], second[0]) == (130, 130)
 
 
 def test_a_node_that_can_not_take_part_is_reported_by_node_0(temporary):
@@ -348,16 +343,15 @@ def test_workers_of_torchrun_make_one_world_that_speaks_once(temporary):
 @pytest.mark.parametrize("met", [2, 0], ids=["rank", "unconnected rank"])
 def test_a_kill_under_mpiexec_ends_all_processes_and_is_reported(met, temporary):
     """Successful worlds under mpiexec are tested on two hosts."""
-    barrier = ["barrier", "--straggler", "1:60", "--timeout", "30"]
-    command = ["-n", "2", sys.executable, "-m", "distdemo", *barrier]
+    command = ["-n", "2", sys.executable, "-m", "distdemo", *HELD_UP[:1], *HELD_UP[3:]]
     with running(command, temporary, program=MPIEXEC) as run:
         _, rank = under_mpiexec(run, 1, met)
         os.kill(rank, signal.SIGKILL)
-        at = time.monotonic()
         code, out, err = run.finish()
-        assert time.monotonic() - at < ENDS_WITHIN
-        if met:  # else MPI's shared memory stays, because the rank could not report it
+        if met:  # else the rank could not report MPI's shared memory, which stays
             run.leaves_nothing()
         assert wait_until(lambda: not marked_processes(run.mark))
+        for name in unused({each for each in segments() - run.shared_memory if "mpich" in each}):
+            Path("/dev/shm", name).unlink(missing_ok=True)  # noqa: S108 - what the world left
     assert code != 0
     assert "Rank 1 was killed by SIGKILL." in (out if met else err)

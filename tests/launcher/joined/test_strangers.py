@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,39 +18,26 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from distdemo.launcher.joined import messages
 
-ENDS_WITHIN_S = 40.0  # the deadline, plus a margin for a busy machine
 GROWTH_BYTES = 150 << 20  # of any process: together with torch that is below 300 MB
-HELD_UP = ["barrier", "-n", "2", "--straggler", "1:60", "--timeout", "4", "--format", "json"]
+HELD_UP = ["barrier", "-n", "2", "--straggler", "1:600", "--timeout", "600", "--format", "json"]
 GIB = 1 << 30
 
-FORGED = [
+FORGED = [  # test_messages.py has more of what is no message
     b"",
-    b"\xff\xfe",
     b"[" * 60_000,
-    b"null",
-    b"[]",
-    b'{"host": 7}',
     b'{"host": "\\u001b[2J\\u202e"}',
-    b'{"world": 0, "rank": 10000000000, "value": null}',
     b'{"world": 0, "rank": 1, "value": {"type": "os:system", "value": "true"}}',
-    b'{"world": 0, "rank": 1e400, "value": null}',
-    b'{"world": 0, "started_s": 1' + b"0" * 5000 + b', "outcome": {"kind": "returned", "rank": 1}}',
-    b'{"world": 0, "started_s": NaN, "outcome": {"kind": "returned", "rank": 1}}',
-    b'{"world": 0, "started_s": "NaN", "outcome": {"kind": "returned", "rank": 1}}',
     b'{"world": 0, "started_s": 1.0, "outcome": {"kind": "returned", "rank": 7}}',
-    b'{"world": 0, "started_s": 1.0, "outcome": {"kind": "returned", "rank": 1}, "value": [1]}',
     b'{"world": 0, "started_s": 1.0, "outcome": {"kind": "stopped", "rank": 1, "at_s": 1e300}}',
-    b'{"world": 0, "digest": "0", "command": "x"}',
     b'{"world": 5, "digest": "0", "command": "x", "order": {"leftovers": ["/etc/passwd"]}}',
     b'{"world": 0, "reason": "other"}',
-    b'{"code": 100000}',
     b'{"code": -1}',
 ]
 
 
 @contextmanager
 def held_up(temporary: Path) -> Iterator[tuple[int, list[Run]]]:
-    """Run a world of two nodes that waits until its deadline; yield its store's port."""
+    """Run a world of two nodes that waits to be interrupted; yield its store's port."""
     port = free_port()
     with ExitStack() as stack:
         runs = []
@@ -87,15 +76,14 @@ def connect(port: int) -> Store:
     return PrefixStore("distdemo/", client)
 
 
-def forge(name: str) -> Callable[[int, list[Run]], None]:
-    """Write every forged value to each key that a message of this name may have."""
+def forge(*names: str) -> Callable[[int, list[Run]], None]:
+    """Write every forged value to each key that messages of these names may have."""
 
     def attack(port: int, _: list[Run]) -> None:
         store = connect(port)
-        for number, value in enumerate(FORGED):
-            for node in (0, 1):
-                store.set(f"node/{node}/{number}/{name}", value)  # type: ignore[arg-type]  # bytes, too
-            store.add("changes", 1)
+        for name, node, (number, value) in product(names, (0, 1), enumerate(FORGED)):
+            store.set(f"node/{node}/{number}/{name}", value)  # type: ignore[arg-type]  # bytes, too
+        store.add("changes", 1)
 
     return attack
 
@@ -112,16 +100,12 @@ def fill_the_store(port: int, _: list[Run]) -> None:
         store.set(f"forged/{number}", "x" * messages.RESULT_BYTES)
 
 
-def send_garbage(_: int, runs: list[Run]) -> None:
+def send_garbage_without_end(_: int, runs: list[Run]) -> None:
+    """Send pieces of data, then up to 1 GiB without a newline to each port, while it accepts it."""
     for port in sorted(ports(runs)):
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", bytes(4096), b"\xff" * 4096, os.urandom(4096)):
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as stranger:
                 stranger.sendall(garbage)
-
-
-def send_without_end(_: int, runs: list[Run]) -> None:
-    """Send up to 1 GiB without a newline to each port, while it accepts data."""
-    for port in sorted(ports(runs)):
         for piece in (b"A" * (1 << 20), bytes(1 << 20)):
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as stranger:
                 stranger.settimeout(1)
@@ -129,14 +113,16 @@ def send_without_end(_: int, runs: list[Run]) -> None:
                     stranger.sendall(piece)
 
 
+HARMLESS = (fill_the_store, send_garbage_without_end)
+
+
 @pytest.mark.parametrize(
     "attack",
     [
-        *(pytest.param(forge(name), id=name) for name in (*messages.names(0), *messages.names(1))),
+        pytest.param(forge(*messages.names(0)), id="orders"),
+        pytest.param(forge(*messages.names(1)), id="reports"),
         break_counters,
-        fill_the_store,
-        send_garbage,
-        send_without_end,
+        *HARMLESS,
     ],
 )
 def test_nothing_but_the_outcome_changes(
@@ -159,12 +145,15 @@ def test_nothing_but_the_outcome_changes(
 
         with suppress(RuntimeError):  # the world may end first
             attack(port, runs)
-        assert wait_until(ended, ENDS_WITHIN_S)
+        if attack in HARMLESS:
+            assert not ended()
+            runs[0].process.send_signal(signal.SIGINT)
+        assert wait_until(ended)
         said = [run.finish() for run in runs]
         for run in runs:
             run.leaves_nothing()
     for code, out, err in said:
-        assert code in (0, 1), out + err
+        assert code in (0, 1, 130), out + err
         assert "Traceback" not in err, err
         assert "\x1b" not in out + err
     assert json.loads(said[0][1])["command"] == "barrier"

@@ -19,12 +19,6 @@ def init_process(rank, size, fn, backend="gloo"):
 
 
 if __name__ == "__main__":
-    size = 2
-    processes = []
     mp.set_start_method("spawn")
-    for rank in range(size):
-        p = mp.Process(target=init_process, args=(rank, size, run))
-        p.start()
-        processes.append(p)
-    for p in processes:
-        p.join()
+    for rank in range(2):
+        mp.Process(target=init_process, args=(rank, 2, run)).start()

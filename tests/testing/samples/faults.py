@@ -44,12 +44,7 @@ def test_leaves_the_others_alone(rank):
         dist.all_reduce(torch.ones(2))
 
 
-@pytest.mark.ranks(2)
-def test_other_shapes(rank):
-    dist.all_reduce(torch.ones(3 if rank == 0 else 4))
-
-
-@pytest.mark.ranks(2, timeout=4, sanitize=False)
+@pytest.mark.ranks(2, timeout=2, sanitize=False)
 def test_hangs(rank):
     if rank == 0:
         dist.all_reduce(torch.ones(2))
@@ -61,13 +56,6 @@ def test_hangs(rank):
 def test_is_killed(rank):
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    dist.barrier()
-
-
-@pytest.mark.ranks(2)
-def test_exits(rank):
-    if rank == 1:
-        os._exit(3)
     dist.barrier()
 
 

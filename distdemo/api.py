@@ -1,0 +1,231 @@
+"""``distdemo.launch``: run a function on every rank of a new world on this machine."""
+
+from __future__ import annotations
+
+import inspect
+import multiprocessing
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from distdemo.errors import DistdemoError, UsageError
+from distdemo.launcher.limits import check_machine
+from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.launcher.start_method import METHODS
+from distdemo.launcher.torch_import import load_torch
+
+if TYPE_CHECKING:
+    from distdemo.launcher.rank import Rank
+
+MAX_TIMEOUT_S = 1e9  # some 30 years: far below what overflows in torch's clocks
+
+
+class WorldError(DistdemoError):
+    """The failure of a world of ranks.
+
+    Attributes:
+        rank: Rank at fault, or None if there is no single one (a deadlock of all ranks).
+        traceback: Python traceback of that rank, or empty.
+        report: Outcomes of all ranks.
+    """
+
+    def __init__(self, report: WorldReport) -> None:
+        verdict = report.verdict
+        if verdict is None:
+            raise ValueError("WorldError needs the report of a failed world")
+        super().__init__(verdict.what, verdict.why, verdict.hint)
+        self.report = report
+        self.rank = verdict.ranks[0] if verdict.ranks else None
+        self.traceback = verdict.traceback
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.report,)
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text}\n\n{self.traceback}" if self.traceback else text
+
+
+class WorldInterrupted(WorldError):  # noqa: N818 - named like KeyboardInterrupt
+    """A signal that stopped this process while ranks ran. All ranks have exited."""
+
+
+def launch(  # noqa: PLR0913 - the settings of a world, by keyword
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    world_size: int = 4,
+    backend: str = "gloo",
+    timeout: float = 30.0,
+    *,
+    device: str = "cpu",
+    start_method: str = "auto",
+    sanitize: bool = False,
+) -> list[Any]:
+    """Run ``fn`` on every rank of a new world on this machine and return the ranks' values.
+
+    The default process group is ready when ``fn`` is called. It is called as ``fn(*args)``. If its
+    first parameter is named ``rank`` (and its second ``size`` or ``world_size``), as in torch's
+    tutorials, these numbers are passed first::
+
+        def work():                       # launch(work)
+        def work(batch):                  # launch(work, args=(32,))
+        def work(rank, size):             # launch(work)
+        def work(rank, world_size, lr):   # launch(work, args=(0.1,))
+
+    The world can't be reached from other machines, and all its processes and files are removed
+    before this returns or raises. Values are pickled; tensors of an accelerator arrive on the CPU.
+    ``fn`` must stop the processes that it starts itself: stopping or killing a rank doesn't.
+
+    Args:
+        fn: Function to run: any under fork, an importable one under forkserver and spawn.
+        args: Arguments of the function, the same for every rank.
+        world_size: Number of ranks, at least 1.
+        backend: ``gloo``, ``nccl``, ``mpi``, ``cpu:gloo,cuda:nccl``, or one registered with torch.
+        timeout: Seconds until the world is stopped as hanging, at most 1e9.
+        device: ``cpu`` or ``cuda``.
+        start_method: ``fork``, ``forkserver``, ``spawn``, or ``auto`` for the fastest that is safe
+            in this process: fork while it has only the threads of torch's import, otherwise a
+            forkserver that loads torch once.
+        sanitize: True to compare the ranks' calls of torch.distributed, as ``distdemo run`` does. A
+            mismatch ends the world, and the error names the rank and line.
+
+    Returns:
+        The ranks' return values, in order.
+
+    Raises:
+        UsageError: The world can't be started; no rank ran.
+        WorldError: A rank raised, died or never finished. The error names the rank at fault and
+            has its traceback and every rank's outcome.
+        KeyboardInterrupt: Ctrl-C, once all ranks have exited.
+        WorldInterrupted: Another signal, whose handler returned.
+    """
+    world = WorldSpec(world_size, backend, device, timeout, start_method)
+    check_world(world)
+    leading_args = _leading_args(fn, args)
+    from distdemo.backends import prepared
+
+    if sanitize:
+        from distdemo.sanitizer.inspector import run_noted as run
+    else:
+        from distdemo.launcher.local import run_world as run
+    report = run(prepared(world), _call, (fn, args, leading_args))
+    if report.verdict is not None:
+        raise WorldError(report) if report.interrupted_by is None else WorldInterrupted(report)
+    return report.values
+
+
+def _call(rank: Rank, fn: Callable[..., Any], args: tuple[Any, ...], leading_args: int) -> Any:  # noqa: ANN401 - the user's value
+    """Call the user's function on a rank, with rank and world size if it takes them."""
+    return fn(*(rank.rank, rank.world_size)[:leading_args], *args)
+
+
+def leading(names: Sequence[str]) -> int:
+    """Return 2 if the first parameters are rank and size, 1 if only rank is, else 0."""
+    if list(names[:1]) != ["rank"]:
+        return 0
+    return 2 if names[1:2] and names[1] in ("size", "world_size") else 1
+
+
+def _leading_args(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:
+    """Return how many of (rank, world size) the function takes before ``args``: 0, 1 or 2.
+
+    Raises:
+        UsageError: The function can't be called with ``args``.
+    """
+    if not callable(fn):
+        raise UsageError(
+            f"{fn!r} can't be called.",
+            "launch runs a function on every rank.",
+            "Pass the function itself, launch(work), not its result, launch(work()).",
+        )
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # some builtins have no signature
+        return 0
+    count = leading(list(signature.parameters))
+    try:
+        signature.bind(*(0, 0)[:count], *args)
+    except TypeError as error:
+        name = getattr(fn, "__name__", repr(fn))
+        raise UsageError(
+            f"{name}{signature} can't be called with args={args!r}.",
+            f"{error}.".capitalize(),
+            "It is called as fn(*args), or fn(rank, size, *args) if its first parameters have "
+            "these names.",
+        ) from error
+    return count
+
+
+# -------------------------------------------------------------------------------------- validation
+
+
+def check_world(world: WorldSpec) -> None:
+    """Validate the settings of a world.
+
+    Raises:
+        UsageError: A setting is invalid, or this torch or machine doesn't support it.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise UsageError(
+            "launch was called while a rank was importing your script.",
+            "Each rank imports the script that launched it, which must not launch a world again.",
+            "Put the call under `if __name__ == '__main__':`.",
+        )
+    size, timeout = world.world_size, world.deadline
+    number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    methods = f"one of {', '.join(METHODS)}"
+    seconds = f"seconds, more than 0 and at most {MAX_TIMEOUT_S:g}"
+    settings = {  # name: value, is it valid, valid values
+        "world_size": (size, type(size) is int and size >= 1, "a whole number, at least 1"),
+        "timeout": (timeout, number and 0 < timeout <= MAX_TIMEOUT_S, seconds),  # rejects NaN
+        "start_method": (world.start_method, world.start_method in METHODS, methods),
+        "device": (world.device, world.device in ("cpu", "cuda"), "'cpu' or 'cuda'"),
+        "backend": (world.backend, isinstance(world.backend, str), "a name such as 'gloo'"),
+    }
+    for name, (value, valid, choices) in settings.items():
+        if not valid:
+            raise UsageError(f"{name} is {value!r}.", f"It must be {choices}.")
+    load_torch()
+    _check_backend(world)
+    check_machine(world)
+
+
+def _check_backend(world: WorldSpec) -> None:
+    """Raise `UsageError` for a backend that isn't available, or too few GPUs."""
+    import torch.distributed as dist
+
+    from distdemo.backends import REGISTRY, count_gpus
+    from distdemo.backends.registry import named
+
+    known = set(dist.Backend.backend_list) - {"undefined"}
+    registered = getattr(dist.Backend, "_plugins", {})
+    available = {
+        name
+        for name in known
+        if name.upper() in registered or getattr(dist, f"is_{name}_available", lambda: False)()
+    }
+    names = named(world.backend)
+    for name in names:
+        ours = REGISTRY.get(name)
+        if name in available:
+            continue
+        why = f"torch.distributed has {', '.join(sorted(known))}."
+        if name in known:
+            why = "This torch was built without it."
+            if ours is not None and ours.provided_by():  # distdemo provides it
+                reason = ours.missing()
+                if reason is None:
+                    continue
+                why = f"{reason} {ours.get}"
+        hint = f"Available: {', '.join(sorted(available))}."
+        raise UsageError(f"The backend {name!r} is not available.", why, hint)
+    per_gpu = [name for name in names if name in REGISTRY and REGISTRY[name].rank_per_gpu]
+    if world.device == "cuda" or per_gpu:
+        needed, gpus = world.world_size if per_gpu and world.device == "cuda" else 1, count_gpus()
+        if gpus < needed:
+            setting = "device='cuda'" if world.device == "cuda" else f"backend={per_gpu[0]!r}"
+            each = f", and {per_gpu[0]} takes one rank per GPU" if per_gpu else ""
+            raise UsageError(
+                f"{setting} with {world.world_size} ranks needs {needed} or more GPUs.",
+                f"torch sees {gpus} on this machine{each}.",
+                "Try device='cpu' with backend='gloo', or fewer ranks.",
+            )

@@ -1,0 +1,126 @@
+"""The registry of backends, and requirements of their ranks that are resolved before they start.
+
+The launcher doesn't know the backends; it gets all of this in a ``WorldSpec``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from distdemo.backends.contract import Backend
+from distdemo.backends.gloo import Gloo
+from distdemo.backends.gpus import count_gpus, gpus_in_sight, why_none
+from distdemo.backends.mpi import Mpi
+from distdemo.backends.nccl import Nccl
+from distdemo.backends.ucc import Ucc
+from distdemo.errors import UsageError
+
+if TYPE_CHECKING:
+    from distdemo.launcher.records import WorldReport, WorldSpec
+
+_ALL: tuple[Backend, ...] = (Gloo(), Nccl(), Mpi(), Ucc())
+
+REGISTRY: dict[str, Backend] = {backend.name: backend for backend in _ALL}
+"""Every backend by torch's name."""
+
+
+def automatic(world_size: int, device: str | None) -> Backend:
+    """Return the backend for ``--backend auto``: nccl if every rank gets a GPU, else gloo.
+
+    Imports torch only if the system has a GPU.
+    """
+    if device == "cpu" or not gpus_in_sight():
+        return REGISTRY["gloo"]
+    from distdemo.launcher.torch_import import load_torch
+
+    load_torch()
+    nccl = REGISTRY["nccl"]
+    enough = count_gpus() >= world_size and nccl.missing() is None
+    return nccl if enough else REGISTRY["gloo"]
+
+
+def named(backend: str) -> list[str]:
+    """Return the backends in a setting such as ``gloo`` or ``cpu:gloo,cuda:nccl``."""
+    return [part.rpartition(":")[2].strip().lower() for part in backend.split(",")]
+
+
+def prepared(world: WorldSpec, *, joined: bool = False) -> WorldSpec:
+    """Return the world with the requirements of its backends filled in. Imports torch.
+
+    Args:
+        world: A world whose backend may be a combination such as ``cpu:gloo,cuda:nccl``.
+        joined: True if another launcher started the processes and assigned their ranks.
+
+    Raises:
+        UsageError: The ranks can't be started here.
+    """
+    for name in named(world.backend):
+        backend = REGISTRY.get(name)
+        if backend is None:
+            continue
+        world = replace(
+            world,
+            provider=backend.provided_by() or world.provider,
+            rank_per_gpu=backend.rank_per_gpu or world.rank_per_gpu,
+            mpi_start=None if joined else backend.mpi_start(world.world_size) or world.mpi_start,
+        )
+    return world
+
+
+def run_prepared(
+    world: WorldSpec,
+    target: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    **how: Any,  # noqa: ANN401 - passed to the launcher
+) -> WorldReport:
+    """Prepare the world for its backend and run it with ``launcher.local.run_world``.
+
+    Raises:
+        UsageError: The ranks can't be started here.
+    """
+    from distdemo.launcher.local import run_world
+
+    return run_world(prepared(world), target, args, **how)
+
+
+def check_gpus(backend: Backend, world: WorldSpec, ranks: int) -> None:
+    """Raise `UsageError` if there are too few GPUs for the ranks. Imports torch.
+
+    Args:
+        backend: Backend of the world.
+        world: World whose device is checked.
+        ranks: Number of its ranks that share the GPUs of this process.
+
+    Raises:
+        UsageError: torch can use no GPU, or the backend needs more GPUs than there are.
+    """
+    if world.device == "cpu":
+        return
+    gpus = count_gpus()
+    if gpus == 0:
+        usual = backend.devices[0] == world.device
+        asked = f"--backend {backend.name}" if usual else f"--device {world.device}"
+        raise UsageError(f"{asked} needs a GPU.", *why_none())
+    if backend.rank_per_gpu and gpus < ranks:
+        whole = ranks == world.world_size
+        raise UsageError(
+            f"{ranks} ranks{'' if whole else ' of this host'} over {backend.name}, "
+            f"but there {'is one GPU' if gpus == 1 else f'are {gpus} GPUs'}.",
+            f"{backend.name} needs one GPU per rank.",
+            f"Try --world-size {gpus}, or --backend gloo --device cuda, whose ranks share GPUs."
+            if whole
+            else f"Start {gpus} ranks here, or try --backend gloo --device cuda.",
+        )
+
+
+def versions_of(world: WorldSpec) -> dict[str, str]:
+    """Return the versions of the GPU libraries of a world; empty on the CPU. Imports torch."""
+    if world.device == "cpu":
+        return {}
+    import torch
+
+    found = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+    found |= {name: REGISTRY[name].version() for name in named(world.backend) if name in REGISTRY}
+    return {name: version for name, version in found.items() if version}

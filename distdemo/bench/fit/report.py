@@ -1,0 +1,129 @@
+"""Report of ``bench fit``: the fitted series and predictions for other worlds. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from distdemo.encoding import derived
+from distdemo.errors import UsageError
+from distdemo.measure.fit import FittedSeries, costs_of, fit
+from distdemo.measure.recording import Recording, differences
+from distdemo.measure.records import SeriesSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A size in a world that was not measured.
+
+    Attributes:
+        predicted_s: Time by algorithm.
+    """
+
+    size_bytes: int
+    predicted_s: dict[str, float]
+
+    @derived
+    def fastest(self) -> str:
+        """Fastest algorithm."""
+        return min(self.predicted_s, key=lambda name: self.predicted_s[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Predicted times of one op on this number of ranks, by each of its algorithms."""
+
+    spec: SeriesSpec
+    ranks: int
+    rows: tuple[Predicted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FitReport:
+    """Fits and predictions.
+
+    Attributes:
+        files: Files that were fitted.
+        predictions: Predictions for the series whose model fits.
+        notes: Series left out and differences between the files, in sentences.
+    """
+
+    files: tuple[str, ...]
+    series: tuple[FittedSeries, ...]
+    predictions: tuple[Prediction, ...] = ()
+    notes: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    ok: ClassVar[bool] = True
+
+
+def study(
+    recordings: Sequence[Recording],
+    *,
+    algorithm: str | None = None,
+    ranks: Sequence[int] = (),
+    sizes: Sequence[int] = (),
+) -> FitReport:
+    """Return the report of ``bench fit``.
+
+    Args:
+        recordings: At least one recording; all are fitted together.
+        algorithm: Algorithm to take α and β from; None for the one that fits best.
+        ranks: Sizes of the worlds to predict.
+        sizes: Sizes to predict, in bytes.
+
+    Raises:
+        UsageError: Nothing can be fitted, or no op has the algorithm.
+    """
+    series, notes = fit(recordings, algorithm)
+    known = list(dict.fromkeys(each.algorithm for one in series for each in one.fits))
+    if algorithm is not None and algorithm not in known:
+        raise UsageError(
+            f"--algorithm {algorithm}: none of the measured operations has it.",
+            f"Choices: {', '.join(known)}.",
+            f"Try --algorithm {known[0]}.",
+        )
+    first, *others = recordings
+    return FitReport(
+        files=tuple(each.file for each in recordings),
+        series=series,
+        predictions=tuple(
+            predict(each, n, sizes)
+            for each in series
+            if each.best.is_good
+            for n in sorted({*ranks})
+        ),
+        notes=(*notes, *(note for each in others for note in _differing(first, each))),
+    )
+
+
+def _differing(first: Recording, other: Recording) -> Iterator[str]:
+    found = [each for each in differences(first, other) if each.serious]
+    if found:
+        words = ", ".join(f"{each.name} {each.new}, not {each.old}" for each in found)
+        yield f"{other.file} differs from {first.file}: {words}."
+
+
+def predict(series: FittedSeries, ranks: int, sizes: Sequence[int]) -> Prediction:
+    """Predict one op on this number of ranks by each of its algorithms.
+
+    Args:
+        series: A fitted series.
+        ranks: Number of ranks, at least 2.
+        sizes: Sizes in bytes; empty for the smallest, a middle and the largest fitted size.
+    """
+    known = sorted({point.size_bytes for point in series.points})
+    some = {known[0], known[len(known) // 2], known[-1]}
+    found, link = costs_of(series.spec.op.op, ranks), series.best
+    rows = [
+        Predicted(
+            size,
+            {
+                each.algorithm: each.seconds(size, link.alpha_s, link.beta_s_per_byte)
+                for each in found
+            },
+        )
+        for size in sorted(set(sizes) or some)
+    ]
+    spec = replace(series.spec, world_size=ranks, sizes_bytes=(), groups=())
+    return Prediction(spec, ranks, tuple(rows))

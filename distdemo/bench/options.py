@@ -1,0 +1,121 @@
+"""The options of ``distdemo bench``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+import typer
+
+from distdemo import ops
+from distdemo.cli.options import (
+    ADVANCED,
+    Destination,
+    DType,
+    Group,
+    Pattern,
+    Plot,
+    ReduceOp,
+    Root,
+    Sender,
+    SizeList,
+    SplitWorld,
+    Stall,
+    Variant,
+    WorldOptions,
+    count,
+)
+from distdemo.cli.types import offer, parse_bytes, parse_seconds, parse_share
+from distdemo.measure.records import PRECISION
+
+MOST_LAUNCHES = 1000
+MOST_ITERS = 100_000  # per size, timed or not: no median needs more
+EVERY_OP = "all"
+
+
+def _bytes(flag: str, letter: str, text: str) -> Any:  # noqa: ANN401 - typer's own
+    return typer.Option(flag, letter, metavar="BYTES", parser=parse_bytes, help=text)
+
+
+def _number(flag: str, what: str, least: int = 1, most: int = MOST_ITERS) -> Any:  # noqa: ANN401 - typer's own
+    return count(what, least, most, flag, show_default=False, rich_help_panel=ADVANCED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(WorldOptions):
+    """Options of ``distdemo bench``."""
+
+    operations: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="OP",
+            help="all-reduce (default), scatter, ..., or all.",
+            show_default=False,
+            autocompletion=offer((*(op.command for op in ops.REGISTRY.values()), EVERY_OP)),
+        ),
+    ] = None
+    backend: Annotated[
+        str, typer.Option("--backend", metavar="NAME,...", help="One or more backends.")
+    ] = "auto"
+    min_bytes: Annotated[int | None, _bytes("--min-bytes", "-b", "Smallest size (8).")] = None
+    max_bytes: Annotated[int | None, _bytes("--max-bytes", "-e", "Largest size (64M).")] = None
+    step_factor: Annotated[
+        float,
+        typer.Option("--step-factor", "-f", metavar="NUMBER", help="Factor between sizes."),
+    ] = 4.0
+    sizes: SizeList = None
+    dtype: DType = "float32"
+    reduce_op: ReduceOp = "sum"
+    root: Root = 0
+    async_op: Annotated[
+        bool,
+        typer.Option("--async", "--nonblocking", help="Time non-blocking calls and their wait."),
+    ] = False
+    overlap: Annotated[
+        bool, typer.Option("--overlap", help="Measure how much of a call computation hides.")
+    ] = False
+    skew: Annotated[bool, typer.Option("--skew", help="Find late ranks.")] = False
+    budget: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", parser=parse_seconds, help="Time per operation."),
+    ] = 8.0
+    precision: Annotated[
+        float,
+        typer.Option(
+            "--precision",
+            metavar="SHARE",
+            parser=parse_share,
+            show_default=False,
+            help="Target half-width of the median's confidence interval (5%).",
+        ),
+    ] = PRECISION
+    plot: Plot = None
+    group: Group = None
+    split: SplitWorld = None
+    src: Sender = None
+    dst: Destination = None
+    pattern: Pattern = "pair"
+    variant: Variant = None
+    iters: Annotated[int | None, _number("--iters", "Number of timed iterations per size.")] = None
+    warmup: Annotated[
+        int | None, _number("--warmup", "Number of untimed iterations per size and launch.", 0)
+    ] = None
+    launches: Annotated[
+        int | None,
+        _number("--launches", "Number of fresh worlds to time.", most=MOST_LAUNCHES),
+    ] = None
+    check_every: Annotated[
+        int, _number("--check-every", "Number of timed iterations between verifications.", 0)
+    ] = 0
+    no_limits: Annotated[
+        bool,
+        typer.Option(
+            "--no-limits", help="Don't measure the machine's limits.", rich_help_panel=ADVANCED
+        ),
+    ] = False
+    stall: Stall = None
+
+    @property
+    def given(self) -> set[str]:
+        """Names of the options that differ from their defaults."""
+        return {each.name for each in fields(self) if getattr(self, each.name) != each.default}

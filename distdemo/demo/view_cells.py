@@ -1,0 +1,97 @@
+"""Cells of the tables and pictures: what a rank holds, and where it came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from rich.text import Text
+
+from distdemo.demo.records import Holding, ObjectPiece, Piece
+from distdemo.ops.spec import Number
+from distdemo.view import colours
+from distdemo.view.console import Signs
+from distdemo.view.format import number
+from distdemo.view.tables import WIDTHS
+
+CUT = 17  # width of a tensor that is shown by its ends
+SHORT = 16  # largest number of elements that is shown whole
+FEW = 4  # largest number of pieces of which all are shown
+FIRST, LAST = 2, 1  # pieces shown from the start and the end of more
+
+
+def held(holding: Holding, sign: Signs, width: int = WIDTHS[0]) -> Text:
+    """Return the pieces, one per line and no wider than ``width`` if possible."""
+    if holding.undefined or not holding.pieces:
+        return Text("undefined" if holding.undefined else "nothing", style=colours.QUIET)
+    shown, left_out = _selection(holding)
+    lines = [_piece(piece, sign, width) for piece in shown]
+    if holding.joined:  # one bracket opens in the first line and closes in the last
+        last = len(lines) - 1
+        for index, line in enumerate(lines):
+            body = Text(" ") + line[1:] if index > 0 and line.plain[:1] == "[" else line
+            lines[index] = body[:-1] if index < last and body.plain[-1:] == "]" else body
+    if left_out:
+        lines.insert(FIRST, Text(f"{sign.more} {left_out} more", style=colours.QUIET))
+    return Text("\n").join(lines)
+
+
+def sources(holding: Holding, sign: Signs) -> Text:
+    """Return each piece's source rank, or ``all`` if it was reduced, in the lines of ``held``."""
+    if holding.undefined or not holding.pieces:
+        return Text(sign.none, style=colours.QUIET)
+    return lines(
+        holding,
+        sign,
+        lambda piece: Text(
+            "all" if piece.source is None else f"rank {piece.source}",
+            style=colours.of_source(piece.source),
+        ),
+    )
+
+
+def lines(holding: Holding, sign: Signs, write: Callable[[Piece | ObjectPiece], Text]) -> Text:
+    """Return one line per piece that ``held`` shows."""
+    shown, left_out = _selection(holding)
+    found = [write(piece) for piece in shown]
+    if left_out:
+        found.insert(FIRST, Text(sign.more, style=colours.QUIET))
+    return Text("\n").join(found)
+
+
+def _selection(holding: Holding) -> tuple[list[Piece | ObjectPiece], int]:
+    pieces = list(holding.pieces)
+    if not holding.omitted and len(pieces) <= FEW:
+        return pieces, 0
+    return pieces[:FIRST] + pieces[-LAST:], len(pieces) + holding.omitted - FIRST - LAST
+
+
+def _piece(piece: Piece | ObjectPiece, sign: Signs, width: int) -> Text:
+    """Return a tensor nested like its shape, or its ends if it is too wide; an object as JSON."""
+    style = colours.of_source(piece.source)
+    if isinstance(piece, ObjectPiece):
+        width = max(width, 12)
+        body = json.dumps(piece.value, ensure_ascii=False)
+        cut = body[: width - len(sign.more)] + sign.more
+        return Text(body if len(body) <= width else cut, style)
+    if not piece.last_values and len(piece.values) <= SHORT:
+        body = _nested(piece.values, piece.shape)
+        if len(body) <= width or len(piece.values) <= 2:
+            return Text(body, style=style)
+    last = piece.last_values or piece.values
+    for count in (3, 2, 1):  # elements at each end: the most that fit
+        ends = [*map(number, piece.values[:count]), sign.more, *map(number, last[-count:])]
+        body = f"[{' '.join(ends)}]"
+        if len(body) <= min(width, CUT):
+            break
+    return Text(body, style=style)
+
+
+def _nested(values: Sequence[Number], shape: tuple[int, ...]) -> str:
+    if not shape:
+        return number(values[0]) if values else "[]"
+    if len(shape) == 1:
+        return f"[{' '.join(map(number, values))}]"
+    step = len(values) // shape[0] if shape[0] else 0
+    rows = (_nested(values[at * step : (at + 1) * step], shape[1:]) for at in range(shape[0]))
+    return f"[{' '.join(rows)}]"

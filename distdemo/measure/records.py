@@ -1,0 +1,423 @@
+"""Spec and report of ``bench``: frozen records that need no torch, rich or typer.
+
+Field names are those of the JSON document and carry their unit: seconds, bytes, bytes per second
+(1 GB/s is 1e9). The time of an iteration is that of the slowest rank, from a common start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from distdemo import ops
+from distdemo.backends.contract import Transport
+from distdemo.encoding import derived
+from distdemo.launcher.records import WorldReport
+from distdemo.ops.contract import Op
+from distdemo.ops.spec import Call, OpSpec
+
+PRECISION = 0.05
+"""Largest half-width of a steady median's interval, as a share of the median."""
+CONFIDENCE = 0.95
+"""Confidence of every interval."""
+FEWEST_LAUNCHES = 6
+"""Fewest medians with a distribution-free interval of this confidence: 1 − 2·(1/2)⁶ is 97 %."""
+
+
+# -------------------------------------------------------------------------------------- spec
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSpec:
+    """One call on one backend, at several sizes.
+
+    Attributes:
+        op: Call, without a shape; empty dtype if no data moves.
+        groups: Ranks of each group; all groups run the op at once. Empty: one group, the world.
+        sizes_bytes: S, the bytes that algbw counts as in nccl-tests, ascending; 0 if no data moves.
+        refused: Reason why this backend can't run it; then there are no sizes.
+    """
+
+    op: Call
+    backend: str
+    device: str
+    world_size: int
+    groups: tuple[tuple[int, ...], ...] = ()
+    sizes_bytes: tuple[int, ...] = ()
+    refused: str = ""
+
+    @derived
+    def group_size(self) -> int:
+        """Number of ranks that run the op together: n in the formulas."""
+        return len(self.groups[0]) if self.groups else self.world_size
+
+    @property
+    def operation(self) -> Op:
+        """Op of the call."""
+        return ops.REGISTRY[self.op.op]
+
+    @property
+    def form(self) -> str:
+        """Form of the call, such as ``single``; empty for the usual one."""
+        form = self.operation.form(self.op).name
+        return "" if form in ("tensor", "plain") else form
+
+    @property
+    def smallest(self) -> OpSpec:
+        """Smallest call that moves data: one element, or one per rank."""
+        data: dict[str, Any] = {"shape": (1,)} if self.op.dtype else {"dtype": "float32"}
+        return OpSpec.of(self.op, group_size=self.group_size, **data)
+
+    def at(self, size_bytes: int) -> tuple[OpSpec, ...]:
+        """Return the op at this size with 1-dimensional tensors, one spec per group."""
+        spec = self.smallest
+        if self.op.dtype:
+            part = self.operation.traffic(spec).payload_bytes
+            spec = replace(spec, shape=(size_bytes // part,))
+        return tuple(replace(spec, members=members) for members in self.groups or (None,))
+
+    def title(self, size_bytes: int) -> str:
+        """Return a size as shown in messages and phases: ``all-reduce of 65,536 B``."""
+        place = (
+            " in place"
+            if self.op.in_place and not self.operation.is_in_place(self.smallest)
+            else ""
+        )
+        name = f"{self.operation.command} {self.form}".rstrip()
+        return f"{name}{place}" + (f" of {size_bytes:,} B" if size_bytes else "")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSpec:
+    """Parameters of a measurement, sent to every rank.
+
+    Attributes:
+        series: Series in display order.
+        iters: Timed iterations per size in all launches; None: until the median is steady.
+        warmup: Untimed iterations per size and launch; None: chosen by size.
+        budget_s: Seconds for timing one series; ignored with ``iters``.
+        precision: Largest half-width of a steady median's interval, as a share of the median.
+        launches: Number of worlds to spread the iterations over; None: until steady.
+        check_every: Timed iterations between two verifications; 0: verify once, at the start.
+        skew: True to find late ranks.
+        overlap: True to measure how much of a non-blocking call computation hides.
+        limits: True to measure the machine's own copies and streams too.
+    """
+
+    series: tuple[SeriesSpec, ...] = field(default=(), metadata={"json": False})
+    iters: int | None = None
+    warmup: int | None = None
+    budget_s: float = 8.0
+    precision: float = PRECISION
+    launches: int | None = None
+    check_every: int = 0
+    skew: bool = False
+    overlap: bool = False
+    limits: bool = True
+
+
+# ------------------------------------------------------------------------ limits and set-up
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Speed of one transport without torch.distributed, on all ranks at once in the same run.
+
+    Attributes:
+        transport: Kind of transfer.
+        bandwidth_bytes_per_s: Bandwidth of the slowest rank in one direction, in the fastest tenth
+            of its transfers, since other programs can only slow them down.
+        size_bytes: Size of one transfer.
+        latency_s: Time of 8 bytes one way; None for a copy within one rank.
+    """
+
+    transport: Transport
+    bandwidth_bytes_per_s: float
+    size_bytes: int
+    latency_s: float | None = None
+
+
+class Start(str, Enum):
+    """Method that gives ranks a common start before each iteration."""
+
+    __str__ = str.__str__
+    PAGE = "shared memory"
+    BARRIER = "barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The common start before each iteration.
+
+    Attributes:
+        way: Method used.
+        cost_s: Untimed seconds that it adds to an iteration.
+        spread_s: Median time between the first and the last rank's start; None if their clocks
+            can't be compared.
+        spread_p99_s: 99th percentile of the same.
+    """
+
+    way: Start
+    cost_s: float
+    spread_s: float | None = None
+    spread_p99_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """Overhead of the timed loop, measured with an op that does nothing.
+
+    Attributes:
+        inside_s: Part included in every reported time: two clock readings and an empty call.
+        outside_s: Rest of an iteration, without the common start.
+    """
+
+    inside_s: float
+    outside_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Set-up shared by all series of one backend.
+
+    Attributes:
+        launches: Number of worlds started, including the one that verifies.
+        limits: Limits in the order of measurement.
+        bound: Limit that busbw is compared with; None if none was measured.
+        cores: Cores' worth of time that the ranks of a host share.
+        ranks_per_host: Number of ranks on the host with the most.
+        start_method: Method that started the ranks.
+        engine: Launcher of the ranks: ``local``, torchrun, ...
+        hosts: Host of each rank; empty if all are on this machine.
+    """
+
+    backend: str
+    device: str
+    world_size: int
+    launches: int = 0
+    alignment: Alignment | None = None
+    harness: Harness | None = None
+    limits: tuple[Limit, ...] = ()
+    bound: Limit | None = None
+    cores: float = 0.0
+    ranks_per_host: int = 0
+    start_method: str = ""
+    engine: str = "local"
+    hosts: tuple[str, ...] = ()
+
+
+# ------------------------------------------------------------------------------------ report
+
+
+class Verdict(str, Enum):
+    """Verdict on a bandwidth."""
+
+    __str__ = str.__str__
+    CLOSE = "close to the limit"
+    LATENCY_BOUND = "latency-bound"
+    BELOW = "below the limit"
+    OVERSUBSCRIBED = "oversubscribed"
+    SLOW = "unusually slow"
+    DISTURBED = "disturbed"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_normal(self) -> bool:
+        """True if the bandwidth is as expected."""
+        return self in (Verdict.CLOSE, Verdict.LATENCY_BOUND, Verdict.BELOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Verdict on a row's bandwidth, with the reason.
+
+    Attributes:
+        verdict: Verdict.
+        why: Reason with its figures, one sentence.
+        hint: Suggestion; may be empty.
+        limit_share: busbw as a share of the limit's bandwidth, 1.0 for all of it; None if unknown.
+    """
+
+    verdict: Verdict
+    why: str
+    hint: str = ""
+    limit_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Overlap of a non-blocking call with computation that takes as long.
+
+    Attributes:
+        alone_s: Time of the call alone.
+        compute_s: Time of the computation alone.
+        together_s: Time of both: issue the call, compute, wait.
+    """
+
+    alone_s: float
+    compute_s: float
+    together_s: float
+
+    @derived
+    def hidden_share(self) -> float:
+        """Share of the communication that was hidden, 0 to 1."""
+        if self.alone_s <= 0:
+            return 0.0
+        return min(1.0, max(0.0, 1.0 - (self.together_s - self.compute_s) / self.alone_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One size of one series.
+
+    Attributes:
+        size_bytes: S, the bytes that algbw counts.
+        elements: S in elements of the dtype.
+        busbw_factor: Factor from algbw to busbw.
+        times_s: Time of every iteration, one row per launch; source of all figures below.
+        median_s: Median over all iterations; the next five also cover all of them.
+        interval_s: Distribution-free interval of the median, with ``CONFIDENCE``; None if there
+            were too few launches.
+        steady: True if the interval is as narrow as requested.
+        checked: Number of elements compared on all ranks.
+        wrong: Number of wrong elements among them.
+        judgement: Judgement of the bandwidth; None if there is none to judge.
+    """
+
+    size_bytes: int
+    elements: int
+    busbw_factor: float
+    times_s: tuple[tuple[float, ...], ...]
+    median_s: float
+    p10_s: float
+    p90_s: float
+    p99_s: float
+    min_s: float
+    max_s: float
+    interval_s: tuple[float, float] | None = None
+    steady: bool = False
+    checked: int = 0
+    wrong: int = 0
+    judgement: Judgement | None = None
+    overlap: Overlap | None = None
+
+    @derived
+    def iterations(self) -> int:
+        """Number of timed iterations."""
+        return sum(map(len, self.times_s))
+
+    @derived
+    def algbw_bytes_per_s(self) -> float:
+        """Algorithm bandwidth: S / median."""
+        return self.size_bytes / self.median_s if self.median_s > 0 else 0.0
+
+    @derived
+    def busbw_bytes_per_s(self) -> float:
+        """Bus bandwidth: factor × algbw (nccl-tests, doc/PERFORMANCE.md)."""
+        return self.busbw_factor * float(self.algbw_bytes_per_s)  # mypy doesn't see derived's type
+
+    @derived
+    def spread_share(self) -> float | None:
+        """Half-width of the interval as a share of the median; None without an interval."""
+        if self.interval_s is None or self.median_s <= 0:
+            return None
+        low, high = self.interval_s
+        return max(high - self.median_s, self.median_s - low) / self.median_s
+
+
+@dataclass(frozen=True, slots=True)
+class RankSkew:
+    """Lateness of one rank over all iterations of a series.
+
+    Attributes:
+        late_s: Median delay between the first rank's arrival at the start and this rank's.
+        late_p99_s: 99th percentile of the same.
+        last_share: Share of iterations in which it arrived last.
+        took_s: Median time of the op on this rank.
+        waited_s: Median time that it waited at the start for the last rank.
+        is_late: True if it is often late by enough that the other ranks wait for it.
+    """
+
+    rank: int
+    late_s: float
+    late_p99_s: float
+    last_share: float
+    took_s: float
+    waited_s: float
+    is_late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Results of one op on one backend.
+
+    Attributes:
+        spec: Spec of the series.
+        rows: Finished sizes, smallest first.
+        clock: Clock that timed it: ``perf_counter`` or ``CUDA events``.
+        busbw_formula: Formula of the busbw factor, in terms of n.
+        payload_is: Description of S.
+        skew: One per rank; empty unless requested, or if clocks can't be compared.
+        error: Reason why rows are missing.
+    """
+
+    spec: SeriesSpec
+    rows: tuple[Row, ...] = ()
+    clock: str = ""
+    busbw_formula: str = ""
+    payload_is: str = ""
+    skew: tuple[RankSkew, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchReport:
+    """A complete or partial measurement.
+
+    Attributes:
+        series: Results in the order of the spec.
+        setups: One per backend.
+        world: Report of the world that failed; None if none did.
+        elapsed_s: Seconds since the first world was started.
+        interrupted: True if a signal ended it early; the report has everything measured before.
+        environment: Host, processor, kernel and variables that the figures depend on.
+        versions: Versions of Python, torch and the libraries below.
+        notes: Remarks for the reader, in sentences.
+    """
+
+    spec: BenchSpec
+    series: tuple[Series, ...]
+    setups: tuple[Setup, ...] = ()
+    world: WorldReport | None = field(default=None, metadata={"json": False})
+    elapsed_s: float = 0.0
+    interrupted: bool = False
+    environment: dict[str, str | int | float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def setup(self, backend: str) -> Setup | None:
+        """Return the set-up of this backend; None before its first world."""
+        return next((each for each in self.setups if each.backend == backend), None)
+
+    @property
+    def measured(self) -> Sequence[Series]:
+        """Series that have rows."""
+        return [series for series in self.series if series.rows]
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """Rows of all series."""
+        return [row for series in self.series for row in series.rows]
+
+    @property
+    def ok(self) -> bool:
+        """True if all worlds succeeded and all elements were correct; rows may be unsteady."""
+        return (
+            self.world is None
+            and not self.interrupted
+            and bool(self.rows)
+            and not any(row.wrong for row in self.rows)
+            and not any(series.error for series in self.series)
+        )

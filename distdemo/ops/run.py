@@ -1,0 +1,173 @@
+"""Run one op in the role of one rank, time it and verify its result.
+
+Where an op has several calls (irecv, then isend), the ranks synchronize through the store in
+between: every irecv returns before any isend is called, and every isend before any wait. So an
+observer sees that the calls returned before the data could have arrived; it isn't just timing.
+
+At a barrier, every rank increments a counter in the store before the call, and reads it after
+the call. A rank that reads less than the group size left too early. This needs no synchronized
+clocks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from distdemo.launcher.clock import HOST, Clock, clock_of
+from distdemo.ops.buffers import expected, expected_objects
+from distdemo.ops.spec import Attendance, Mismatch, Verification
+from distdemo.ops.verify import verify, verify_objects
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.distributed import ProcessGroup
+
+    from distdemo.launcher.rank import Rank
+    from distdemo.ops.contract import Buffers
+    from distdemo.ops.groups import GroupRole
+
+Observer = Callable[[str, "Sequence[Tensor]", str], object]
+"""Callback after each step of a non-blocking op: the step (``irecv returned``), its tensors, and
+the permitted use of them from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallTiming:
+    """Times of a call.
+
+    Attributes:
+        time_s: Seconds of the call, and of the wait if there was a handle.
+        launch_s: Seconds until the call returned its handle, by the host's clock; None if it
+            blocked.
+        wait_s: Seconds in ``wait``; None for a blocking call.
+        clock: Clock of ``time_s`` and ``wait_s``.
+        attendance: Times at a barrier; None for other ops.
+    """
+
+    time_s: float = 0.0
+    launch_s: float | None = None
+    wait_s: float | None = None
+    clock: str = HOST
+    attendance: Attendance | None = None
+
+
+def run_role(
+    rank: Rank,
+    role: GroupRole,
+    buffers: Buffers,
+    group: ProcessGroup | None,
+    observe: Observer | None = None,
+) -> CallTiming:
+    """Make the rank's call and time it. Collective.
+
+    Args:
+        rank: This rank of the world.
+        role: Its op and group.
+        buffers: Buffers of the call.
+        group: Process group, or None for the world.
+        observe: Observer of point-to-point ops.
+    """
+    op, spec = role.op, role.spec
+    if spec.objects and spec.group_size == 1:  # there is no other rank to send a pickle to
+        buffers.recv[:] = buffers.send
+        return CallTiming()
+    if not op.takes_part(role.rank, spec) and not spec.async_op:
+        return CallTiming()
+    where = f", {role.name}" if role.name else ""
+    if not op.is_barrier:
+        rank.reach(f"entered {op.name}{where}")
+        timing = _call(rank, role, buffers, group, observe)
+        rank.reach(f"left {op.name}{where}")
+        return timing
+    counter = f"barrier/{role.name}/{spec.member(0)}"
+    if spec.straggler == role.rank:
+        # Stop sleeping if another rank has left the barrier: that is already wrong.
+        until = time.monotonic() + spec.straggler_delay_s
+        while (rest := until - time.monotonic()) > 0 and rank.count(f"{counter}/left") == 0:
+            time.sleep(min(rest, 0.002))
+    rank.reach(f"entered {op.name}{where}")
+    arrived = time.monotonic()
+    rank.count(counter, 1)
+    timing = _call(rank, role, buffers, group, observe)
+    left = time.monotonic()
+    present = rank.count(counter)
+    rank.count(f"{counter}/left", 1)
+    rank.reach(f"left {op.name}{where}")
+    return replace(timing, attendance=Attendance(arrived, left, present))
+
+
+def _call(
+    rank: Rank,
+    role: GroupRole,
+    buffers: Buffers,
+    group: ProcessGroup | None,
+    observe: Observer | None,
+) -> CallTiming:
+    """Make the call and time it. Collective."""
+    op, spec = role.op, role.spec
+    # Objects and barriers are timed on the host.
+    clock = clock_of("cpu" if spec.objects or op.is_barrier else rank.device)
+    if spec.async_op:
+        return _nonblocking(rank, role, buffers, group, clock, observe)
+    started = clock.mark()
+    op.run(buffers, spec, group, async_op=False)
+    seconds = clock.between(started, clock.mark())
+    rank.synchronize()
+    return CallTiming(seconds, clock=clock.name)
+
+
+def _nonblocking(  # noqa: PLR0917 - the arguments of `run_role`, and the clock
+    rank: Rank,
+    role: GroupRole,
+    buffers: Buffers,
+    group: ProcessGroup | None,
+    clock: Clock,
+    observe: Observer | None,
+) -> CallTiming:
+    """Make the non-blocking calls, wait for them, and time both. Collective.
+
+    The host's clock times the calls. The device's clock times the wait, as on a GPU ``wait``
+    itself may return at once.
+    """
+    op, spec = role.op, role.spec
+    in_stages = "nonblocking" in op.takes
+    handles: list[Any] = []
+    launch = 0.0
+    for number, stage in enumerate(op.stages(buffers, spec, group)):
+        started = time.perf_counter()
+        new_handles = stage.call()
+        launch += time.perf_counter() - started
+        handles += new_handles
+        if in_stages:
+            if observe is not None and new_handles:
+                observe(f"{stage.name} returned", stage.tensors, stage.rule)
+            rank.barrier(f"{role.name}/{number}/{spec.member(0)}", spec.group_size)
+    wait_started = clock.mark()
+    for handle in handles:
+        handle.wait()
+    waited = clock.between(wait_started, clock.mark())
+    rank.synchronize()
+    if in_stages and observe is not None and handles:
+        observe("wait returned", buffers.recv, "free to be used")
+    return CallTiming(launch + waited, launch, waited, clock.name)
+
+
+def verify_role(role: GroupRole, buffers: Buffers, attendance: Attendance | None) -> Verification:
+    """Compare this rank's result with the expected one.
+
+    A barrier is right if the whole group had arrived when this rank left.
+    """
+    op, rank, spec = role.op, role.rank, role.spec
+    if attendance is not None:
+        if attendance.present == spec.group_size:
+            return Verification(ok=True, checked=1)
+        miss = Mismatch(0, (), attendance.present, spec.group_size)
+        return Verification(ok=False, checked=1, wrong=1, mismatches=(miss,))
+    if op.is_barrier:
+        return Verification(ok=True, checked=0)
+    if spec.objects:
+        return verify_objects(buffers.recv, expected_objects(op, rank, spec))
+    return verify(buffers.recv, expected(op, rank, spec))

@@ -1,0 +1,193 @@
+"""Describe errors: what the ranks did, which are at fault, and the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from distdemo.launcher.verdict import ranks_of
+from distdemo.sanitizer.matching import FROM, Entry, Group, Matcher, Position, Problem, merged
+from distdemo.sanitizer.records import Call, Finding, Kind, Row
+from distdemo.sanitizer.rules import KINDS, differs, size_mismatches
+from distdemo.view.format import plural
+
+
+def mismatch(matcher: Matcher, at: Position) -> Finding | None:
+    """Return the mismatch at a position, according to the calls so far."""
+    group, position = at
+    calls = matcher.calls_at(at)
+    found = differs(calls, group.members)
+    if found is None:
+        return None
+    kind, guilty = found
+    name = group.name(matcher.world_size)
+    ops = {each.op for each in calls.values()}
+    if "new_group" in ops:
+        kind = "group"
+    if kind == "shape" and _by_another(calls, guilty):
+        kind = "call"
+    waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
+    what = f"Mismatch in call {position + 1} of {name}: {KINDS[kind].differs}."
+    absent = [m for m in group.members if m not in calls]
+    rows = [*matcher.rows({rank: calls[rank] for rank in waiting})]
+    rows += matcher.rows({rank: calls[rank] for rank in guilty})
+    if kind == "device":
+        by_device = {rank: calls[rank].device for rank in (*waiting, *guilty)}
+        rows = [replace(row, did=f"{row.did} on {by_device[row.ranks[0]]}") for row in rows]
+    rows += [Row(tuple(absent), "had not reached this call")] if absent else []
+    rule = KINDS[kind].rule
+    for one, other, gives, takes in islice(size_mismatches(calls, group.members), 1):
+        rule = f"Rank {one} sends {gives} elements to rank {other}, which expects {takes}. {rule}"
+    return Finding(kind, what, tuple(rows), matcher.before(group), rule, guilty, waiting)
+
+
+def _by_another(calls: dict[int, Call], guilty: Sequence[int]) -> bool:
+    """Return True if torch made the call on some ranks and the program on the other ranks."""
+    own = {bool(call.place.via) for rank, call in calls.items() if rank in guilty}
+    rest = {bool(call.place.via) for rank, call in calls.items() if rank not in guilty}
+    return bool(rest) and own.isdisjoint(rest)
+
+
+def alike(matcher: Matcher, first: Problem) -> list[Problem]:
+    """Return this problem and those of other ranks on the same line."""
+
+    def what(problem: Problem) -> tuple[object, ...]:
+        finding = problem.finding
+        return finding.kind, *(row.place.partition(FROM)[0] for row in finding.rows)
+
+    problems = [each for each in matcher.found if isinstance(each, Problem)]
+    return [first, *(e for e in problems if e is not first and what(e) == what(first))]
+
+
+def together(alike: Sequence[Problem]) -> Finding:
+    """Return the finding of all ranks that have the same problem."""
+    finding = alike[0].finding
+    ranks = tuple(sorted({rank for each in alike for rank in each.finding.ranks}))
+    if ranks == finding.ranks:
+        return finding
+    rows = [replace(r, ranks=ranks, place=r.place.partition(FROM)[0]) for r in finding.rows]
+    what = finding.what.replace(ranks_of(finding.ranks), ranks_of(ranks), 1)
+    return replace(finding, what=what, rows=tuple(rows), ranks=ranks)
+
+
+def late_ranks(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
+    """Return the running ranks that other ranks wait for: they compute or sleep.
+
+    Args:
+        matcher: Calls of all ranks.
+        running: Ranks still running when the time limit passed, and their source lines.
+
+    Returns:
+        A finding with an empty `what`, which the caller fills in.
+    """
+    waiting = {
+        rank: state.blocked[0]
+        for rank, state in enumerate(matcher.ranks)
+        if rank in running and state.blocked and matcher.awaited(state.blocked[0])
+    }
+    late = {each for one in waiting.values() for each in matcher.awaited(one)} - set(waiting)
+    if not late:
+        return None
+    rows = matcher.rows({rank: entry.call for rank, entry in waiting.items()})
+    so_far = "had not reached this call so far"
+    rows += [Row((rank,), so_far, running.get(rank, "")) for rank in sorted(late)]
+    before = matcher.before(next(iter(waiting.values())).group)
+    ranks = tuple(sorted(late))
+    others = tuple(waiting)
+    return Finding(
+        "absent", "", tuple(rows), before, KINDS["absent"].rule, ranks, others, so_far=True
+    )
+
+
+def absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]) -> Finding:
+    """Return the finding for a collective that some ranks will never call."""
+    calls = matcher.calls_at((group, position))
+    others = tuple(sorted(calls))
+    rows = [*matcher.rows(calls), *merged([_end_of(matcher, group, each) for each in gone])]
+    call = calls[min(calls)]
+    line = call.place
+    rounds = group.places[line, line.caller]
+    if rounds == 1 and any(line in lines for lines in group.mixed):
+        rounds = 0  # other ranks were on another line then: not a loop
+    ended = "left" if any(each in group.destroyed for each in gone) else "exited"
+    name, before = group.name(matcher.world_size), matcher.before(group)
+    if call.op == "new_group":
+        what = f"{ranks_of(gone)} {ended} before a new_group call in which other ranks are waiting."
+        return Finding("group", what, tuple(rows), before, KINDS["group"].rule, gone, others)
+    returned = all(_returned(matcher, group, each) for each in gone)
+    kind: Kind = "uneven" if rounds and returned else "absent"
+    if returned and len(gone) > len(others):
+        who = ranks_of(others).lower()
+        what = (
+            f"Call {position + 1} of {name} was made only by {who}; most ranks {ended} without it."
+        )
+        return Finding(kind, what, tuple(rows), before, KINDS[kind].rule, others)
+    if kind == "uneven":
+        what = (
+            f"{ranks_of(gone)} {ended} before call {position + 1} of {name}, which other ranks "
+            f"make from a line that has already made {plural(rounds, 'call')}."
+        )
+        return Finding(kind, what, tuple(rows), before, KINDS[kind].rule, gone, others)
+    call_name = f"call {position + 1} of {name}"
+    if call.op == "init_process_group":
+        call_name = "init_process_group"
+    what = f"{ranks_of(gone)} {ended} before {call_name}, in which other ranks are waiting."
+    return Finding(kind, what, tuple(rows), before, KINDS[kind].rule, gone, others)
+
+
+def unmatched(matcher: Matcher, entry: Entry) -> Finding:
+    """Return the finding for a send or receive that nothing will match."""
+    near = near_match(matcher, entry)
+    if near is None and not matcher.has_paired(entry):  # else one of several peers lacks its call
+        near = _opposite(matcher, entry)
+    other = "receive" if entry.sends else "send"
+    what = f"No {other} matches the {entry.call.op} of rank {entry.rank}."
+    rows = [Row((entry.rank,), str(entry.call), matcher.line(entry.call.place))]
+    ranks = [entry.rank]
+    if near is not None:
+        rows.append(Row((near.rank,), str(near.call), matcher.line(near.call.place)))
+        ranks.append(near.rank)
+    elif entry.call.peer not in (None, -1):
+        rows.append(_end_of(matcher, entry.group, entry.group.members[entry.call.peer or 0]))
+        ranks.append(entry.group.members[entry.call.peer or 0])
+    return Finding("p2p", what, tuple(rows), "", KINDS["p2p"].rule, tuple(sorted({*ranks})))
+
+
+def _opposite(matcher: Matcher, entry: Entry) -> Entry | None:
+    """Return an unmatched call in the opposite direction, which may have been meant."""
+    for other in matcher.unmatched():
+        if other.group is entry.group and other.call.op != entry.call.op:
+            return other
+    return None
+
+
+def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
+    ended, note = matcher.ranks[rank].ended, group.destroyed.get(rank)
+    if note is not None and (not note.failing or ended is None or ended.how == "returned"):
+        where = f"{note.place}{FROM}{note.place.caller}" if note.place.caller else str(note.place)
+        did = "destroyed the group"
+        return Row((rank,), f"{note.failing}, and {did}" if note.failing else did, where)
+    if ended is None:
+        return Row((rank,), "had not reached this call")
+    return Row((rank,), ended.how, str(ended.place) if ended.place.line else "")
+
+
+def _returned(matcher: Matcher, group: Group, rank: int) -> bool:
+    """Return True if a rank apparently left without an error."""
+    ended, note = matcher.ranks[rank].ended, group.destroyed.get(rank)
+    if note is not None and not note.failing:
+        return True
+    return ended is not None and ended.how == "returned"
+
+
+def near_match(matcher: Matcher, entry: Entry) -> Entry | None:
+    """Return the other side of a send or receive, ignoring the tag, or None."""
+    peer, members = entry.call.peer, entry.group.members
+    if peer in (None, -1):
+        return None
+    for other in matcher.unmatched():
+        pairs = other.group is entry.group and other.call.op != entry.call.op
+        if pairs and other.rank == members[peer] and other.call.peer == members.index(entry.rank):
+            return other
+    return None

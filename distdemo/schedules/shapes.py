@@ -1,0 +1,135 @@
+"""Communication patterns shared by algorithms; ``up`` reverses one towards the root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from distdemo.schedules.contract import Move, Round, masks, power
+
+ChunksOf = Callable[[int], Sequence[int]]
+"""Function that returns the chunks of a message by rank, which is the sender by default."""
+
+
+def shift(n: int, by: int, chunks: ChunksOf) -> list[Move]:
+    """Return one message from every rank to the rank at this distance, modulo n."""
+    return [(rank, (rank + by) % n, chunks(rank)) for rank in range(n)]
+
+
+def ring(n: int, first: int, *, reduce: bool = False, phase: str = "") -> Iterator[Round]:
+    """Yield rounds of a ring: in round k, rank i sends chunk ``first`` + i − k to its right."""
+    for step in range(n - 1):
+        moves = [(i, (i + 1) % n, ((first - step + i) % n,)) for i in range(n)]
+        yield Round(moves, reduce, phase=phase)
+
+
+def tree(
+    n: int, chunks: Sequence[int] = (), *, up: bool = False, reduce: bool = False
+) -> Iterator[Round]:
+    """Yield the rounds of a binomial tree.
+
+    Six ranks, from the root down: ``0→4``; ``0→2``; ``0→1 2→3 4→5``.
+
+    Args:
+        n: Number of ranks.
+        chunks: Chunks of every message; if empty, those of the ranks on the far side of the link.
+        up: True to go from the leaves to the root, over the same links in reverse order.
+        reduce: True if the receiver combines the message with what it holds.
+    """
+    for m in masks(n) if up else reversed(masks(n)):
+        links = [(near, near + m) for near in range(0, n - m, 2 * m)]
+        yield Round(
+            [
+                (*((far, near) if up else (near, far)), chunks or range(far, min(far + m, n)))
+                for near, far in links
+            ],
+            reduce,
+        )
+
+
+def star(
+    n: int, chunks: ChunksOf, *, up: bool = False, reduce: bool = False, phase: str = ""
+) -> Iterator[Round]:
+    """Yield one message per round: ``0→1``, ``0→2``, ..., or with ``up`` ``1→0``, ``2→0``, ...
+
+    Args:
+        n: Number of ranks.
+        chunks: Chunks of the message to or from this rank.
+        up: True to send from each rank to the root.
+        reduce: True if the receiver combines the message with what it holds.
+        phase: Phase of these rounds.
+    """
+    for rank in range(1, n):
+        ends = (rank, 0) if up else (0, rank)
+        yield Round([(*ends, chunks(rank))], reduce, phase=phase)
+
+
+def pipeline(n: int, chunks: int, *, up: bool = False) -> Iterator[Round]:
+    """Yield rounds in which chunks follow each other down a chain, or with ``up`` sums go up.
+
+    In round t link i carries chunk t − i; links are numbered from the start of the chain.
+    """
+    for step in range(n - 1 + chunks - 1 if n > 1 else 0):
+        links = range(max(0, step - chunks + 1), min(step, n - 2) + 1)
+        if up:
+            moves = [(n - 1 - link, n - 2 - link, (step - link,)) for link in links]
+        else:
+            moves = [(link, link + 1, (step - link,)) for link in links]
+        yield Round(moves, reduce=up)
+
+
+# -------------------------------------------------------------------- beyond the largest power of 2
+#
+# Algorithms that halve or double need p = 2^k ranks. The other e = n − p ranks first send their
+# data to a partner, rank p + i to rank i, and finally get the result from it (Thakur et al. 2005,
+# 4.5, where even ranks send to odd ones, which costs the same).
+
+
+def fold(n: int, chunks: ChunksOf, *, reduce: bool) -> Iterator[Round]:
+    """Yield a round in which the ranks beyond p send to their partners, if there are any."""
+    core = power(n)
+    if core != n:
+        moves = [(rank, rank - core, chunks(rank)) for rank in range(core, n)]
+        yield Round(moves, reduce, phase="fold")
+
+
+def unfold(n: int, chunks: ChunksOf) -> Iterator[Round]:
+    """Yield a round in which the partners send back, if there are any."""
+    core = power(n)
+    if core != n:
+        moves = [(rank, rank + core, chunks(rank)) for rank in range(n - core)]
+        yield Round(moves, phase="unfold")
+
+
+def flip(
+    n: int, bit: int, chunks: ChunksOf, phase: str, *, reduce: bool = False, to: bool = False
+) -> Round:
+    """Return a round in which each of the p ranks exchanges with the one that differs in a bit.
+
+    Args:
+        n: Number of ranks.
+        bit: Bit: 1, 2, 4, ...
+        chunks: Chunks of the sender's message.
+        phase: Phase of this round.
+        reduce: True if the receiver combines the message with what it holds.
+        to: True if ``chunks`` takes the receiver instead of the sender.
+    """
+    moves = [(i, i ^ bit, chunks(i ^ bit if to else i)) for i in range(power(n))]
+    return Round(moves, reduce, phase=phase)
+
+
+def block(rank: int, width: int, chunks: int, core: int = 0) -> list[int]:
+    """Return the chunks of the block of ranks that contains this rank.
+
+    If n isn't a power of 2 and p is the largest one below it, rank i < n − p also represents rank
+    p + i and its chunk.
+
+    Args:
+        rank: Any rank of the block.
+        width: Number of ranks in a block, a power of 2.
+        chunks: Number of chunks.
+        core: p; if 0, no rank represents another, and the last block ends with the last chunk.
+    """
+    first = rank // width * width
+    own = range(first, min(first + width, chunks))
+    beyond = range(first + core, min(first + core + width, chunks)) if core else ()
+    return [*own, *beyond]

@@ -1,0 +1,73 @@
+"""Options of a marked test, and what pytest's process and the template send each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distdemo.launcher.records import WorldReport
+    from distdemo.sanitizer.records import Finding
+
+
+@dataclass(frozen=True)
+class RanksOptions:
+    """Arguments of the mark.
+
+    Attributes:
+        sizes: Numbers of ranks, one test each.
+        timeout: Seconds until the test is stopped on all ranks.
+        sanitize: True to compare the ranks' calls.
+        backend: Backend of the default group.
+        device: ``cpu`` or ``cuda``.
+    """
+
+    sizes: tuple[int, ...]
+    timeout: float = 30.0
+    sanitize: bool = True
+    backend: str = "gloo"
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A test to run.
+
+    Attributes:
+        nodeid: pytest's node ID.
+        file: File that contains the test.
+        options: Arguments of its mark.
+        size: Number of ranks.
+        basetemp: Folder for temporary folders.
+        pdb: True if the first rank that fails gets the terminal.
+        capture: True to capture the ranks' output for the report.
+    """
+
+    nodeid: str
+    file: str
+    options: RanksOptions
+    size: int
+    basetemp: Path
+    pdb: bool
+    capture: bool
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """Result of a test.
+
+    Attributes:
+        world: Outcomes of the ranks.
+        findings: Findings of the sanitizer.
+        reports: Each rank's pytest reports in serialized form.
+        warnings: Warnings that pytest recorded on ranks, as arguments of its hook.
+        refused: Reason why the test could not be run, or empty.
+    """
+
+    world: WorldReport | None
+    findings: tuple[Finding, ...]
+    reports: dict[int, list[dict[str, Any]]]
+    warnings: tuple[tuple[Any, ...], ...] = ()
+    refused: str = ""

@@ -1,0 +1,469 @@
+"""Run a schedule on one rank with torch.distributed's isend and irecv, and local reductions.
+
+All buffers and messages are prepared beforehand. Each round then does only what a hand-written loop
+would do: pack non-contiguous chunks, post all receives and sends, wait for all of them, reduce. All
+are posted before the first wait, so no message size can deadlock.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from distdemo import ops
+from distdemo.ops.buffers import held_before, make_buffers, poison, torch_dtype
+from distdemo.ops.reduction import REDUCTIONS
+from distdemo.schedules.schedule import ChunkSizes, Schedule, ScheduleError, Transfer
+from distdemo.trace.play import steps
+from distdemo.trace.records import Fault, Moment
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distdemo.launcher.rank import Rank
+    from distdemo.ops.spec import Number, OpSpec
+
+Action = Callable[[], Any]
+Numbers = tuple["Number | str", ...]
+"""First numbers of a chunk."""
+MOST_NUMBERS = 4  # numbers recorded per chunk
+HEARTBEAT_S = 0.5  # seconds between two progress messages to the launcher
+_NATIVE_DTYPES = frozenset(
+    {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+    | {torch.int8, torch.uint8, torch.int32, torch.int64}
+)
+"""Dtypes that every backend can send; other tensors are sent as bytes."""
+
+
+def first_numbers(chunk: Tensor) -> Numbers:
+    """Return the first numbers of a chunk; an invalid bool (not 0 or 1) as ``byte 7``."""
+    head = chunk[:MOST_NUMBERS].cpu()
+    if head.dtype != torch.bool:
+        return tuple(head.tolist())
+    return tuple(
+        bool(byte) if byte < 2 else f"byte {byte}" for byte in head.view(torch.uint8).tolist()
+    )
+
+
+# ------------------------------------------------------------------------------------------- roles
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One rank's part in one round.
+
+    Attributes:
+        sends: Non-empty messages that it sends.
+        receives: Non-empty messages that it receives.
+        fresh: Received chunks that it didn't hold before, so there is nothing to combine with.
+        arrived: Chunks that are new or changed after the round, including empty ones.
+        held: Chunks held after the round.
+    """
+
+    sends: tuple[Transfer, ...]
+    receives: tuple[Transfer, ...]
+    fresh: frozenset[int]
+    arrived: frozenset[int]
+    held: frozenset[int]
+
+
+def roles(rank: int, schedule: Schedule, fault: Fault | None = None) -> Iterator[Role]:
+    """Yield this rank's role in each round.
+
+    Raises:
+        ScheduleError: Without a fault, a rank sends a chunk that it doesn't hold.
+    """
+    held = set(schedule.given(rank))
+    for step in steps(schedule, fault):
+        out = [each for each in step.transfers if each.src == rank]
+        into = [each for each in step.transfers if each.dst == rank]
+        sent = {chunk for each in out for chunk in each.chunks}
+        if fault is None and not sent <= held:
+            raise ScheduleError(
+                f"In round {step.number} rank {rank} sends chunk {min(sent - held)}, "
+                "which it doesn't hold."
+            )
+        if schedule.goal.moved:
+            held -= sent
+        arrived = frozenset(chunk for each in into for chunk in each.chunks)
+        fresh = arrived - held
+        held |= arrived
+        yield Role(
+            tuple(each for each in out if each.elements),
+            tuple(each for each in into if each.elements),
+            fresh,
+            arrived,
+            frozenset(held),
+        )
+
+
+# ------------------------------------------------------------------------------------------ memory
+
+
+class Memory:
+    """Chunks of one rank, stored in one flat tensor.
+
+    Args:
+        sizes: Sizes of the chunks.
+        order: Chunks to store, in memory order.
+        dtype: Dtype of the tensor.
+        device: Device of the tensor.
+
+    Attributes:
+        flat: Tensor with all chunks.
+    """
+
+    def __init__(
+        self, sizes: ChunkSizes, order: Sequence[int], dtype: torch.dtype, device: str
+    ) -> None:
+        self._spans: dict[int, tuple[int, int]] = {}
+        end = 0
+        for chunk in order:
+            start, end = end, end + sizes.of(chunk)
+            self._spans[chunk] = (start, end)
+        self.flat: Tensor = torch.empty(end, dtype=dtype, device=device)
+
+    def of(self, chunk: int) -> Tensor:
+        """Return a view of the chunk."""
+        start, end = self._spans[chunk]
+        return self.flat[start:end]
+
+    def runs(self, chunks: Iterable[int]) -> list[Tensor]:
+        """Return views of these chunks in this order, adjacent ones merged, empty ones omitted."""
+        found: list[tuple[int, int]] = []
+        for chunk in chunks:
+            start, end = self._spans[chunk]
+            if start == end:
+                continue
+            if found and found[-1][1] == start:
+                found[-1] = (found[-1][0], end)
+            else:
+                found.append((start, end))
+        return [self.flat[start:end] for start, end in found]
+
+
+# ------------------------------------------------------------------------------------------ rounds
+
+
+@dataclass(slots=True)
+class RankRound:
+    """One round of one rank, prepared so that it can run repeatedly.
+
+    Attributes:
+        packing: Actions before the messages are posted.
+        post: Function that posts all messages and returns their handles.
+        settling: Actions after the messages arrived: they are reduced or unpacked.
+    """
+
+    packing: list[Action]
+    post: Callable[[], list[Any]]
+    settling: list[Action]
+
+
+class Runner:
+    """One rank, prepared to run a schedule repeatedly.
+
+    Call ``reset`` before the first run. Each run starts from the current contents of the memory.
+
+    Args:
+        rank: Number of this rank.
+        schedule: Schedule of all ranks.
+        spec: Op with its dtype, shape, reduce op and root.
+        device: Device of the tensors.
+        fault: Injected fault, if any. With one, chunks that were never filled may be sent.
+
+    Attributes:
+        sent_bytes: Bytes that one run hands to the backend for sending.
+
+    Raises:
+        ScheduleError: A rank sends a chunk that it doesn't hold.
+    """
+
+    def __init__(
+        self, rank: int, schedule: Schedule, spec: OpSpec, device: str, fault: Fault | None = None
+    ) -> None:
+        self._rank, self._schedule, self._spec, self._device = rank, schedule, spec, device
+        self._roles = tuple(roles(rank, schedule, fault))
+        self._load()
+        self._combine = getattr(torch, REDUCTIONS[spec.reduce_op or "sum"].torch_combine)
+        # Handles are kept until the next round has posted its own. Dropping one of gloo's right
+        # after its wait() waits for gloo's thread again, which doubles a round's time on
+        # oversubscribed cores.
+        self._in_flight: list[Any] = []
+        # If ranks forward the last message that they received, it must not be overwritten.
+        self._passes_on = any(t.content == "last" for role in self._roles for t in role.sends)
+        self._last: Tensor | None = None
+        self._buffers: list[Tensor] = []
+        self._used_buffers: list[Tensor] = []
+        self.sent_bytes = 0
+        self._rounds = [self._round(role) for role in self._roles]
+        self._before, self._after = self._multiplying(), self._dividing()
+        self._held = frozenset(schedule.given(rank))
+
+    # ------------------------------------------------------------------------------------ running
+
+    def reset(self) -> None:
+        """Restore the initial chunks and poison all other memory. Not part of any timing."""
+        given = self._schedule.given(self._rank)
+        poison(self._memory.flat)
+        for chunk, content in self._blank.items():
+            self._memory.of(chunk).copy_(content)
+        for chunk in given:
+            self._memory.of(chunk).copy_(self._given.of(chunk))
+        self._held = frozenset(given)
+
+    def run(self) -> None:
+        """Run all rounds. Collective."""
+        _all(self._before)
+        for each in self._rounds:
+            if each is not None:
+                self._post(each)
+                self._wait()
+                _all(each.settling)
+        _all(self._after)
+        if self._roles:
+            self._held = self._roles[-1].held
+
+    def _post(self, each: RankRound) -> None:
+        """Pack and post all messages."""
+        _all(each.packing)
+        self._in_flight = each.post()
+
+    def _wait(self) -> None:
+        """Wait for all posted messages. Collective."""
+        for work in self._in_flight:
+            work.wait()
+
+    def run_recorded(
+        self, rank: Rank
+    ) -> tuple[dict[int, Numbers], list[dict[int, Numbers]], list[Moment]]:
+        """Run all rounds and record what changed in each, and when. Collective.
+
+        Args:
+            rank: Handle of this rank, used to report progress to the launcher.
+
+        Returns:
+            First numbers of all chunks before the first round; those of the changed chunks after
+            each round; times of each round on this rank, by this machine's clock.
+        """
+        _all(self._before)
+        rank.synchronize()
+        start = self._numbers(self._held)
+        values, moments = [], []
+        last_report = time.perf_counter()
+        for role, each in zip(self._roles, self._rounds, strict=True):
+            changed = role.arrived
+            began = posted = arrived = time.perf_counter()
+            if each is not None:
+                self._post(each)
+                posted = time.perf_counter()
+                self._wait()
+                rank.synchronize()
+                arrived = time.perf_counter()
+                _all(each.settling)
+            if role is self._roles[-1] and self._after:
+                _all(self._after)
+                changed |= frozenset(self._schedule.due(self._rank))
+            rank.synchronize()
+            ended = time.perf_counter()
+            times = (began, posted, arrived, ended)
+            moments.append(Moment(*times) if each is not None else Moment(*[ended] * 4))
+            self._held = role.held
+            values.append(self._numbers(changed & self._held))
+            if ended - last_report > HEARTBEAT_S:
+                rank.send(None)
+                last_report = ended
+        return start, values, moments
+
+    def _numbers(self, chunks: Iterable[int]) -> dict[int, Numbers]:
+        return {chunk: first_numbers(self._memory.of(chunk)) for chunk in sorted(chunks)}
+
+    def chunks(self) -> dict[int, Tensor]:
+        """Return the chunks that this rank holds now, as one-dimensional views."""
+        return {chunk: self._memory.of(chunk) for chunk in sorted(self._held)}
+
+    def result(self) -> list[Tensor]:
+        """Return the op's result as views, one per piece, in the order of ``expected``."""
+        due, shape = self._schedule.due(self._rank), self._spec.shape
+        if not due:
+            return []
+        if self._schedule.goal.whole:
+            return [self._memory.flat.view(shape)]
+        return [self._memory.of(chunk).view(shape) for chunk in due]
+
+    # -------------------------------------------------------------------------- preparing a round
+    #
+    # Messages whose chunks are contiguous are sent without a copy; other messages are packed. A
+    # message that isn't reduced is received in place unless the same round also sends or refills
+    # that memory; a message that is reduced is received into a separate buffer.
+
+    def _round(self, role: Role) -> RankRound | None:
+        """Prepare a round; return None if this rank sends and receives nothing in it."""
+        if not role.sends and not role.receives:
+            return None
+        self._used_buffers = [] if self._last is None else [self._last]
+        packing: list[Action] = []
+        settling: list[Action] = []
+        fresh = set(role.fresh)
+        out = [(each.dst, self._outgoing(each, packing)) for each in role.sends]
+        into = [(each.src, self._incoming(each, role, fresh, settling)) for each in role.receives]
+        if self._passes_on and into:
+            self._last = into[-1][1]
+        self.sent_bytes += sum(tensor.nbytes for _, tensor in out)
+        return RankRound(packing, self._posting(out, into), settling)
+
+    def _outgoing(self, transfer: Transfer, packing: list[Action]) -> Tensor:
+        if transfer.content == "last":
+            if self._last is None or self._last.numel() != transfer.elements:
+                self._last = self._buffer(transfer.elements)
+                poison(self._last)
+            return self._last
+        source = self._original if transfer.content == "original" else self._memory
+        runs = source.runs(transfer.chunks)
+        if len(runs) == 1:
+            return runs[0]
+        message = self._buffer(transfer.elements)
+        packing.append(partial(torch.cat, runs, out=message))
+        return message
+
+    def _incoming(
+        self, transfer: Transfer, role: Role, fresh: set[int], settling: list[Action]
+    ) -> Tensor:
+        """Return the tensor to receive this message into.
+
+        Args:
+            transfer: Message to receive.
+            role: This rank's part in the round.
+            fresh: Chunks with nothing to combine with yet. The message's chunks are removed.
+            settling: List to which the actions after the receive are appended.
+        """
+        runs = self._memory.runs(transfer.chunks)
+        reduced = transfer.reduce and fresh.isdisjoint(transfer.chunks)
+        touching = [
+            each
+            for each in (*role.sends, *role.receives)
+            if not set(each.chunks).isdisjoint(transfer.chunks)
+        ]
+        in_place = len(runs) == 1 and not transfer.reduce and len(touching) == 1
+        if in_place and not self._passes_on:
+            return runs[0]
+        message = self._buffer(transfer.elements)
+        if reduced or not transfer.reduce:
+            settling += self._settle(runs, message, reduce=reduced)
+        else:  # chunk by chunk: combine those already held, copy the rest
+            chunks = [self._memory.of(chunk) for chunk in transfer.chunks]
+            parts = torch.split(message, [chunk.numel() for chunk in chunks])
+            for number, chunk, part in zip(transfer.chunks, chunks, parts, strict=True):
+                settling += self._settle([chunk], part, reduce=number not in fresh)
+        fresh.difference_update(transfer.chunks)
+        return message
+
+    def _buffer(self, elements: int) -> Tensor:
+        """Return a buffer for a message outside the chunks' memory; other rounds reuse it."""
+        for buffer in self._buffers:
+            if buffer.numel() == elements and not any(buffer is b for b in self._used_buffers):
+                break
+        else:
+            buffer = self._memory.flat.new_empty(elements)
+            self._buffers.append(buffer)
+        self._used_buffers.append(buffer)
+        return buffer
+
+    def _settle(self, runs: Sequence[Tensor], message: Tensor, *, reduce: bool) -> list[Action]:
+        parts = torch.split(message, [run.numel() for run in runs])
+        return [
+            partial(self._combine, run, part, out=run) if reduce else partial(run.copy_, part)
+            for run, part in zip(runs, parts, strict=True)
+        ]
+
+    def _posting(
+        self, out: Sequence[tuple[int, Tensor]], into: Sequence[tuple[int, Tensor]]
+    ) -> Callable[[], list[Any]]:
+        """Return a function that posts all receives, then all sends; on a GPU in one launch."""
+
+        def wire(tensor: Tensor) -> Tensor:
+            return tensor if tensor.dtype in _NATIVE_DTYPES else tensor.view(torch.uint8)
+
+        if self._device != "cpu":
+            batch = [dist.P2POp(dist.irecv, wire(tensor), peer) for peer, tensor in into]
+            batch += [dist.P2POp(dist.isend, wire(tensor), peer) for peer, tensor in out]
+            return partial(dist.batch_isend_irecv, batch)
+        calls = [partial(dist.irecv, wire(tensor), peer) for peer, tensor in into]
+        calls += [partial(dist.isend, wire(tensor), peer) for peer, tensor in out]
+        return lambda: [call() for call in calls]
+
+    # ---------------------------------------------------------------------------- preparing memory
+
+    def _load(self) -> None:
+        """Allocate the memory and store the initial chunks."""
+        schedule, rank, spec = self._schedule, self._rank, self._spec
+        op, given, dtype = ops.REGISTRY[spec.op], schedule.given(rank), torch_dtype(spec)
+        self._memory = Memory(schedule.sizes, self._order(), dtype, self._device)
+        self._given = Memory(schedule.sizes, given, dtype, self._device)
+        if given:
+            pieces = held_before(op, rank, spec)
+            flat = [piece.reshape(-1).to(self._device) for piece in pieces]
+            torch.cat(flat, out=self._given.flat)
+        # premul_sum multiplies before sending, so the original chunks need separate memory.
+        self._original = self._given
+        if spec.reduce_op == "premul_sum":
+            self._original = Memory(schedule.sizes, given, dtype, self._device)
+        # Initial contents of the result buffers, so that a gap is visible in the user's own data.
+        self._blank: dict[int, Tensor] = {}
+        due = schedule.due(rank)
+        if due and not op.is_in_place(spec) and (spec.values, spec.fill) != (None, None):
+            recv = make_buffers(op, rank, spec, self._device).recv
+            self._blank = {chunk: each.reshape(-1) for chunk, each in zip(due, recv, strict=True)}
+
+    def _order(self) -> Sequence[int]:
+        """Return the memory order: a tensor's chunks in sequence, others to minimize packing."""
+        schedule, rank = self._schedule, self._rank
+        if schedule.goal.whole:
+            return range(schedule.sizes.chunks)
+        messages = [each for role in self._roles for each in (*role.sends, *role.receives)]
+        needed = {*schedule.given(rank), *schedule.due(rank)}
+        needed |= {chunk for role in self._roles for chunk in role.arrived}
+        needed |= {chunk for each in messages for chunk in each.chunks}
+        row = sorted(needed)
+
+        def packed(order: Sequence[int]) -> int:
+            """Return the number of elements in messages whose chunks aren't contiguous."""
+            position = {chunk: index for index, chunk in enumerate(order)}
+            return sum(
+                each.elements
+                for each in messages
+                if any(position[b] != position[a] + 1 for a, b in pairwise(each.chunks))
+            )
+
+        cuts = (bisect_left(row, start) for start in (0, rank, schedule.root))
+        return min(([*row[cut:], *row[:cut]] for cut in cuts), key=packed)
+
+    def _multiplying(self) -> list[Action]:
+        """Return the multiplications of ``premul_sum``, which precede the first round."""
+        if self._spec.reduce_op != "premul_sum":
+            return []
+        factor, flat = self._spec.factor, self._memory.flat
+        return [
+            partial(torch.mul, flat, factor, out=flat),
+            partial(torch.mul, self._given.flat, factor, out=self._original.flat),
+        ]
+
+    def _dividing(self) -> list[Action]:
+        """Return the divisions of ``avg``, which follow the last round."""
+        if self._spec.reduce_op != "avg" or self._schedule.n == 1:
+            return []
+        runs = self._memory.runs(self._schedule.due(self._rank))
+        return [partial(run.div_, self._schedule.n) for run in runs]
+
+
+def _all(actions: Iterable[Action]) -> None:
+    for action in actions:
+        action()

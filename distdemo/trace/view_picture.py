@@ -1,0 +1,435 @@
+"""Draw a trace in the terminal: the messages of each round and every rank's chunks after it.
+
+Every colour comes with a word or a sign: ``+ ██░█ 0 1 3  44``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from time import sleep
+from typing import Literal, NamedTuple
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from distdemo.schedules.schedule import Transfer
+from distdemo.trace.records import Cell, Moment, PlayedRound, TraceReport
+from distdemo.trace.texts import fault_text, runs
+from distdemo.view import colours
+from distdemo.view.console import signs
+from distdemo.view.format import duration, number, plural
+from distdemo.view.tables import frame as empty_table
+from distdemo.view.tables import heading, select
+
+FEW_NAMES = 6  # largest number of named chunks of a message of which all names are shown
+FEW_CHUNKS = 8  # largest number of chunks of a rank of which all are listed
+ALL_ROUNDS = 40  # largest number of rounds of which all are shown
+ENDS = 2  # rounds shown at each end if there are more
+ROUND_S = 1.2  # seconds that each round is played at speed 1
+BAR = 20  # columns of the bar of rounds
+ADDED, RECEIVED, ABSENT = "+", "▸", "—"
+"""Signs before a cell: combined or received in this round. Sign instead of a cell: not held."""
+CONTENTS = {
+    "held": "",
+    "original": " as it was before the first round",
+    "last": " as it was last received",
+}
+Layout = Literal["bars", "plain", "list"]
+
+
+class Frame(NamedTuple):
+    """State of all ranks after a round.
+
+    Attributes:
+        round: Round; number 0 is the start.
+        held: Each rank's cells, by chunk.
+        changed: Changes of this round by rank and chunk: True if combined, False if replaced.
+    """
+
+    round: PlayedRound
+    held: tuple[dict[int, Cell], ...]
+    changed: dict[tuple[int, int], bool]
+
+
+def _frames(report: TraceReport) -> list[Frame]:
+    """Return the frames of the start and of each round."""
+    start = PlayedRound(0, "", (), gone=((),) * report.n)
+    frames = []
+    for each, held in zip((start, *report.rounds), report.states(), strict=True):
+        changed = {(t.dst, c): t.reduce for t in each.transfers if t.elements for c in t.chunks}
+        frames.append(Frame(each, held, changed))
+    return frames
+
+
+class Row(NamedTuple):
+    """Row of one rank."""
+
+    rank: int
+
+
+class Picture:
+    """Picture of a trace on one console, with the same columns in every round.
+
+    Args:
+        report: Report of the trace.
+        console: Console to draw on; its width and encoding matter.
+        ranks: Ranks to show. None: all of up to 16, otherwise both ends and those with errors.
+
+    Attributes:
+        frames: Frames of the start and of each round.
+    """
+
+    def __init__(
+        self, report: TraceReport, console: Console, ranks: frozenset[int] | None = None
+    ) -> None:
+        self.frames = _frames(report)
+        self._report, self._sign, self._width = report, signs(console), console.width
+        self._n, self._names = report.n, report.chunk_names
+        self._elements = report.chunk_elements
+        self._reduced = report.op.reduce_op is not None
+        self._named = any(name != str(place) for place, name in enumerate(self._names))
+        self._wanted = {(rank, c) for rank, chunks in enumerate(report.wanted) for c in chunks}
+        # If the round is unknown, the chunk is shown as wrong at the end.
+        last = len(report.rounds)
+        self._wrong = {(each.rank, each.chunk): each.round or last for each in report.wrong}
+        odd = {each.rank for each in report.wrong}
+        every = [Row(rank) for rank in range(report.n)]
+        self._rows = list(select(every, ranks, lambda row: row.rank in odd))
+        self._shown = frozenset(row.rank for row in self._rows if isinstance(row, Row))
+        self._widths: list[int] = []
+        self._layout: Layout = "list"
+        if not self._named and 4 * len(self._names) <= self._width:
+            tables: tuple[Layout, ...] = ("bars", "plain") if self._reduced else ("plain",)
+            self._layout = next((each for each in tables if self._fits(each)), "list")
+
+    # -------------------------------------------------------------------------------- all rounds
+
+    def draw(self, *, every: bool = False) -> Group:
+        """Return the legend and the frames, each followed by a blank line.
+
+        Args:
+            every: True to draw all rounds, however many there are.
+        """
+        parts: list[RenderableType] = [self._legend(), Text()]
+        shown = range(len(self.frames)) if every else sorted(self._landmarks())
+        for before, index in pairwise((-1, *shown)):
+            if index > before + 1:
+                omitted = f"Rounds {before + 1} to {index - 1} are omitted"
+                hint = f"{omitted}; --output FILE.txt has all."
+                parts += [Text(hint, style=colours.QUIET), Text()]
+            parts += [*self.draw_frame(self.frames[index]), Text()]
+        return Group(*parts)
+
+    def play(self, console: Console, speed: float) -> None:
+        """Play all rounds in place, one after the other.
+
+        Args:
+            console: Terminal.
+            speed: Speed; 1 shows each round for 1.2 s.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed. The terminal is restored.
+        """
+        console.print(self._legend(), Text(), sep="\n")
+        last = len(self.frames) - 1
+        lines = max(_height(self._messages(frame)) for frame in self.frames)
+        with Live(
+            console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        ) as live:
+            for index, frame in enumerate(self.frames):
+                done = round(BAR * index / last)
+                bar = f"{'━' * done}{'╌' * (BAR - done)} {index}/{last}"
+                drawn = self.draw_frame(frame, lines)
+                live.update(Group(*drawn, Text(bar, style=colours.QUIET)), refresh=True)
+                sleep(ROUND_S / speed)
+
+    def _landmarks(self) -> set[int]:
+        """Return the frames to draw if there are many: ends, phase changes and errors."""
+        report, last = self._report, len(self.frames) - 1
+        if last <= ALL_ROUNDS:
+            return set(range(last + 1))
+        shown = {*range(ENDS + 1), *range(last - ENDS + 1, last + 1)}
+        for before, after in pairwise(report.rounds):
+            if before.phase != after.phase:
+                shown |= {before.number, after.number}
+        shown |= {each.round for each in report.wrong if each.round is not None}
+        return shown | ({report.fault.round} if report.fault else set())
+
+    def _legend(self) -> Table:
+        """Return a table that explains the signs."""
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold", style=colours.QUIET)
+        for sign, meaning in self._meanings():
+            grid.add_row(sign, meaning)
+        return grid
+
+    def _meanings(self) -> Iterator[tuple[Text, str]]:
+        """Yield each sign in use with its meaning; the first arrow of each kind is an example."""
+        examples: dict[tuple[bool, str], Transfer] = {}
+        for each in (t for frame in self.frames for t in frame.round.transfers if t.elements):
+            examples.setdefault((each.reduce, each.content), each)
+        for each in examples.values():
+            what = f"chunk {self._chunk_names(each.chunks)}{CONTENTS[each.content]}"
+            effect = "combined with the receiver's data" if each.reduce else "stored as received"
+            yield self._arrow(each), f"rank {each.src} sends {what}, {effect}"
+        some = tuple(rank for rank in range(self._n) if rank != 1)
+        if self._reduced and len(some) > 1:
+            bar = [self._bar(some)] if self._layout == "bars" else []
+            yield Text(" ").join([*bar, _spans(some)]), "contributions of all ranks but rank 1"
+            yield Text("all", style="bold"), "every rank's contribution"
+        right = Text(self._sign.right, style=f"bold {colours.RIGHT}")
+        yield right, "complete on a rank that needs it"
+        if any(len(held) < len(self._names) for frame in self.frames for held in frame.held):
+            yield Text(ABSENT, style=colours.QUIET), "not held"
+        if examples:
+            changes = "combined in this round; received in this round"
+            yield Text(f"{ADDED} {RECEIVED}", style="bold"), changes
+        if self._report.wrong:
+            yield Text(self._sign.wrong, style=colours.WRONG), "wrong"
+
+    # -------------------------------------------------------------------------------- one round
+
+    def draw_frame(self, frame: Frame, lines: int = 0) -> Iterator[RenderableType]:
+        """Yield the title, the messages and the chunks of every rank.
+
+        Args:
+            frame: Frame to draw.
+            lines: Minimum number of lines between title and chunks.
+        """
+        title = ["Before the first round"]
+        if frame.round.number:
+            title = [f"Round {frame.round.number} of {len(self._report.rounds)}", frame.round.phase]
+            title.append(_times(frame.round.moments))
+        yield heading(f" {self._sign.dot} ".join(filter(None, title)))
+        messages = self._messages(frame)
+        yield from messages
+        yield from [Text()] * (lines - _height(messages))
+        yield from self._list(frame) if self._layout == "list" else self._table(frame)
+
+    def _messages(self, frame: Frame) -> list[Text]:
+        """Return the fault, if it is in this round, and the arrows."""
+        fault, number = self._report.fault, frame.round.number
+        injected = fault is not None and fault.round == number
+        lines = [Text(fault_text(fault), style=colours.WRONG)] if fault and injected else []
+        return [*lines, self._arrows(frame.round.transfers)] if number else lines
+
+    # ------------------------------------------------------------------------------------- a cell
+
+    def _mark(self, frame: Frame, rank: int, chunk: int) -> str:
+        """Return the sign of this round's change of a chunk; empty if there is none."""
+        combined = frame.changed.get((rank, chunk))
+        if combined is None or chunk not in frame.held[rank] or not self._elements[chunk]:
+            return ""
+        return ADDED if combined else RECEIVED
+
+    def _parts(
+        self, frame: Frame, rank: int, chunk: int, layout: Layout = "plain"
+    ) -> tuple[Text, Text]:
+        """Return the contributions in a chunk and its numbers; of more than 4 only the first."""
+        cell, wrong = frame.held[rank].get(chunk), self._is_wrong(rank, chunk, frame)
+        if cell is None:  # passed on in this round, missing, or never held
+            gone = "gone" if chunk in frame.round.gone[rank] else ABSENT
+            words = Text(self._sign.wrong, colours.WRONG) if wrong else Text(gone, colours.QUIET)
+            return words, Text()
+        if not self._elements[chunk]:
+            return Text("empty", colours.QUIET), Text()
+        parts = [self._bar(cell.ranks)] if layout == "bars" else []
+        if cell.complete and self._reduced and self._n > 1:
+            parts.append(Text("all", "bold"))
+        elif not self._named:
+            parts.append(_spans(cell.ranks))
+        if wrong:
+            parts.append(Text(self._sign.wrong, colours.WRONG))
+        elif cell.complete and (rank, chunk) in self._wanted:
+            parts.append(Text(self._sign.right, f"bold {colours.RIGHT}"))
+        value = Text()
+        if cell.values:
+            all_known = len(cell.values) == self._elements[chunk]
+            shown = cell.values if all_known else cell.values[:1]
+            numbers = [v if isinstance(v, str) else number(v) for v in shown]
+            numbers += [] if all_known else [self._sign.more]
+            style = colours.of_rank(cell.ranks[0]) if len(cell.ranks) == 1 else ""
+            style = f"bold {style}".strip() if cell.complete else style
+            value = Text(" ".join(numbers), style)
+        return Text(" ").join(parts), value
+
+    def _is_wrong(self, rank: int, chunk: int, frame: Frame) -> bool:
+        return self._wrong.get((rank, chunk), math.inf) <= frame.round.number
+
+    def _bar(self, ranks: Sequence[int]) -> Text:
+        """Return one block per rank in its colour; a number if it contributed more than once."""
+        drawn = Text()
+        for rank in range(self._n):
+            times = ranks.count(rank)
+            style = colours.of_rank(rank) if times else colours.QUIET
+            if times > 1:
+                drawn.append(str(min(times, 9)), colours.WRONG)
+            else:
+                drawn.append("█" if times else "░", style)
+        return drawn
+
+    # -------------------------------------------------------------------------------- as a table
+
+    def _table(self, frame: Frame) -> Iterator[RenderableType]:
+        """Yield the table of ranks and chunks, and the number of ranks left out."""
+        table = empty_table()
+        table.add_column("Rank", justify="right", no_wrap=True)
+        for name, width in zip(self._names, self._widths, strict=True):
+            table.add_column(f"chunk {name}", no_wrap=True, min_width=width)
+        omitted = 0
+        for row in self._rows:
+            if isinstance(row, int):
+                table.add_row(self._sign.more)
+                omitted += row
+                continue
+            cells = [self._in_table(frame, row.rank, chunk) for chunk in range(len(self._names))]
+            table.add_row(Text(str(row.rank), style=colours.of_rank(row.rank)), *cells)
+        yield table
+        if omitted:
+            yield self._more(omitted)
+
+    def _in_table(self, frame: Frame, rank: int, chunk: int) -> Text:
+        """Return a cell such as ``+ █░██ 0 2 3 56``, with the number right-aligned."""
+        words, value = self._parts(frame, rank, chunk, self._layout)
+        head = Text(f"{self._mark(frame, rank, chunk):1} ", "bold") + words
+        head.pad_right(self._widths[chunk] - head.cell_len - value.cell_len)
+        return head + value
+
+    def _more(self, count: int) -> Text:
+        return Text(f"{self._sign.more} {plural(count, 'more rank')}", style=colours.QUIET)
+
+    def _fits(self, layout: Layout) -> bool:
+        """Return True if this table fits, and set the column widths."""
+        self._widths = []
+        for chunk, name in enumerate(self._names):
+            parts = [
+                self._parts(each, rank, chunk, layout)
+                for each in self.frames
+                for rank in self._shown
+            ]
+            cells = [2 + words.cell_len + bool(v) + v.cell_len for words, v in parts]
+            self._widths.append(max(*cells, len(f"chunk {name}")))
+        return sum(self._widths) + 3 * len(self._widths) + len("│ Rank │") <= self._width
+
+    # ---------------------------------------------------------------------------------- as a list
+
+    def _list(self, frame: Frame) -> Iterator[Text]:
+        """Yield each rank's chunks; if there are many, those that changed or are complete."""
+        for row in self._rows:
+            if isinstance(row, int):
+                yield self._more(row)
+                continue
+            name = (str(row.rank), f"bold {colours.of_rank(row.rank)}")
+            head = Text.assemble(("rank ", "bold"), name)
+            head.pad_right(len(f"rank {self._n - 1}") - head.cell_len)
+            items = list(self._items(frame, row.rank)) or [Text("nothing", style=colours.QUIET)]
+            found = _flow(items, self._width, indent=head.cell_len + 2, gap=2)
+            yield head + found[0][head.cell_len :]
+            yield from found[1:]
+
+    def _items(self, frame: Frame, rank: int) -> Iterator[Text]:
+        held, chunks = frame.held[rank], range(len(self._names))
+        listed = {c for c in chunks if c not in held and self._is_wrong(rank, c, frame)}
+        few = len(held) <= FEW_CHUNKS
+        listed |= {c for c in held if few or (rank, c) in frame.changed}
+        for chunk in sorted(listed):
+            yield self._item(frame, rank, chunk)
+        complete = [chunk for chunk, cell in sorted(held.items()) if cell.complete]
+        if not few and complete:
+            names = "all" if len(complete) == len(chunks) else self._chunk_names(complete)
+            yield Text.assemble("complete: " if self._reduced else "holds: ", (names, "bold"))
+        others = len(held.keys() - listed - set(complete))
+        if others:
+            yield Text(f"{plural(others, 'other chunk')}", style=colours.QUIET)
+        gone = frame.round.gone[rank]
+        if gone:
+            yield Text(f"gone: {self._chunk_names(gone)}", style=colours.QUIET)
+
+    def _item(self, frame: Frame, rank: int, chunk: int) -> Text:
+        """Return an item such as ``+1: 0–2 (33)``, or ``0→1 ✓ (3)`` for a named chunk."""
+        words, value = self._parts(frame, rank, chunk)
+        cell = frame.held[rank].get(chunk)
+        style = colours.of_rank(cell.ranks[0]) if self._named and cell and cell.ranks else ""
+        name = self._names[chunk] + ("" if self._named else ":")
+        head = Text.assemble((self._mark(frame, rank, chunk), "bold"), (name, style))
+        parts = (head, words, Text.assemble("(", value, ")") if value else Text())
+        return Text(" ").join([each for each in parts if each.plain])
+
+    # ------------------------------------------------------------------------------------ messages
+
+    def _arrows(self, transfers: Sequence[Transfer]) -> Text:
+        """Return all non-empty messages from and to the shown ranks, wrapped into lines."""
+        sent = [each for each in transfers if each.elements]
+        drawn = [self._arrow(each) for each in sent if {each.src, each.dst} & self._shown]
+        omitted = len(sent) - len(drawn)
+        widest = max((each.cell_len for each in drawn), default=0)
+        for each in drawn:
+            each.pad_right(widest - each.cell_len)
+        if omitted:
+            more = f"{self._sign.more} {plural(omitted, 'more message')}"
+            drawn.append(Text(more, style=colours.QUIET))
+        if len(sent) < len(transfers):
+            empty = plural(len(transfers) - len(sent), "empty message")
+            drawn.append(Text(f"{empty} not sent", style=colours.QUIET))
+        return Text("\n").join(_flow(drawn or [Text("no message")], self._width, indent=2, gap=3))
+
+    def _arrow(self, transfer: Transfer) -> Text:
+        """Return a message: ``0 ═[2]═▶ 1`` is combined, ``0 ─[2]─▶ 1`` replaces."""
+        line = "═" if transfer.reduce else "─"
+        return Text.assemble(
+            (str(transfer.src), colours.of_rank(transfer.src)),
+            f" {line}[",
+            (self._chunk_names(transfer.chunks), "bold"),
+            f"]{line}▶ ",
+            (str(transfer.dst), colours.of_rank(transfer.dst)),
+        )
+
+    def _chunk_names(self, chunks: Sequence[int]) -> str:
+        """Return ``0–3 5`` or ``0→1 2→1``; many named chunks are counted instead."""
+        if not self._named:
+            return _spans(chunks if len(chunks) < 3 else sorted(chunks)).plain
+        if len(chunks) <= FEW_NAMES:
+            return " ".join(self._names[each] for each in chunks)
+        return f"{self._names[chunks[0]]} {self._sign.more} {len(chunks)} chunks"
+
+
+def _spans(ranks: Sequence[int]) -> Text:
+    """Return ``0 1 3`` or ``0–3 5`` in the ranks' colours; ``0–3 +2`` contains 2 twice."""
+    parts = []
+    for first, last in runs(list(dict.fromkeys(ranks))):
+        ends = [Text(str(each), colours.of_rank(each)) for each in dict.fromkeys((first, last))]
+        parts.append(Text("–" if last - first > 1 else " ").join(ends))
+    again = [rank for index, rank in enumerate(ranks) if rank in ranks[:index]]
+    parts += [Text(f"+{rank}", style=colours.WRONG) for rank in again]
+    return Text(" ").join(parts or [Text("none", style=colours.QUIET)])
+
+
+def _flow(items: Iterable[Text], width: int, indent: int, gap: int) -> list[Text]:
+    """Wrap items into indented lines of this width."""
+    lines: list[Text] = []
+    for item in items:
+        if lines and lines[-1].cell_len + gap + item.cell_len <= width:
+            lines[-1] = lines[-1] + Text(" " * gap) + item
+        else:
+            lines.append(Text(" " * indent) + item)
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
+def _height(texts: Sequence[Text]) -> int:
+    return sum(text.plain.count("\n") + 1 for text in texts)
+
+
+def _times(moments: Sequence[Moment]) -> str:
+    """Return the times of the fastest and the slowest rank that had a message."""
+    times = {rank: m.ended_s - m.began_s for rank, m in enumerate(moments) if m.ended_s > m.began_s}
+    if not times:
+        return ""
+    slowest = max(times, key=lambda rank: times[rank])
+    return f"{duration(min(times.values()))} to {duration(times[slowest])}, rank {slowest} slowest"

@@ -1,0 +1,275 @@
+"""Blocks of a report, and their forms: terminal, text file and Markdown.
+
+A view is a function of a record and the terminal's signs. It yields blocks and draws nothing, so
+every command has every format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from distdemo.view import colours
+from distdemo.view.console import ASCII_SIGNS, Signs, as_text, redraws, show, signs
+from distdemo.view.foreign import printable
+from distdemo.view.tables import WIDTHS, Grid, fitting
+
+# CommonMark's and GitHub's markup, where it would have an effect within a line.
+_MARKUP = re.compile(
+    r"[\\`*<|~&]|(?<!\w)_|_(?!\w)|(?<=\])\(|^\s*(?:[#>+=-]|\d+[.)](?=\s))", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """Heading of what follows."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Lines of text; an empty one is a blank line.
+
+    Attributes:
+        text: Text; `Text` if parts of it have their own style.
+        style: Style of the whole, ``colours.QUIET`` for notes.
+        whole: True for lines to copy, such as tracebacks: they are never wrapped.
+    """
+
+    text: Text | str = ""
+    style: str = ""
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The verdict: what ``--quiet`` prints.
+
+    Attributes:
+        ok: True if everything went well; None if that is undecided.
+        mark: Sign of an undecided verdict, such as ``!`` for warnings.
+    """
+
+    text: str
+    ok: bool | None = True
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An item of a list, with a mark, and with explanations below it.
+
+    Attributes:
+        mark: Sign such as ``!``.
+        name: Name of what the text is about.
+        style: Style of the mark and the name.
+        notes: Names of the explanations, and their texts.
+        is_problem: True if ``--quiet`` prints it, too.
+    """
+
+    mark: str
+    name: str
+    text: str
+    style: str = ""
+    notes: tuple[tuple[str, str], ...] = ()
+    is_problem: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A table whose cells depend on the room for a tensor.
+
+    Attributes:
+        draw: Function that returns the table for a maximal width of a tensor's cell.
+    """
+
+    draw: Callable[[int], Grid]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and what is said of them, one per row without a frame."""
+
+    rows: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """A list with a bullet in front of each item."""
+
+    items: tuple[Text | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A picture made of characters.
+
+    Attributes:
+        draw: Function that returns it for a console; its width and encoding matter.
+        play: Function that plays it on a terminal that redraws, instead; None if nothing moves.
+    """
+
+    draw: Callable[[Console], RenderableType]
+    play: Callable[[Console], None] | None = None
+
+
+Block = Heading | Paragraph | Summary | Item | Grid | Fitted | Facts | Bullets | Drawing
+View = Callable[[Any, Signs], Iterable[Block]]
+"""Function of a record and the terminal's signs."""
+
+
+def quiet(blocks: Iterable[Block]) -> list[Block]:
+    """Return the summaries and the problems, or all blocks if there is none."""
+    every = list(blocks)
+    brief: list[Block] = [
+        each
+        for each in every
+        if isinstance(each, Summary) or (isinstance(each, Item) and each.is_problem)
+    ]
+    return brief or every
+
+
+def show_blocks(console: Console, blocks: Iterable[Block]) -> None:
+    """Print a report on a console."""
+    drawn = [(each, _drawn(each, console)) for each in blocks]  # before anything is printed
+    for each, renderable in drawn:
+        if isinstance(each, Drawing) and each.play is not None and redraws(console):
+            each.play(console)
+            continue
+        show(console, renderable, whole=isinstance(each, Paragraph) and each.whole)
+
+
+def to_text(blocks: Callable[[Signs], Iterable[Block]]) -> str:
+    """Return a report as text for a file, without colours."""
+
+    def write(console: Console) -> None:
+        show_blocks(console, blocks(signs(console)))
+
+    return as_text(write)
+
+
+def _drawn(block: Block, console: Console) -> RenderableType:
+    if isinstance(block, Heading):
+        return Text(block.text, style="bold")
+    if isinstance(block, Paragraph):
+        return block.text if isinstance(block.text, Text) else Text(block.text, block.style)
+    if isinstance(block, Summary):
+        return _verdict(block, signs(console))
+    if isinstance(block, Item):
+        return _item(block)
+    if isinstance(block, Grid):
+        return fitting(console, lambda _: block)
+    if isinstance(block, Fitted):
+        return fitting(console, block.draw)
+    if isinstance(block, Facts):
+        table = Table(box=None, show_header=False, padding=(0, 1), show_edge=False)
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for row in block.rows:
+            table.add_row(*row)
+        return table
+    if isinstance(block, Bullets):
+        table = Table.grid(padding=(0, 1))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for item in block.items:
+            table.add_row("-" if signs(console) == ASCII_SIGNS else "•", item)
+        return table
+    return block.draw(console)
+
+
+def _verdict(block: Summary, sign: Signs) -> Text:
+    if block.mark or block.ok is None:
+        style = colours.UNSURE if block.mark else ""
+        return Text(f"{block.mark} {block.text}".lstrip(), style=style)
+    mark, style = (sign.right, colours.RIGHT) if block.ok else (sign.wrong, colours.WRONG)
+    return Text(f"{mark} {block.text}", style=style)
+
+
+def _item(block: Item) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    name = Text(f"{block.name}: ", style=block.style)
+    grid.add_row(Text(block.mark, style=block.style), name + Text(block.text))
+    for what, text in block.notes:
+        grid.add_row("", Text(f"{what}: ", style="bold") + Text(text))
+    return grid
+
+
+# --------------------------------------------------------------------------------------- Markdown
+
+
+def to_markdown(blocks: Iterable[Block], sign: Signs) -> str:
+    """Return a report as GitHub's Markdown, for job summaries and comments of CI."""
+    parts = (part for each in blocks for part in _markdown(each, sign))
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown(block: Block, sign: Signs) -> Iterator[str]:
+    if isinstance(block, Heading):
+        yield f"### {_escaped(block.text)}"
+    elif isinstance(block, Summary):
+        yield f"**{_escaped(_verdict(block, sign).plain)}**"
+    elif isinstance(block, Item):
+        yield "\n".join(
+            [
+                f"- {_escaped(block.mark)} **{_escaped(block.name)}**: {_escaped(block.text)}",
+                *(f"  - {what}: {_escaped(text)}" for what, text in block.notes),
+            ]
+        )
+    elif isinstance(block, Paragraph) and block.whole:
+        yield _fenced(_plain(block.text))
+    elif isinstance(block, Paragraph):
+        lines = _escaped(_plain(block.text).strip("\n"))
+        if lines.strip():
+            yield lines.replace("\n", "\\\n")
+    elif isinstance(block, Facts):
+        yield "\n".join(f"- **{_escaped(name)}**: {_escaped(text)}" for name, text in block.rows)
+    elif isinstance(block, Bullets):
+        yield "\n".join(f"- {_escaped(_plain(item))}" for item in block.items)
+    elif isinstance(block, Drawing):
+        yield _fenced(as_text(lambda console: show(console, block.draw(console))))
+    else:
+        grid = block if isinstance(block, Grid) else block.draw(WIDTHS[0])
+        if grid.rows:
+            yield "\n".join(_table(grid))
+
+
+def _table(grid: Grid) -> Iterator[str]:
+    """Yield the lines of a table; short rows are filled with empty cells."""
+    yield _row([column.name for column in grid.columns])
+    yield _row(["---:" if column.right else "---" for column in grid.columns], escape=False)
+    for row in grid.rows:
+        yield _row([*map(_plain, row), *[""] * (len(grid.columns) - len(row))])
+
+
+def _row(cells: Iterable[str], *, escape: bool = True) -> str:
+    done = (_escaped(cell).replace("\n", "<br>") if escape else cell for cell in cells)
+    return f"| {' | '.join(done)} |"
+
+
+def _fenced(text: str) -> str:
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text.strip(chr(10))}\n{fence}"
+
+
+def _plain(text: Text | str) -> str:
+    return printable(text.plain if isinstance(text, Text) else text)
+
+
+def _escaped(text: str) -> str:
+    """Escape markup, so that foreign text stays text."""
+    return _MARKUP.sub(lambda found: _backslash(found.group()), printable(text.strip()))
+
+
+def _backslash(found: str) -> str:
+    return f"{found[:-1]}\\{found[-1]}"

@@ -1,0 +1,1191 @@
+"""Programs with a mistake, each with its repair, and right programs that look wrong.
+
+Four ranks run them with their group ready. A program with a mistake is right if ``right`` is True.
+The lines at fault end in ``# wrong``. Based on mistakes reported in PyTorch's issues and forum, and
+on the classes of the MPI Bugs Initiative. ``make recordings`` records the notes of all programs.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from helpers import wait_until
+from torch.distributed import _functional_collectives as functional
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.distributed_c10d import _coalescing_manager, _get_default_group
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.nn.functional import pad
+from torch.nn.parallel import DistributedDataParallel
+
+# Newer releases renamed these and warn about the old names.
+all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+SIZE = 4
+PAIRS = [0, 1], [2, 3]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A program with a mistake.
+
+    Attributes:
+        kind: Kind of the finding.
+        ranks: Ranks that must be named; empty for any.
+        program: Function that every rank runs.
+        real: True if the tests run it on real ranks, too.
+    """
+
+    kind: str
+    ranks: tuple[int, ...]
+    program: Callable[[int, bool], None]
+    real: bool
+
+    @property
+    def name(self) -> str:
+        """Name of the program."""
+        return self.program.__name__
+
+
+MISTAKES: dict[str, Mistake] = {}
+RIGHT: list[Callable[[int], None]] = []
+
+
+def mistake(
+    kind: str, *ranks: int, real: bool = False
+) -> Callable[[Callable[[int, bool], None]], Callable[[int, bool], None]]:
+    """Register a program with a mistake."""
+
+    def register(program: Callable[[int, bool], None]) -> Callable[[int, bool], None]:
+        MISTAKES[program.__name__] = Mistake(kind, ranks, program, real)
+        return program
+
+    return register
+
+
+def right_program(program: Callable[[int], None]) -> Callable[[int], None]:
+    """Register a right program."""
+    RIGHT.append(program)
+    return program
+
+
+POLLS = mmap.mmap(-1, 8)
+"""Number of polls by the launcher, in memory shared with the ranks of the running world."""
+
+
+def poll_count() -> int:
+    """Return the number of polls."""
+    return int.from_bytes(POLLS[:8], "little")
+
+
+def compute(polls: int = 3) -> None:
+    """Delay a rank until the launcher has polled several times without a new note."""
+    first = poll_count()
+    assert wait_until(lambda: poll_count() > first + polls)
+
+
+def _wait(*works: dist.Work | None) -> None:
+    for work in works:
+        if work is not None:
+            work.wait()
+
+
+# ------------------------------------------------------------------------------------------- call
+
+
+@mistake("call", 0, real=True)
+def first_rank_broadcasts_what_others_reduce(rank: int, right: bool) -> None:
+    loss = torch.ones(1)
+    if rank == 0 and not right:
+        dist.broadcast(loss, src=0)  # wrong
+    else:
+        dist.all_reduce(loss)
+
+
+@mistake("call", 0)
+def first_rank_alone_averages_what_it_logs(rank: int, right: bool) -> None:
+    loss, weight = torch.ones(1), torch.full((8,), float(rank))
+    dist.all_reduce(weight)
+    if rank == 0 or right:
+        dist.all_reduce(loss)  # wrong
+    dist.broadcast(weight, src=0)
+    dist.barrier()
+
+
+@mistake("call", 2)
+def only_the_rank_with_routed_tokens_exchanges(rank: int, right: bool) -> None:
+    """A mixture of experts: the tokens of the other ranks stay where they are."""
+    routed = torch.ones(2 * SIZE if rank == 2 else 0, 4)
+    if right:
+        takes, gives = [0, 0, 2, 0], [len(routed) // SIZE] * SIZE
+        dist.all_to_all_single(torch.zeros(2, 4), routed, takes, gives)
+    elif len(routed):
+        dist.all_to_all_single(torch.empty_like(routed), routed)  # wrong
+    dist.all_reduce(torch.full((SIZE,), float(len(routed))))
+
+
+@mistake("call", 3)
+def one_rank_skips_the_warm_up(rank: int, right: bool) -> None:
+    """One rank found a checkpoint, and the other ranks did not."""
+    weight = torch.full((4,), float(rank))
+    resumed = torch.tensor([int(rank == 3)])
+    if right:
+        dist.all_reduce(resumed, dist.ReduceOp.MIN)
+    if not resumed.item():
+        for _ in range(2):
+            dist.all_reduce(torch.ones(1))  # wrong
+    dist.broadcast(weight, src=0)  # wrong
+
+
+# ------------------------------------------------------------------------------------------ shape
+
+
+@mistake("buffers", 0, 1, 2, 3)
+def gathers_into_one_tensor_from_two_lines(rank: int, right: bool) -> None:
+    def gather(tensor: torch.Tensor) -> None:
+        parts = [torch.empty(4)] * SIZE
+        dist.all_gather([each.clone() for each in parts] if right else parts, tensor)  # wrong
+
+    gather(torch.ones(4))
+    gather(torch.zeros(4))
+
+
+@mistake("shape", 1)
+def sums_another_size_from_another_line(rank: int, right: bool) -> None:
+    def summed(tensor: torch.Tensor) -> None:
+        dist.all_reduce(tensor)
+
+    summed(torch.ones(4))
+    if rank == 1:
+        summed(torch.ones(6 if right else 5))  # wrong
+    else:
+        summed(torch.ones(6))
+
+
+@mistake("shape", 3, real=True)
+def last_batch_is_shorter(rank: int, right: bool) -> None:
+    for step in range(3):
+        losses = torch.ones(3 if rank == 3 and step == 2 else 4)
+        total = losses.sum() if right else losses
+        work = dist.all_reduce(total, async_op=True)  # wrong
+        if step < 2 or right:
+            work.wait()
+    if not right:
+        compute(10_000)  # or else gloo would fail before every rank has arrived
+
+
+@mistake("shape", 2)
+def one_rank_counted_another_vocabulary(rank: int, right: bool) -> None:
+    words = torch.tensor([11 if rank == 2 else 10])
+    if right:
+        dist.broadcast(words, src=0)
+    embedding = torch.full((int(words), 4), float(rank))
+    dist.broadcast(embedding, src=0)  # wrong
+
+
+@mistake("shape")
+def predictions_of_uneven_lengths_are_gathered(rank: int, right: bool) -> None:
+    mine = torch.arange(rank + 1)
+    if right:
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(SIZE)]
+        dist.all_gather(lengths, torch.tensor([len(mine)]))
+        mine = pad(mine, (0, max(map(int, lengths)) - len(mine)))
+    parts = [torch.empty_like(mine) for _ in range(SIZE)]
+    dist.all_gather(parts, mine)  # wrong
+    assert not right or [int(part.max()) for part in parts] == list(range(SIZE))
+
+
+@mistake("shape")
+def chunks_of_ten_are_scattered_to_four(rank: int, right: bool) -> None:
+    """``chunk`` makes parts of 3, 3, 3 and 1."""
+    mine = torch.zeros(3)
+    parts = list(torch.arange(12.0 if right else 10.0).chunk(SIZE)) if rank == 0 else None
+    dist.scatter(mine, parts, src=0)  # wrong
+    assert not right or mine[0] == 3 * rank
+
+
+@mistake("shape", 1)
+def one_rank_has_a_longer_shard(rank: int, right: bool) -> None:
+    mesh = init_device_mesh("cpu", (SIZE,))
+    shard = torch.ones(3 if rank == 1 and not right else 2, 4)
+    sharded = DTensor.from_local(shard, mesh, [Shard(0)], run_check=False)
+    sharded.redistribute(mesh, [Replicate()])  # wrong
+
+
+# ------------------------------------------------------------------------------------------ dtype
+
+
+@mistake("dtype", 1, real=True)
+def one_loss_is_an_integer(rank: int, right: bool) -> None:
+    loss = torch.tensor([2], dtype=torch.int32 if rank == 1 else torch.float32)
+    loss = loss.float() if right else loss
+    dist.all_reduce(loss)  # wrong
+
+
+@mistake("dtype", 0)
+def integers_are_broadcast_into_floats(rank: int, right: bool) -> None:
+    """The receivers' buffers have torch's default dtype."""
+    if rank == 0:
+        dist.broadcast(torch.arange(4), src=0)  # wrong
+    else:
+        dist.broadcast(torch.zeros(4, dtype=torch.int64 if right else None), src=0)
+
+
+@mistake("dtype", 2)
+def one_rank_gathers_halves(rank: int, right: bool) -> None:
+    features = torch.ones(4)
+    if rank == 2 or right:
+        features = features.half()
+    parts = [torch.empty_like(features) for _ in range(SIZE)]
+    dist.all_gather(parts, features)  # wrong
+
+
+# -------------------------------------------------------------------------------------- reduce_op
+
+
+@mistake("reduce_op", 2, real=True)
+def one_rank_adds_flags_up(rank: int, right: bool) -> None:
+    overflow = torch.full((1,), float(rank == 2))
+    op = dist.ReduceOp.SUM if rank == 2 and not right else dist.ReduceOp.MAX
+    dist.all_reduce(overflow, op=op)  # wrong
+
+
+@mistake("reduce_op", 1)
+def one_rank_scatters_the_greatest(rank: int, right: bool) -> None:
+    gradients, mine = torch.ones(2 * SIZE), torch.zeros(2)
+    op = dist.ReduceOp.MAX if rank == 1 and not right else dist.ReduceOp.SUM
+    reduce_scatter_single(mine, gradients, op=op)  # wrong
+
+
+@mistake("reduce_op", 1)
+def one_rank_of_a_subgroup_takes_the_least(rank: int, right: bool) -> None:
+    group = dist.new_group([1, 2, 3])
+    score = torch.full((1,), float(rank))
+    if rank == 1 and not right:
+        dist.all_reduce(score, dist.ReduceOp.MIN, group=group)  # wrong
+    elif rank > 0:
+        dist.all_reduce(score, dist.ReduceOp.MAX, group=group)
+    dist.barrier()
+
+
+if torch.__version__ >= "2.10":  # kernels can read the ReduceOp since 2.10
+
+    @mistake("reduce_op", 2, real=True)
+    def one_rank_takes_the_greatest_of_all(rank: int, right: bool) -> None:
+        """Make calls that torch makes from C++."""
+        op = "max" if rank == 2 or right else "sum"
+        functional.all_reduce(torch.ones(4), op, _get_default_group()) + 0  # wrong
+
+
+# ------------------------------------------------------------------------------------------- root
+
+
+@mistake("root")
+def every_rank_broadcasts_its_own(rank: int, right: bool) -> None:
+    for root in range(SIZE) if right else [rank]:
+        dist.broadcast(torch.full((4,), float(rank)), src=root)  # wrong
+
+
+@mistake("root", 1, real=True)
+def one_rank_reduces_to_another(rank: int, right: bool) -> None:
+    dist.reduce(torch.ones(1), dst=SIZE - 1 if rank == 1 or right else 0)  # wrong
+
+
+@mistake("root", 3)
+def one_rank_scatters_its_own(rank: int, right: bool) -> None:
+    mine = torch.zeros(2)
+    owner = 3 if rank == 3 or right else 0
+    parts = [torch.full((2,), float(each)) for each in range(SIZE)]
+    dist.scatter(mine, parts if rank == owner else None, src=owner)  # wrong
+    assert not right or mine[0] == rank
+
+
+@mistake("root", 2)
+def one_rank_of_a_subgroup_takes_itself_for_the_root(rank: int, right: bool) -> None:
+    """The root is given once as a global rank and once as a group rank."""
+    group = dist.new_group([1, 2, 3])
+    weight = torch.full((4,), float(rank))
+    if rank == 2 and right:
+        dist.broadcast(weight, group_src=0, group=group)
+    elif rank > 0:
+        dist.broadcast(weight, src=2 if rank == 2 else 1, group=group)  # wrong
+
+
+# ----------------------------------------------------------------------------------------- splits
+
+
+@mistake("splits", 1, 2)
+def one_rank_gives_more_than_is_taken(rank: int, right: bool) -> None:
+    gives, takes = [1] * SIZE, [1] * SIZE
+    gives[1] = 3 if rank == 2 else 1
+    takes[2] = 3 if rank == 1 and right else 1
+    received = torch.zeros(sum(takes), 4)
+    dist.all_to_all_single(received, torch.ones(sum(gives), 4), takes, gives)  # wrong
+
+
+@mistake("splits", real=True)
+def every_rank_takes_what_it_gives(rank: int, right: bool) -> None:
+    """Tokens for experts: a rank with more tokens expects the same number from every rank."""
+    counts = [rank + 1] * SIZE
+    takes = torch.tensor(counts)
+    if right:
+        dist.all_to_all_single(takes, torch.tensor(counts))
+    received = torch.zeros(int(takes.sum()))
+    dist.all_to_all_single(received, torch.ones(sum(counts)), takes.tolist(), counts)  # wrong
+
+
+if torch.__version__ >= "2.12":  # gloo supports lists since 2.12
+
+    @mistake("splits", 1)
+    def one_rank_lists_longer_parts(rank: int, right: bool) -> None:
+        parts = [torch.ones(6 if rank == 1 or right else 3) for _ in range(SIZE)]
+        received = [torch.empty_like(part) for part in parts]
+        dist.all_to_all(received, parts)  # wrong
+
+
+# --------------------------------------------------------------------------------------- argument
+
+
+@mistake("argument", real=True)
+def root_is_one_past_the_last_rank(rank: int, right: bool) -> None:
+    dist.broadcast(torch.ones(4), src=SIZE - right)  # wrong
+
+
+@mistake("argument", 3)
+def pipeline_sends_past_its_last_stage(rank: int, right: bool) -> None:
+    activation = torch.zeros(4)
+    if rank > 0:
+        dist.recv(activation, src=rank - 1)
+    if rank < SIZE - right:
+        dist.send(activation + 1, dst=rank + 1)  # wrong
+
+
+@mistake("argument")
+def list_has_no_place_for_the_last_rank(rank: int, right: bool) -> None:
+    """Written for a world of three."""
+    parts = [torch.zeros(2) for _ in range(3 + right)]
+    dist.all_gather(parts, torch.ones(2))  # wrong
+
+
+@mistake("group", real=True)
+def number_in_the_group_for_one_in_the_world(rank: int, right: bool) -> None:
+    group = dist.new_group([2, 3])
+    if rank >= 2:
+        dist.broadcast(torch.ones(4), src=2 if right else 0, group=group)  # wrong
+    dist.barrier()
+
+
+# ---------------------------------------------------------------------------------------- buffers
+
+
+@mistake("buffers", 0, 1, 2, 3, real=True)
+def one_tensor_for_what_all_give(rank: int, right: bool) -> None:
+    mine = torch.full((2,), float(rank))
+    parts = list(torch.zeros(SIZE, 2).unbind()) if right else [torch.zeros(2)] * SIZE
+    dist.all_gather(parts, mine)  # wrong
+
+
+@mistake("buffers", 0)
+def one_tensor_for_what_the_root_gathers(rank: int, right: bool) -> None:
+    parts = [torch.zeros(2)] * SIZE
+    parts = [each.clone() for each in parts] if right else parts
+    dist.gather(torch.ones(2), parts if rank == 0 else None, dst=0)  # wrong
+
+
+@mistake("buffers", 0)
+def root_scatters_tensors_that_are_laid_out_in_another_way(rank: int, right: bool) -> None:
+    parts = [torch.arange(6.0).reshape(3, 2).t() for _ in range(SIZE)]
+    parts = [each.contiguous() for each in parts] if right else parts
+    dist.scatter(torch.zeros(2, 3), parts if rank == 0 else None, 0)  # wrong
+
+
+@mistake("buffers", 0, real=True)
+def counts_on_in_the_buffer_that_it_sends(rank: int, right: bool) -> None:
+    step = torch.zeros(8)
+    if rank == 0:
+        sending = dist.isend(step, 1)  # wrong
+        if right:
+            _wait(sending)
+        step.add_(1)
+        _wait(*[sending] * (not right))
+    elif rank == 1:
+        dist.recv(step, 0)
+
+
+@mistake("buffers", 2)
+def one_rank_clips_before_the_sum_is_there(rank: int, right: bool) -> None:
+    gradient = torch.ones(8)
+    summing = dist.all_reduce(gradient, async_op=True)  # wrong
+    if rank == 2 and not right:
+        gradient.clamp_(max=1)
+    summing.wait()
+    gradient.clamp_(max=1)
+
+
+@mistake("buffers", 0)
+def forgets_its_handle(rank: int, right: bool) -> None:
+    summing = dist.all_reduce(torch.ones(1), async_op=True)  # wrong
+    if rank == 0 and right:
+        while not summing.is_completed():
+            pass
+    elif rank != 0:
+        summing.wait()
+    dist.barrier()
+
+
+@mistake("buffers")
+def sums_a_column_in_place(rank: int, right: bool) -> None:
+    column = torch.ones(4, 4)[:, rank % 2]
+    dist.all_reduce(column.contiguous() if right else column)  # wrong
+
+
+# ------------------------------------------------------------------------------------------ absent
+
+
+@mistake("absent", 3, real=True)
+def leaves_without_data(rank: int, right: bool) -> None:
+    parts = torch.arange(6.0).chunk(3)  # three parts, for four ranks
+    if rank < len(parts) or right:
+        dist.barrier()  # wrong
+
+
+@mistake("absent", 2, real=True)
+def refuses_a_sample(rank: int, right: bool) -> None:
+    samples = torch.tensor([1.0, -1.0 if rank == 2 else 2.0])
+    if samples.min() < 0 and not right:
+        raise ValueError("a sample is negative")  # wrong
+    dist.all_reduce(samples[samples >= 0].sum() if right else samples)
+
+
+@mistake("absent", 1)
+def leaves_by_sys_exit(rank: int, right: bool) -> None:
+    with suppress(*[SystemExit] * right):
+        if rank == 1:
+            sys.exit()
+    dist.all_reduce(torch.ones(4))  # wrong
+
+
+@mistake("absent", 1, real=True)
+def leaves_by_os_exit(rank: int, right: bool) -> None:
+    dist.broadcast(torch.ones(3), src=0)
+    if rank == 1 and not right:
+        os._exit(0)
+    dist.all_reduce(torch.ones(3))  # wrong
+
+
+@mistake("absent", 1)
+def destroys_before_the_last_call(rank: int, right: bool) -> None:
+    dist.all_reduce(torch.ones(4))
+    if rank == 1 and not right:
+        dist.destroy_process_group()  # wrong
+        compute()  # it hasn't exited
+    else:
+        dist.all_reduce(torch.ones(4))
+
+
+@mistake("absent", 1, real=True)
+def destroys_a_pair_while_others_go_on(rank: int, right: bool) -> None:
+    pairs = [dist.new_group(pair) for pair in PAIRS]
+    if rank == 1 and not right:
+        try:
+            next(iter(()))
+        except StopIteration:
+            dist.destroy_process_group(pairs[0])  # wrong
+        dist.destroy_process_group()
+        compute()
+    elif rank < 2:
+        dist.all_reduce(torch.ones(4), group=pairs[0])
+    else:
+        for _ in range(10):
+            dist.all_reduce(torch.ones(4), group=pairs[1])
+            compute(3 * (not right))
+
+
+@mistake("absent", 1, real=True)
+def destroys_after_an_error(rank: int, right: bool) -> None:
+    try:
+        for step in range(4):
+            if rank == 1 and step == 2 and not right:
+                raise ValueError("a sample is negative")  # wrong
+            dist.all_reduce(torch.ones(4))
+    finally:
+        if rank == 1 and not right:
+            dist.destroy_process_group()  # wrong
+            compute()
+
+
+# ------------------------------------------------------------------------------------------ uneven
+
+
+@mistake("uneven", 3, real=True)
+def fewer_batches_on_a_rank(rank: int, right: bool) -> None:
+    samples = torch.arange(15.0)[rank::SIZE]  # 4, 4, 4 and 3
+    fewest = torch.tensor(len(samples))
+    if right:
+        dist.all_reduce(fewest, dist.ReduceOp.MIN)
+    for sample in samples[: int(fewest)]:
+        dist.all_reduce(sample * 2)  # wrong
+
+
+@mistake("uneven", 2)
+def averages_twice_in_fewer_steps(rank: int, right: bool) -> None:
+    def average(value: float) -> None:
+        dist.all_reduce(torch.tensor(value))
+
+    for step in range(3 + (rank != 2 and not right)):
+        average(step)  # wrong
+        average(rank)
+
+
+@mistake("uneven", 1)
+def ddp_with_fewer_batches(rank: int, right: bool) -> None:
+    model = DistributedDataParallel(torch.nn.Linear(2, 1))
+    for _ in range(3 if rank == 1 and not right else 5):
+        model(torch.ones(4 + rank, 2)).sum().backward()  # wrong
+
+
+@mistake("uneven", 0)
+def trains_until_its_own_loss_is_small(rank: int, right: bool) -> None:
+    loss = worst = torch.tensor(2.0 ** (rank + 2))
+    while (worst if right else loss) > 1:
+        loss = loss / 2
+        worst = loss.clone()
+        dist.all_reduce(worst, dist.ReduceOp.MAX)  # wrong
+
+
+# ------------------------------------------------------------------------------------------- group
+
+
+@mistake("group", 3, real=True)
+def group_made_by_its_members_only(rank: int, right: bool) -> None:
+    trio = [0, 1, 2]
+    if rank in trio or right:
+        dist.new_group(trio)  # wrong
+    everybody = dist.new_group()
+    dist.all_reduce(torch.ones(2), group=everybody)
+
+
+@mistake("group", 2)
+def groups_made_in_another_order(rank: int, right: bool) -> None:
+    pairs = PAIRS[::-1] if rank == 2 else PAIRS  # like the order of a set of names
+    groups = [dist.new_group(pair) for pair in (sorted(pairs) if right else pairs)]  # wrong
+    dist.all_reduce(torch.ones(2), group=groups[rank // 2])
+
+
+@mistake("group", 3, real=True)
+def no_member_and_calls(rank: int, right: bool) -> None:
+    trio = dist.new_group([0, 1, 2])
+    if dist.get_rank(trio) >= 0 or not right:
+        dist.all_reduce(torch.ones(1), group=trio)  # wrong
+    dist.barrier()
+
+
+@mistake("group")
+def group_made_in_its_own_branch(rank: int, right: bool) -> None:
+    if right:
+        own = [dist.new_group(ranks) for ranks in ([0, 2], [1, 3])][rank % 2]
+    elif rank % 2 == 0:
+        own = dist.new_group([0, 2])  # wrong
+    else:
+        own = dist.new_group([1, 3])  # wrong
+    dist.all_reduce(torch.ones(2), group=own)
+
+
+# --------------------------------------------------------------------------------------------- p2p
+
+
+@mistake("p2p", 0, 1, real=True)
+def receives_another_tag(rank: int, right: bool) -> None:
+    if rank == 0:
+        dist.send(torch.ones(4), dst=1, tag=1)  # wrong
+    elif rank == 1:
+        dist.recv(torch.empty(4), src=0, tag=1 if right else 10)  # wrong
+
+
+@mistake("p2p", 0, 1)
+def receives_from_the_wrong_side(rank: int, right: bool) -> None:
+    if rank == 0:
+        dist.send(torch.ones(4), dst=rank + 1)
+    elif rank == 1:
+        dist.recv(torch.empty(4), src=rank - 1 if right else rank + 1)  # wrong
+
+
+@mistake("p2p", 0, 1, real=True)
+def sends_more_often_than_is_received(rank: int, right: bool) -> None:
+    chunks = torch.arange(6.0).chunk(3)
+    if rank == 0:
+        works = [dist.isend(chunk, dst=1) for chunk in chunks]  # wrong
+        _wait(*works[: 2 + right])
+    elif rank == 1:
+        for _ in range(2 + right):
+            dist.recv(torch.empty(2), src=0)
+
+
+@mistake("p2p", 0, 3)
+def receives_from_a_rank_without_data(rank: int, right: bool) -> None:
+    parts = torch.arange(6.0).chunk(3)  # three parts, for four ranks
+    if rank == 0:
+        for other in range(1, len(parts) if right else SIZE):
+            dist.recv(torch.empty(2), src=other)  # wrong
+    elif rank < len(parts):
+        dist.send(parts[rank], dst=0)
+
+
+@mistake("p2p", 0, 1)
+def receives_integers_as_floats(rank: int, right: bool) -> None:
+    numbers = torch.arange(4, dtype=torch.int32)
+    if rank == 0:
+        dist.send(numbers, dst=1)  # wrong
+    elif rank == 1:
+        dist.recv(torch.empty_like(numbers) if right else torch.empty(4), src=0)  # wrong
+
+
+@mistake("p2p", 0, 1)
+def receives_into_too_little(rank: int, right: bool) -> None:
+    if rank == 0:
+        dist.send(torch.ones(8), dst=1)  # wrong
+    elif rank == 1:
+        dist.recv(torch.empty(2, 4) if right else torch.empty(4), src=0)  # wrong
+
+
+@mistake("p2p", 0, 1)
+def receives_tags_in_another_order(rank: int, right: bool) -> None:
+    if rank == 0:
+        for tag in (1, 2):
+            dist.send(torch.ones(2), dst=1, tag=tag)  # wrong
+    elif rank == 1:
+        for tag in (1, 2) if right else (2, 1):
+            dist.recv(torch.empty(2), src=0, tag=tag)  # wrong
+
+
+# ---------------------------------------------------------------------------------------- deadlock
+
+
+@mistake("deadlock", 0, 1, real=True)
+def both_send_first(rank: int, right: bool) -> None:
+    if rank > 1:
+        return
+    if rank == 1 and right:
+        dist.recv(torch.empty(4), src=0)
+    dist.send(torch.ones(4), dst=1 - rank)  # wrong
+    if rank == 0 or not right:
+        dist.recv(torch.empty(4), src=1 - rank)
+
+
+@mistake("deadlock", 0, 1, 2, 3)
+def ring_of_sends(rank: int, right: bool) -> None:
+    if rank == 0 and right:
+        dist.recv(torch.empty(4), src=SIZE - 1)
+    dist.send(torch.ones(4), dst=(rank + 1) % SIZE)  # wrong
+    if rank > 0 or not right:
+        dist.recv(torch.empty(4), src=(rank - 1) % SIZE)
+
+
+@mistake("deadlock", 0, 1)
+def both_receive_first(rank: int, right: bool) -> None:
+    if rank > 1:
+        return
+    work = dist.irecv(torch.empty(4), src=1 - rank)  # wrong
+    if not right:
+        _wait(work)
+    dist.send(torch.ones(4), dst=1 - rank)
+    _wait(*[work] * right)
+
+
+@mistake("deadlock", 0, 1, real=True)
+def barrier_against_receive(rank: int, right: bool) -> None:
+    if rank == 0 and right:
+        dist.send(torch.ones(4), dst=1)
+    if rank == 1:
+        dist.recv(torch.empty(4), src=0)  # wrong
+    dist.barrier()  # wrong
+    if rank == 0 and not right:
+        dist.send(torch.ones(4), dst=1)
+
+
+@mistake("deadlock", 1, 2)
+def groups_used_crosswise(rank: int, right: bool) -> None:
+    groups = dist.new_group([0, 1, 2]), dist.new_group([1, 2, 3])
+    order = (0, 1) if rank != 2 or right else (1, 0)
+    for number in order:
+        if number <= rank <= number + 2:
+            dist.all_reduce(torch.ones(2), group=groups[number])  # wrong
+
+
+@mistake("deadlock", 0, 1, 2)
+def members_alone_make_groups_in_a_circle(rank: int, right: bool) -> None:
+    pairs = {0: ([0, 1], [0, 2]), 1: ([1, 2], [0, 1]), 2: ([0, 2], [1, 2]), 3: ()}
+    for pair in pairs[rank] if not right else ():
+        dist.new_group(pair, use_local_synchronization=True)  # wrong
+
+
+@mistake("deadlock", 0, 2)
+def odd_ring_by_parity(rank: int, right: bool) -> None:
+    if rank == 3:
+        return
+    after, before = (rank + 1) % 3, (rank - 1) % 3
+    for peer in (after, before) if rank % 2 == 0 else (before, after):
+        if rank < peer if right else rank % 2 == 0:  # so is the neighbour across the seam
+            dist.send(torch.ones(4), dst=peer)  # wrong
+            dist.recv(torch.empty(4), src=peer)
+        else:
+            dist.recv(torch.empty(4), src=peer)
+            dist.send(torch.ones(4), dst=peer)
+
+
+# ------------------------------------------------------------------------- right, but look wrong
+
+
+@right_program
+def groups_that_only_members_make(rank: int) -> None:
+    pair = [0, 1] if rank < 2 else [2, 3]
+    own = dist.new_group(pair, use_local_synchronization=True)
+    total = torch.tensor([float(rank)])
+    dist.all_reduce(total, group=own)
+    assert total == sum(pair)
+    dist.all_reduce(total)
+
+
+@right_program
+def objects_of_uneven_sizes_are_gathered_in_a_subgroup(rank: int) -> None:
+    group = dist.new_group([1, 2, 3])
+    if rank == 0:
+        return
+    found: list[str | None] | None = [None] * 3 if rank == 2 else None
+    dist.gather_object("x" * 100 * rank, found, dst=2, group=group)
+    if found is not None:
+        assert [len(each or "") for each in found] == [100, 200, 300]
+
+
+@right_program
+def handles_are_waited_for_later_and_in_other_orders(rank: int) -> None:
+    gradients = [torch.ones(4 + each) for each in range(6)]
+    works = [dist.all_reduce(each, async_op=True) for each in gradients]
+    loss = torch.ones(1)
+    dist.all_reduce(loss)
+    for work in reversed(works) if rank % 2 else works:
+        work.wait()
+    assert all(each.eq(SIZE).all() for each in gradients)
+
+
+@right_program
+def subgroups_go_their_own_ways(rank: int) -> None:
+    """The halves make different calls, and two groups have the same members."""
+    left, right_half, evens = (dist.new_group(each) for each in ([0, 1], [2, 3], [0, 2]))
+    again = dist.new_group([2, 3])
+    mine = torch.ones(2)
+    if rank < 2:
+        dist.all_reduce(mine, group=left)
+        dist.broadcast(mine, src=1, group=left)
+    else:
+        dist.barrier(group=again)
+        dist.broadcast(torch.ones(7), src=3, group=right_half)
+        dist.all_reduce(mine.double(), dist.ReduceOp.MAX, group=again)
+    if rank in {0, 2}:
+        dist.all_reduce(mine, group=evens)
+    dist.all_reduce(mine)
+
+
+@right_program
+def three_steps_of_data_parallel(rank: int) -> None:
+    """Bucketed gradients and broadcast statistics, none of them called from Python."""
+    torch.manual_seed(rank)
+    layers = [torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1)]
+    model = DistributedDataParallel(torch.nn.Sequential(*layers))
+    for _ in range(3):
+        model(torch.randn(4 + rank, 8)).square().mean().backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.sub_(0.1 * parameter.grad)
+                parameter.grad = None
+        dist.all_reduce(torch.ones(1))
+
+
+@right_program
+def uneven_batches_in_a_join(rank: int) -> None:
+    model = DistributedDataParallel(torch.nn.Linear(2, 1))
+    with model.join():
+        for _ in range(2 + rank):
+            model(torch.ones(4, 2)).sum().backward()
+    dist.barrier()
+
+
+@right_program
+def uneven_splits_that_fit(rank: int) -> None:
+    """The first rank sends nothing; then only some ranks pass even splits explicitly."""
+    rows = torch.full((rank * SIZE, 2), float(rank))
+    received = torch.zeros(sum(range(SIZE)), 2)
+    dist.all_to_all_single(received, rows, list(range(SIZE)), [rank] * SIZE)
+    assert received[:, 0].tolist() == [each for each in range(SIZE) for _ in range(each)]
+    splits = [1] * SIZE if rank % 2 else None
+    dist.all_to_all_single(torch.zeros(SIZE), torch.ones(SIZE), splits, splits)
+
+
+@right_program
+def small_calls_are_put_together(rank: int) -> None:
+    weight, bias = torch.ones(4, 2), torch.ones(4)
+    with _coalescing_manager():
+        dist.all_reduce(weight)
+        dist.all_reduce(bias)
+    assert weight.sum() + bias.sum() == 12 * SIZE
+    tables = torch.zeros(2 * SIZE), torch.zeros(3 * SIZE)
+    with _coalescing_manager():
+        for table in tables:
+            all_gather_single(table, torch.ones(len(table) // SIZE))
+    assert all(table.all() for table in tables)
+
+
+@right_program
+def parts_are_gathered_into_one_tensor(rank: int) -> None:
+    flat, rows = torch.zeros(3 * SIZE), torch.zeros(SIZE, 3)
+    all_gather_single(flat, torch.full((3,), float(rank)))
+    work = all_gather_single(rows, torch.full((1, 3), float(rank)), async_op=True)
+    work.wait()
+    assert flat.tolist() == rows.flatten().tolist()
+
+
+@right_program
+def sums_are_scattered_from_one_tensor(rank: int) -> None:
+    flat, rows = torch.ones(2 * SIZE), torch.ones(2 * SIZE, 3)
+    mine, most, again = torch.zeros(2), torch.zeros(2, 3), torch.zeros(2)
+    reduce_scatter_single(mine, flat)
+    reduce_scatter_single(most, rows, op=dist.ReduceOp.MAX)
+    dist.reduce_scatter(again, list(torch.ones(2 * SIZE).chunk(SIZE)))
+    assert mine.tolist() == again.tolist() == [SIZE, SIZE]
+    assert most.eq(SIZE if torch.__version__ < "2.9" else 1).all()  # 2.8's gloo adds
+
+
+@right_program
+def the_same_call_from_many_lines(rank: int) -> None:
+    """The shapes differ, but the numbers of elements don't."""
+    weight = torch.full((2, 3), float(rank))
+    if rank == 0:
+        dist.broadcast(weight, src=0)
+    elif rank == 1:
+        dist.broadcast(weight, 0, None)
+    else:
+        dist.broadcast(weight.view(-1), src=0, async_op=True).wait()
+    assert not weight.any()
+    if rank % 2:
+        work = dist.all_reduce(weight, dist.ReduceOp.SUM, async_op=True)
+        work.wait()
+    else:
+        dist.all_reduce(weight.view(6))
+
+
+@right_program
+def barriers_that_are_watched(rank: int) -> None:
+    for _ in range(3):
+        dist.monitored_barrier(timeout=timedelta(seconds=30))
+        dist.monitored_barrier(timeout=timedelta(seconds=30), wait_all_ranks=True)
+    dist.barrier(async_op=True).wait()
+
+
+@right_program
+def inference(rank: int) -> None:
+    with torch.inference_mode():
+        logits = torch.full((2, 3), float(rank))
+        parts = [torch.empty_like(logits) for _ in range(SIZE)]
+        dist.all_gather(parts, logits)
+        dist.broadcast(logits, src=0)
+        dist.all_reduce(logits)
+        table = torch.zeros(2 * SIZE, 3)
+        all_gather_single(table, logits)
+    assert torch.stack(parts)[:, 0, 0].tolist() == list(range(SIZE))
+
+
+@right_program
+def functional_collectives_bring_what_they_should(rank: int) -> None:
+    """Calls work although their kernels are replaced."""
+    world = _get_default_group()
+    mine, total = torch.arange(4.0) + rank, torch.arange(4.0) * SIZE + sum(range(SIZE))
+    assert torch.equal(functional.all_reduce(mine, "sum", world) + 0, total)
+    gathered = torch.cat([torch.arange(4.0) + each for each in range(SIZE)])
+    gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
+    assert torch.equal(gather(mine, 0, world) + 0, gathered)
+    scatter = getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor
+    assert torch.equal(scatter(mine, "sum", 0, world) + 0, total[rank : rank + 1])
+    turned = functional.all_to_all_single(mine, None, None, world) + 0
+    assert torch.equal(turned, torch.arange(float(SIZE)) + rank)
+    first, second = functional.all_reduce_coalesced([mine, -mine], "sum", world)
+    assert torch.equal(first + 0, total)
+    assert torch.equal(second + 0, -total)
+    mesh = init_device_mesh("cpu", (SIZE,))
+    whole = DTensor.from_local(mine, mesh, [Shard(0)]).full_tensor()
+    assert torch.equal(whole, gathered)
+
+
+@right_program
+def gathers_tensors_that_are_laid_out_in_another_way(rank: int) -> None:
+    """gloo copies the gathered tensors."""
+    mine = torch.arange(6.0).reshape(2, 3)
+    mine = mine.t().contiguous().t() if rank == 1 else mine
+    expected = torch.arange(6.0).reshape(2, 3)
+    parts = [torch.zeros(2, 3) for _ in range(SIZE)]
+    dist.all_gather(parts, mine)
+    assert all(torch.equal(part, expected) for part in parts)
+    if torch.__version__ >= "2.9":  # 2.8 gathers the memory as it lies
+        dist.gather(mine, parts if rank == 0 else None, 0)
+        assert all(torch.equal(part, expected) for part in parts)
+    whole = torch.zeros(2 * SIZE, 3)
+    all_gather_single(whole, mine)
+    assert torch.equal(whole, torch.cat([expected] * SIZE))
+
+
+@right_program
+def root_that_is_refused_is_known_to_be(rank: int) -> None:
+    weight = torch.ones(4)
+    with suppress(ValueError, RuntimeError):
+        dist.broadcast(weight, src=SIZE)
+    dist.barrier()
+
+
+@right_program
+def catches_an_error_of_its_own(rank: int) -> None:
+    dist.barrier()
+    if rank == 1:
+        with suppress(ValueError):
+            dist.send(torch.ones(1), dst=rank)  # to itself, which torch rejects immediately
+        with suppress(RuntimeError):
+            torch.ones(2) + torch.ones(3)
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    assert total == SIZE
+
+
+@right_program
+def falls_back_from_avg(rank: int) -> None:
+    for _ in range(2):
+        mean = torch.full((2,), float(SIZE * rank))
+        try:
+            dist.all_reduce(mean, dist.ReduceOp.AVG)
+        except (RuntimeError, ValueError):  # gloo doesn't support it
+            dist.all_reduce(mean, dist.ReduceOp.SUM)
+            mean /= SIZE
+        assert mean.tolist() == [6, 6]
+
+
+@right_program
+def a_group_that_one_rank_is_refused(rank: int) -> None:
+    if rank == 0:
+        with suppress(ValueError, RuntimeError):
+            dist.new_group([0, SIZE + 95])
+    compute() if rank == 1 else None
+    dist.barrier()
+
+
+@right_program
+def a_receive_that_is_refused_and_made_again(rank: int) -> None:
+    box = torch.zeros(3, 2)
+    if rank == 0:
+        dist.send(torch.ones(3, 2), 1)
+    elif rank == 1:
+        compute()  # the send has been recorded
+        with suppress(RuntimeError, ValueError):
+            dist.recv(box.t(), 0)
+        dist.recv(box, 0)
+        assert box.sum() == 6
+
+
+@right_program
+def averages_alike_from_other_lines(rank: int) -> None:
+    def average(value: float) -> float:
+        total = torch.tensor(value)
+        dist.all_reduce(total)
+        return float(total)
+
+    for step in range(3):
+        if rank == 0 and step == 0:
+            assert average(1.0) == SIZE
+        else:
+            average(1.0)
+
+
+@right_program
+def ring_in_batches(rank: int) -> None:
+    given = torch.full((4,), float(rank))
+    for _ in range(SIZE):
+        taken = torch.empty(4)
+        there = dist.P2POp(dist.isend, given, (rank + 1) % SIZE)
+        here = dist.P2POp(dist.irecv, taken, (rank - 1) % SIZE)
+        _wait(*dist.batch_isend_irecv([there, here]))
+        given = taken
+    assert given.tolist() == [rank] * 4
+
+
+@right_program
+def exchanges_and_waits_in_any_order(rank: int) -> None:
+    peer = rank ^ 1
+    large, small = torch.empty(1000), torch.empty(2, dtype=torch.int64)
+    works = [
+        dist.irecv(small, peer, tag=7),
+        dist.isend(torch.full((1000,), 0.5), peer),
+        dist.irecv(large, peer),
+        dist.isend(torch.tensor([rank, peer]), peer, tag=7),
+    ]
+    dist.barrier()
+    _wait(*(works if rank % 2 else works[::-1]))
+    assert small.tolist() == [peer, rank]
+    assert large.sum() == 500
+
+
+@right_program
+def receives_from_whoever_comes(rank: int) -> None:
+    if rank:
+        dist.send(torch.tensor([float(rank)]), dst=0, tag=3)
+        return
+    came = set()
+    for _ in range(SIZE - 1):
+        number = torch.empty(1)
+        source = dist.recv(number, tag=3)
+        assert number == source
+        came.add(source)
+    assert came == {1, 2, 3}
+
+
+@right_program
+def receives_a_size_from_anybody_then_its_data(rank: int) -> None:
+    for _ in range(20):
+        if rank:
+            dist.send(torch.tensor([10 * rank]), dst=0)
+            dist.send(torch.full((10 * rank,), float(rank)), dst=0)
+            continue
+        for _ in range(SIZE - 1):
+            count = torch.empty(1, dtype=torch.int64)
+            source = dist.recv(count)
+            data = torch.empty(int(count))
+            dist.recv(data, src=source)
+            assert data.tolist() == [source] * 10 * source
+
+
+@right_program
+def sends_by_keywords(rank: int) -> None:
+    world, box = dist.distributed_c10d._get_default_group(), torch.tensor([float(rank)])
+    if rank == 0:
+        world.send([box], dstRank=1, tag=3).wait()
+    elif rank == 1:
+        world.recv([box], srcRank=0, tag=3).wait()
+        assert box == 0
+
+
+@right_program
+def comes_late(rank: int) -> None:
+    dist.barrier()
+    if rank == 1:
+        compute()  # reads its data, as the other ranks have
+    total = torch.ones(2)
+    dist.all_reduce(total)
+    if rank == 2:
+        compute()
+        dist.send(total, dst=3)
+    elif rank == 3:
+        dist.recv(total, src=2)
+
+
+@right_program
+def a_thread_has_its_own_group(rank: int) -> None:
+    own = dist.new_group()
+
+    def largest() -> float:
+        found = torch.tensor([float(rank)])
+        for _ in range(20):
+            dist.all_reduce(found, dist.ReduceOp.MAX, group=own)
+        return float(found)
+
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(largest)
+        for _ in range(20):
+            dist.all_reduce(torch.ones(4))
+        assert found.result() == 3
+
+
+@right_program
+def a_thread_waits_for_orders(rank: int) -> None:
+    orders, done = dist.new_group(), torch.empty(1)
+    if rank == 0:
+        dist.recv(done, src=1)
+        for other in range(1, SIZE):
+            dist.send(done, dst=other, group=orders)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        ordered = pool.submit(dist.recv, torch.empty(1), 0, orders)
+        compute()  # computes in the meantime
+        if rank == 1:
+            dist.send(torch.ones(1), dst=0)
+        assert ordered.result() == 0
+
+
+@right_program
+def a_thread_sends_what_its_rank_waits_for(rank: int) -> None:
+    def send() -> None:
+        compute()  # has not called before
+        dist.send(torch.ones(1), dst=1)
+
+    if rank == 0:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(send)
+            dist.recv(torch.empty(1), src=1)
+    elif rank == 1:
+        dist.recv(torch.empty(1), src=0)
+        dist.send(torch.ones(1), dst=0)
+
+
+@right_program
+def leaders_reduce_for_their_pairs(rank: int) -> None:
+    pairs = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])]
+    leaders = dist.new_group([0, 2])
+    total, leader = torch.ones(3), rank - rank % 2
+    dist.reduce(total, dst=leader, group=pairs[rank // 2])
+    if rank == leader:
+        dist.all_reduce(total, group=leaders)
+    dist.broadcast(total, src=leader, group=pairs[rank // 2])
+    assert total.tolist() == [4, 4, 4]
+
+
+@right_program
+def gives_up_a_barrier_for_which_others_do_not_come(rank: int) -> None:
+    """Its own group is unusable then, but those of the other ranks aren't."""
+    pair = dist.new_group([0, 1])
+    if rank == 0:
+        with suppress(RuntimeError):
+            dist.monitored_barrier(pair, timeout=timedelta(milliseconds=300))
+        dist.send(torch.ones(1), 1)
+    elif rank == 1:
+        dist.recv(torch.ones(1), 0)
+
+
+def goes_on_when_its_peer_has_left(rank: int) -> None:
+    """Run in its own world: rank 1 leaves early, while other ranks may still be receiving."""
+    pair, total = dist.new_group([0, 1]), torch.ones(4)
+    if rank < 2:
+        dist.all_reduce(total, group=pair)
+        dist.destroy_process_group(pair)
+    dist.broadcast(total, src=1)
+    if rank == 1:
+        compute()
+        dist.destroy_process_group()
+    elif rank == 0:
+        with suppress(RuntimeError):
+            dist.recv(total, src=1)
+    compute()
+
+
+def all_right_programs(rank: int) -> None:
+    """Run all other right programs, beginning with groups that only members create."""
+    for right in RIGHT:
+        right(rank)
+    for mistake in MISTAKES.values():
+        mistake.program(rank, True)
+
+
+WORLDS = {each.__name__: each for each in (all_right_programs, goes_on_when_its_peer_has_left)}
+"""Right programs, by name."""

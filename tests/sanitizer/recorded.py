@@ -1,0 +1,180 @@
+"""Run the programs on real ranks, and read and write their recorded notes.
+
+``make recordings`` records all programs anew. A file has a section per program, ``== NAME``, with
+the notes of ranks that wrote the same, ``-- 0 2``; short notes share a line. Lines of a program are
+numbered from its first one, so that a change of another program leaves its notes as they are.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parent.parent)]
+
+from sanitizer.programs import MISTAKES, POLLS, SIZE, WORLDS, Mistake, poll_count
+
+from distdemo.launcher import workers
+from distdemo.launcher.local import run_world
+from distdemo.launcher.rank import Rank
+from distdemo.launcher.records import Outcome, Returned, WorldReport, WorldSpec
+from distdemo.sanitizer.hooks import record_calls
+from distdemo.sanitizer.inspector import Inspector
+from distdemo.sanitizer.notes import Ended, end_line
+from distdemo.sanitizer.records import Finding, Notes
+
+FOLDER = Path(__file__).parent / "recorded"
+MAX_CHARS = 100  # per line of short notes
+Run = tuple[WorldReport, tuple[Finding, ...], list[str]]
+
+
+def call(rank: Rank, name: str, notes: Notes) -> None:
+    """Run a program on a rank and record its calls."""
+    faulthandler.disable()  # pytest enables it, and a backend that aborts would print its stack
+    with record_calls(notes, rank.rank, rank.world_size):
+        if name in MISTAKES:
+            MISTAKES[name].program(rank.rank, False)
+        else:
+            WORLDS[name](rank.rank)
+
+
+def sanitized(name: str, *, buffers: bool) -> Run:
+    """Run a program; return the report, the findings and each rank's notes."""
+    world = WorldSpec(SIZE, deadline=60.0, start_method="fork", capture=True)
+    inspector, notes = Inspector(world), [bytearray() for _ in range(SIZE)]
+    feed, ends = inspector.judge.feed, dict[int, Ended]()
+
+    def keep(rank: int, piece: bytes) -> None:
+        if inspector.judge.finding is None:  # later notes include the effects of killing ranks
+            notes[rank] += piece
+        feed(rank, piece)
+
+    def add(original: Callable[..., None], rank: int, note: object) -> None:
+        if isinstance(note, Ended):  # of a rank that died
+            ends[rank] = note
+        original(rank, note)
+
+    def poll(outcomes: Sequence[Outcome | None]) -> bool:
+        POLLS[:8] = (poll_count() + 1).to_bytes(8, "little")
+        return inspector.poll(outcomes)
+
+    matcher = inspector.judge.matcher
+    with ExitStack() as held:
+        held.enter_context(patch.object(workers, "POLL_S", 0.03))
+        held.enter_context(patch.object(inspector.judge, "feed", keep))
+        held.enter_context(patch.object(matcher, "add", partial(add, matcher.add)))
+        work = (name, replace(inspector.notes, buffers=buffers))
+        report, findings = inspector.conclude(run_world(world, call, work, poll=poll))
+    texts = [each.decode() for each in notes]
+    for rank, end in ends.items():
+        if "\nE " not in texts[rank] and not isinstance(report.outcomes[rank], Returned):
+            texts[rank] += f"{end_line(end)}\n"
+    return report, findings, texts
+
+
+def source_of(name: str) -> tuple[list[str], int]:
+    """Return the lines of a program and the number of its first one."""
+    mistake = MISTAKES.get(name)
+    return ([], 0) if mistake is None else inspect.getsourcelines(mistake.program)
+
+
+def lines_at_fault(mistake: Mistake) -> set[int]:
+    """Return the lines that end in ``# wrong``, counting from the program's first one."""
+    lines, _ = source_of(mistake.name)
+    return {number for number, line in enumerate(lines) if line.rstrip().endswith("# wrong")}
+
+
+def lines_named(finding: Finding, first: int = 0) -> set[int]:
+    """Return the line numbers in the rows of a finding."""
+    places = " ".join(row.place for row in finding.rows)
+    return {int(line) - first for line in re.findall(r"\.py:(\d+)", places)}
+
+
+def shortened(line: str, first: int) -> str:
+    """Return a note with short paths, lines counted from the program's first, and no defaults."""
+
+    def short(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        found = {key: short(each) for key, each in value.items()}
+        if found.get("file"):
+            found |= {"file": Path(found["file"]).name, "line": found["line"] - first}
+        if "recorded.py" in found.get("caller", "recorded.py"):
+            found["caller"] = ""
+        found["caller"] = re.sub(r":(\d+)", lambda m: f":{int(m[1]) - first}", found["caller"])
+        defaults = {"tag": 0, "count": 0, "sync": True, "aliased": False, "limited": False}
+        if not first:
+            defaults["function"] = found.get("function", "")
+        return {k: each for k, each in found.items() if each not in (defaults.get(k, ""), {})}
+
+    head, brace, rest = line.partition("{")
+    return head + json.dumps(short(json.loads(brace + rest)), separators=(",", ":"))
+
+
+def section(name: str, notes: list[str]) -> str:
+    """Return the section of a program."""
+    _, first = source_of(name)
+    ranks: dict[str, list[str]] = {}
+    for rank, text in enumerate(notes):
+        found: list[str] = []
+        for line in text.splitlines():
+            if "{" in line:
+                found.append(shortened(line, first))
+            elif found and "{" not in found[-1] and len(found[-1]) < MAX_CHARS:
+                found[-1] += f"|{line}"
+            else:
+                found.append(line)
+        ranks.setdefault("\n".join(found), []).append(str(rank))
+    return "\n".join([f"== {name}", *(f"-- {' '.join(r)}\n{text}" for text, r in ranks.items())])
+
+
+def recorded(file: str) -> dict[str, list[list[str]]]:
+    """Return the notes in a file, by program: the lines of each rank."""
+    found: dict[str, list[list[str]]] = {}
+    for line in (FOLDER / f"{file}.notes").read_text(encoding="utf-8").splitlines():
+        if line.startswith("== "):
+            notes = found[line[3:]] = [[] for _ in range(SIZE)]
+        elif line.startswith("-- "):
+            ranks = [int(rank) for rank in line[3:].split()]
+        else:
+            for rank in ranks:
+                notes[rank] += [line] if "{" in line else line.split("|")
+    return found
+
+
+def main() -> None:
+    """Record all programs anew."""
+    from distdemo.launcher.torch_import import load_compiler
+    from distdemo.train.command import PRELOADED
+
+    load_compiler(PRELOADED)
+    FOLDER.mkdir(exist_ok=True)
+    sections = dict[str, list[str]](mistakes=[], right=[])
+    for name, mistake in MISTAKES.items():
+        so_far = True
+        while so_far:  # a rank was slower than the launcher, which stops it after a failure
+            _, (finding,), notes = sanitized(name, buffers=mistake.kind == "buffers")
+            assert finding.kind == mistake.kind, (name, finding)
+            so_far = finding.so_far
+        sections["mistakes"].append(section(name, notes))
+    for name in WORLDS:
+        report, findings, notes = sanitized(name, buffers=False)
+        assert report.ok, (report.verdict, findings)
+        sections["right"].append(section(name, notes))
+    for file, texts in sections.items():
+        (FOLDER / f"{file}.notes").write_text("\n".join(texts) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
