@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.table import Table
 
-from distdemo.bench.compare.compare import RatioEstimate, shift, u_critical
+from distdemo.bench.compare.compare import RatioEstimate, estimate_ratio, u_critical
 
 PATIENCE = 300  # seconds until a benchmarked command is stopped
 ERROR = 0.05  # probability that an interval misses the true ratio
@@ -128,7 +128,7 @@ def launches(
 
 def quotient(times: Sequence[float], others: Sequence[float]) -> RatioEstimate:
     """Return the ratio of `times` to `others`, medians of independent launches."""
-    return shift(others, times, ERROR)
+    return estimate_ratio(others, times, ERROR)
 
 
 def added(times: Sequence[float], others: Sequence[float]) -> RatioEstimate:

@@ -194,7 +194,7 @@ def _check_backend(world: WorldSpec) -> None:
     import torch.distributed as dist
 
     from distdemo.backends import REGISTRY, count_gpus
-    from distdemo.backends.registry import named
+    from distdemo.backends.registry import backend_names
 
     known = set(dist.Backend.backend_list) - {"undefined"}
     registered = getattr(dist.Backend, "_plugins", {})
@@ -203,7 +203,7 @@ def _check_backend(world: WorldSpec) -> None:
         for name in known
         if name.upper() in registered or getattr(dist, f"is_{name}_available", lambda: False)()
     }
-    names = named(world.backend)
+    names = backend_names(world.backend)
     for name in names:
         ours = REGISTRY.get(name)
         if name in available:
@@ -215,7 +215,7 @@ def _check_backend(world: WorldSpec) -> None:
                 reason = ours.missing()
                 if reason is None:
                     continue
-                why = f"{reason} {ours.get}"
+                why = f"{reason} {ours.how_to_install}"
         hint = f"Available: {', '.join(sorted(available))}."
         raise UsageError(f"The backend {name!r} is not available.", why, hint)
     per_gpu = [name for name in names if name in REGISTRY and REGISTRY[name].rank_per_gpu]

@@ -21,7 +21,7 @@ import math
 import re
 import reprlib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
 from pathlib import PurePath
@@ -34,9 +34,9 @@ _short = reprlib.repr
 
 _FINITE = ("_s", "_bytes")  # suffixes of names of times and sizes
 _WIDTH = 100  # of a line
-_NONE = object()  # differs from every default
+_NO_DEFAULT = object()  # differs from every default
 _LARGEST = 2**63  # integer, as in other JSON readers
-_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 # Characters that control a terminal, reorder text or can't be encoded, and that JSON doesn't
 # escape: those that `distdemo.view.foreign.printable` escapes. They only occur in strings.
 _UNSAFE = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -46,19 +46,19 @@ class derived(property):  # noqa: N801 - it is used as a decorator, as property 
     """A property that is encoded like a field, but not decoded."""
 
 
-def encode(value: Any, *, whole: bool = False, defaults: bool = False) -> Json:  # noqa: ANN401 - any record
+def encode(value: Any, *, decodable: bool = False, defaults: bool = False) -> Json:  # noqa: ANN401 - any record
     """Return a value as JSON data: dictionaries, lists, strings, numbers, booleans and None.
 
     Args:
         value: Records and plain data.
-        whole: Encode exactly the fields that ``decode`` needs, including those that documents
+        decodable: Encode exactly the fields that ``decode`` needs, including those that documents
             leave out, and no derived ones. For messages between processes.
         defaults: Include fields that equal their default.
 
     Raises:
         TypeError: A part of it is neither a record nor plain data.
     """
-    names = _fields if whole else _names
+    names = _fields if decodable else json_names
 
     def put(value: Any) -> Json:  # noqa: ANN401, PLR0911 - any record; one return per type
         if value is None or isinstance(value, str | bool | int):
@@ -70,13 +70,13 @@ def encode(value: Any, *, whole: bool = False, defaults: bool = False) -> Json: 
         if isinstance(value, enum.Enum):
             return put(value.value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            if not whole and hasattr(value, "document"):
+            if not decodable and hasattr(value, "document"):
                 return put(value.document())
-            usual = {} if defaults else _defaults(type(value))
+            omitted = {} if defaults else defaults_of(type(value))
             entry = {
-                name: put(found)
+                name: put(member)
                 for name, own in names(type(value)).items()
-                if (found := getattr(value, own)) != usual.get(own, _NONE)
+                if (member := getattr(value, own)) != omitted.get(own, _NO_DEFAULT)
             }
             kind = getattr(type(value), "kind", None)
             return {"kind": kind, **entry} if isinstance(kind, str) else entry
@@ -155,29 +155,6 @@ def decode(kind: type[T], data: Json) -> T:
         raise ValueError("it is nested too deeply") from None
 
 
-def document_schema(record: type, title: str) -> Json:
-    """Return the JSON Schema (2020-12) of a command's document."""
-    parts: dict[str, Json] = {}
-    content = _record_schema(_written(record), parts)
-    text = {"type": "string"}
-    ranks = {"type": "array", "items": {"type": "integer"}}
-    error = {"what": text, "why": text, "hint": text, "ranks": ranks, "consequences": ranks}
-    content["properties"] = {
-        "schema_version": {"const": SCHEMA_VERSION},
-        "command": text,
-        "ok": {"type": "boolean"},
-        **content["properties"],
-        "errors": {"type": "array", "items": {"type": "object", "properties": error}},
-    }
-    content["required"] = ["schema_version", "command", "ok", "errors"]  # all that a failure has
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": title,
-        **content,
-        "$defs": dict(sorted(parts.items())),
-    }
-
-
 # ------------------------------------------------------------------------------------- the fields
 
 
@@ -187,19 +164,19 @@ def _fields(record: type) -> dict[str, str]:
 
 
 @cache
-def _defaults(record: type) -> dict[str, Any]:
+def defaults_of(record: type) -> dict[str, Any]:
     """Return the default of each field that has one."""
-    found = {}
+    defaults = {}
     for each in dataclasses.fields(record):
         if each.default is not dataclasses.MISSING:
-            found[each.name] = each.default
+            defaults[each.name] = each.default
         elif each.default_factory is not dataclasses.MISSING:
-            found[each.name] = each.default_factory()
-    return found
+            defaults[each.name] = each.default_factory()
+    return defaults
 
 
 @cache
-def _names(record: type) -> dict[str, str]:
+def json_names(record: type) -> dict[str, str]:
     """Return attribute names by JSON name: the fields, then the derived properties."""
     written = ((each, each.metadata.get("json", True)) for each in dataclasses.fields(record))
     fields = {
@@ -207,14 +184,8 @@ def _names(record: type) -> dict[str, str]:
         for each, name in written
         if name and not each.name.startswith("_")
     }
-    return fields | {name: name for name in _derived(record)}
-
-
-def _derived(record: type) -> Iterator[str]:
-    seen: dict[str, None] = {}
-    for base in reversed(record.__mro__):
-        seen.update((name, None) for name, it in vars(base).items() if isinstance(it, derived))
-    yield from seen
+    members = (item for base in reversed(record.__mro__) for item in vars(base).items())
+    return fields | {name: name for name, member in members if isinstance(member, derived)}
 
 
 @cache
@@ -256,7 +227,7 @@ def _decode_record(kind: type, data: Json) -> object:
     given = _expect(data, dict)
     hints = _hints(kind)
     decoded = {}
-    for name, own in {**_names(kind), **_fields(kind)}.items():
+    for name, own in {**json_names(kind), **_fields(kind)}.items():
         if name in given and own in _fields(kind):
             try:
                 decoded[own] = value = _decode(hints[own], given[name])
@@ -290,8 +261,8 @@ def _decode_plain(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a value of th
         return kind(data)
     large = isinstance(data, int) and abs(data) > _LARGEST
     if kind is float:
-        if isinstance(data, str) and data in _NOT_FINITE:
-            return _NOT_FINITE[data]
+        if isinstance(data, str) and data in NOT_FINITE:
+            return NOT_FINITE[data]
         if isinstance(data, int | float) and not isinstance(data, bool) and not large:
             return float(data)
     elif kind is complex and isinstance(data, str | int | float) and not large:
@@ -328,68 +299,3 @@ def _expect(data: Json, kind: type[T]) -> T:
         name = "object" if kind is dict else "array"
         raise ValueError(f"{_short(data)} is not an {name}")  # noqa: TRY004 - invalid data
     return data
-
-
-# ----------------------------------------------------------------------------------------- schema
-
-_PLAIN = {
-    str: {"type": "string"},
-    bool: {"type": "boolean"},
-    int: {"type": "integer"},
-    type(None): {"type": "null"},
-    complex: {"type": "string"},
-    float: {"anyOf": [{"type": "number"}, {"enum": list(_NOT_FINITE)}]},
-}
-
-
-def _schema(kind: Any, parts: dict[str, Json]) -> Json:  # noqa: ANN401, PLR0911 - a type; one return per kind
-    origin, inside = get_origin(kind), get_args(kind)
-    if kind in _PLAIN:
-        return _PLAIN[kind]
-    if origin in (Union, types.UnionType):
-        return {"anyOf": [_schema(member, parts) for member in inside]}
-    if origin is Literal:
-        return {"enum": list(inside)}
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        if _written(kind) is not kind:
-            return _schema(_written(kind), parts)
-        if kind.__name__ not in parts:
-            parts[kind.__name__] = {}  # a record may contain its own type
-            parts[kind.__name__] = _record_schema(kind, parts)
-        return {"$ref": f"#/$defs/{kind.__name__}"}
-    if origin in (tuple, list, set, frozenset, Sequence):
-        if origin is tuple and inside[-1:] != (Ellipsis,):
-            return {"type": "array", "prefixItems": [_schema(each, parts) for each in inside]}
-        return {"type": "array", "items": _schema(inside[0], parts)}
-    if origin in (dict, Mapping):
-        return {"type": "object", "additionalProperties": _schema(inside[1], parts)}
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return {"enum": [each.value for each in kind]}
-    if isinstance(kind, type) and issubclass(kind, PurePath):
-        return {"type": "string"}
-    return {}  # anything
-
-
-def _written(record: type) -> Any:  # noqa: ANN401 - a type
-    """Return the type that a record is written as."""
-    document = getattr(record, "document", None)
-    return record if document is None else get_type_hints(document)["return"]
-
-
-def _record_schema(record: type, parts: dict[str, Json]) -> Json:
-    hints = _hints(record)
-    properties: dict[str, Json] = {}
-    if isinstance(getattr(record, "kind", None), str):
-        properties["kind"] = {"const": vars(record)["kind"]}
-    names = _names(record)
-    for name, own in names.items():
-        found = getattr(record, own, None)
-        hint = get_type_hints(found.fget)["return"] if isinstance(found, derived) else hints[own]
-        properties[name] = _schema(hint, parts)
-    described = (record.__doc__ or "").partition("\n")[0]
-    return {
-        "type": "object",
-        "description": described,
-        "properties": properties,
-        "required": [name for name in properties if names.get(name) not in _defaults(record)],
-    }

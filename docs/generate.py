@@ -13,24 +13,29 @@ from pathlib import Path
 from typing import Any
 
 import release_changes
+from json_schema import document_schema
 
-from distdemo import ops
+from distdemo import ops, schedules
 from distdemo.backends import REGISTRY
-from distdemo.cli.app import COMMANDS, built, names, records_of
+from distdemo.cli.app import COMMANDS, command_names, records_of, typer_command
 from distdemo.demo.command import example
-from distdemo.encoding import document_schema
+from distdemo.doctor.checks import CHECKS
+from distdemo.doctor.torch import world
+from distdemo.launcher.joined.engines import ENGINES
+from distdemo.ops.spec import OpSpec
+from distdemo.sanitizer.rules import KINDS
 
 DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
 PAGES = {"hello": "ops", "ops": "ops", "explain": "ops", "sanitize": "sanitizer"}
-"""Pages of commands that have none of their own name."""
+"""Pages of commands without a page of the same name."""
 
 
 def reference() -> str:
     """Return the reference: every command with its options, as Markdown."""
     parts = ["# Reference\n\nEvery command and its options, generated from the code.\n"]
-    for name in names():
-        command = built(name)
+    for name in command_names():
+        command = typer_command(name)
         lines = [f"\n## distdemo {name}\n\n{_text(command.help)}\n"]
         panels: dict[str, list[str]] = {}
         for each in command.params:
@@ -60,7 +65,7 @@ def _text(text: str | None) -> str:
 def schemas() -> dict[str, str]:
     """Return the JSON Schema of each command's document, by file name."""
     made = {}
-    for name in names():
+    for name in command_names():
         first, *others = records_of(name)
         file = "operation" if ops.find(name) else name.replace(" ", "-")
         for each, stem in ((first, file), *((r, f"{file}-{r.__name__.lower()}") for r in others)):
@@ -75,7 +80,7 @@ def commands_table() -> Iterator[str]:
     yield "|---|---|---|"
     every = ", ".join(f"`{op.command}`" for op in ops.REGISTRY.values())
     yield f"| {every} | Run one operation, verify it, show it. | [ops](docs/ops.md) |"
-    for name in names():
+    for name in command_names():
         if ops.find(name) is None:
             page = PAGES.get(name, name.replace(" ", "-"))
             page = page if (DOCS / f"{page}.md").exists() else name.split()[0]
@@ -87,7 +92,7 @@ def operations_table() -> Iterator[str]:
     yield "| Command | What it does | Try |"
     yield "|---|---|---|"
     for op in ops.REGISTRY.values():
-        yield f"| `{op.command}` | {op.words.summary} | `{example(op)}` |"
+        yield f"| `{op.command}` | {op.doc.summary} | `{example(op)}` |"
 
 
 def backends_table() -> Iterator[str]:
@@ -99,10 +104,64 @@ def backends_table() -> Iterator[str]:
         yield f"| `{each.name}` | {devices} | {each.transport.value} | {each.summary} |"
 
 
+def algorithms_table() -> Iterator[str]:
+    """Yield the algorithms of each operation."""
+    yield "| Operation | Algorithms |"
+    yield "|---|---|"
+    for op in schedules.ops():
+        found = ", ".join(f"`{each.name}`" for each in schedules.of_op(op))
+        yield f"| `{ops.REGISTRY[op].command}` | {found} |"
+
+
+def traffic_table() -> Iterator[str]:
+    """Yield what algbw and busbw count, for operations with the same formulas in one row."""
+    yield "| Operation | S is | Factor |"
+    yield "|---|---|---|"
+    rows: dict[tuple[str, str], list[str]] = {}
+    for op in ops.REGISTRY.values():
+        traffic = op.traffic(OpSpec(op.name, 2))
+        rows.setdefault((traffic.payload_is, traffic.busbw_formula), []).append(op.command)
+    for (payload, factor), commands in rows.items():
+        yield f"| {', '.join(commands)} | {payload} | {factor} |"
+
+
+def checks_table() -> Iterator[str]:
+    """Yield the checks of doctor, with the first line of their docstrings."""
+    yield "| Topic | Check | |"
+    yield "|---|---|---|"
+    topic = ""
+    for check in CHECKS:
+        shown = "" if check.topic == topic else f"`{check.topic}`"
+        topic = check.topic
+        text = check.function.__doc__ or world.__doc__ or ""
+        yield f"| {shown} | `{check.name}` | {text.strip().splitlines()[0]} |"
+
+
+def kinds_table() -> Iterator[str]:
+    """Yield the kinds of the sanitizer's findings."""
+    yield "| kind | what the report advises |"
+    yield "|---|---|"
+    for kind, info in KINDS.items():
+        yield f"| `{kind}` | {info.rule} |"
+
+
+def engines_table() -> Iterator[str]:
+    """Yield the engines, in the order in which they are looked for."""
+    yield "| `--launcher` | Variables | Example |"
+    yield "|---|---|---|"
+    for name, engine in ENGINES.items():
+        yield f"| `{name}` | {engine.looks_for} | `{engine.start}` |"
+
+
 TABLES: dict[Path, dict[str, Callable[[], Iterator[str]]]] = {
     README: {"commands": commands_table},
     DOCS / "ops.md": {"operations": operations_table},
     DOCS / "backends.md": {"backends": backends_table},
+    DOCS / "trace.md": {"algorithms": algorithms_table},
+    DOCS / "bench.md": {"traffic": traffic_table},
+    DOCS / "doctor.md": {"checks": checks_table},
+    DOCS / "sanitizer.md": {"kinds": kinds_table},
+    DOCS / "engines.md": {"engines": engines_table},
 }
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from distdemo import backends, ops
-from distdemo.backends.capabilities import WRONG, ReleaseMap, at, by_release
+from distdemo.backends.capabilities import WRONG, ReleaseMap, by_release, value_in
 from distdemo.dtypes import DTYPES, short
 from distdemo.ops.contract import Op
 from distdemo.ops.reduction import REDUCTIONS
@@ -140,7 +140,7 @@ def changes_of(every: ReleaseMap) -> list[ReleaseChange]:
                 continue
             before: str | None = None
             for release in every.releases:
-                held = at(changes, release)
+                held = value_in(changes, release)
                 now = every.findings[held[place]] if held else None
                 kind = _kind(before, now, first=release == every.releases[0])
                 if kind == "wrong" and not _fixed_later(every, row, place):

@@ -1,36 +1,41 @@
-"""Loads torch as the command does, so that ranks can be forked from the tests' own process.
-
-Imported by a test in the ordinary way it would leave a thread of NumPy's behind that nobody has
-taken note of; a large tensor in a unit test would start torch's own pool. After either, every
-world would take the slower start method.
-"""
+"""What all tests share: torch in their own process, marks, and commands that run there."""
 
 from __future__ import annotations
 
-from distdemo.launcher import torch_import
+import gc
+import inspect
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any
 
-torch_import.load_torch()
-# A worker of pytest-xdist has a thread that waits for its controller; no rank needs it.
-vars(torch_import)["_known_threads"] = torch_import.threads()
-
-import torch  # noqa: E402 - after the import that takes note of the threads
-
-torch.set_num_threads(1)
-
-import gc  # noqa: E402
-import inspect  # noqa: E402
-import signal  # noqa: E402
-import sys  # noqa: E402
-from collections.abc import Callable, Iterator  # noqa: E402
-from types import CodeType  # noqa: E402
-from typing import Any  # noqa: E402
-
-import pytest  # noqa: E402 - as above
+import pytest
 
 pytest.register_assert_rewrite("golden", "helpers")  # an assert there shows what differs
 
-from forked import Warm  # noqa: E402 - as above
+from forked import Warm  # noqa: E402 - after the line above
 from hypothesis import settings  # noqa: E402 - as above
+
+from distdemo.launcher import torch_import  # noqa: E402 - as above
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load torch as the command does, so that ranks can be forked from the tests' own process.
+
+    Imported by a test in the ordinary way it would leave a thread of NumPy's behind that nobody has
+    taken note of; a large tensor in a unit test would start torch's own pool. After either, every
+    world would take the slower start method.
+    """
+    if config.getoption("numprocesses", None):
+        return  # the controller of pytest-xdist runs no test
+    torch_import.load_torch()
+    # A worker of pytest-xdist has a thread that waits for its controller; no rank needs it.
+    vars(torch_import)["_known_threads"] = torch_import.threads()
+    import torch
+
+    torch.set_num_threads(1)
+
 
 STARTERS = {
     *("Popen", "PmiServer", "ProgramRunner", "fork", "in_a_child", "launch", "run_ranks"),
@@ -59,7 +64,12 @@ def names_used(function: Any, seen: set[object]) -> set[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start processes, which ``make test-fast`` leaves out."""
+    """Mark the tests that start processes, which ``make test-fast`` leaves out.
+
+    Those that need a process which has loaded torch come first: a worker of pytest-xdist begins
+    with a part of the list, so that one worker starts that process, not each of them.
+    """
+    first = []
     for item in items:
         assert isinstance(item, pytest.Function)
         fixtures = [each[-1].func for each in item._fixtureinfo.name2fixturedefs.values()]
@@ -68,6 +78,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         if STARTERS & used and "no_rank_starts" not in used:
             item.add_marker("processes")
+        if {"run_ranks", "warm"} & used or item.get_closest_marker("ranks"):
+            first.append(item)
+    items.sort(key=lambda item: item not in first)
 
 
 def pytest_collection_finish() -> None:

@@ -49,7 +49,7 @@ def golden(file: Path, blocks: Blocks, *, wide: bool = False) -> None:
                 draw = each.draw if isinstance(each, Fitted) else lambda _, grid=each: grid
                 assert isinstance(fitting(console, draw), Table), f"{file}: a list at 80 columns"
     forms = [drawn(blocks), drawn(blocks, 60), drawn(blocks, 40, "ascii")]
-    whole = [each for each in blocks(Signs()) if isinstance(each, Paragraph) and each.whole]
+    whole = [each for each in blocks(Signs()) if isinstance(each, Paragraph) and each.verbatim]
     for text, width in zip(forms, (80, 60, 40), strict=True):
         assert whole or max(map(len, text.splitlines())) <= width, f"{file}: wider than {width}"
     rule = "\n" + "=" * 40 + "\n"

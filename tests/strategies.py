@@ -88,7 +88,7 @@ OBJECTS = st.recursive(
 
 def right_over_gloo(op: Op, spec: OpSpec) -> bool:
     """Whether gloo takes this, and does it right in the installed torch."""
-    return Gloo().refuses(op, spec) is None and Gloo().wrong(op, spec) is None
+    return Gloo().why_unsupported(op, spec) is None and Gloo().known_bug(op, spec) is None
 
 
 @cache

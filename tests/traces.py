@@ -12,7 +12,7 @@ from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.ops.buffers import held_before
 from distdemo.ops.spec import OpSpec, Verification
 from distdemo.schedules.schedule import Schedule
-from distdemo.trace.play import Holdings, steps
+from distdemo.trace.play import Holdings, inject_fault
 from distdemo.trace.records import Fault, Moment, RankTrace, TraceReport, TraceSpec, WrongChunk
 from distdemo.trace.report import make_report
 
@@ -57,7 +57,7 @@ def real(
     values: list[list[dict[int, Any]]] = [[] for _ in range(n)]
     moments: list[list[Moment]] = [[] for _ in range(n)]
     sent = [0] * n
-    for step in steps(schedule, fault):
+    for step in inject_fault(schedule, fault):
         holdings.play(step)
         for each in step.transfers:
             sent[each.src] += 4 * each.elements

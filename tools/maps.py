@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from distdemo.backends.capabilities import CapabilityMap, Note, ReleaseMap, at
+from distdemo.backends.capabilities import CapabilityMap, Note, ReleaseMap, value_in
 from distdemo.versions import release_of
 
 
@@ -31,13 +31,13 @@ def fold(maps: Iterable[CapabilityMap], notes: Iterable[Note] = ()) -> ReleaseMa
     for each in ordered:
         for name, changes in rows.items():
             row = [findings.index(each.findings[place]) for place in each.rows.get(name, ())]
-            if row != (at(changes, each.torch) or []):
+            if row != (value_in(changes, each.torch) or []):
                 changes[each.torch] = row
         for kind, forms in shapes.items():
             here = each.shapes.get(kind, {})
             for name in [*forms, *(other for other in here if other not in forms)]:
                 finding = here.get(name, "")
-                if finding != (at(forms.get(name, {}), each.torch) or ""):
+                if finding != (value_in(forms.get(name, {}), each.torch) or ""):
                     forms.setdefault(name, {})[each.torch] = finding
     releases = tuple(each.torch for each in ordered)
     return ReleaseMap(backend, device, releases, dtypes, findings, rows, shapes, tuple(notes))

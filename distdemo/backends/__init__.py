@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from distdemo.backends.contract import Backend
-from distdemo.backends.gpus import count_gpus, gpus_in_sight
+from distdemo.backends.gpus import count_gpus, has_gpu
 from distdemo.backends.registry import (
     REGISTRY,
-    automatic,
     check_gpus,
+    default_backend,
     prepared,
     run_prepared,
     versions_of,
@@ -16,10 +16,10 @@ from distdemo.backends.registry import (
 __all__ = [
     "REGISTRY",
     "Backend",
-    "automatic",
     "check_gpus",
     "count_gpus",
-    "gpus_in_sight",
+    "default_backend",
+    "has_gpu",
     "prepared",
     "run_prepared",
     "versions_of",

@@ -100,7 +100,7 @@ class ReleaseMap:
         """Return the map of a release, or of the closest older one, or else of the oldest."""
         older = [each for each in self.releases if release_of(each) <= release_of(release)]
         chosen = older[-1] if older else self.releases[0]
-        rows = {name: at(changes, chosen) for name, changes in self.rows.items()}
+        rows = {name: value_in(changes, chosen) for name, changes in self.rows.items()}
         there = {name: row for name, row in rows.items() if row}
         used = list(dict.fromkeys([0, *(index for row in there.values() for index in row)]))
         return CapabilityMap(
@@ -111,7 +111,7 @@ class ReleaseMap:
             tuple(self.findings[index] for index in used),
             {name: [used.index(index) for index in row] for name, row in there.items()},
             {
-                kind: {name: bad for name, own in forms.items() if (bad := at(own, chosen))}
+                kind: {name: bad for name, own in forms.items() if (bad := value_in(own, chosen))}
                 for kind, forms in self.shapes.items()
             },
         )
@@ -121,7 +121,7 @@ class ReleaseMap:
         for each in self.releases:
             if release_of(each) > release_of(release):
                 known = self.of(each)
-                if key(op, spec) in known.rows and refusal(known, op, spec) is None:
+                if key(op, spec) in known.rows and probed_finding(known, op, spec) is None:
                     return each
         return None
 
@@ -134,13 +134,13 @@ class ReleaseMap:
         return None
 
 
-def at(changes: Mapping[str, Each], release: str) -> Each | None:
+def value_in(changes: Mapping[str, Each], release: str) -> Each | None:
     """Return the value in a release, given the values by the release that changed them."""
     held = [each for each in changes if release_of(each) <= release_of(release)]
     return changes[max(held, key=release_of)] if held else None
 
 
-def refusal(found: CapabilityMap, op: Op, spec: OpSpec) -> str | None:
+def probed_finding(found: CapabilityMap, op: Op, spec: OpSpec) -> str | None:
     """Return the finding for this call, or None if it works or wasn't probed."""
     row = found.rows.get(key(op, spec))
     column = "float32" if spec.objects or op.is_barrier else spec.dtype

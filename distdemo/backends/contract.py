@@ -1,8 +1,8 @@
 """The backend contract: availability, devices, and unsupported calls with their reasons.
 
 A backend's capabilities are data written by the probe (``capabilities``). A backend without a map
-falls back to its documentation. Only ``missing``, ``version``, ``choice`` and ``mpi_start`` import
-torch or load a library.
+falls back to its documentation. Only ``missing``, ``version``, ``start_note`` and ``mpi_start``
+import torch or load a library.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
-from distdemo.backends.capabilities import WRONG, by_release, capabilities, key, refusal
+from distdemo.backends.capabilities import WRONG, by_release, capabilities, key, probed_finding
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.ops.reduction import why_undefined
@@ -46,9 +46,9 @@ class Backend(ABC):
         devices: Devices whose tensors it accepts; the first is the default. Objects are sent as
             CPU tensors, so without ``cpu`` they use an additional gloo group.
         dtypes: Documented dtypes of its collectives.
-        refused_reductions: Reduce ops that it doesn't support according to torch's documentation.
-        monitors: True if it has monitored_barrier according to its documentation.
-        get: Installation instructions.
+        unsupported_reduce_ops: Reduce ops that torch's documentation doesn't list for it.
+        has_monitored_barrier: True if it has monitored_barrier according to its documentation.
+        how_to_install: Installation instructions.
         provider: Module that registers the backend with torch; empty if torch includes it.
         history: Pairs of release and change, from PyTorch's source.
         engines: Other launchers that can start its ranks; None for any.
@@ -61,9 +61,9 @@ class Backend(ABC):
     summary: ClassVar[str]
     devices: ClassVar[tuple[str, ...]]
     dtypes: ClassVar[frozenset[str]]
-    refused_reductions: ClassVar[frozenset[str]] = frozenset({"avg", "premul_sum"})
-    monitors: ClassVar[bool] = False
-    get: ClassVar[str] = ""
+    unsupported_reduce_ops: ClassVar[frozenset[str]] = frozenset({"avg", "premul_sum"})
+    has_monitored_barrier: ClassVar[bool] = False
+    how_to_install: ClassVar[str] = ""
     provider: ClassVar[str] = ""
     history: ClassVar[tuple[tuple[str, str], ...]] = ()
     engines: ClassVar[tuple[str, ...] | None] = None
@@ -78,7 +78,7 @@ class Backend(ABC):
         """Return the version of the underlying library, or "" if there is none."""
         return ""
 
-    def choice(self) -> str:
+    def start_note(self) -> str:
         """Return a sentence about how its ranks are started, or "" if it is the usual way."""
         return ""
 
@@ -102,7 +102,7 @@ class Backend(ABC):
         """Return the name of the capability map for tensors on this device."""
         return self.name if device in (None, self.devices[0]) else f"{self.name}@{device}"
 
-    def refuses(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
+    def why_unsupported(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
         """Return the reason this backend can't run the op, or None if none is known.
 
         Args:
@@ -115,25 +115,25 @@ class Backend(ABC):
             return lacking
         known = capabilities(self.map_name(device))
         if known is not None:
-            seen = refusal(known, op, spec)
-            if seen is None or self.wrong(op, spec, device) is not None:
+            seen = probed_finding(known, op, spec)
+            if seen is None or self.known_bug(op, spec, device) is not None:
                 return None
             return (
                 self.reason(op, spec)
                 or self._supported_later(op, spec, device)
                 or (f"Tried with torch {known.torch}: {seen}")
             )
-        if spec.monitored and op.is_barrier and not self.monitors:
+        if spec.monitored and op.is_barrier and not self.has_monitored_barrier:
             return f"{self.name} has no monitored_barrier; gloo has."
         return self.reason(op, spec)
 
-    def wrong(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
+    def known_bug(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
         """Return a sentence if the result is wrong in this torch and fixed later, else None.
 
-        ``refuses`` doesn't reject such a call.
+        ``why_unsupported`` doesn't reject such a call.
         """
         known, every = self._maps(device)
-        if known is None or every is None or refusal(known, op, spec) != WRONG:
+        if known is None or every is None or probed_finding(known, op, spec) != WRONG:
             return None
         fixed = every.fixed_in(op, spec, known.torch)
         if fixed is None or self.reason(op, spec) is not None:
@@ -169,7 +169,7 @@ class Backend(ABC):
         """
         if spec.reduce_op is None:
             return True if spec.dtype == "float32" else None
-        if spec.reduce_op in self.refused_reductions:
+        if spec.reduce_op in self.unsupported_reduce_ops:
             return False
         if spec.reduce_op not in ("sum", "max", "min", "product"):
             return None
@@ -185,9 +185,9 @@ class Backend(ABC):
             return f"{self.name}'s collectives don't support {spec.dtype} tensors."
         if spec.reduce_op is None:
             return None
-        return self._refuses_reduction(DTYPES[spec.dtype].kind, spec.reduce_op)
+        return self._why_no_reduction(DTYPES[spec.dtype].kind, spec.reduce_op)
 
-    def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
+    def _why_no_reduction(self, kind: str, reduce_op: str) -> str | None:
         """Return the reason that applies to every backend, or None. Subclasses add theirs."""
         if kind == "complex" and reduce_op not in ("sum", "avg"):
             return f"torch.distributed rejects {reduce_op} of complex tensors: sum and avg only."
@@ -200,7 +200,7 @@ def check_support(backend: Backend, op: Op, spec: OpSpec, device: str) -> None:
     Raises:
         UsageError: With the reason and the dtypes that work.
     """
-    reason = backend.refuses(op, spec, device)
+    reason = backend.why_unsupported(op, spec, device)
     if reason is None:
         return
     wanted = f"{op.command} {op.form(spec).flags}".strip()
@@ -209,12 +209,16 @@ def check_support(backend: Backend, op: Op, spec: OpSpec, device: str) -> None:
     if not (spec.objects or op.is_barrier):
         wanted += f" of {spec.dtype}"
     other_dtypes = [
-        name for name in DTYPES if backend.refuses(op, replace(spec, dtype=name), device) is None
+        name
+        for name in DTYPES
+        if backend.why_unsupported(op, replace(spec, dtype=name), device) is None
     ]
     hint = "Try another --backend."
     if op.form(spec).lacking() is not None:
         hint = "Update torch, or use another form: distdemo ops lists them."
-    elif spec.shape == () and backend.refuses(op, replace(spec, shape=(1,)), device) is None:
+    elif (
+        spec.shape == () and backend.why_unsupported(op, replace(spec, shape=(1,)), device) is None
+    ):
         hint = "Try --shape 1: only scalars are unsupported."
     elif other_dtypes:
         hint = f"Supported dtypes: {', '.join(other_dtypes)}."

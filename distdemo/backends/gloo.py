@@ -19,8 +19,8 @@ class Gloo(Backend):
     devices = ("cpu", "cuda")
     transport = Transport.TCP
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128"}
-    monitors = True
-    get = "It is in every wheel of torch."
+    has_monitored_barrier = True
+    how_to_install = "It is in every wheel of torch."
 
     def missing(self) -> str | None:
         """Return the reason this torch can't use gloo, or None if it can."""
@@ -30,7 +30,7 @@ class Gloo(Backend):
             return None
         return "This torch was built without gloo."
 
-    def refuses(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
+    def why_unsupported(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
         """Return the reason gloo can't run the op. send and recv of CUDA tensors need no map.
 
         Source: the table of backends in PyTorch's docs/source/distributed.md, 2.8 to 2.15.
@@ -39,7 +39,7 @@ class Gloo(Backend):
             return (
                 "gloo sends and receives only CPU tensors; its collectives also take CUDA tensors."
             )
-        return super().refuses(op, spec, device)
+        return super().why_unsupported(op, spec, device)
 
     def reason(self, op: Op, spec: OpSpec) -> str | None:
         """Return the known reason, including those specific to gloo."""
@@ -51,9 +51,9 @@ class Gloo(Backend):
             return "gloo's gather doesn't support complex tensors; its all_gather does."
         return super().reason(op, spec)
 
-    def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
+    def _why_no_reduction(self, kind: str, reduce_op: str) -> str | None:
         if reduce_op == "premul_sum":
             return "Only NCCL has premul_sum."
         if kind == "bool" and reduce_op == "sum":
             return "gloo adds bool tensors as bytes: 256 times True would be False."
-        return super()._refuses_reduction(kind, reduce_op)
+        return super()._why_no_reduction(kind, reduce_op)

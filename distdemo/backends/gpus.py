@@ -17,7 +17,7 @@ NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 """Device nodes of NVIDIA GPUs, of GPUs in WSL, and of AMD GPUs."""
 
 
-def gpus_in_sight() -> bool:
+def has_gpu() -> bool:
     """Return True if the system has a GPU. Doesn't import torch."""
     return any(Path(node).exists() for node in NODES)
 
@@ -31,7 +31,7 @@ def _counted() -> tuple[int, str]:
     """Return the number of GPUs that torch can use, and its warnings."""
     import torch
 
-    if not gpus_in_sight():
+    if not has_gpu():
         return 0, ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -44,7 +44,7 @@ def why_none() -> tuple[str, str]:
     """Return the reason torch can use no GPU here, and a hint. Imports torch."""
     import torch
 
-    if not gpus_in_sight():
+    if not has_gpu():
         return "This machine has no GPU.", "Try --device cpu with --backend gloo."
     if torch.version.cuda is None and torch.version.hip is None:
         return (

@@ -33,7 +33,7 @@ class Mpi(Backend):
     name = "mpi"
     summary = "CPU tensors over MPI; in any torch, through mpi4py."
     devices = ("cpu",)
-    get = "Install mpi4py and an MPI library with pip install 'distdemo[mpi]'."
+    how_to_install = "Install mpi4py and an MPI library with pip install 'distdemo[mpi]'."
     provider = "distdemo.mpi"
     engines = ("mpi", "slurm")
     transport = Transport.MEMORY_COPY
@@ -60,10 +60,10 @@ class Mpi(Backend):
             return library().name
         return ""
 
-    def choice(self) -> str:
+    def start_note(self) -> str:
         """Return a sentence about the library and how its ranks are started."""
         with suppress(UsageError):
-            return library().choice
+            return library().start_note
         return ""
 
     def provided_by(self) -> str:
@@ -138,7 +138,7 @@ class MpiLibrary:
         return self.vendor == "MPICH" and _OTHER_PMI.search(self.text) is None
 
     @property
-    def choice(self) -> str:
+    def start_note(self) -> str:
         """Sentence about how its ranks are started."""
         if self.startable:
             return f"{self.name}: its ranks are started without mpiexec."

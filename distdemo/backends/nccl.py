@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
-from distdemo.backends.gpus import count_gpus, gpus_in_sight, nccl_version, why_none
+from distdemo.backends.gpus import count_gpus, has_gpu, nccl_version, why_none
 from distdemo.versions import torch_is_before
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ class Nccl(Backend):
     devices = ("cuda",)
     rank_per_gpu = True
     transport = Transport.DEVICE_COPY
-    refused_reductions = _BITWISE
+    unsupported_reduce_ops = _BITWISE
     # NCCL 2.24's types; complex ones are sent as pairs of real ones.
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
     # register_backend in torch/distributed/distributed_c10d.py of 2.13, 2.14 and 2.15.
     history = (("2.14", _BESIDE), ("2.15", _NEW))
-    get = "Install a CUDA wheel of torch on a machine with NVIDIA GPUs."
+    how_to_install = "Install a CUDA wheel of torch on a machine with NVIDIA GPUs."
 
     def missing(self) -> str | None:
         """Return the reason this torch can't use NCCL, or None if it can."""
@@ -54,7 +54,7 @@ class Nccl(Backend):
         if dist.is_available() and dist.is_nccl_available():
             return None if count_gpus() else why_none()[0]
         without = "This torch was built without NCCL."
-        return f"{without} {why_none()[0]}" if gpus_in_sight() and not count_gpus() else without
+        return f"{without} {why_none()[0]}" if has_gpu() and not count_gpus() else without
 
     def version(self) -> str:
         """Return the version of torch's NCCL."""
@@ -86,7 +86,7 @@ class Nccl(Backend):
             return f"NCCL's premul_sum supports only {', '.join(sorted(_FACTORS))}."
         return super().reason(op, spec)
 
-    def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
+    def _why_no_reduction(self, kind: str, reduce_op: str) -> str | None:
         if reduce_op in _BITWISE:
             return "NCCL has no bitwise reductions."
-        return super()._refuses_reduction(kind, reduce_op)
+        return super()._why_no_reduction(kind, reduce_op)

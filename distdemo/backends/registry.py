@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.backends.contract import Backend
 from distdemo.backends.gloo import Gloo
-from distdemo.backends.gpus import count_gpus, gpus_in_sight, why_none
+from distdemo.backends.gpus import count_gpus, has_gpu, why_none
 from distdemo.backends.mpi import Mpi
 from distdemo.backends.nccl import Nccl
 from distdemo.backends.ucc import Ucc
@@ -26,12 +26,12 @@ REGISTRY: dict[str, Backend] = {backend.name: backend for backend in _ALL}
 """Every backend by torch's name."""
 
 
-def automatic(world_size: int, device: str | None) -> Backend:
+def default_backend(world_size: int, device: str | None) -> Backend:
     """Return the backend for ``--backend auto``: nccl if every rank gets a GPU, else gloo.
 
     Imports torch only if the system has a GPU.
     """
-    if device == "cpu" or not gpus_in_sight():
+    if device == "cpu" or not has_gpu():
         return REGISTRY["gloo"]
     from distdemo.launcher.torch_import import load_torch
 
@@ -41,7 +41,7 @@ def automatic(world_size: int, device: str | None) -> Backend:
     return nccl if enough else REGISTRY["gloo"]
 
 
-def named(backend: str) -> list[str]:
+def backend_names(backend: str) -> list[str]:
     """Return the backends in a setting such as ``gloo`` or ``cpu:gloo,cuda:nccl``."""
     return [part.rpartition(":")[2].strip().lower() for part in backend.split(",")]
 
@@ -56,7 +56,7 @@ def prepared(world: WorldSpec, *, joined: bool = False) -> WorldSpec:
     Raises:
         UsageError: The ranks can't be started here.
     """
-    for name in named(world.backend):
+    for name in backend_names(world.backend):
         backend = REGISTRY.get(name)
         if backend is None:
             continue
@@ -122,5 +122,7 @@ def versions_of(world: WorldSpec) -> dict[str, str]:
     import torch
 
     found = {"cuda": torch.version.cuda, "hip": torch.version.hip}
-    found |= {name: REGISTRY[name].version() for name in named(world.backend) if name in REGISTRY}
+    found |= {
+        name: REGISTRY[name].version() for name in backend_names(world.backend) if name in REGISTRY
+    }
     return {name: version for name, version in found.items() if version}

@@ -12,7 +12,7 @@ class Ucc(Backend):
     summary = "CPU and GPU tensors over UCX; only in builds of torch that include it."
     devices = ("cpu", "cuda")
     transport = Transport.MEMORY_COPY
-    get = "Build torch from source with USE_UCC=1 on a machine with UCC and UCX."
+    how_to_install = "Build torch from source with USE_UCC=1 on a machine with UCC and UCX."
     dtypes = COMMON_DTYPES
 
     def missing(self) -> str | None:

@@ -1,4 +1,4 @@
-"""``distdemo bench``: measure an operation's speed, and say whether it is normal."""
+"""``distdemo bench``: measure an operation's speed and judge it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from distdemo import backends
-from distdemo.bench.options import BenchOptions
+from distdemo.bench.options import DEADLINE_S, STALL_S, BenchOptions
 from distdemo.bench.request import check_options, chosen_ops, make_series
 from distdemo.cli.contract import Result, command
 from distdemo.cli.session import Session
@@ -17,8 +17,6 @@ from distdemo.measure.records import BenchSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import memory_of_all
 
-OUTER_LIMIT_S = 7 * 24 * 3600.0  # default time limit of a measurement
-STALL_S = 30.0
 FULL_MESH = 64
 """Largest world in which gloo connects all pairs of ranks before timing: that takes a second for 64
 ranks, two for 256, half a minute for 1024, in every launch. In larger worlds ranks connect during
@@ -61,9 +59,9 @@ def bench(session: Session, options: BenchOptions) -> Result:
         session.prepare(*worlds)
         from distdemo.bench.controller import measure
 
-        once = session.placement is not None and session.placement.one_world_only
-        watch = bar.advance if bar.visible else None
-        report = measure(spec, worlds, session.start, watch, once=once)
+        one_world = session.placement is not None and session.placement.one_world_only
+        on_progress = bar.advance if bar.visible else None
+        report = measure(spec, worlds, session.start, on_progress, one_world=one_world)
     from distdemo.bench.answer import errors
     from distdemo.bench.plot import draw
     from distdemo.bench.view import bench_view, to_csv
@@ -86,33 +84,33 @@ def _worlds(session: Session, options: BenchOptions, chosen: list[Op]) -> list[W
         UsageError: There is no such backend, or only one is possible here.
     """
     size = session.world_size(options.world_size, max(2, 1 + max(options.group or (0,))))
-    known = ("auto", *backends.REGISTRY)
+    choices = ("auto", *backends.REGISTRY)
     names = [word.strip().lower() for word in options.backend.split(",")]
     for name in names:
-        if name not in known:
-            raise unknown("backend", known, name, "--backend")
+        if name not in choices:
+            raise unknown("backend", choices, name, "--backend")
     if session.placement is not None and len(set(names)) > 1:
         raise UsageError(
             f"--backend {options.backend}: only one backend is possible here.",
             "This process is a rank of an externally started world, which has one backend.",
             f"Try --backend {names[0]}, or add --launcher local.",
         )
-    deadline = options.timeout or OUTER_LIMIT_S
+    deadline = options.timeout or DEADLINE_S
     stall = min(options.stall or STALL_S, deadline)
     lazy = size > FULL_MESH and all(op.lazy for op in chosen)
-    found: dict[str, WorldSpec] = {}
+    worlds: dict[str, WorldSpec] = {}
     for name in names:
         world = session.world(size, replace(options, backend=name, timeout=deadline), stall=stall)
-        found[world.backend] = replace(world, lazy=lazy)
-    return list(found.values())
+        worlds[world.backend] = replace(world, lazy=lazy)
+    return list(worlds.values())
 
 
 def _check_memory(session: Session, spec: BenchSpec, worlds: list[WorldSpec]) -> None:
-    """Check that this machine can hold the largest size of each series; one at a time is used."""
+    """Check that this machine can hold the largest size of each series. They run one at a time."""
     by_backend = {world.backend: world for world in worlds}
-    for each in spec.series:
-        if each.sizes_bytes and each.device == "cpu":
-            specs, world = each.at(each.sizes_bytes[-1]), by_backend[each.backend]
-            data = len(specs) * memory_of_all(each.operation, specs[0])
+    for series in spec.series:
+        if series.sizes_bytes and series.device == "cpu":
+            specs, world = series.at(series.sizes_bytes[-1]), by_backend[series.backend]
+            data = len(specs) * memory_of_all(series.operation, specs[0])
             here = data * session.ranks_here(world.world_size) // world.world_size
             session.check_memory(world, here)

@@ -19,7 +19,7 @@ from distdemo.bench import plan
 from distdemo.bench.judge import judge
 from distdemo.bench.limits import bound_of, slowest
 from distdemo.bench.plan import Key, Measurement, Measurements
-from distdemo.bench.rank import Ready, Sample, bench
+from distdemo.bench.rank import Calibration, Sample, bench
 from distdemo.dtypes import DTYPES
 from distdemo.encoding import decode, encode
 from distdemo.errors import DistdemoError, Terminated
@@ -40,8 +40,8 @@ from distdemo.measure.statistics import SkewLog, interval, median, quantile
 from distdemo.measure.timing import Times
 from distdemo.versions import versions
 
-Watch = Callable[[int, int, str], object]
-"""Called with the percentage done, the number of wrong elements and the current activity."""
+OnProgress = Callable[[int, int, str], object]
+"""Callback with the percentage done, the number of wrong elements and the current activity."""
 MOST_LAUNCHES = 40  # per backend
 
 
@@ -49,9 +49,9 @@ def measure(
     spec: BenchSpec,
     worlds: Sequence[WorldSpec],
     start: Callable[..., WorldReport],
-    watch: Watch | None = None,
+    on_progress: OnProgress | None = None,
     *,
-    once: bool = False,
+    one_world: bool = False,
 ) -> BenchReport:
     """Measure all series, one backend after the other.
 
@@ -59,16 +59,16 @@ def measure(
         spec: Spec of the measurement.
         worlds: One per backend; the deadline applies to the whole measurement.
         start: Function that starts a world, such as ``Session.start``.
-        watch: Callback on results; None to leave the cores to the ranks.
-        once: True if only one world can be started.
+        on_progress: Callback on results; None to leave the cores to the ranks.
+        one_world: True if only one world can be started.
 
     Raises:
         DistdemoError: A world can't be started and nothing has been measured yet.
     """
     measured = {series.backend for series in spec.series if series.sizes_bytes}
-    mine = [world for world in worlds if world.backend in measured]
-    results = Results(spec, mine, once=once)
-    controller = _Controller(spec, mine, start, watch, once, results)
+    worlds = [world for world in worlds if world.backend in measured]
+    results = Results(spec, worlds, one_world=one_world)
+    controller = _Controller(spec, worlds, start, on_progress, one_world, results)
     try:
         controller.run()
     except (KeyboardInterrupt, Terminated):
@@ -83,17 +83,17 @@ class _Controller:
     Attributes:
         results: Results so far.
         timing_since: Start time of this backend's first timed launch.
-        doing: Description of the last measurement.
+        activity: Description of the last measurement.
     """
 
     spec: BenchSpec
     worlds: Sequence[WorldSpec]
     start: Callable[..., WorldReport]
-    watch: Watch | None
-    once: bool
+    on_progress: OnProgress | None
+    one_world: bool
     results: Results
     timing_since: float | None = None
-    doing: str = ""
+    activity: str = ""
 
     def run(self) -> None:
         """Measure the backends in the given order; the failure of one doesn't stop the next."""
@@ -108,15 +108,15 @@ class _Controller:
 
     def measure_backend(self, world: WorldSpec) -> None:
         """Start worlds until all medians are known or a world fails."""
-        if self.once:
-            self.launch(world, plan.in_one_world(self.spec, world.backend))
+        if self.one_world:
+            self.launch(world, plan.single_world(self.spec, world.backend))
             return
-        if not self.launch(world, plan.first(self.spec, world.backend)):
+        if not self.launch(world, plan.first_launch(self.spec, world.backend)):
             return
         self.timing_since = monotonic()
         for number in range(1, (plan.fixed_launches(self.spec) or MOST_LAUNCHES) + 1):
             counts = self.counts(world.backend, number)
-            if not counts or not self.launch(world, plan.later(self.spec, number, counts)):
+            if not counts or not self.launch(world, plan.timed_launch(self.spec, number, counts)):
                 return
 
     def launch(self, world: WorldSpec, measurements: Measurements) -> bool:
@@ -130,7 +130,7 @@ class _Controller:
             replace(world, deadline=max(0.1, round(left, 1))),
             bench,
             (self.spec, measurements),
-            sends=Ready | Sample | None,
+            sends=Calibration | Sample | None,
             on_message=partial(self.on_message, world),
             order=encode(measurements),
             resume=lambda order: (bench, (self.spec, decode(Measurements, order))),
@@ -141,41 +141,40 @@ class _Controller:
     def counts(self, backend: str, launch: int) -> dict[Key, int]:
         """Return the iterations of each size in this launch; empty if no more are needed."""
         fixed = plan.fixed_launches(self.spec)
-        every = plan.keys(self.spec, backend)
+        every = plan.keys_of(self.spec, backend)
         if self.spec.iters is not None and fixed is not None:
-            return {key: plan.share(self.spec.iters, launch, fixed) for key in every}
-        budget, spent, mine = plan.budget_s(self.spec, backend), self.spent_s(), every
+            return {key: plan.share_of(self.spec.iters, launch, fixed) for key in every}
+        budget, spent, chosen = plan.budget_s(self.spec, backend), self.spent_s(), every
         if fixed is None and launch > FEWEST_LAUNCHES:
             if spent >= budget * (1 - 0.5 / launch):
                 return {}
             rows = {key: self.results.row(key) for key in every}
-            mine = [key for key, row in rows.items() if row is None or not row.steady]
-        wanted = fixed or plan.USUAL_LAUNCHES
+            chosen = [key for key, row in rows.items() if row is None or not row.steady]
+        wanted = fixed or plan.DEFAULT_LAUNCHES
         left = max(budget - spent, budget / 4) / max(1, wanted - launch + 1)
-        return {
-            key: plan.count_for(self.results.samples[key].pace_s, left / len(every)) for key in mine
-        }
+        samples = self.results.samples
+        return {key: plan.iterations_in(left / len(every), samples[key].pace_s) for key in chosen}
 
     def spent_s(self) -> float:
         """Return the seconds of this backend's budget spent so far."""
         return 0.0 if self.timing_since is None else monotonic() - self.timing_since
 
-    def on_message(self, world: WorldSpec, rank: int, message: Ready | Sample | None) -> None:
+    def on_message(self, world: WorldSpec, rank: int, message: Calibration | Sample | None) -> None:
         """Handle a message of a rank; None is a heartbeat."""
-        if isinstance(message, Ready):
-            self.results.add_ready(world, rank, message)
+        if isinstance(message, Calibration):
+            self.results.add_calibration(world, rank, message)
         if isinstance(message, Sample) and self.results.add_sample(rank, message):
             series = self.spec.series[message.measurement.series]
-            self.doing = series.title(series.sizes_bytes[message.measurement.point])
-        if self.watch is None:
+            self.activity = series.title(series.sizes_bytes[message.measurement.point])
+        if self.on_progress is None:
             return
-        part = self.spent_s() / plan.budget_s(self.spec, world.backend)
+        share = self.spent_s() / plan.budget_s(self.spec, world.backend)
         fixed = plan.fixed_launches(self.spec)
         if fixed is not None:
-            part = self.results.setups[world.backend].launches / (fixed + 1)
-        done = (self.worlds.index(world) + min(1.0, part)) / len(self.worlds)
+            share = self.results.setups[world.backend].launches / (fixed + 1)
+        done = (self.worlds.index(world) + min(1.0, share)) / len(self.worlds)
         wrong = sum(point.wrong for point in self.results.samples.values())
-        self.watch(int(100 * done), wrong, self.doing)
+        self.on_progress(int(100 * done), wrong, self.activity)
 
 
 @dataclass(slots=True)
@@ -205,7 +204,9 @@ class Results:
         interrupted: True if a signal ended the measurement.
     """
 
-    def __init__(self, spec: BenchSpec, worlds: Sequence[WorldSpec], *, once: bool = False) -> None:
+    def __init__(
+        self, spec: BenchSpec, worlds: Sequence[WorldSpec], *, one_world: bool = False
+    ) -> None:
         self.setups = {
             world.backend: Setup(
                 world.backend,
@@ -222,11 +223,11 @@ class Results:
         self.began = monotonic()
         self.samples: dict[Key, Samples] = {}
         self._spec = spec
-        self._once = once
+        self._one_world = one_world
         self._worlds = worlds
         self._failed: WorldReport | None = None
         self._limits: dict[str, dict[int, tuple[Limit, ...]]] = {}  # by backend and rank
-        self._open: dict[Measurement, dict[int, Sample]] = {}
+        self._pending: dict[Measurement, dict[int, Sample]] = {}
         self._skews: dict[int, SkewLog] = {}
         self._spreads: dict[str, array[float]] = {}  # from first to last start
 
@@ -245,17 +246,17 @@ class Results:
             self._failed = self._failed or report
             self.errors[world.backend] = "A world failed"
 
-    def add_ready(self, world: WorldSpec, rank: int, ready: Ready) -> None:
+    def add_calibration(self, world: WorldSpec, rank: int, calibration: Calibration) -> None:
         """Record what a rank measured before the first size; the overheads are those of rank 0."""
         by_rank = self._limits.setdefault(world.backend, {})
-        by_rank[rank] = ready.limits
+        by_rank[rank] = calibration.limits
         setup = self.setups[world.backend]
         if rank == 0:
-            setup = replace(setup, alignment=ready.alignment, harness=ready.harness)
+            setup = replace(setup, alignment=calibration.alignment, harness=calibration.harness)
         if len(by_rank) == world.world_size:
             limits = slowest([by_rank[each] for each in range(world.world_size)])
             transport = backends.REGISTRY[world.backend].transport
-            one_host = ready.alignment.way is Start.PAGE
+            one_host = calibration.alignment.way is Start.PAGE
             bound = bound_of(limits, transport, one_host=one_host)
             setup = replace(setup, limits=limits, bound=bound)
         self.setups[world.backend] = setup
@@ -264,11 +265,11 @@ class Results:
         """Record a rank's sample and return True if every rank's has arrived."""
         measurement = sample.measurement
         series = self._spec.series[measurement.series]
-        by_rank = self._open.setdefault(measurement, {})
+        by_rank = self._pending.setdefault(measurement, {})
         by_rank[rank] = sample
         if len(by_rank) < series.world_size:
             return False
-        del self._open[measurement]
+        del self._pending[measurement]
         samples = [by_rank[each] for each in range(series.world_size)]
         arrived, started, took = (
             [array("d", each) for each in column]
@@ -280,8 +281,8 @@ class Results:
         point.wrong += sum(each.wrong for each in samples)
         paces = (Times(*each).pace_s for each in zip(arrived, started, took, strict=True))
         point.pace_s = max(paces, default=0.0)
-        comparable = self._one_clock(series.backend)
-        if comparable and series.operation.is_barrier and not series.groups:
+        one_clock = self._share_clock(series.backend)
+        if one_clock and series.operation.is_barrier and not series.groups:
             # A barrier moves no data: verify that no rank left before all had arrived.
             for starts, times in zip(
                 zip(*started, strict=True), zip(*took, strict=True), strict=True
@@ -296,17 +297,17 @@ class Results:
         if overlaps:
             columns = zip(*((o.alone_s, o.compute_s, o.together_s) for o in overlaps), strict=True)
             point.overlaps.append(Overlap(*map(max, columns)))
-        if comparable:
-            apart = (max(each) - min(each) for each in zip(*started, strict=True))
-            self._spreads.setdefault(series.backend, array("d")).extend(apart)
+        if one_clock:
+            spreads = (max(each) - min(each) for each in zip(*started, strict=True))
+            self._spreads.setdefault(series.backend, array("d")).extend(spreads)
             if self._spec.skew:
-                inside = sorted(rank for group in series.groups for rank in group)
+                members = sorted(rank for group in series.groups for rank in group)
                 lopsided = bool(series.operation.takes & {"root", "src"})
-                log = SkewLog(inside or range(series.world_size), lopsided=lopsided)
+                log = SkewLog(members or range(series.world_size), lopsided=lopsided)
                 self._skews.setdefault(measurement.series, log).add(arrived, took)
         return True
 
-    def _one_clock(self, backend: str) -> bool:
+    def _share_clock(self, backend: str) -> bool:
         """Return True if all ranks of the backend share a clock, being on one machine."""
         aligned = self.setups[backend].alignment
         return aligned is not None and aligned.way is Start.PAGE
@@ -335,18 +336,18 @@ class Results:
 
     def report(self) -> BenchReport:
         """Return the report on everything measured so far."""
-        found = versions()
+        libraries = versions()
         for world in self._worlds:
-            found |= backends.versions_of(world)
+            libraries |= backends.versions_of(world)
         return BenchReport(
             self._spec,
             tuple(map(self._series, range(len(self._spec.series)))),
-            tuple(map(self._with_spread, self.setups.values())),
+            tuple(map(self._add_spread, self.setups.values())),
             self._failed,
             monotonic() - self.began,
             self.interrupted,
             environment(gpu=any(s.device != "cpu" for s in self.setups.values())),
-            found,
+            libraries,
             tuple(self._notes()),
         )
 
@@ -375,7 +376,7 @@ class Results:
             error,
         )
 
-    def _with_spread(self, setup: Setup) -> Setup:
+    def _add_spread(self, setup: Setup) -> Setup:
         starts = sorted(self._spreads.get(setup.backend, ()))
         if setup.alignment is None or not starts:
             return setup
@@ -385,12 +386,12 @@ class Results:
 
     def _notes(self) -> Iterator[str]:
         """Yield remarks for the reader."""
-        if self._once:
+        if self._one_world:
             yield (
                 "MPI can start only once per process here, so blocks of one world replace "
                 "launches: the intervals miss differences between worlds and are too narrow."
             )
-        if self._spec.skew and not all(map(self._one_clock, self.setups)):
+        if self._spec.skew and not all(map(self._share_clock, self.setups)):
             yield (
                 "Late ranks can't be found: the ranks share no memory, so their clocks can't be "
                 "compared."
@@ -408,9 +409,9 @@ def make_row(times_s: Sequence[Sequence[float]], precision: float, **known: Any)
     launches = tuple(tuple(launch) for launch in times_s if len(launch))
     ordered = sorted(each for launch in launches for each in launch)
     middle = quantile(ordered, 0.5)
-    found = interval([median(launch) for launch in launches])
-    if found is not None:  # with unequal launches it may miss the overall median
-        found = min(found[0], middle), max(found[1], middle)
+    ends = interval([median(launch) for launch in launches])
+    if ends is not None:  # with unequal launches it may miss the overall median
+        ends = min(ends[0], middle), max(ends[1], middle)
     row = Row(
         times_s=launches,
         median_s=middle,
@@ -419,7 +420,7 @@ def make_row(times_s: Sequence[Sequence[float]], precision: float, **known: Any)
         p99_s=quantile(ordered, 0.99),
         min_s=ordered[0],
         max_s=ordered[-1],
-        interval_s=found,
+        interval_s=ends,
         **known,
     )
     spread = row.spread_share

@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 SECONDS = 0.3  # per limit
-ROUNDS = 100  # small messages that measure the latency
-SHARE = 8  # divisor: all ranks' buffers together take at most 1/8 of the free memory
-GIVE_UP_S = 5.0  # seconds without a byte after which a peer counts as lost
-MESSAGE = 4 << 20  # bytes: with a copy at each end more than most cores' own cache
-FAST = 0.1
+ROUNDS = 100  # of a small message around the ring, to measure the latency
+MEMORY_DIVISOR = 8  # all ranks' buffers together take at most 1/8 of the free memory
+PEER_TIMEOUT_S = 5.0  # without a byte from a peer, after which it counts as lost
+MESSAGE_BYTES = 4 << 20  # with a copy at each end more than most cores' own cache
+FAST_SHARE = 0.1
 """Share of the fastest transfers that determines a limit: other programs can make a limit look
 lower, nothing can make it look higher."""
 SLICE_S, LONG_SLICE_S = 0.01, 0.09
 """Length of a slice of a measurement. If ranks share a core, a slice is longer than a scheduler
 turn; in a shorter one each rank would run all the time or not at all."""
-RAMP = 1 / 6  # share of a measurement that runs uncounted before it and after it
-LARGE = 64 << 20  # bytes: more than most processors' last-level cache
-SMALL = 16 << 20  # bytes per rank if many ranks that share the cache copy at once
-LEAST = 1 << 20  # bytes: less would stay in a core's own cache
-GPU_COPIES = 16  # copies queued before each synchronization
+RAMP_SHARE = 1 / 6  # share of a measurement that runs uncounted before it and after it
+TOTAL_COPY_BYTES = 64 << 20  # more than most processors' last-level cache
+MIN_COPY_BYTES = 16 << 20  # per rank if many ranks that share the cache copy at once
+MIN_BUFFER_BYTES = 1 << 20  # less would stay in a core's own cache
+COPIES_PER_SYNC = 16  # copies queued before each synchronization
 PING = bytes(8)
 
 
-class LostError(OSError):
+class PeerLostError(OSError):
     """The other rank was silent for too long or closed the stream."""
 
 
@@ -57,29 +57,29 @@ def measure_limits(rank: Rank) -> tuple[Limit, ...]:
     """
     store = rank.store("limits")
     if rank.rank == 0:
-        store.set("room", str(free_memory() // (SHARE * rank.world_size)))
-    room = int(store.get("room"))  # bytes per buffer
-    found = _copies(rank, Transport.MEMORY_COPY, "cpu", room)
+        store.set("buffer_bytes", str(free_memory() // (MEMORY_DIVISOR * rank.world_size)))
+    buffer_bytes = int(store.get("buffer_bytes"))  # of every rank
+    limits = _copy_limit(rank, Transport.MEMORY_COPY, "cpu", buffer_bytes)
     if rank.device != "cpu":
-        found += _copies(rank, Transport.DEVICE_COPY, rank.device, room)
+        limits += _copy_limit(rank, Transport.DEVICE_COPY, rank.device, buffer_bytes)
     if rank.world_size > 1:
-        found += _streams(rank, min(MESSAGE, room))
-    return tuple(found)
+        limits += _tcp_limit(rank, min(MESSAGE_BYTES, buffer_bytes))
+    return tuple(limits)
 
 
-def slowest(parts: Sequence[Sequence[Limit]]) -> tuple[Limit, ...]:
+def slowest(by_rank: Sequence[Sequence[Limit]]) -> tuple[Limit, ...]:
     """Return the slowest rank's bandwidth of each transport that every rank could use.
 
     Args:
-        parts: Limits of each rank, in rank order.
+        by_rank: Limits of each rank, in rank order.
     """
-    found = []
-    for limit in parts[0]:
-        same = [each for part in parts for each in part if each.transport is limit.transport]
-        if len(same) == len(parts):
+    limits = []
+    for limit in by_rank[0]:
+        same = [each for rank in by_rank for each in rank if each.transport is limit.transport]
+        if len(same) == len(by_rank):
             least = min(each.bandwidth_bytes_per_s for each in same)
-            found.append(replace(limit, bandwidth_bytes_per_s=least))
-    return tuple(found)
+            limits.append(replace(limit, bandwidth_bytes_per_s=least))
+    return tuple(limits)
 
 
 def bound_of(limits: Sequence[Limit], transport: Transport, *, one_host: bool) -> Limit | None:
@@ -94,7 +94,7 @@ def bound_of(limits: Sequence[Limit], transport: Transport, *, one_host: bool) -
     return next((limit for limit in limits if limit.transport is wanted), None)
 
 
-def _flow(rank: Rank, step: Callable[[], int]) -> float:
+def _throughput(rank: Rank, step: Callable[[], int]) -> float:
     """Return the bytes per second that this rank moves, in the fastest tenth of the time.
 
     Ranks start up to some 10 ms apart, so each runs uncounted before and after: no rank is alone
@@ -107,52 +107,53 @@ def _flow(rank: Rank, step: Callable[[], int]) -> float:
     oversubscribed = rank.world_size > cpu_share().effective  # as if all ranks were on this machine
     slice_s = LONG_SLICE_S if oversubscribed else SLICE_S
 
-    def during(length: float) -> float:
+    def run(seconds: float) -> float:
+        """Return the bytes per second in this time."""
         moved, began = 0, perf_counter()
-        while perf_counter() < began + length:
+        while perf_counter() < began + seconds:
             moved += step()
         return moved / (perf_counter() - began)
 
-    during(RAMP * SECONDS)
-    found = [during(slice_s) for _ in range(max(1, round(SECONDS / slice_s)))]
-    until = perf_counter() + GIVE_UP_S / 5  # well before a neighbour gives up
-    while not quantile(sorted(found), 1 - FAST) and perf_counter() < until:
-        found = [*found[1:], during(slice_s)]  # this rank or its neighbour had no core yet
-    during(RAMP * SECONDS)
-    return quantile(sorted(found), 1 - FAST)
+    run(RAMP_SHARE * SECONDS)
+    rates = [run(slice_s) for _ in range(max(1, round(SECONDS / slice_s)))]
+    until = perf_counter() + PEER_TIMEOUT_S / 5  # well before a neighbour times out
+    while not quantile(sorted(rates), 1 - FAST_SHARE) and perf_counter() < until:
+        rates = [*rates[1:], run(slice_s)]  # this rank or its neighbour had no core yet
+    run(RAMP_SHARE * SECONDS)
+    return quantile(sorted(rates), 1 - FAST_SHARE)
 
 
 # ------------------------------------------------------------------------------------------ copies
 
 
-def _copies(rank: Rank, transport: Transport, device: str, room: int) -> list[Limit]:
+def _copy_limit(rank: Rank, transport: Transport, device: str, buffer_bytes: int) -> list[Limit]:
     """Copy from one large buffer to another, all ranks at once. Collective."""
     import torch
 
-    together = max(LARGE, 2 * _cache())  # bytes that don't fit into the cache
-    size = min(max(SMALL, together // rank.world_size), room)
-    if size < LEAST:
+    total = max(TOTAL_COPY_BYTES, 2 * _cache_bytes())  # more than fits into the cache
+    size = min(max(MIN_COPY_BYTES, total // rank.world_size), buffer_bytes)
+    if size < MIN_BUFFER_BYTES:
         return []
-    rank.reach(f"measuring {transport.value}")
+    rank.report_phase(f"measuring {transport.value}")
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.zeros_like(source)
-    times = 1 if device == "cpu" else GPU_COPIES
+    copies = 1 if device == "cpu" else COPIES_PER_SYNC
 
     def copy() -> int:
-        for _ in range(times):
+        for _ in range(copies):
             target.copy_(source)
         if device != "cpu":
             rank.synchronize()
-        return times * size
+        return copies * size
 
     copy()  # the first copy maps the pages
     rank.barrier(f"limits/{transport.value}/begin")
-    bandwidth = _flow(rank, copy)
+    bandwidth = _throughput(rank, copy)
     rank.barrier(f"limits/{transport.value}/end")
     return [Limit(transport, bandwidth, size)]
 
 
-def _cache() -> int:
+def _cache_bytes() -> int:
     """Return the bytes of the last-level cache; 0 if unknown."""
     with suppress(ValueError, OSError):  # name or value unknown on this system
         return min(os.sysconf("SC_LEVEL3_CACHE_SIZE"), 256 << 20)
@@ -162,29 +163,29 @@ def _cache() -> int:
 # --------------------------------------------------------------------------------------------- TCP
 
 
-def _streams(rank: Rank, size: int) -> list[Limit]:
+def _tcp_limit(rank: Rank, size: int) -> list[Limit]:
     """Send 8 bytes around the ring, then a stream to each right neighbour at once. Collective.
 
     A rank that loses a neighbour, for example to a firewall, closes its streams. The other ranks
     see that at once, and there is no limit.
     """
-    found = []
+    if size < MIN_BUFFER_BYTES // 2:  # on every rank
+        return []
+    limits = []
     with ExitStack() as stack:
         try:
-            if size < LEAST // 2:
-                raise LostError("too little memory")  # noqa: TRY301 - handled like a lost neighbour
-            out, into = ring(rank, stack)
-            rank.reach("measuring TCP stream")
-            latency_s = round_s(out, into, first=rank.rank == 0) / rank.world_size
-            bandwidth = _flow(rank, mover(out, into, size))
-            found = [Limit(Transport.TCP, bandwidth, size, latency_s)] if bandwidth else []
+            out, into = connect_ring(rank, stack)
+            rank.report_phase("measuring TCP stream")
+            latency_s = ring_time_s(out, into, first=rank.rank == 0) / rank.world_size
+            bandwidth = _throughput(rank, stream_step(out, into, size))
+            limits = [Limit(Transport.TCP, bandwidth, size, latency_s)] if bandwidth else []
         except OSError:
             stack.close()
         rank.barrier("limits/tcp/end")
-    return found
+    return limits
 
 
-def ring(rank: Rank, stack: ExitStack) -> tuple[socket.socket, socket.socket]:
+def connect_ring(rank: Rank, stack: ExitStack) -> tuple[socket.socket, socket.socket]:
     """Return a stream to the right neighbour and one from the left. Collective.
 
     They are plain sockets: the best that gloo's transport could reach. A rank listens only on the
@@ -209,14 +210,14 @@ def ring(rank: Rank, stack: ExitStack) -> tuple[socket.socket, socket.socket]:
     right = bytes(store.get(f"listens/{(me + 1) % size}")).decode().split()
     with suppress(OSError):
         if right:
-            out = socket.create_connection((right[0], int(right[1])), timeout=GIVE_UP_S)
+            out = socket.create_connection((right[0], int(right[1])), timeout=PEER_TIMEOUT_S)
             stack.enter_context(out)
     store.set(f"calls/{me}", str(out.getsockname()) if out else "")
     left = bytes(store.get(f"calls/{(me - 1) % size}")).decode()
     if listener is None or out is None or not left:
-        raise LostError("a neighbour can't be reached")
-    into = stack.enter_context(accepted(listener, left))
-    limit = struct.pack("ll", int(GIVE_UP_S), int(GIVE_UP_S % 1 * 1e6))
+        raise PeerLostError("a neighbour can't be reached")
+    into = stack.enter_context(accept_from(listener, left))
+    limit = struct.pack("ll", int(PEER_TIMEOUT_S), int(PEER_TIMEOUT_S % 1 * 1e6))
     for stream in (out, into):
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream.settimeout(None)  # Python's own timeouts cost a system call; the kernel's don't
@@ -225,13 +226,13 @@ def ring(rank: Rank, stack: ExitStack) -> tuple[socket.socket, socket.socket]:
     return out, into
 
 
-def accepted(listener: socket.socket, caller: str) -> socket.socket:
+def accept_from(listener: socket.socket, caller: str) -> socket.socket:
     """Return the stream from this caller, and close any other.
 
     Raises:
         OSError: It didn't connect in time.
     """
-    listener.settimeout(GIVE_UP_S)
+    listener.settimeout(PEER_TIMEOUT_S)
     while True:
         stream, address = listener.accept()
         if str(address) == caller:
@@ -239,7 +240,7 @@ def accepted(listener: socket.socket, caller: str) -> socket.socket:
         stream.close()
 
 
-def round_s(out: socket.socket, into: socket.socket, *, first: bool) -> float:
+def ring_time_s(out: socket.socket, into: socket.socket, *, first: bool) -> float:
     """Return the seconds that 8 bytes take around the ring. Collective.
 
     Args:
@@ -256,14 +257,14 @@ def round_s(out: socket.socket, into: socket.socket, *, first: bool) -> float:
         if first:
             out.sendall(PING)
         if len(into.recv(len(PING), socket.MSG_WAITALL)) < len(PING):
-            raise LostError("the other rank closed the stream")
+            raise PeerLostError("the other rank closed the stream")
         if not first:
             out.sendall(PING)
         took.append(perf_counter() - began)
-    return quantile(sorted(took), FAST)
+    return quantile(sorted(took), FAST_SHARE)
 
 
-def mover(out: socket.socket, into: socket.socket, size: int) -> Callable[[], int]:
+def stream_step(out: socket.socket, into: socket.socket, size: int) -> Callable[[], int]:
     """Return a step that streams to the right and from the left and returns bytes received.
 
     Args:
@@ -285,7 +286,7 @@ def mover(out: socket.socket, into: socket.socket, size: int) -> Callable[[], in
                     continue
                 received = into.recv_into(data, 0, socket.MSG_DONTWAIT)
                 if not received:
-                    raise LostError("the other rank closed the stream")
+                    raise PeerLostError("the other rank closed the stream")
         return received
 
     return step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -28,6 +28,8 @@ from distdemo.cli.options import (
 from distdemo.cli.types import offer, parse_bytes, parse_seconds, parse_share
 from distdemo.measure.records import PRECISION
 
+DEADLINE_S = 7 * 24 * 3600.0  # default of --timeout: --stall ends worlds that hang
+STALL_S = 30.0  # default of --stall
 MOST_LAUNCHES = 1000
 MOST_ITERS = 100_000  # per size, timed or not: no median needs more
 EVERY_OP = "all"
@@ -37,7 +39,7 @@ def _bytes(flag: str, letter: str, text: str) -> Any:  # noqa: ANN401 - typer's 
     return typer.Option(flag, letter, metavar="BYTES", parser=parse_bytes, help=text)
 
 
-def _number(flag: str, what: str, least: int = 1, most: int = MOST_ITERS) -> Any:  # noqa: ANN401 - typer's own
+def _count(flag: str, what: str, least: int = 1, most: int = MOST_ITERS) -> Any:  # noqa: ANN401 - typer's own
     return count(what, least, most, flag, show_default=False, rich_help_panel=ADVANCED)
 
 
@@ -96,16 +98,16 @@ class BenchOptions(WorldOptions):
     dst: Destination = None
     pattern: Pattern = "pair"
     variant: Variant = None
-    iters: Annotated[int | None, _number("--iters", "Number of timed iterations per size.")] = None
+    iters: Annotated[int | None, _count("--iters", "Number of timed iterations per size.")] = None
     warmup: Annotated[
-        int | None, _number("--warmup", "Number of untimed iterations per size and launch.", 0)
+        int | None, _count("--warmup", "Number of untimed iterations per size and launch.", 0)
     ] = None
     launches: Annotated[
         int | None,
-        _number("--launches", "Number of fresh worlds to time.", most=MOST_LAUNCHES),
+        _count("--launches", "Number of fresh worlds to time.", most=MOST_LAUNCHES),
     ] = None
     check_every: Annotated[
-        int, _number("--check-every", "Number of timed iterations between verifications.", 0)
+        int, _count("--check-every", "Number of timed iterations between verifications.", 0)
     ] = 0
     no_limits: Annotated[
         bool,
@@ -114,8 +116,3 @@ class BenchOptions(WorldOptions):
         ),
     ] = False
     stall: Stall = None
-
-    @property
-    def given(self) -> set[str]:
-        """Names of the options that differ from their defaults."""
-        return {each.name for each in fields(self) if getattr(self, each.name) != each.default}

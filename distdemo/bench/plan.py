@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from distdemo.measure.records import BenchSpec
 
-TRIAL = 3  # iterations per size in the first launch, from which later ones are planned
-FEW, MANY = 3, 500  # fewest and most timed iterations per size and launch
-USUAL_LAUNCHES = 8  # that a series' budget is first divided among
-SPREAD_OVER = 6  # launches that a fixed number of iterations is divided among
+CALIBRATION_ITERS = 3  # per size in the first launch, from which later ones are planned
+FEWEST_ITERS, MOST_ITERS = 3, 500  # timed iterations per size and launch
+DEFAULT_LAUNCHES = 8  # that a series' budget is first divided among
+LAUNCHES_OF_FIXED = 6  # that a fixed number of iterations is divided among
 WARMUPS = ((1 << 16, 10), (1 << 20, 5), (1 << 24, 2))  # iterations up to this size; beyond it 1
 
 Key = tuple[int, int]
@@ -46,7 +46,7 @@ Measurements = tuple[Measurement, ...]
 """Measurements of one world, in order."""
 
 
-def keys(spec: BenchSpec, backend: str) -> list[Key]:
+def keys_of(spec: BenchSpec, backend: str) -> list[Key]:
     """Return every size of every series of this backend."""
     return [
         (number, point)
@@ -56,12 +56,14 @@ def keys(spec: BenchSpec, backend: str) -> list[Key]:
     ]
 
 
-def first(spec: BenchSpec, backend: str) -> Measurements:
+def first_launch(spec: BenchSpec, backend: str) -> Measurements:
     """Return the first launch: verify every size, and time it to plan the later launches."""
-    return tuple(Measurement(*key, 0, TRIAL, warmup(spec, key)) for key in keys(spec, backend))
+    return tuple(
+        Measurement(*key, 0, CALIBRATION_ITERS, warmup(spec, key)) for key in keys_of(spec, backend)
+    )
 
 
-def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> Measurements:
+def timed_launch(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> Measurements:
     """Return a timed launch; every second one takes the sizes in reverse order.
 
     Args:
@@ -73,15 +75,15 @@ def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> Measurements:
     return tuple(Measurement(*key, launch, counts[key], warmup(spec, key)) for key in order)
 
 
-def in_one_world(spec: BenchSpec, backend: str) -> Measurements:
-    """Return the plan for a single world, in which blocks replace launches."""
-    measurements, mine = first(spec, backend), keys(spec, backend)
-    launches = fixed_launches(spec) or USUAL_LAUNCHES
-    piece = budget_s(spec, backend) / (launches * max(1, len(mine)))
+def single_world(spec: BenchSpec, backend: str) -> Measurements:
+    """Return the measurements of a single world, in which blocks replace launches."""
+    measurements, keys = first_launch(spec, backend), keys_of(spec, backend)
+    launches = fixed_launches(spec) or DEFAULT_LAUNCHES
+    seconds = budget_s(spec, backend) / (launches * max(1, len(keys)))
     for launch in range(1, launches + 1):
-        count = 0 if spec.iters is None else share(spec.iters, launch, launches)
-        block = later(spec, launch, dict.fromkeys(mine, count))
-        measurements += tuple(replace(measurement, seconds=piece) for measurement in block)
+        count = 0 if spec.iters is None else share_of(spec.iters, launch, launches)
+        block = timed_launch(spec, launch, dict.fromkeys(keys, count))
+        measurements += tuple(replace(measurement, seconds=seconds) for measurement in block)
     return measurements
 
 
@@ -100,7 +102,7 @@ def warmup(spec: BenchSpec, key: Key) -> int:
     return next((count for most, count in WARMUPS if size <= most), 1)
 
 
-def share(total: int, launch: int, launches: int) -> int:
+def share_of(total: int, launch: int, launches: int) -> int:
     """Return this launch's share of all iterations; the first launches may have one more."""
     each, more = divmod(total, launches)
     return each + (launch <= more)
@@ -110,9 +112,11 @@ def fixed_launches(spec: BenchSpec) -> int | None:
     """Return the number of timed launches, at most one per iteration; None if it is open."""
     if spec.iters is None:
         return spec.launches
-    return min(spec.launches or SPREAD_OVER, spec.iters)
+    return min(spec.launches or LAUNCHES_OF_FIXED, spec.iters)
 
 
-def count_for(seconds: float, piece: float) -> int:
-    """Return the number of iterations of these seconds that fit into a piece of time."""
-    return min(MANY, max(FEW, int(piece / seconds))) if seconds > 0 else FEW
+def iterations_in(seconds: float, pace_s: float) -> int:
+    """Return the number of iterations in this time, at these seconds per iteration."""
+    if pace_s <= 0:
+        return FEWEST_ITERS
+    return min(MOST_ITERS, max(FEWEST_ITERS, int(seconds / pace_s)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from distdemo.bench.answer import headline, names_of
+from distdemo.bench.answer import headline, series_names
 from distdemo.measure.records import BenchReport, Limit, Row
 from distdemo.view.format import duration, rate, short_size
 from distdemo.view.plot import Axis, Line, Panel, lines
 
-LIMIT = 7  # hue
+LIMIT_HUE = 7
 
 
 def draw(report: BenchReport, file: Path | None) -> bytes:
@@ -22,24 +22,20 @@ def draw(report: BenchReport, file: Path | None) -> bytes:
     """
     size = Axis("Size", short_size)
     times = _series(report, lambda _, seconds: seconds)
-    rates = [*_series(report, _busbw), *_limits(report)]
+    rates = _series(report, lambda row, seconds: row.busbw_factor * row.size_bytes / seconds)
     panels = [
         Panel(list(times), size, Axis("Time, median", duration)),
-        Panel(rates, size, Axis("Bus bandwidth", rate)),
+        Panel([*rates, *_limits(report)], size, Axis("Bus bandwidth", rate)),
     ]
-    about = [str(report.environment.get(name, "")) for name in ("host", "processor")]
-    about += [f"{name} {version}" for name, version in report.versions.items()]
-    notes = (" · ".join(filter(None, about)), "lines: medians; shaded: p10 to p90")
+    footer = [str(report.environment.get(name, "")) for name in ("host", "processor")]
+    footer += [f"{name} {version}" for name, version in report.versions.items()]
+    notes = (" · ".join(filter(None, footer)), "lines: medians; shaded: p10 to p90")
     return lines(panels, headline(report), notes, file)
-
-
-def _busbw(row: Row, seconds: float) -> float:
-    return row.busbw_factor * row.size_bytes / seconds
 
 
 def _series(report: BenchReport, figure: Callable[[Row, float], float]) -> Iterator[Line]:
     """Yield one line per series, with a figure of each row computed from its times."""
-    names = names_of(report.series)
+    names = series_names(report.series)
     for hue, series in enumerate(report.series):
         # Ops without a size, such as barrier, don't fit on an axis of sizes.
         rows = [row for row in series.rows if row.size_bytes and figure(row, row.median_s) > 0]
@@ -59,4 +55,4 @@ def _limits(report: BenchReport) -> Iterator[Line]:
     for bound, names in bounds.items() if sizes else ():
         bandwidth = bound.bandwidth_bytes_per_s
         name = f"{bound.transport.value} {rate(bandwidth)} ({', '.join(names)})"
-        yield Line(name, [(min(sizes), bandwidth), (max(sizes), bandwidth)], LIMIT, "dashed")
+        yield Line(name, [(min(sizes), bandwidth), (max(sizes), bandwidth)], LIMIT_HUE, "dashed")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from distdemo.bench.limits import measure_limits
-from distdemo.bench.plan import Key, Measurement, Measurements, count_for
+from distdemo.bench.plan import Key, Measurement, Measurements, iterations_in
 from distdemo.launcher.clock import HOST
 from distdemo.measure.records import Alignment, BenchSpec, Harness, Limit, Overlap
 from distdemo.measure.statistics import median
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from distdemo.ops.spec import OpSpec
 
 START_TRIALS = 100  # common starts that measure the cost of one
-TRIALS = 7  # iterations of each kind for the overlap
+OVERLAP_TRIALS = 7  # iterations of each kind for the overlap
 COMPUTE_NUMEL = 2048  # of the tensor that is computed on, so that it stays in the L1 cache
-PROBE = 200  # repetitions that measure the speed of the computation
+PROBE_REPETITIONS = 200  # repetitions that measure the speed of the computation
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """Measurements that a rank makes before the first size of the calibrating launch."""
+class Calibration:
+    """Measurements of a rank before the first size of the first launch."""
 
     alignment: Alignment
     harness: Harness
@@ -90,22 +90,22 @@ def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
         measurements: Sizes to measure in this launch.
     """
     start = common_start(rank)
-    rank.reach("ready")
+    rank.report_phase("ready")
     if measurements[0].launch == 0:
         limits = measure_limits(rank) if spec.limits else ()
-        rank.reach("measured the machine")
+        rank.report_phase("measured the machine")
         began = perf_counter()
         for _ in range(START_TRIALS):
             start.align()
         cost_s = (perf_counter() - began) / START_TRIALS
-        rank.send(Ready(Alignment(start.way, cost_s), harness(), limits))
+        rank.send(Calibration(Alignment(start.way, cost_s), harness(), limits))
     groups = Groups(rank.backend)
     paces: dict[Key, float] = {}
     for measurement in measurements:
         series = spec.series[measurement.series]
-        rank.reach(series.title(series.sizes_bytes[measurement.point]))
+        rank.report_phase(series.title(series.sizes_bytes[measurement.point]))
         rank.send(_measure(rank, spec, measurement, start.align, groups, paces))
-    rank.reach("done")
+    rank.report_phase("done")
     start.align()
 
 
@@ -134,21 +134,21 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
     with inference(role.spec):
         buffers = laid_out(role.op, role.rank, role.spec, rank.device)
         fill_with_ones(role.op, role.spec, buffers)
-        begin = role.op.bind(buffers, role.spec, group, async_op=role.spec.async_op)
-        call = _waited(begin) if role.spec.async_op else begin
+        issue = role.op.bind(buffers, role.spec, group, async_op=role.spec.async_op)
+        call = _blocking(issue) if role.spec.async_op else issue
         seeds = count(measurement.launch * 1000)  # every launch verifies different data
         checked = wrong = 0
 
         def verify() -> None:
-            """Call the op once on fresh data and compare the result. Collective."""
+            """Call the op on new data and compare the result. Collective."""
             nonlocal checked, wrong
-            fresh = replace(role.spec, seed=next(seeds))
-            refill(role.op, role.rank, fresh, buffers)
+            seeded = replace(role.spec, seed=next(seeds))
+            refill(role.op, role.rank, seeded, buffers)
             align()
             call()
             rank.synchronize()
             if role.group is not None:  # else this rank is in no group
-                counts = check(role.op, role.rank, fresh, buffers)
+                counts = check(role.op, role.rank, seeded, buffers)
                 checked, wrong = checked + counts[0], wrong + counts[1]
 
         if not measurement.launch:
@@ -160,30 +160,29 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
         if not left:  # rank 0 decides
             store, name = rank.store("counts"), str(measurement)
             if rank.rank == 0:
-                store.set(name, str(count_for(paces.get(key, 0.0), measurement.seconds)))
+                store.set(name, str(iterations_in(measurement.seconds, paces.get(key, 0.0))))
             left = int(store.get(name))
         times = Times(array("d"), array("d"), array("d"))
         while left:
-            number = min(left, spec.check_every or left)
-            on_host = series.operation.is_barrier
-            times += timed(rank, call, number, align, on_host=on_host)
-            left -= number
+            turns = min(left, spec.check_every or left)
+            times += timed(rank, call, turns, align, on_host=series.operation.is_barrier)
+            left -= turns
             if spec.check_every and measurement.launch:
                 verify()
         overlap = None
         if spec.overlap and series.op.async_op:  # collective: also if this rank is in no group
-            found = measure_overlap(rank, begin, times.took, align)
-            overlap = found if role.group is not None else None
+            measured = measure_overlap(rank, issue, times.took, align)
+            overlap = measured if role.group is not None else None
     paces[key] = times.pace_s
     arrived, started, took = (each.tobytes() for each in (times.arrived, times.started, times.took))
     return Sample(measurement, arrived, started, took, times.clock, checked, wrong, overlap)
 
 
-def _waited(begin: Callable[[], object]) -> Callable[[], object]:
+def _blocking(issue: Callable[[], object]) -> Callable[[], object]:
     """Return a call that begins the operation and waits for it."""
 
     def call() -> None:
-        for work in handles(begin()):
+        for work in handles(issue()):
             work.wait()
 
     return call
@@ -201,9 +200,9 @@ def refill(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> None:
         cut = op.cut(rank, piece, spec)
         if not cut.numel:
             continue
-        once = _period(op, [cut], spec, reduce=False).tensor.to(tensor.device)
-        for block in torch.split(tensor.view(-1), once.numel()):
-            block.copy_(once[: block.numel()])
+        values = _period_values(op, [cut], spec, reduce=False).tensor.to(tensor.device)
+        for block in torch.split(tensor.view(-1), values.numel()):
+            block.copy_(values[: block.numel()])
 
 
 def fill_with_ones(op: Op, spec: OpSpec, buffers: Buffers) -> None:
@@ -228,13 +227,13 @@ def check(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> tuple[int, int]:
     checked = wrong = 0
     for source, tensor in zip(result, buffers.recv, strict=True):
         if tensor.numel():
-            wanted = _period(op, cuts_of(op, source, spec), spec, reduce=source.reduced)
+            expected = _period_values(op, cuts_of(op, source, spec), spec, reduce=source.reduced)
             checked += tensor.numel()
-            wrong += _wrong(tensor.view(-1), wanted, bitwise=not source.reduced)
+            wrong += _wrong(tensor.view(-1), expected, bitwise=not source.reduced)
     return checked, wrong
 
 
-def _period(op: Op, cuts: Sequence[Slice], spec: OpSpec, *, reduce: bool) -> Expected:
+def _period_values(op: Op, cuts: Sequence[Slice], spec: OpSpec, *, reduce: bool) -> Expected:
     """Return the values of one period of a piece, or of all of it if it is shorter.
 
     Args:
@@ -256,34 +255,34 @@ def _period(op: Op, cuts: Sequence[Slice], spec: OpSpec, *, reduce: bool) -> Exp
             )
     if len(parts) == 1:
         return parts[0]
-    together = torch.cat([part.tensor for part in parts])
+    values = torch.cat([part.tensor for part in parts])
     if all(part.bound is None for part in parts):
-        return Expected(together)
+        return Expected(values)
     bounds = [  # if only one part is exact, both get a bound
         torch.zeros(part.tensor.shape, dtype=torch.float64) if part.bound is None else part.bound
         for part in parts
     ]
-    return Expected(together, torch.cat(bounds))
+    return Expected(values, torch.cat(bounds))
 
 
-def _wrong(flat: Tensor, wanted: Expected, *, bitwise: bool) -> int:
+def _wrong(flat: Tensor, expected: Expected, *, bitwise: bool) -> int:
     """Return the number of elements that differ from the repeated period."""
-    once, wrong = wanted.tensor.to(flat.device), 0
-    for block in torch.split(flat, once.numel()):
+    period_values, wrong = expected.tensor.to(flat.device), 0
+    for block in torch.split(flat, period_values.numel()):
         numel = block.numel()
-        found, should = _bits(block), _bits(once[:numel])
-        if torch.equal(found, should):
+        actual, right = _bits(block), _bits(period_values[:numel])
+        if torch.equal(actual, right):
             continue
         if bitwise:
-            wrong += int((found != should).view(numel, -1).any(dim=1).sum())
+            wrong += int((actual != right).view(numel, -1).any(dim=1).sum())
         else:
-            bound = None if wanted.bound is None else wanted.bound[:numel]
-            wrong += verify([block], [Expected(wanted.tensor[:numel], bound)]).wrong
+            bound = None if expected.bound is None else expected.bound[:numel]
+            wrong += verify([block], [Expected(expected.tensor[:numel], bound)]).wrong
     return wrong
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """Return the memory as integers, so that NaN equals itself and −0 differs from 0."""
+    """Return the elements' bits as integers, so that NaN equals itself and −0 differs from 0."""
     return tensor.view(_BITS[tensor.element_size()])
 
 
@@ -292,7 +291,7 @@ def _bits(tensor: Tensor) -> Tensor:
 
 def measure_overlap(
     rank: Rank,
-    begin: Callable[[], object],
+    issue: Callable[[], object],
     took: Sequence[float],
     align: Callable[[], None],
 ) -> Overlap:
@@ -304,7 +303,7 @@ def measure_overlap(
 
     Args:
         rank: This rank.
-        begin: Function that issues the call and returns its handles.
+        issue: Function that issues the call and returns its handles.
         took: Seconds that each call took alone.
         align: Common start of all ranks.
     """
@@ -315,20 +314,20 @@ def measure_overlap(
         for _ in range(repetitions):
             tensor.mul_(1.0)
 
-    computing(PROBE)
+    computing(PROBE_REPETITIONS)
     rank.synchronize()
     began = perf_counter()
-    computing(PROBE)
+    computing(PROBE_REPETITIONS)
     rank.synchronize()
-    each = (perf_counter() - began) / PROBE  # while the other ranks compute too
+    each = (perf_counter() - began) / PROBE_REPETITIONS  # while the other ranks compute too
     repetitions = max(1, round(alone / each))
 
     def both() -> None:
-        works = handles(begin())
+        works = handles(issue())
         computing(repetitions)
         for work in works:
             work.wait()
 
-    compute = timed(rank, lambda: computing(repetitions), TRIALS, align)
-    together = timed(rank, both, TRIALS, align)
+    compute = timed(rank, lambda: computing(repetitions), OVERLAP_TRIALS, align)
+    together = timed(rank, both, OVERLAP_TRIALS, align)
     return Overlap(alone, median(compute.took), median(together.took))

@@ -21,9 +21,9 @@ from distdemo.view.format import exact_size
 
 MOST_SIZES = 200
 """Largest number of sizes in one series."""
-SWEEP = ("min_bytes", "max_bytes", "step_factor")
-CLASHES = (("iters", "budget"), *(("sizes", name) for name in SWEEP))
-OF_SOME_OPS = ("reduce_op", "root", "variant", "pattern", "src", "dst")
+SWEEP_OPTIONS = ("min_bytes", "max_bytes", "step_factor")
+CLASHES = (("iters", "budget"), *(("sizes", name) for name in SWEEP_OPTIONS))
+OP_OPTIONS = ("reduce_op", "root", "variant", "pattern", "src", "dst")
 """Options that only some operations take."""
 
 
@@ -41,32 +41,32 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
         elif op is not None:
             chosen[op.name] = op
         else:
-            from distdemo.cli.app import names
+            from distdemo.cli.app import subcommands
 
             known = [each.command for each in ops.REGISTRY.values()]
-            more = [each.removeprefix("bench ") for each in names() if each.startswith("bench ")]
-            raise unknown("operation", [*known, EVERY_OP, *more], word, "distdemo bench")
+            others = [EVERY_OP, *subcommands("bench")]
+            raise unknown("operation", [*known, *others], word, "distdemo bench")
     return list(chosen.values())
 
 
 def check_options(options: BenchOptions, chosen: Sequence[Op]) -> None:
-    """Raise `UsageError` for options that clash, or that none of the ops has."""
+    """Raise `UsageError` for options that can't be combined, or that none of the ops has."""
     given = options.given
     for one, other in CLASHES:
         if {one, other} <= given:
             what = f"{_flag(one)} and {_flag(other)} can't be combined."
             raise UsageError(what, "Each replaces the other.", "Use one of them.")
     names = ", ".join(op.command for op in chosen)
-    lacking = f"{names} {'has' if len(chosen) == 1 else 'have'} no option"
-    for name in ("sizes", *SWEEP, "dtype"):
+    no_option = f"{names} {'has' if len(chosen) == 1 else 'have'} no option"
+    for name in ("sizes", *SWEEP_OPTIONS, "dtype"):
         if name in given and all(op.is_barrier for op in chosen):
             why = "It moves no data, so it is measured once, at size 0."
-            raise UsageError(f"{lacking} {_flag(name)}.", why, "Leave it out.")
-    for name in OF_SOME_OPS:
+            raise UsageError(f"{no_option} {_flag(name)}.", why, "Leave it out.")
+    for name in OP_OPTIONS:
         if name in given and not any(name in op.takes for op in chosen):
             having = ", ".join(op.command for op in ops.REGISTRY.values() if name in op.takes)
             why = f"Operations with this option: {having}."
-            raise UsageError(f"{lacking} {_flag(name)}.", why, "Leave it out.")
+            raise UsageError(f"{no_option} {_flag(name)}.", why, "Leave it out.")
 
 
 def _flag(name: str) -> str:
@@ -87,7 +87,7 @@ def make_series(
         UsageError: No series can be measured, or an option can't be used.
     """
     groups, sizes = make_groups(options.group, options.split, world_size), _sizes(options)
-    found: list[SeriesSpec] = []
+    specs: list[SeriesSpec] = []
     refusals: list[UsageError] = []
     for world in worlds:
         for op in chosen:
@@ -101,31 +101,31 @@ def make_series(
                 check_support(backends.REGISTRY[world.backend], op, spec, world.device)
             except UsageError as error:
                 refusals.append(error)
-                found.append(replace(series, refused=f"{error.what} {error.why}"))
+                specs.append(replace(series, refused=f"{error.what} {error.why}"))
                 continue
             series = replace(series, sizes_bytes=sizes_of(op, spec, sizes))
             places = (False, True) if op.has_both(spec) else (op.is_in_place(spec),)
-            found += [replace(series, op=replace(call, in_place=place)) for place in places]
-    if refusals and not any(series.sizes_bytes for series in found):
+            specs += [replace(series, op=replace(call, in_place=place)) for place in places]
+    if refusals and not any(series.sizes_bytes for series in specs):
         raise refusals[0]
-    return tuple(found)
+    return tuple(specs)
 
 
 def _smallest(
     op: Op, options: BenchOptions, groups: tuple[tuple[int, ...], ...], world_size: int
 ) -> OpSpec:
     """Return the smallest call of an op that moves data."""
-    n, of = (len(groups[0]), "A group") if groups else (world_size, "A world")
-    own: dict[str, Any] = {name: getattr(options, name) for name in OF_SOME_OPS if name in op.takes}
-    if "variant" in own:  # single maps to the backend's own call without extra copies
-        own["variant"] = options.variant or op.joined_variant()
-    if "root" in own:
-        check_rank("--root", options.root, n, of)
-    if "pattern" in own and n >= op.smallest_world:
-        own["src"], own["dst"] = make_pair(options.pattern, options.src, options.dst, n, of)
+    n, members = (len(groups[0]), "A group") if groups else (world_size, "A world")
+    call: dict[str, Any] = {name: getattr(options, name) for name in OP_OPTIONS if name in op.takes}
+    if "variant" in call:  # single maps to the backend's own call without extra copies
+        call["variant"] = options.variant or op.joined_variant()
+    if "root" in call:
+        check_rank("--root", options.root, n, members)
+    if "pattern" in call and n >= op.smallest_world:
+        call["src"], call["dst"] = make_pair(options.pattern, options.src, options.dst, n, members)
     shape = () if op.is_barrier else (1,)
     async_op = options.async_op or options.overlap
-    return OpSpec(op.name, n, dtype=options.dtype, shape=shape, async_op=async_op, **own)
+    return OpSpec(op.name, n, dtype=options.dtype, shape=shape, async_op=async_op, **call)
 
 
 # ------------------------------------------------------------------------------------------ sizes
@@ -147,20 +147,20 @@ def sweep(first: int, last: int, factor: float) -> list[int]:
     Raises:
         UsageError: There are none, or too many.
     """
-    found: list[int] = []
+    sizes: list[int] = []
     size = first
-    while 1 < factor < math.inf and 0 < size <= last and len(found) <= MOST_SIZES:
-        found.append(size)
-        power = first * factor ** len(found) * (1 + 1e-12)  # rounding may make it too small
+    while 1 < factor < math.inf and 0 < size <= last and len(sizes) <= MOST_SIZES:
+        sizes.append(size)
+        power = first * factor ** len(sizes) * (1 + 1e-12)  # rounding may make it too small
         size = int(min(power, last + 1))
-    if not 0 < len(found) <= MOST_SIZES:
+    if not 0 < len(sizes) <= MOST_SIZES:
         raise UsageError(
             f"From -b {exact_size(first)} to -e {exact_size(last)} there is no size, or there are "
             f"more than {MOST_SIZES}.",
             "Each size is -f times the one before, and -f must be more than 1.",
             "Try -b 8 -e 64M -f 4.",
         )
-    return found
+    return sizes
 
 
 def sizes_of(op: Op, smallest: OpSpec, sizes: Sequence[int]) -> tuple[int, ...]:

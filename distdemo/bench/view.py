@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.text import Text
 
-from distdemo.bench.answer import answer, names_of, where
+from distdemo.bench.answer import answer, scope_text, series_names
 from distdemo.encoding import encode
 from distdemo.launcher.clock import HOST
 from distdemo.measure.recording import traits
@@ -33,23 +33,22 @@ from distdemo.view.format import (
 )
 from distdemo.view.tables import Cell, Column, Grid, select
 
-WIDE = "!"  # mark of an interval that is wider than requested
+WIDE_MARK = "!"  # mark of an interval that is wider than requested
 
-
-# ------------------------------------------------------------------------------------------ table
+# ----------------------------------------------------------------------------------------- report
 
 
 def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
     """Yield a complete or partial measurement."""
     text, ok = answer(report, _half(sign))
-    yield Summary(text, ok, "!" if report.ok and not ok else "")
+    yield Summary(text, None if report.ok and not ok else ok, "!")
     for series in report.series:
         yield Paragraph()
         yield from _series(series, sign)
     if len(report.measured) > 1:
         yield from _side_by_side(report, sign)
-    yield from _titled("Is this normal?", _verdicts(report))
-    yield from _titled("Overlap", _overlaps(report))
+    yield from _section("Is this normal?", _verdicts(report))
+    yield from _section("Overlap", _overlaps(report))
     for series in report.series:
         yield from _skew(series, report, sign)
     for title, lines_of in (("Measured", _method), ("Limits", _limits)):
@@ -58,10 +57,10 @@ def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
             for setup in report.setups
             for line in lines_of(setup)
         )
-        yield from _titled(title, lines)
+        yield from _section(title, lines)
     for note in report.notes:
         yield Paragraph(note)
-    names = names_of(report.series)
+    names = series_names(report.series)
     averages = [  # over the sizes, as at the end of nccl-tests' output
         f"{names[each.spec]} {digits(average / 1e9)} GB/s"
         for each in report.measured
@@ -70,10 +69,10 @@ def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
     if averages:
         yield Paragraph()
         yield Paragraph(f"Average busbw: {', '.join(averages)}", colours.QUIET)
-    host = (str(report.environment.get(name, "")) for name in ("host", "processor"))
-    took = [duration(report.elapsed_s), *filter(None, host)]
-    took += [f"{name} {version}" for name, version in report.versions.items()]
-    yield Paragraph(f" {sign.dot} ".join(took), colours.QUIET)
+    machine = (str(report.environment.get(name, "")) for name in ("host", "processor"))
+    footer = [duration(report.elapsed_s), *filter(None, machine)]
+    footer += [f"{name} {version}" for name, version in report.versions.items()]
+    yield Paragraph(f" {sign.dot} ".join(footer), colours.QUIET)
 
 
 def _series(series: Series, sign: Signs) -> Iterator[Block]:
@@ -91,17 +90,18 @@ def _series(series: Series, sign: Signs) -> Iterator[Block]:
             busbw = f"algbw is S / median, busbw {factor}algbw; S is {series.payload_is}."
             note = f"{busbw} {note}"
         if not all(row.steady for row in series.rows):
-            note += f" {WIDE}: wider than requested."
+            note += f" {WIDE_MARK}: wider than requested."
         yield Paragraph(note, colours.QUIET)
     if series.error:
         yield Paragraph(f"{sign.wrong} {series.error}", colours.WRONG)
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A column.
+class RowColumn:
+    """A column of figures about rows.
 
     Attributes:
+        cell: Function that returns the cell of a row.
         drop_order: As that of `Column`.
         is_shown: Function that returns True if a row has a value in the column.
     """
@@ -114,7 +114,7 @@ class Figure:
 
 
 def _rows(rows: Sequence[Row], sign: Signs) -> Grid:
-    shown = [each for each in FIGURES if any(map(each.is_shown, rows))]
+    shown = [each for each in ROW_COLUMNS if any(map(each.is_shown, rows))]
     columns = [
         Column(each.name.replace("±", _half(sign)), each.right, drop_order=each.drop_order)
         for each in shown
@@ -131,7 +131,7 @@ def _interval(row: Row, sign: Signs) -> Text:
     if row.spread_share is None:
         return Text(sign.none, style=colours.QUIET)
     width = plus_minus(row.spread_share, _half(sign))
-    return Text(f"{width} ") if row.steady else Text(f"{width}{WIDE}", style=colours.UNSURE)
+    return Text(f"{width} ") if row.steady else Text(f"{width}{WIDE_MARK}", style=colours.UNSURE)
 
 
 def _limit_share(row: Row, sign: Signs) -> Cell:
@@ -159,26 +159,28 @@ def _moves_data(row: Row) -> bool:
     return row.size_bytes > 0
 
 
-FIGURES: Sequence[Figure] = (
-    Figure("Size", lambda row, _: Text(exact_size(row.size_bytes), style="bold")),
-    Figure("Median", lambda row, _: duration(row.median_s)),
-    Figure("±", _interval),
-    Figure("min", lambda row, _: duration(row.min_s), drop_order=9),
-    Figure("p10", lambda row, _: duration(row.p10_s), drop_order=7),
-    Figure("p90", lambda row, _: duration(row.p90_s), drop_order=6),
-    Figure("p99", lambda row, _: duration(row.p99_s), drop_order=4),
-    Figure("max", lambda row, _: duration(row.max_s), drop_order=8),
-    Figure("algbw\nGB/s", lambda row, _: digits(row.algbw_bytes_per_s / 1e9), 5, _moves_data),
-    Figure("busbw\nGB/s", lambda row, _: digits(row.busbw_bytes_per_s / 1e9), 0, _moves_data),
-    Figure("of\nlimit", _limit_share, 2, lambda r: bool(r.judgement and r.judgement.limit_share)),
-    Figure(
+ROW_COLUMNS: Sequence[RowColumn] = (
+    RowColumn("Size", lambda row, _: Text(exact_size(row.size_bytes), style="bold")),
+    RowColumn("Median", lambda row, _: duration(row.median_s)),
+    RowColumn("±", _interval),
+    RowColumn("min", lambda row, _: duration(row.min_s), drop_order=9),
+    RowColumn("p10", lambda row, _: duration(row.p10_s), drop_order=7),
+    RowColumn("p90", lambda row, _: duration(row.p90_s), drop_order=6),
+    RowColumn("p99", lambda row, _: duration(row.p99_s), drop_order=4),
+    RowColumn("max", lambda row, _: duration(row.max_s), drop_order=8),
+    RowColumn("algbw\nGB/s", lambda row, _: digits(row.algbw_bytes_per_s / 1e9), 5, _moves_data),
+    RowColumn("busbw\nGB/s", lambda row, _: digits(row.busbw_bytes_per_s / 1e9), 0, _moves_data),
+    RowColumn(
+        "of\nlimit", _limit_share, 2, lambda r: bool(r.judgement and r.judgement.limit_share)
+    ),
+    RowColumn(
         "Hidden",
         lambda row, sign: percent(row.overlap.hidden_share) if row.overlap else sign.none,
         drop_order=1,
         is_shown=lambda row: bool(row.overlap),
     ),
-    Figure("Wrong", _wrong),
-    Figure("Verdict", _verdict, 3, lambda row: bool(_verdict(row, ASCII_SIGNS)), right=False),
+    RowColumn("Wrong", _wrong),
+    RowColumn("Verdict", _verdict, 3, lambda row: bool(_verdict(row, ASCII_SIGNS)), right=False),
 )
 
 
@@ -195,11 +197,11 @@ def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
         text = f"{duration(row.median_s)} {digits(row.busbw_bytes_per_s / 1e9):>6}"
         same = [each for each, s in zip(rows, report.measured, strict=True) if s.spec.op.op == op]
         others = [each[size] for each in same if size in each and each[size] is not row]
-        if not others or any(_is_faster(other, row) for other in others):
+        if not others or any(_is_clearly_faster(other, row) for other in others):
             return Text(text)
         return Text(f"{best} ", style=colours.RIGHT) + Text(text, style="bold")
 
-    names = names_of(report.measured).values()
+    names = series_names(report.measured).values()
     grid = Grid([Column("Size", right=True), *(Column(name, right=True) for name in names)])
     grid.rows += [
         [exact_size(size), *(cell(index, size) for index in range(len(rows)))] for size in sizes
@@ -211,7 +213,7 @@ def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph(f"{best} may be the fastest of its op.", colours.QUIET)
 
 
-def _is_faster(one: Row, other: Row) -> bool:
+def _is_clearly_faster(one: Row, other: Row) -> bool:
     """Return True if its interval ends before the other's begins; else compare the medians."""
     if one.interval_s is None or other.interval_s is None:
         return one.median_s < other.median_s
@@ -221,7 +223,7 @@ def _is_faster(one: Row, other: Row) -> bool:
 # -------------------------------------------------------------------------------------- the reasons
 
 
-def _titled(title: str, lines: Iterable[Text]) -> Iterator[Block]:
+def _section(title: str, lines: Iterable[Text]) -> Iterator[Block]:
     """Yield a heading and a list, or nothing if there are no lines."""
     if items := tuple(lines):
         yield from (Paragraph(), Heading(title), Bullets(items))
@@ -232,18 +234,18 @@ def _verdicts(report: BenchReport) -> Iterator[Text]:
 
     Unsteady rows get no advice.
     """
-    names = names_of(report.series)
-    found: dict[tuple[Verdict, str], list[tuple[str, Row]]] = {}
+    names = series_names(report.series)
+    by_verdict: dict[tuple[Verdict, str], list[tuple[str, Row]]] = {}
     for series in report.series:
         for row in series.rows:
             key = _verdict_of(row), series.spec.backend
-            found.setdefault(key, []).append((names[series.spec], row))
-    for (verdict, _), pairs in found.items():
+            by_verdict.setdefault(key, []).append((names[series.spec], row))
+    for (verdict, _), pairs in by_verdict.items():
         rows = [row for _, row in pairs]
         last = rows[-1].judgement
         if last is None or verdict is Verdict.UNKNOWN:
             continue
-        line = Text(f"{where({name for name, _ in pairs}, rows, report)}: ", style="bold")
+        line = Text(f"{scope_text({name for name, _ in pairs}, rows, report)}: ", style="bold")
         line.append(verdict.value, style=colours.RIGHT if verdict.is_normal else colours.UNSURE)
         why = last.why
         if len(rows) > 1:
@@ -254,7 +256,7 @@ def _verdicts(report: BenchReport) -> Iterator[Text]:
 
 def _overlaps(report: BenchReport) -> Iterator[Text]:
     """Yield the share of communication hidden and its times, for the best size of each series."""
-    names = names_of(report.series)
+    names = series_names(report.series)
     for series in report.series:
         rows = [(row, row.overlap) for row in series.rows if row.overlap]
         if rows:
@@ -273,17 +275,17 @@ def _skew(series: Series, report: BenchReport, sign: Signs) -> Iterator[Block]:
         return
     names = ("Rank", "Late by", "p99", "Last in", "Op took", "Waited")
     grid = Grid([Column(name, right=True) for name in names])
-    for each in select(series.skew, None, lambda one: one.is_late):
-        if isinstance(each, int):
+    for skew in select(series.skew, None, lambda one: one.is_late):
+        if isinstance(skew, int):
             grid.rows.append([sign.more])
             continue
-        times = (each.late_s, each.late_p99_s, each.took_s, each.waited_s)
+        times = (skew.late_s, skew.late_p99_s, skew.took_s, skew.waited_s)
         late, p99, took, waited = map(duration, times)
-        rank = Text(f"{sign.arrow} " * each.is_late + str(each.rank))
-        rank.stylize(colours.of_rank(each.rank))
-        grid.rows.append([rank, late, p99, percent(each.last_share), took, waited])
+        rank = Text(f"{sign.arrow} " * skew.is_late + str(skew.rank))
+        rank.stylize(colours.of_rank(skew.rank))
+        grid.rows.append([rank, late, p99, percent(skew.last_share), took, waited])
     yield Paragraph()
-    yield Heading(f"Late ranks: {names_of(report.series)[series.spec]}")
+    yield Heading(f"Late ranks: {series_names(report.series)[series.spec]}")
     yield grid
     late_ranks = ", ".join(str(each.rank) for each in series.skew if each.is_late)
     if late_ranks:
@@ -292,7 +294,7 @@ def _skew(series: Series, report: BenchReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph(f"{sign.right} No rank is often late.", colours.RIGHT)
 
 
-# --------------------------------------------------------------------------------- how it was done
+# ------------------------------------------------------------------------------------- the method
 
 
 def _method(setup: Setup) -> Iterator[str]:
@@ -327,28 +329,28 @@ def _limits(setup: Setup) -> Iterator[str]:
 
 # -------------------------------------------------------------------------------------------- CSV
 
-_NO_COLUMNS = frozenset(
+_OMITTED_FIELDS = frozenset(
     {"times_s", "sizes_bytes", "groups", "refused", "overlap", "shape", "sizes", "splits"}
     | {"objects", "inference", "factor", "monitored", "straggler", "straggler_delay_s"}
 )
-"""Fields that are the same in every row, or have a whole row of values."""
+"""Fields that are the same in every row, or have several values per row."""
 
 
 def to_csv(report: BenchReport) -> str:
     """Return one line per size with the JSON document's names (RFC 4180)."""
-    around: dict[str, Any] = {**report.environment, **report.versions}
-    machine = {name: around.get(name) for name in ("host", "processor", "torch")}
+    known: dict[str, Any] = {**report.environment, **report.versions}
+    machine = {name: known.get(name) for name in ("host", "processor", "torch")}
     lines = []
     for series in report.series:
         for row in series.rows:
-            whole = replace(row, judgement=row.judgement or Judgement(Verdict.UNKNOWN, ""))
-            found = encode({"": series.spec, "row": whole, "machine": machine}, defaults=True)
-            lines.append({name: _csv_text(value) for name, value in _columns("", found)})
-    memory = io.StringIO(newline="")
-    writer = csv.DictWriter(memory, list(dict.fromkeys(name for each in lines for name in each)))
+            judged = replace(row, judgement=row.judgement or Judgement(Verdict.UNKNOWN, ""))
+            record = encode({"": series.spec, "row": judged, "machine": machine}, defaults=True)
+            lines.append({name: _csv_text(value) for name, value in _columns("", record)})
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for each in lines for name in each)))
     writer.writeheader()
     writer.writerows(lines)
-    return memory.getvalue()
+    return text.getvalue()
 
 
 def _columns(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - JSON
@@ -356,7 +358,7 @@ def _columns(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN40
     if isinstance(value, dict):
         for own, each in value.items():
             yield from _columns(name if own == "name" else own, each)
-    elif name not in _NO_COLUMNS:
+    elif name not in _OMITTED_FIELDS:
         yield name, value
 
 

@@ -125,13 +125,13 @@ class _Run:
             return f"It needs one GPU per rank, but this machine has {gpus}."
         if not self.plan.skip_refused:
             return None
-        return backends.REGISTRY[world.backend].refuses(case.op, case.spec, world.device)
+        return backends.REGISTRY[world.backend].why_unsupported(case.op, case.spec, world.device)
 
     def _known_wrong(self, case: Case) -> str | None:
         world = self.plan.world
         if not self.plan.skip_refused or case.world_size == 1:
             return None
-        return backends.REGISTRY[world.backend].wrong(case.op, case.spec, world.device)
+        return backends.REGISTRY[world.backend].known_bug(case.op, case.spec, world.device)
 
     def result(
         self, number: int, status: Status, time_s: float = 0.0, why: str = "", *details: str
@@ -242,7 +242,7 @@ def _describe_failure(outcome: Outcome) -> str:
         how = f"{outcome.type}: {lost}{headline(outcome.message)}"
     elif isinstance(outcome, TimedOut):
         where = outcome.where
-        place = where and (where.collective or where.place or "its own code")
+        place = where and (where.collective or where.source_line or "its own code")
         how = f"still in {place}" if place else "did not answer"
     else:
         return ""

@@ -57,7 +57,7 @@ def run_cases(rank: Rank, cases: Sequence[tuple[int, Case]]) -> None:
     groups = Groups(rank.backend)
     for number, case in cases:
         name = f"case {number}"  # of the phase and the barrier
-        rank.reach(name)
+        rank.report_phase(name)
         entered = time.monotonic()
         found = run_verified(rank, case.op, case.specs, groups, name)
         wrong = (

@@ -35,9 +35,9 @@ def survey(start: Start) -> BackendList:
             implementation=backend.implementation(),
         )
         if missing:
-            found.append(replace(entry, missing=missing, get=backend.get))
+            found.append(replace(entry, missing=missing, get=backend.how_to_install))
         else:
-            summary = f"{backend.summary} {backend.choice()}".strip()
+            summary = f"{backend.summary} {backend.start_note()}".strip()
             entry = replace(entry, summary=summary, version=backend.version())
             found.append(_try_backend(entry, backend.default_device(), start))
     for name in dist.Backend.backend_list:

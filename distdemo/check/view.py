@@ -134,7 +134,7 @@ def _failures(report: CheckReport, sign: Signs) -> Iterator[Paragraph]:
     failed = report.of("failed")
     for result in failed[:FAILURES]:
         yield Paragraph(f"{sign.wrong} {result.id}: {one_line(result.why)}", colours.WRONG)
-        yield Paragraph(f"  {result.command}", whole=True)
+        yield Paragraph(f"  {result.command}", verbatim=True)
         details = [one_line(line) for text in result.details for line in text.splitlines()]
         if len(details) > LINES:
             details[LINES:] = [f"{sign.more} {plural(len(details) - LINES, 'more line')}"]

@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         op.command: (
             f"distdemo.demo.command:{op.name}",
             POINT_TO_POINT if "pattern" in op.takes else COLLECTIVES,
-            op.words.summary,
+            op.doc.summary,
         )
         for op in ops.REGISTRY.values()
     },
@@ -125,10 +125,10 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's, or typer's own copy
         """Return the names in the order in which help lists them."""
-        return names()
+        return command_names()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - likewise
-        """Return a command for the list in help, or None; ``built`` makes the real one."""
+        """Return a command without options, for the list in help, or None."""
         if cmd_name not in COMMANDS:
             return None
         _, panel, line = COMMANDS[cmd_name]
@@ -137,9 +137,9 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - likewise
         """Return the command that these words start with. Shell completion calls this, too."""
         # Only completion calls this with raw words. Normalising twice would add another ``--``.
-        words = normalize_argv(args, names()) if ctx.resilient_parsing else args
+        words = normalize_argv(args, command_names()) if ctx.resilient_parsing else args
         name, _, rest = super().resolve_command(ctx, words)
-        return name, name and built(name), rest
+        return name, name and typer_command(name), rest
 
 
 app = typer.Typer(
@@ -153,14 +153,12 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(show: bool) -> None:
+    if show:
         from distdemo.versions import versions
 
-        found = versions()
-        typer.echo(
-            f"distdemo {found['distdemo']} (torch {found['torch']}, Python {found['python']})"
-        )
+        own, torch, python = (versions()[name] for name in ("distdemo", "torch", "python"))
+        typer.echo(f"distdemo {own} (torch {torch}, Python {python})")
         raise typer.Exit
 
 
@@ -171,22 +169,28 @@ def root(
         typer.Option("--version", "-V", help="Show versions.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Take the options of distdemo itself."""
+    """Declare the options of distdemo itself."""
 
 
-def names() -> list[str]:
+def command_names() -> list[str]:
     """Return the names of all commands."""
     return list(COMMANDS)
 
 
+def subcommands(name: str) -> list[str]:
+    """Return the names of a command's subcommands: ``links`` of ``bench links``."""
+    words = (each.split() for each in COMMANDS)
+    return [each[1] for each in words if each[0] == name and len(each) == 2]
+
+
 def function_of(name: str) -> Any:  # noqa: ANN401 - a function marked as a command
     """Return the function of a command."""
-    return _attribute(COMMANDS[name][0])
+    return _imported(COMMANDS[name][0])
 
 
 def records_of(name: str) -> list[type]:
     """Return the record classes of a command's JSON documents."""
-    return [_attribute(place) for place in function_of(name).info.record.split()]
+    return [_imported(place) for place in function_of(name).info.record.split()]
 
 
 def joins(name: str) -> bool:
@@ -195,34 +199,38 @@ def joins(name: str) -> bool:
 
 
 @cache
-def built(name: str) -> Any:  # noqa: ANN401 - click's command
+def typer_command(name: str) -> Any:  # noqa: ANN401 - click's command
     """Return the Typer command of this name."""
     function = function_of(name)
     text = _escaped(inspect.cleandoc(function.__doc__ or ""))
     # Typer keeps line breaks within a paragraph, and then wraps the lines again.
     text = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single.command(
         name,
         help=text,
         epilog=function.info.epilog,
         context_settings={"help_option_names": ["--help", "-h"]},
     )(runnable(name, function))
-    return typer.main.get_command(alone)
+    return typer.main.get_command(single)
 
 
 def options_of(name: str) -> list[str]:
     """Return every option of a command; empty if there is no such command."""
-    return [flag for each in built(name).params for flag in each.opts] if name in COMMANDS else []
+    return (
+        [flag for each in typer_command(name).params for flag in each.opts]
+        if name in COMMANDS
+        else []
+    )
 
 
 def commands_with(option: str) -> list[str]:
     """Return the commands that have an option. If every operation has it, they are one entry."""
-    found = [name for name in COMMANDS if option in options_of(name)]
+    names = [name for name in COMMANDS if option in options_of(name)]
     every = {op.command for op in ops.REGISTRY.values()}
-    if not every <= set(found):
-        return found
-    return ["every operation", *(name for name in found if name not in every)]
+    if not every <= set(names):
+        return names
+    return ["every operation", *(name for name in names if name not in every)]
 
 
 def _escaped(text: str) -> str:
@@ -230,7 +238,7 @@ def _escaped(text: str) -> str:
     return text.replace("[", "\\[")
 
 
-def _attribute(place: str) -> Any:  # noqa: ANN401 - a function, or a class
+def _imported(place: str) -> Any:  # noqa: ANN401 - a function, or a class
     """Import ``distdemo.bench.command:bench``."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

@@ -20,9 +20,9 @@ RENAMED = {
     "--iterations": ("--iters",),
 }
 """Names of options in other programs, and what to suggest: the first that the command has."""
-ALONE = {"--sanitize": "--sanitize=calls", "--no-sanitize": "--sanitize=off"}
+IMPLIED_VALUES = {"--sanitize": "--sanitize=calls", "--no-sanitize": "--sanitize=off"}
 """Meaning of an option without a value, where a value must follow ``=``."""
-FOLLOWED_BY = {"--uneven": "--sizes"}
+LIST_OPTIONS = {"--uneven": "--sizes"}
 """Option that takes the list of numbers after this flag: ``--uneven 3,0,7``."""
 
 
@@ -36,15 +36,15 @@ def normalize_argv(arguments: Sequence[str], commands: Container[str]) -> list[s
         arguments: Arguments as typed.
         commands: Names of all commands.
     """
-    own = list(arguments[: arguments.index(END)] if END in arguments else arguments)
+    own = own_words(arguments)
     rest = list(arguments[len(own) :])
-    place = next((at for at, word in enumerate(own) if _named(word, commands)), None)
-    if place is None:  # assume that the first word that isn't an option is meant as one
-        place = next((at for at, word in enumerate(own) if not word.startswith("-")), None)
-    if place is None:
+    index = next((i for i, word in enumerate(own) if _command_words(word, commands)), None)
+    if index is None:  # assume that the first word that isn't an option is meant as one
+        index = next((i for i, word in enumerate(own) if not word.startswith("-")), None)
+    if index is None:
         return [*own, *rest]
-    words = _named(own[place], commands) or [own[place]]
-    others = own[:place] + own[place + 1 :]
+    words = _command_words(own[index], commands) or [own[index]]
+    others = own[:index] + own[index + 1 :]
     if words == ["help"]:
         return normalize_argv([*others, "--help"], commands)
     words, others = _two_words(words, others, commands)
@@ -53,32 +53,35 @@ def normalize_argv(arguments: Sequence[str], commands: Container[str]) -> list[s
     return [*words, *_options(others, words[0]), *rest]
 
 
-def _named(word: str, commands: Container[str]) -> list[str]:
+def _command_words(word: str, commands: Container[str]) -> list[str]:
     """Return the command that a word names, with the options that the name implies, or []."""
     dashed = word.replace("_", "-")
     if dashed in commands or word == "help":
         return [dashed]
     if word.startswith("-"):
         return []
-    found = ops.resolve(word)
-    return [] if found is None else [found[0].command, *found[1]]
+    resolved = ops.resolve(word)
+    if resolved is None:
+        return []
+    op, flags = resolved
+    return [op.command, *flags]
 
 
 def _two_words(
     words: list[str], others: list[str], commands: Container[str]
 ) -> tuple[list[str], list[str]]:
     """Join ``bench links`` into one name, also with options in between."""
-    for place, word in enumerate(others):
+    for index, word in enumerate(others):
         if f"{words[0]} {word}" in commands:
-            return [f"{words[0]} {word}", *words[1:]], others[:place] + others[place + 1 :]
-        if place == 0 and not word.startswith("-"):
+            return [f"{words[0]} {word}", *words[1:]], others[:index] + others[index + 1 :]
+        if index == 0 and not word.startswith("-"):
             break  # the next word is an argument
     return words, others
 
 
 def _options(words: Sequence[str], command: str) -> list[str]:
     """Return the options with their declared names, each with the value that it needs."""
-    found: list[str] = []
+    options: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=False):
         name, equals, value = word.partition("=")
         if name.startswith("--"):
@@ -86,16 +89,21 @@ def _options(words: Sequence[str], command: str) -> list[str]:
         name = OTHER_NAMES.get(name, name)
         if name == "--op" and (value or following) in REDUCTIONS and command != "check":
             name = "--reduce-op"
-        found += ["--format", "json"] if name == "--json" else [name + equals + value]
-        found[-1] = ALONE.get(found[-1], found[-1])
-        if name in FOLLOWED_BY and following.replace(",", "").isdigit():
-            found.append(FOLLOWED_BY[name])
-    return found
+        options += ["--format", "json"] if name == "--json" else [name + equals + value]
+        options[-1] = IMPLIED_VALUES.get(options[-1], options[-1])
+        if name in LIST_OPTIONS and following.replace(",", "").isdigit():
+            options.append(LIST_OPTIONS[name])
+    return options
+
+
+def own_words(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments before ``--``."""
+    return list(arguments[: arguments.index(END)] if END in arguments else arguments)
 
 
 def last_value(arguments: Sequence[str], option: str) -> str:
     """Return the last value of an option before the arguments are parsed, or an empty string."""
-    own = list(arguments[: arguments.index(END)] if END in arguments else arguments)
-    given = [after for word, after in zip(own, [*own[1:], ""], strict=False) if word == option]
-    given += [word.partition("=")[2] for word in own if word.startswith(f"{option}=")]
-    return given[-1].lower() if given else ""
+    words = own_words(arguments)
+    values = [after for word, after in zip(words, [*words[1:], ""], strict=False) if word == option]
+    values += [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
+    return values[-1].lower() if values else ""

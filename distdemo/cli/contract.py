@@ -63,7 +63,7 @@ class Result:
         world: World that the command ran; if it failed, the failure is shown. By default
             ``record.world``, if there is one.
         partial: True if there is a result to show in addition to the failure.
-        kept: True if files are written even after a failure, because the failure is the result.
+        writes_failure: True if files are written even after a failure, which is the result then.
         interrupted: True if a signal ended the command early.
         errors: Errors of the document, in addition to the world's verdict.
         files: More files: the option, the path, and a function that returns the content.
@@ -75,7 +75,7 @@ class Result:
     ok: bool | None = None
     world: WorldReport | None = None
     partial: bool = False
-    kept: bool = False
+    writes_failure: bool = False
     interrupted: bool = False
     errors: tuple[Error, ...] = ()
     files: tuple[tuple[str, Path | None, Callable[[], Content]], ...] = ()

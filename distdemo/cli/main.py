@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import typer
 
 from distdemo.cli import signals
-from distdemo.cli.arguments import END, RENAMED, last_value, normalize_argv
+from distdemo.cli.arguments import RENAMED, last_value, normalize_argv, own_words
 from distdemo.cli.runner import CommandEnded, envelope
 from distdemo.cli.types import BadValue, nearest, unknown
 from distdemo.errors import (
@@ -37,16 +37,16 @@ def run(arguments: Sequence[str]) -> int:
     signals.install()
     code = EXIT_OK
     try:
-        from distdemo.cli.app import joins, names
+        from distdemo.cli.app import command_names, joins
 
-        words = normalize_argv(arguments or ["--help"], names())
+        words = normalize_argv(arguments or ["--help"], command_names())
         silent = not _may_print(words)
         if silent:
             # Discard what views print. Standard error stays, for bugs.
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - to the very end
             if not joins(words[0]):
                 return EXIT_OK  # one process is enough for this command
-        code = _carry_out(words, silent=silent)
+        code = _run_command(words, silent=silent)
         sys.stdout.flush()
     except Terminated:
         code = EXIT_FAILED
@@ -62,36 +62,36 @@ def run(arguments: Sequence[str]) -> int:
     return signals.exit_code() or code
 
 
-def _carry_out(words: list[str], *, silent: bool) -> int:
+def _run_command(words: list[str], *, silent: bool) -> int:
     """Run the command, and report errors in the requested format."""
     from distdemo.cli.app import app
 
     error: DistdemoError
-    signals.on_import(lambda what: _tell(_stopped(what), words, silent=silent))
+    signals.on_import(lambda what: _report(_stopped(what), words, silent=silent))
     try:
         code = app(args=words, prog_name="distdemo", standalone_mode=False)
     except CommandEnded as end:
         return end.code
-    except DistdemoError as found:
-        error = found
+    except DistdemoError as raised:
+        error = raised
     except (KeyboardInterrupt, typer.Abort, Terminated) as stop:
         error = _stopped(signals.what_stopped(stop))
-    except _ParserError as found:
-        error = _usage(found, words)
-    except OSError as found:
-        if "usable temporary directory" in str(found):  # as tempfile says it
+    except _ParserError as raised:
+        error = _usage_error(raised, words)
+    except OSError as raised:
+        if "usable temporary directory" in str(raised):  # tempfile's message
             what, hint = "There is no folder for temporary files.", "Set TMPDIR to one."
-            error = UsageError(what, f"{found.strerror}.", hint)
-        elif found.filename is not None:
-            what = f"{found.filename} can't be used."
-            error = DistdemoError(what, f"{found.strerror}.", "Try another file.")
+            error = UsageError(what, f"{raised.strerror}.", hint)
+        elif raised.filename is not None:
+            what = f"{raised.filename} can't be used."
+            error = DistdemoError(what, f"{raised.strerror}.", "Try another file.")
         else:  # standard output has no name
             raise
     else:  # Typer may have turned an interruption into an exit code
         if not signals.interrupted():
             return code if isinstance(code, int) else EXIT_OK
         error = _stopped("Interrupted.")
-    _tell(error, words, silent=silent)
+    _report(error, words, silent=silent)
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
 
 
@@ -103,41 +103,40 @@ def _stopped(what: str) -> DistdemoError:
 
 
 def _may_print(words: Sequence[str]) -> bool:
-    """Return True if this process may print: it has rank 0, or no engine started it.
+    """Return True if this process has rank 0, or if no engine started it.
 
-    This is decided before the arguments are parsed: every rank finds the same errors in them, and
-    only one reports them.
+    This is decided before the arguments are parsed, because every rank finds the same errors in
+    them and only one may report them.
     """
     from distdemo.launcher.joined import engines
 
     launcher = last_value(words, "--launcher")
-    terminals = ("--nnodes", "--node-rank", "--master")
-    own = words[: words.index(END)] if END in words else words
-    if launcher == "local" or any(word.partition("=")[0] in terminals for word in own):
+    flags = {word.partition("=")[0] for word in own_words(words)}
+    if launcher == "local" or flags & {"--nnodes", "--node-rank", "--master"}:
         return True
     try:
-        named = launcher in engines.ENGINES
-        place = engines.named(launcher, os.environ) if named else engines.detect(os.environ)
+        is_named = launcher in engines.ENGINES
+        placement = engines.named(launcher, os.environ) if is_named else engines.detect(os.environ)
     except UsageError:
         return True  # the command reports it
-    return place is None or place.rank == 0
+    return placement is None or placement.rank == 0
 
 
-def _tell(error: DistdemoError, words: Sequence[str], *, silent: bool) -> None:
+def _report(error: DistdemoError, words: Sequence[str], *, silent: bool) -> None:
     """Print an error to standard error, or as a JSON document to standard output.
 
-    A silent process leaves that to rank 0, unless rank 0 can't know. A usage error may exist on
-    this host only, so the host's first rank reports it in one line. It then waits: an engine stops
-    all ranks when one has exited, and rank 0 has more to say.
+    A silent process leaves that to rank 0, unless rank 0 doesn't know the error. A usage error may
+    exist on this host only, so the host's first rank reports it in one line. It then waits: an
+    engine stops all ranks when one has exited, and rank 0 reports more.
     """
     if silent and not isinstance(error, JoinedWorldError):
         from distdemo.launcher.joined import engines
 
-        place = engines.detect(os.environ)
         if isinstance(error, UsageError):
-            if place is not None and place.local_size and place.local_rank == 0:
-                where = f"rank {place.rank} on {socket.gethostname()}"
-                write_message(one_line(f"distdemo: {where}: {error.what} {error.why}") + "\n")
+            placement = engines.detect(os.environ)
+            if placement is not None and placement.local_size and placement.local_rank == 0:
+                source = f"rank {placement.rank} on {socket.gethostname()}"
+                write_message(one_line(f"distdemo: {source}: {error.what} {error.why}") + "\n")
             time.sleep(ERROR_DELAY_S)
         return
     try:
@@ -159,16 +158,16 @@ def _tell(error: DistdemoError, words: Sequence[str], *, silent: bool) -> None:
 # ----------------------------------------------------------------------------------- usage errors
 
 
-def _usage(error: Exception, words: Sequence[str]) -> UsageError:
+def _usage_error(error: Exception, words: Sequence[str]) -> UsageError:
     """Return the parser's error in three lines."""
-    from distdemo.cli.app import names
+    from distdemo.cli.app import command_names
 
     command = _command(words)
     if isinstance(error, BadValue):
         return error.usage_error()
     message = str(getattr(error, "format_message", lambda: str(error))()).strip()
     if message.startswith("No such command"):
-        return unknown("command", names(), command, "distdemo")
+        return unknown("command", command_names(), command, "distdemo")
     if message.startswith("No such option"):
         return _no_such_option(str(getattr(error, "option_name", "")), command)
     why = 'Write the value after a space or "=".'
@@ -176,7 +175,7 @@ def _usage(error: Exception, words: Sequence[str]) -> UsageError:
     if context is not None:
         usage = " ".join(context.get_usage().split())
         why = f"Usage: {usage.removeprefix('Usage: ')}."
-    return UsageError(message, why, f"{_named(command)} --help lists every option.")
+    return UsageError(message, why, f"{_program(command)} --help lists every option.")
 
 
 def _no_such_option(option: str, command: str) -> UsageError:
@@ -194,7 +193,7 @@ def _no_such_option(option: str, command: str) -> UsageError:
         )
     near = renamed or nearest(option, own, 0.8 if command == "run" else 0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else "Leave it out."
-    why = f"{_named(command)} --help lists every option."
+    why = f"{_program(command)} --help lists every option."
     if command == "run":
         why = 'Put your program\'s options after "--".'
         hint = hint if near else f"Try distdemo run FILE.py -n 4 -- {option} ..."
@@ -205,12 +204,12 @@ def _command(words: Sequence[str]) -> str:
     return words[0] if words and not words[0].startswith("-") else ""
 
 
-def _named(command: str) -> str:
+def _program(command: str) -> str:
     return f"distdemo {command}".strip()
 
 
 def _close_stdout() -> None:
     """Point standard output to /dev/null, so that later flushes don't fail again."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

@@ -5,9 +5,8 @@ An option of a single command is declared next to that command.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,23 +17,22 @@ from distdemo.cli.types import (
     RankList,
     Sizes,
     Split,
-    decimal,
     file_to_write,
     offer,
     one_of,
-    parse_dtype,
     parse_plot,
     parse_ranks,
-    parse_reduce_op,
     parse_seconds,
     parse_sizes,
     parse_split,
     whole,
 )
 from distdemo.dtypes import DTYPES
+from distdemo.dtypes import NAMES as DTYPE_NAMES
 from distdemo.launcher.joined.engines import ENGINES
 from distdemo.launcher.start_method import METHODS
 from distdemo.ops.p2p import PATTERNS
+from distdemo.ops.reduction import NAMES as REDUCTION_NAMES
 from distdemo.ops.reduction import REDUCTIONS
 
 OUTPUT = "Output"
@@ -42,11 +40,17 @@ ADVANCED = "Advanced"
 NODES = "Beyond this machine"
 
 
-def choice(metavar: str, names: Iterable[str], text: str, **more: Any) -> Any:  # noqa: ANN401 - typer's
-    """Declare an option that takes one of these names; ``text`` is its help."""
-    known = tuple(names)
+def choice(
+    metavar: str,
+    names: Iterable[str],
+    text: str,
+    aliases: Mapping[str, str] | None = None,
+    **more: Any,  # noqa: ANN401 - typer's
+) -> Any:  # noqa: ANN401 - typer's
+    """Declare an option that takes one of these names or aliases; ``text`` is its help."""
+    parser, completion = one_of(names, aliases), offer(names)
     return typer.Option(
-        metavar=metavar, parser=one_of(known), autocompletion=offer(known), help=text, **more
+        metavar=metavar, parser=parser, autocompletion=completion, help=text, **more
     )
 
 
@@ -85,7 +89,6 @@ Device = Annotated[
 Timeout = Annotated[
     float | None,
     typer.Option(
-        "--timeout",
         metavar="SECONDS",
         parser=parse_seconds,
         help="Time limit of the whole run.",
@@ -95,7 +98,6 @@ Timeout = Annotated[
 Stall = Annotated[
     float | None,
     typer.Option(
-        "--stall",
         metavar="SECONDS",
         parser=parse_seconds,
         help="Time limit without any progress.",
@@ -113,24 +115,14 @@ StartMethod = Annotated[
 ]
 DType = Annotated[
     str,
-    typer.Option(
-        "--dtype",
-        metavar="DTYPE",
-        parser=parse_dtype,
-        autocompletion=offer(DTYPES),
-        help="Element type: torch's name, or a short one such as f32, bf16, i64.",
+    choice(
+        "DTYPE",
+        DTYPES,
+        "Element type: torch's name, or a short one such as f32, bf16, i64.",
+        DTYPE_NAMES,
     ),
 ]
-ReduceOp = Annotated[
-    str,
-    typer.Option(
-        "--reduce-op",
-        metavar="OP",
-        parser=parse_reduce_op,
-        autocompletion=offer(REDUCTIONS),
-        help=f"{', '.join(REDUCTIONS)}.",
-    ),
-]
+ReduceOp = Annotated[str, choice("OP", REDUCTIONS, f"{', '.join(REDUCTIONS)}.", REDUCTION_NAMES)]
 Root = Annotated[int, count("Root rank.", 0, metavar="RANK")]
 Sender = Annotated[int | None, count("Sending rank (0).", 0, metavar="RANK")]
 Destination = Annotated[int | None, count("Receiving rank (1).", 0, metavar="RANK")]
@@ -182,16 +174,6 @@ Seed = Annotated[
     int | None,
     count("Seed of the random numbers.", 0, 2**31 - 2, metavar="NUMBER", rich_help_panel=ADVANCED),
 ]
-LearningRate = Annotated[
-    float,
-    typer.Option(
-        "--lr",
-        "--learning-rate",
-        metavar="RATE",
-        parser=decimal(1e-6, math.inf, "0.1"),
-        help="Learning rate of SGD.",
-    ),
-]
 Plot = Annotated[
     Path | None,
     typer.Option(
@@ -225,6 +207,11 @@ class WorldOptions:
     device: Device = None
     timeout: Timeout = None
     start_method: StartMethod = "auto"
+
+    @property
+    def given(self) -> set[str]:
+        """Names of the options that differ from their defaults."""
+        return {each.name for each in fields(self) if getattr(self, each.name) != each.default}
 
 
 # ------------------------------------------------------------------------ options of every command

@@ -25,8 +25,7 @@ from distdemo.cli.options import (
     Traceback,
     choice,
 )
-from distdemo.cli.placement import find_placement
-from distdemo.cli.session import Session
+from distdemo.cli.session import Session, find_placement
 from distdemo.cli.types import file_to_write
 from distdemo.errors import (
     EXIT_FAILED,
@@ -37,6 +36,7 @@ from distdemo.errors import (
     Terminated,
     UsageError,
 )
+from distdemo.view.format import listing
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
@@ -62,8 +62,8 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
     info: CommandInfo = function.info  # type: ignore[attr-defined]  # see ``command``
     hints = get_type_hints(function)
     record = hints.get("options")
-    own = [] if record is None else _parameters(record, info)
-    shared = _shared(info)
+    shared = _shared_parameters(info)
+    parameters = [*([] if record is None else _parameters(record, info)), *shared]
 
     def run(**values: Any) -> None:  # noqa: ANN401 - typer fills them in by their annotations
         given = {each.name: values.pop(each.name) for each in shared}
@@ -103,7 +103,6 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
             session.end(code)
         raise CommandEnded(code)
 
-    parameters = [*own, *shared]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     run.__doc__ = function.__doc__
@@ -112,11 +111,11 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
 
 def _parameters(record: type, info: CommandInfo) -> list[inspect.Parameter]:
     """Return the options in a record's fields as parameters."""
-    kinds = get_type_hints(record, include_extras=True) | dict(info.annotations)
+    hints = get_type_hints(record, include_extras=True) | dict(info.annotations)
     return [
         _parameter(
             each.name,
-            kinds[each.name],
+            hints[each.name],
             each.default if each.default is not MISSING else inspect.Parameter.empty,
         )
         for each in fields(record)
@@ -130,10 +129,10 @@ def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:  # noqa
 
 
 def _raise_interrupted(stop: BaseException) -> None:
-    """Raise an error that says where the ranks were, if a signal ended a world.
+    """Raise an error with the ranks' phases, if the signal ended a world.
 
     Raises:
-        DistdemoError: A signal did. The exit code is still the signal's.
+        DistdemoError: It did. The exit code is still the signal's.
     """
     from distdemo.launcher.verdict import report_of
 
@@ -143,28 +142,22 @@ def _raise_interrupted(stop: BaseException) -> None:
         raise DistdemoError(signals.what_stopped(stop), report.verdict.why, hint) from stop
 
 
-def formats_of(info: CommandInfo) -> list[str]:
-    """Return the values of ``--format``."""
-    return ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
-
-
-def _shared(info: CommandInfo) -> list[inspect.Parameter]:
+def _shared_parameters(info: CommandInfo) -> list[inspect.Parameter]:
     """Return the options of every command, and those of joined worlds."""
-    formats = formats_of(info)
-    endings = (".json", ".txt", ".md", *info.exports)
-    listed = f"{', '.join(formats[:-1])} or {formats[-1]}."
-    written = choice("FORMAT", formats, listed, rich_help_panel=OUTPUT)
-    file = typer.Option(
+    formats = ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
+    suffixes = (".json", ".txt", ".md", *info.exports)
+    format_option = choice("FORMAT", formats, f"{listing(formats, 'or')}.", rich_help_panel=OUTPUT)
+    output_option = typer.Option(
         "--output",
         "-o",
         metavar="FILE",
-        parser=file_to_write(*endings),
-        help=f"Write the result to a file: {', '.join(endings)}.",
+        parser=file_to_write(*suffixes),
+        help=f"Write the result to a file: {', '.join(suffixes)}.",
         rich_help_panel=OUTPUT,
     )
     declared: dict[str, tuple[Any, Any]] = {
-        "format": (Annotated[str, written], "table"),
-        "output": (Annotated[Path | None, file], None),
+        "format": (Annotated[str, format_option], "table"),
+        "output": (Annotated[Path | None, output_option], None),
         "quiet": (Quiet, False),
         "traceback": (Traceback, False),
     }
@@ -188,24 +181,24 @@ def _conclude(session: Session, result: Result) -> int:
     """
     world = result.world or getattr(result.record, "world", None)
     failed = world is not None and not world.ok
-    forms = _Forms(session, result, world if failed else None)
+    output = _Output(session, result, world if failed else None)
     unwritten: list[DistdemoError] = []
     try:
         with suppress(BrokenPipeError):  # a closed pipe doesn't change the exit code
-            forms.show()
+            output.show()
             sys.stdout.flush()
     finally:  # if standard output can't be written, the files still can
         # Without a result the file stays: it may hold an earlier one. In a joined world only the
         # process of rank 0 writes.
-        if session.is_first and (not failed or result.partial or result.kept):
-            unwritten = forms.write()
+        if session.is_first and (not failed or result.partial or result.writes_failure):
+            unwritten = output.write()
     if result.interrupted:
         return signals.exit_code() or EXIT_INTERRUPTED
-    return EXIT_OK if forms.ok and not unwritten else EXIT_FAILED
+    return EXIT_OK if output.ok and not unwritten else EXIT_FAILED
 
 
 def envelope(command: str, content: dict[str, Any], *, ok: bool, errors: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """Return a document: the head of every document, the content, and the errors."""
+    """Return a document: its version and command, the content, and the errors."""
     from distdemo.encoding import SCHEMA_VERSION
 
     head = {"schema_version": SCHEMA_VERSION, "command": command, "ok": ok}
@@ -213,8 +206,8 @@ def envelope(command: str, content: dict[str, Any], *, ok: bool, errors: Any) ->
 
 
 @dataclass(frozen=True, slots=True)
-class _Forms:
-    """A result in every form.
+class _Output:
+    """A result in every format.
 
     Attributes:
         failed: World that failed, if one did.
@@ -249,16 +242,17 @@ class _Forms:
 
         errors = list(self.result.errors)
         if self.failed is not None and self.failed.verdict is not None:
-            fault = self.failed.verdict
-            errors.insert(
-                0, Error(fault.what, fault.why, fault.hint, fault.ranks, fault.consequences)
+            verdict = self.failed.verdict
+            first = Error(
+                verdict.what, verdict.why, verdict.hint, verdict.ranks, verdict.consequences
             )
+            errors.insert(0, first)
         content = encode(self.result.record)
-        written = envelope(self.session.command, content, ok=self.ok, errors=encode(errors))
-        return dumps(written) + "\n"
+        document = envelope(self.session.command, content, ok=self.ok, errors=encode(errors))
+        return dumps(document) + "\n"
 
     def content(self, suffix: str) -> Content:
-        """Return the result in the form that a suffix names: ``.json``, ``.md``, ..."""
+        """Return the content of a file with this suffix: ``.json``, ``.md``, ..."""
         from distdemo.view.blocks import to_markdown, to_text
         from distdemo.view.console import Signs
 

@@ -23,6 +23,8 @@ import typer
 from distdemo import backends
 from distdemo.backends.registry import prepared, run_prepared
 from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
+from distdemo.launcher.joined import engines
+from distdemo.launcher.joined.interfaces import parse_address
 from distdemo.launcher.joined.placement import Placement, Request
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
@@ -33,6 +35,68 @@ if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
 
 JOIN_TIMEOUT_S = 1800.0  # for all nodes to join, at most; torch's own limit
+PORT = 29500  # torch's own default
+
+
+def find_placement(
+    launcher: str, nnodes: int | None, node_rank: int | None, master: str | None
+) -> Placement | None:
+    """Return the place of this process in a joined world, or None if it starts its own world.
+
+    Args:
+        launcher: ``auto``, ``local`` or the name of an engine.
+        nnodes: Number of nodes on which this command is typed, without an engine.
+        node_rank: Number of this node.
+        master: Address of node 0, with or without a port.
+
+    Raises:
+        UsageError: The options, or the engine's variables, contradict each other.
+    """
+    if (nnodes, node_rank, master) == (None, None, None):
+        if launcher == "local":
+            return None
+        if launcher == "auto":
+            return engines.detect(os.environ)
+        return engines.named(launcher, os.environ)
+    if nnodes is None or node_rank is None or master is None:
+        raise UsageError(
+            "--nnodes, --node-rank and --master are required together.",
+            "Without an engine, each node needs its number and the address of node 0.",
+            "Try --nnodes 2 --node-rank 0 --master 10.0.0.1:29500, and --node-rank 1 on the other.",
+        )
+    detected = engines.detect(os.environ)
+    started_by = launcher if launcher not in ("auto", "local") else ""
+    if detected is not None and detected.engine != "environment":  # those may be left in a shell
+        started_by = detected.engine
+    if started_by:
+        raise UsageError(
+            f"--nnodes can't be combined with {started_by}.",
+            f"{started_by} itself decides which ranks are on which host.",
+            "Leave out --nnodes, --node-rank and --master.",
+        )
+    if node_rank >= nnodes:
+        raise UsageError(
+            f"--node-rank {node_rank}: there is no such node.",
+            f"With --nnodes {nnodes} they are numbered 0 to {nnodes - 1}.",
+            f"Try --node-rank {nnodes - 1}.",
+        )
+    host, port = parse_address(master)
+    if port == 0:
+        raise UsageError(
+            f"--master {master}: 0 is not a port.",
+            "The other nodes must know the port that node 0 opens.",
+            f"Try --master {host}:{PORT}.",
+        )
+    return Placement(
+        engine="terminals",
+        rank=0,
+        world_size=0,  # set by the command
+        master=host,
+        port=port or PORT,
+        why=f"--nnodes {nnodes} --node-rank {node_rank}",
+        nnodes=nnodes,
+        node_rank=node_rank,
+    )
 
 
 @dataclass(slots=True)
@@ -75,12 +139,12 @@ class Session:
         return self._coordinator is not None
 
     def world_size(
-        self, asked: int | None, default: int = 4, smallest: int = 1, why: str = ""
+        self, requested: int | None, default: int = 4, smallest: int = 1, why: str = ""
     ) -> int:
         """Return the number of ranks: the requested one, or the one that the engine started.
 
         Args:
-            asked: ``--world-size``.
+            requested: ``--world-size``.
             default: Default of this command.
             smallest: Smallest number that makes sense.
             why: Reason for it, as a sentence.
@@ -90,14 +154,14 @@ class Session:
         """
         place = self.placement
         started = 0 if place is None or place.nnodes else place.world_size
-        if started and asked not in (None, started):
+        if started and requested not in (None, started):
             raise UsageError(
-                f"--world-size {asked}, but this world has {started} ranks.",
+                f"--world-size {requested}, but this world has {started} ranks.",
                 f"This process is rank {place.rank} of them: {place.why}.",  # type: ignore[union-attr]  # it started some
                 "Leave out --world-size, or add --launcher local.",
             )
         nodes = 0 if place is None else place.nnodes
-        size = started or asked or max(default, nodes)
+        size = started or requested or max(default, nodes)
         if size < max(smallest, nodes):
             raise UsageError(
                 f"--world-size {size} is too small: at least {max(smallest, nodes)}.",
@@ -134,7 +198,9 @@ class Session:
         """
         backend, device, deadline = options.backend, options.device, options.timeout
         chosen = (
-            backends.automatic(size, device) if backend == "auto" else backends.REGISTRY[backend]
+            backends.default_backend(size, device)
+            if backend == "auto"
+            else backends.REGISTRY[backend]
         )
         if device is not None and device not in chosen.devices:
             raise UsageError(
@@ -142,7 +208,7 @@ class Session:
                 f"{chosen.name} takes tensors on {' and '.join(chosen.devices)}.",
                 "Leave out --device, or try --backend gloo.",
             )
-        if (chosen.rank_per_gpu or device == "cuda") and not backends.gpus_in_sight():
+        if (chosen.rank_per_gpu or device == "cuda") and not backends.has_gpu():
             what = "--device cuda" if device == "cuda" else f"--backend {chosen.name}"
             raise UsageError(
                 f"{what} needs a GPU.", "This machine shows none.", "Try --backend gloo."
@@ -227,7 +293,7 @@ class Session:
         resume: Resume | None = None,
         meaning: str = "",
         relay: Relay | None = None,
-        **how: Any,  # noqa: ANN401 - the launcher's own
+        **callbacks: Any,  # noqa: ANN401 - the launcher's own
     ) -> WorldReport:
         """Run ``target(rank, *args)`` on every rank of a world, and report how each rank ended.
 
@@ -243,20 +309,20 @@ class Session:
                 to the command and the world; by default the arguments.
             relay: Function that returns further values for node 0; called regularly on nodes
                 without rank 0.
-            how: ``after_start``, ``on_message``, ``poll`` and, in a local world, ``on_output``: see
-                ``launcher.local.run_world``.
+            callbacks: ``after_start``, ``on_message``, ``poll`` and, in a local world,
+                ``on_output``: see ``launcher.local.run_world``.
 
         Raises:
             typer.Exit: This node has no rank 0, and its part is done.
         """
         place = self.placement
         if place is None:
-            return run_prepared(world, target, args, **how)
-        mine = prepared(world, joined=True)
+            return run_prepared(world, target, args, **callbacks)
+        joined_world = prepared(world, joined=True)
         settings = (world.world_size, world.backend, world.device)
         # A default repr contains an address, which differs between processes.
-        asked = meaning or re.sub(r" at 0x[0-9a-f]+", "", repr(args))
-        request = Request(f"{self.command} {asked} {settings}", shlex.join(sys.argv[1:]))
+        work = meaning or re.sub(r" at 0x[0-9a-f]+", "", repr(args))
+        request = Request(f"{self.command} {work} {settings}", shlex.join(sys.argv[1:]))
         timeout_s = min(world.deadline, world.stall or world.deadline, JOIN_TIMEOUT_S)
         if place.node == 0:
             if self._coordinator is None:
@@ -264,18 +330,18 @@ class Session:
 
                 self._coordinator = Coordinator(place, request, timeout_s)
             return self._coordinator.run(
-                mine, target, args, returns=returns, sends=sends, order=order, **how
+                joined_world, target, args, returns=returns, sends=sends, order=order, **callbacks
             )
         from distdemo.launcher.joined.nodes import Participant
         from distdemo.view.format import ranks_text
 
         self._participant = Participant(place, request, timeout_s)
-        code = self._participant.serve(mine, target, args, resume, relay)
+        code = self._participant.serve(joined_world, target, args, resume, relay)
         if place.nnodes:  # a person started this node
-            ended = "all went well" if code == 0 else f"it failed, exit code {code}"
-            which = f"Rank{'s' * (place.ranks_here > 1)} {ranks_text(place.ranks_of(place.node))}"
+            outcome = "succeeded" if code == 0 else f"failed with exit code {code}"
+            ranks = f"Rank{'s' * (place.ranks_here > 1)} {ranks_text(place.ranks_of(place.node))}"
             sys.stderr.write(
-                f"{which} ran here; {ended}. Node 0 ({place.master}) shows the result.\n"
+                f"{ranks} ran here; the run {outcome}. Node 0 ({place.master}) shows the result.\n"
             )
         raise typer.Exit(code)
 
@@ -299,7 +365,7 @@ class Session:
     def end(self, code: int = EXIT_FAILED) -> None:
         """End the command on all nodes with this exit code, whatever happened."""
         if self._coordinator is not None:
-            with suppress(OSError):  # nobody reads it
+            with suppress(OSError):  # the reader is gone
                 sys.stdout.flush()  # an engine may kill this process when another one has exited
             self._coordinator.end(code)
         if self._participant is not None:

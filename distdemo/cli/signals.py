@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, Terminated
 
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+RESEND_S = 0.01  # until a signal is sent again whose exception Python discarded
 _received: set[int] = set()
 _report: Callable[[str], object] | None = None
 
@@ -21,10 +26,24 @@ def install() -> None:
     What is ignored, as by nohup, stays ignored.
     """
     _received.clear()
-    signal.signal(signal.SIGTERM, _stop)
+    owner = os.getpid()
+
+    def resend(discarded: UnraisableHookArgs) -> None:
+        stop = discarded.exc_value
+        if os.getpid() != owner or not isinstance(stop, KeyboardInterrupt | Terminated):
+            sys.__unraisablehook__(discarded)
+            return
+        # Python discards exceptions in weakref callbacks and __del__, and importlib calls such a
+        # callback after each import.
+        number = signal.Signals[str(stop)] if isinstance(stop, Terminated) else signal.SIGINT
+        signal.signal(number, _on_signal)
+        threading.Timer(RESEND_S, os.kill, (owner, number)).start()
+
+    sys.unraisablehook = resend
+    signal.signal(signal.SIGTERM, _on_signal)
     for number in (signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL, _stop):
-            signal.signal(number, _stop)
+        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL, _on_signal):
+            signal.signal(number, _on_signal)
 
 
 def on_import(report: Callable[[str], object]) -> None:
@@ -33,7 +52,7 @@ def on_import(report: Callable[[str], object]) -> None:
     _report = report
 
 
-def _stop(number: int, _: FrameType | None) -> NoReturn:
+def _on_signal(number: int, _: FrameType | None) -> NoReturn:
     _received.add(number)
     stop = (
         KeyboardInterrupt() if number == signal.SIGINT else Terminated(signal.Signals(number).name)
@@ -41,11 +60,13 @@ def _stop(number: int, _: FrameType | None) -> NoReturn:
     importer = sys.modules.get("distdemo.launcher.torch_import")
     importing = importer is not None and importer.is_importing()
     if importing and _report is not None:  # nothing has been started yet
-        _report(what_stopped(stop))
-        os._exit(exit_code())
+        try:
+            _report(what_stopped(stop))
+        finally:  # torch would catch an exception here
+            os._exit(exit_code())
     if number != signal.SIGINT:
-        for each in (signal.SIGTERM, signal.SIGHUP):  # once is enough
-            signal.signal(each, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     raise stop
 
 

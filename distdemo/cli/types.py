@@ -9,7 +9,7 @@ import difflib
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,11 +19,10 @@ import typer
 
 from distdemo import dtypes
 from distdemo.errors import UsageError
-from distdemo.ops.reduction import NAMES, REDUCTIONS
 
 T = TypeVar("T")
-LONGEST = 1e9  # seconds
-LARGEST = 1 << 60  # bytes
+MAX_SECONDS = 1e9
+MAX_BYTES = 1 << 60
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -80,7 +79,7 @@ def parse_bytes(text: str) -> int:
     """Parse a number of bytes: ``8``, ``64K``, ``1.5MiB``. K, M, G and T are powers of 1024."""
     match = _SIZE.fullmatch(text)
     size = float(match[1]) * 2 ** _POWERS[(match[2] or "").lower()] if match else math.nan
-    if not (size == int(size) if size <= LARGEST else False):
+    if not (size <= MAX_BYTES and size == int(size)):
         why = "K, M, G and T are powers of 1024."
         raise BadValue(text, "not a number of bytes.", why, "64K")
     return int(size)
@@ -99,7 +98,7 @@ def parse_sizes(text: str) -> Sizes:
 def parse_seconds(text: str) -> float:
     """Parse seconds, ``30`` or ``0.5s``; more than 0."""
     seconds = _number(text.removesuffix("s"))
-    if not 0 < seconds <= LONGEST:
+    if not 0 < seconds <= MAX_SECONDS:
         raise BadValue(text, "not a positive number of seconds.", "A time limit is above 0.", "30")
     return seconds
 
@@ -301,49 +300,30 @@ def parse_shape(text: str) -> Shape:
     return Shape(int(part) for part in parts)
 
 
-@_parser
-def parse_reduce_op(text: str) -> str:
-    """Parse a reduce operation by any of its names: ``sum``, ``prod``, ``mean``."""
-    return NAMES.get(text.lower()) or one_of(REDUCTIONS)(text)
-
-
-@_parser
-def parse_dtype(text: str) -> str:
-    """Return torch's name of an element type, given that or a short one."""
-    name = dtypes.NAMES.get(text.lower().removeprefix("torch."))
-    if name is None:
-        near = nearest(text, dtypes.NAMES)
-        example = dtypes.NAMES[near[0]] if near else "float32"
-        raise BadValue(
-            text, "there is no such dtype.", f"Choices: {', '.join(dtypes.DTYPES)}.", example
-        )
-    return name
-
-
-def one_of(names: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[Any], str]:
-    """Return a parser of one of these names, in upper or lower case."""
+def one_of(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> Callable[[Any], str]:
+    """Return a parser of one of these names, or of an alias, in upper or lower case."""
+    choices = tuple(names)
+    known = {name: name for name in choices} | dict(aliases or {})
 
     @_parser
     def parse(text: str) -> str:
-        known = list(names() if callable(names) else names)
-        if text.lower() in known:
-            return text.lower()
-        near = nearest(text, known)
-        raise BadValue(
-            text, "there is no such choice.", f"Choices: {', '.join(known)}.", (near or known)[0]
-        )
+        name = known.get(text.lower().removeprefix("torch."))
+        if name is None:
+            near = [known[each] for each in nearest(text, known)]
+            why = f"Choices: {', '.join(choices)}."
+            raise BadValue(text, "there is no such choice.", why, (near or choices)[0])
+        return name
 
     return parse
 
 
-def offer(names: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+def offer(names: Iterable[str]) -> Callable[[str], list[str]]:
     """Return the shell completion for ``one_of``."""
+    choices = tuple(names)
+    return lambda incomplete: [name for name in choices if name.startswith(incomplete)]
 
-    def complete(incomplete: str) -> list[str]:
-        known = names() if callable(names) else names
-        return [name for name in known if name.startswith(incomplete)]
 
-    return complete
+parse_dtype = one_of(dtypes.DTYPES, dtypes.NAMES)
 
 
 def unknown(kind: str, names: Iterable[str], given: str, prefix: str = "") -> UsageError:
@@ -359,15 +339,21 @@ def unknown(kind: str, names: Iterable[str], given: str, prefix: str = "") -> Us
     )
 
 
-def nearest(given: str, names: Iterable[str], alike: float = 0.5) -> list[str]:
-    """Return one or two names that are similar to the given one."""
+def nearest(given: str, names: Iterable[str], cutoff: float = 0.5) -> list[str]:
+    """Return one or two names that are similar to the given one.
+
+    Args:
+        given: Name as typed.
+        names: Known names.
+        cutoff: Least similarity, 0 to 1.
+    """
     known = list(names)
 
     def letters(name: str) -> str:
-        return "".join(letter for letter in name.lower() if letter.isalnum())
+        return "".join(filter(str.isalnum, name.lower()))
 
     same = [name for name in known if letters(name) == letters(given)]
-    return same or difflib.get_close_matches(given.lower(), known, n=2, cutoff=alike)
+    return same or difflib.get_close_matches(given.lower(), known, n=2, cutoff=cutoff)
 
 
 def ranks_to_show(ranks: RankList | None, world_size: int) -> frozenset[int] | None:

@@ -23,22 +23,22 @@ HINTS = {
 }
 
 
-def read_numbers(given: Sequence[str], *, uneven: bool = False) -> list[Row]:
+def read_numbers(arguments: Sequence[str], *, uneven: bool = False) -> list[Row]:
     """Return the rows of ``--values``, one per rank.
 
     Args:
-        given: Arguments of the option, in order.
+        arguments: Arguments of the option, in order.
         uneven: True if rows may be empty and of unequal length.
 
     Raises:
         UsageError: No numbers, no readable file of numbers, or rows of unequal length.
     """
     rows: list[Row] = []
-    for text, where in _texts(given, "numbers", lambda text: _row(text) is not None):
+    for text, source in _texts(arguments, "numbers", lambda text: _row(text) is not None):
         row = _row(text)
         if row is None or not (row or uneven):
             wrong = next((word for word in _words(text) if parse_number(word) is None), "")
-            what = f"{where}: {wrong!r} is not a number."
+            what = f"{source}: {wrong!r} is not a number."
             raise UsageError(what, "Values are numbers, separated by commas.", HINTS["numbers"])
         rows.append(row)
     lengths = sorted({len(row) for row in rows})
@@ -51,20 +51,20 @@ def read_numbers(given: Sequence[str], *, uneven: bool = False) -> list[Row]:
     return rows
 
 
-def read_objects(given: Sequence[str]) -> list[str]:
+def read_objects(arguments: Sequence[str]) -> list[str]:
     """Return the objects of ``--values`` as JSON text, one per rank.
 
     Raises:
         UsageError: One of them is not JSON, or the file can't be read.
     """
-    found = []
-    for text, where in _texts(given, "JSON", lambda text: not _json_error(text)):
+    objects = []
+    for text, source in _texts(arguments, "JSON", lambda text: not _json_error(text)):
         error = _json_error(text)
         if error:
-            what = f"{where}: that is not JSON."
+            what = f"{source}: not JSON."
             raise UsageError(what, f"{error}. Strings need double quotes.", HINTS["JSON"])
-        found.append(object_text(json.loads(text)))
-    return found
+        objects.append(object_text(json.loads(text)))
+    return objects
 
 
 def parse_number(text: str) -> Number | None:
@@ -106,7 +106,7 @@ def parse_fill(text: str, highest: int, dtype_name: str) -> Number | Literal["ra
     number = highest if text == "rank" else parse_number(text)
     if number is None:
         why = "It fills every element with a number, or with the rank."
-        raise UsageError(f"--fill {text}: that is not a number.", why, "Try --fill 1 or rank.")
+        raise UsageError(f"--fill {text}: not a number.", why, "Try --fill 1 or --fill rank.")
     check_fit(f"--fill {text}", number, dtype_name)
     return "rank" if text == "rank" else number
 
@@ -140,8 +140,8 @@ def _words(text: str) -> list[str]:
 def _row(text: str) -> Row | None:
     """Return the numbers in a line, separated by commas or spaces; None if one isn't a number."""
     numbers = [parse_number(word) for word in _words(text)]
-    known = tuple(number for number in numbers if number is not None)
-    return known if len(known) == len(numbers) else None
+    valid = tuple(number for number in numbers if number is not None)
+    return valid if len(valid) == len(numbers) else None
 
 
 def _json_error(text: str) -> str:
@@ -153,28 +153,23 @@ def _json_error(text: str) -> str:
     return ""
 
 
-def _texts(given: Sequence[str], kind: str, parses: Callable[[str], bool]) -> list[tuple[str, str]]:
+def _texts(
+    arguments: Sequence[str], kind: str, is_valid: Callable[[str], bool]
+) -> list[tuple[str, str]]:
     """Return each rank's values with their source (argument or file line).
 
     Blank lines of a file, and lines that begin with #, are skipped.
     """
-    name = given[0]
-    is_data = parses(name) or name.lstrip()[:1] in ("{", "[", '"', "'")
-    if len(given) > 1 or not name.strip() or (name != "-" and is_data):
-        return [(text, f"--values {text.strip() or repr('')}") for text in given]
+    name = arguments[0]
+    is_data = is_valid(name) or name.lstrip()[:1] in ("{", "[", '"', "'")
+    if len(arguments) > 1 or not name.strip() or (name != "-" and is_data):
+        return [(text, f"--values {text.strip() or repr('')}") for text in arguments]
+    if name == "-" and sys.stdin is None:
+        raise UsageError("--values -: standard input is closed.", "", HINTS[kind])
     try:
-        if name == "-" and sys.stdin is None:
-            raise UsageError("--values -: standard input is closed.", "", HINTS[kind])
-        if name == "-":
-            text = sys.stdin.read(MAX_BYTES + 1)
-        else:
-            text = read_file(name, max_bytes=MAX_BYTES).decode("utf-8-sig")
-        if len(text) > MAX_BYTES:
-            raise ValueError(f"It has more than {MAX_BYTES:,} characters")  # noqa: TRY301 - one handler for all reasons
-        if text.count("\n") > MAX_LINES:
-            raise ValueError(f"It has more than {MAX_LINES:,} lines")  # noqa: TRY301 - the same
+        text = _read(name)
     except FileNotFoundError:
-        what = f"--values {name}: that is neither {kind} nor a file."
+        what = f"--values {name}: neither {kind} nor a file."
         raise UsageError(what, "No such file.", HINTS[kind]) from None
     except (OSError, ValueError) as error:
         what = f"--values {name}: it can't be read."
@@ -186,6 +181,24 @@ def _texts(given: Sequence[str], kind: str, parses: Callable[[str], bool]) -> li
         if line.strip() and not line.lstrip().startswith("#")
     ]
     if not lines:
-        what = f"--values {name}: there is no line of {kind}."
+        what = f"--values {name}: no line of {kind}."
         raise UsageError(what, "It needs one line per rank.", HINTS[kind])
     return lines
+
+
+def _read(name: str) -> str:
+    """Return the text of a file, or of standard input for ``-``.
+
+    Raises:
+        OSError: The file can't be read.
+        ValueError: It is too long, or not UTF-8.
+    """
+    if name == "-":
+        text = sys.stdin.read(MAX_BYTES + 1)
+    else:
+        text = read_file(name, max_bytes=MAX_BYTES).decode("utf-8-sig")
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"It has more than {MAX_BYTES:,} characters")
+    if text.count("\n") > MAX_LINES:
+        raise ValueError(f"It has more than {MAX_LINES:,} lines")
+    return text

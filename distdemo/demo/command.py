@@ -15,17 +15,9 @@ import typer
 
 from distdemo import ops
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import (
-    Ranks,
-    WorldOptions,
-)
+from distdemo.cli.options import Ranks, WorldOptions
 from distdemo.cli.session import Session
-from distdemo.cli.types import (
-    offer,
-    ranks_to_show,
-    unknown,
-    whole,
-)
+from distdemo.cli.types import offer, ranks_to_show, unknown, whole
 from distdemo.demo.options import OF_SOME_OPS, OpOptions, takes
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
@@ -66,11 +58,11 @@ def _run(op: Op, session: Session, options: OpOptions) -> Result:
         report = replace(report, explanation=explain_op(op, specs[0]))
     errors = []
     for each in report.ranks:
-        if each.attendance and not each.verification.ok:
+        if each.attendance and not each.ok:
             what = f"Rank {each.rank} left the barrier before all ranks arrived."
             errors.append(Error(what, "", ranks=(each.rank,)))
-        elif not each.verification.ok:
-            what = f"Rank {each.rank} has {each.verification.wrong} wrong {specs[0].noun}s."
+        elif not each.ok:
+            what = f"Rank {each.rank} has {each.wrong} wrong {specs[0].noun}s."
             why = report.warning or "The result differs from plain arithmetic on the inputs."
             errors.append(Error(what, why, ranks=(each.rank,)))
     from distdemo.demo.view import op_view
@@ -85,7 +77,7 @@ def _command_of(op: Op) -> Callable[..., Result]:
         return _run(op, session, options)
 
     run.__name__ = op.name
-    run.__doc__ = f"{op.words.summary}\n\nCalls {op.words.call.replace('{OP}', 'SUM')}"
+    run.__doc__ = f"{op.doc.summary}\n\nCalls {op.doc.call.replace('{OP}', 'SUM')}"
     does = "sends" if op.root_is == "src" else "receives"
     root = typer.Option(
         "--root",
@@ -149,7 +141,7 @@ def list_ops() -> Result:
     from distdemo.demo.view import list_view
 
     entries = [
-        OpEntry(op.command, form.flags, form.call, form.summary or op.words.summary)
+        OpEntry(op.command, form.flags, form.call, form.summary or op.doc.summary)
         for op in ops.REGISTRY.values()
         for form in op.all_forms
         if form.lacking() is None
@@ -185,16 +177,13 @@ def explain(options: ExplainOptions) -> Result:
     from distdemo.demo.request import make_specs
     from distdemo.demo.view_picture import picture
 
-    found = ops.resolve(options.name)
-    if found is None:
+    resolved = ops.resolve(options.name)
+    if resolved is None:
         known = [each.command for each in ops.REGISTRY.values()]
         raise unknown("operation", known, options.name, "distdemo explain")
-    op, _ = found
-    for option in sorted(OF_SOME_OPS - takes(op)):
-        if options.is_given(option):
-            flag = f"--{option.replace('_', '-')}"
-            raise UsageError(
-                f"{op.command} has no option {flag}.", op.words.summary, "Leave it out."
-            )
+    op, _ = resolved
+    for option in sorted(options.given & OF_SOME_OPS - takes(op)):
+        flag = f"--{option.replace('_', '-')}"
+        raise UsageError(f"{op.command} has no option {flag}.", op.doc.summary, "Leave it out.")
     size = max(options.world_size or op.default_world, op.smallest_world)
     return Result(explain_op(op, make_specs(op, options, size)[0]), picture)

@@ -27,12 +27,12 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
     named = {rank for rank in (spec.root, spec.src, spec.dst) if rank is not None}
     ranks = sorted(named | set(range(min(spec.group_size, RANKS))))
     form = op.form(spec)
-    call = op.words.call if form == op.all_forms[0] else f"dist.{form.call}"
-    words = replace(
-        op.words,
+    call = op.doc.call if form == op.all_forms[0] else f"dist.{form.call}"
+    doc = replace(
+        op.doc,
         call=call.replace("{OP}", (spec.reduce_op or "sum").upper()),
-        summary=form.summary or op.words.summary,
-        mistake=UNPICKLING if spec.objects else op.words.mistake,
+        summary=form.summary or op.doc.summary,
+        mistake=UNPICKLING if spec.objects else op.doc.mistake,
     )
     moves = {(one, other) for one in ranks for other in ranks if op.is_barrier}
     for rank in ranks:
@@ -52,7 +52,7 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
     return Explanation(
         op=op.call(spec),
         spec=spec,
-        words=words,
+        words=doc,
         traffic=op.traffic(spec),
         ranks=tuple(drawn),
         moves=tuple(

@@ -24,12 +24,7 @@ from distdemo.cli.options import (
     Variant,
     WorldOptions,
 )
-from distdemo.cli.types import (
-    BadValue,
-    Shape,
-    decimal,
-    parse_shape,
-)
+from distdemo.cli.types import BadValue, Shape, decimal, parse_shape
 from distdemo.ops.contract import Op
 
 COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
@@ -69,24 +64,6 @@ def parse_straggler(text: str) -> Straggler:
     if not 0 < straggler.delay_s < 1e6:
         raise BadValue(text, "that is not RANK:SECONDS.", "It delays one rank.", "1:0.5")
     return straggler
-
-
-Objects = Annotated[
-    bool,
-    typer.Option(
-        "--objects",
-        help="Send Python objects, as pickles, instead of tensors; --values takes JSON.",
-    ),
-]
-ShapeOption = Annotated[
-    Shape | None,
-    typer.Option(
-        "--shape",
-        metavar="SHAPE",
-        parser=parse_shape,
-        help="Shape of one tensor: 4, 2,3 or scalar.",
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +112,13 @@ class OpOptions(WorldOptions):
             help="Length of the part for each rank: 1,2,0,3. Give it once, or once per rank.",
         ),
     ] = None
-    objects: Objects = False
+    objects: Annotated[
+        bool,
+        typer.Option(
+            "--objects",
+            help="Send Python objects, as pickles, instead of tensors; --values takes JSON.",
+        ),
+    ] = False
     straggler: Annotated[
         Straggler | None,
         typer.Option(metavar="RANK:SECONDS", parser=parse_straggler, help="Delay this rank."),
@@ -145,7 +128,14 @@ class OpOptions(WorldOptions):
         typer.Option("--monitored", help="Use monitored_barrier, which names the late ranks."),
     ] = False
     dtype: DType = "float32"
-    shape: ShapeOption = None
+    shape: Annotated[
+        Shape | None,
+        typer.Option(
+            metavar="SHAPE",
+            parser=parse_shape,
+            help="Shape of one tensor: 4, 2,3 or scalar.",
+        ),
+    ] = None
     values: Annotated[
         list[str] | None,
         typer.Option(
@@ -175,10 +165,6 @@ class OpOptions(WorldOptions):
         bool,
         typer.Option("--explain", help="Draw the operation first.", rich_help_panel=OUTPUT),
     ] = False
-
-    def is_given(self, name: str) -> bool:
-        """Return True if an option differs from its default."""
-        return bool(getattr(self, name) != getattr(OpOptions(), name))
 
 
 def takes(op: Op) -> set[str]:

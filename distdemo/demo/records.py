@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from distdemo.launcher.clock import HOST
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import OpDoc, Traffic
-from distdemo.ops.spec import Attendance, Call, Mismatch, Number, OpSpec, Verification
+from distdemo.ops.spec import Attendance, Call, Mismatch, Number, OpSpec
 
 # ---------------------------------------------------------------------------- data of a rank
 
@@ -47,10 +47,10 @@ class Piece:
         if self.last_values:
             ends = {"first": self.values, "last": self.last_values}
             return {"shape": self.shape, **ends}
-        found: list[Any] = list(self.values)
+        rows: list[Any] = list(self.values)
         for length in self.shape[:0:-1]:
-            found = [found[at : at + length] for at in range(0, len(found), length or 1)]
-        return found if self.shape else found[0]
+            rows = [rows[at : at + length] for at in range(0, len(rows), length or 1)]
+        return rows if self.shape else rows[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,60 +142,6 @@ class CallStep:
 
 @dataclass(frozen=True, slots=True)
 class RankResult:
-    """Data of one rank before and after an op, its verification and its times.
-
-    Attributes:
-        group: Index of the rank's group.
-        group_rank: Rank within that group, or None if it is in no group.
-        time_s: Seconds of the call, and of the wait if there was a handle.
-        launch_s: Seconds until the call returned its handle, by the host's clock; None if it
-            blocked.
-        wait_s: Seconds in ``wait``; None for a blocking call.
-        clock: Clock of ``time_s`` and ``wait_s``: ``HOST`` or ``EVENTS``.
-    """
-
-    rank: int
-    takes_part: bool
-    before: Holding
-    after: Holding
-    expected: Holding
-    verification: Verification
-    time_s: float
-    launch_s: float | None = None
-    wait_s: float | None = None
-    clock: str = HOST
-    events: tuple[Event, ...] = ()
-    steps: tuple[CallStep, ...] = ()
-    attendance: Attendance | None = None
-    group: int = 0
-    group_rank: int | None = None
-
-    def document(self) -> RankDocument:
-        """Return the result in its form for users."""
-        found = self.verification
-        return RankDocument(
-            self.rank,
-            self.before.document(),
-            self.after.document(),
-            found.checked,
-            found.wrong,
-            found.mismatches,
-            found.tolerance,
-            self.time_s,
-            self.launch_s,
-            self.wait_s,
-            self.clock,
-            self.events,
-            self.steps,
-            self.attendance,
-            self.takes_part,
-            self.group,
-            self.group_rank if self.group_rank != self.rank else None,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RankDocument:
     """Result of an operation on one rank.
 
     Attributes:
@@ -206,17 +152,18 @@ class RankDocument:
         mismatches: The first wrong elements.
         tolerance: Largest allowed difference; 0 where the result must match exactly.
         time_s: Seconds of the call, and of the wait if there was a handle.
-        launch_s: Seconds until a non-blocking call returned its handle.
-        wait_s: Seconds in ``wait`` of a non-blocking call.
-        clock: Clock of these times.
-        takes_part: False if the rank is in no group.
-        group: Index of the rank's group.
+        launch_s: Seconds until the call returned its handle, by the host's clock; None if it
+            blocked.
+        wait_s: Seconds in ``wait``; None for a blocking call.
+        clock: Clock of ``time_s`` and ``wait_s``: ``HOST`` or ``EVENTS``.
+        takes_part: True if the rank makes the call.
+        group: Index of the rank's group, or None if it is in no group.
         group_rank: Rank within the group, if it differs from `rank`.
     """
 
     rank: int
-    before: list[Any] | None
-    after: list[Any] | None = None
+    before: Holding
+    after: Holding = Holding(undefined=True)
     checked: int = 0
     wrong: int = 0
     mismatches: tuple[Mismatch, ...] = ()
@@ -229,8 +176,13 @@ class RankDocument:
     steps: tuple[CallStep, ...] = ()
     attendance: Attendance | None = None
     takes_part: bool = True
-    group: int = 0
+    group: int | None = 0
     group_rank: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True if every defined element is right."""
+        return self.wrong == 0
 
 
 # ------------------------------------------------------------------------ reports of the commands
@@ -293,7 +245,7 @@ class OpReport:
     @property
     def ok(self) -> bool:
         """Return True if every rank returned and every defined element is right."""
-        return self.world.ok and all(each.verification.ok for each in self.ranks)
+        return self.world.ok and all(each.ok for each in self.ranks)
 
 
 @dataclass(frozen=True, slots=True)

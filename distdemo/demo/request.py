@@ -181,10 +181,9 @@ def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
 def _check_form(op: Op, base: OpSpec, options: OpOptions) -> None:
     """Raise `UsageError` for options that the form doesn't have, and for data given twice."""
     form = op.form(base)
-    for name in sorted(form.lacks):
-        if options.is_given(name):
-            flag = FLAGS.get(name, "--" + name.replace("_", "-"))
-            raise _clash(flag, form.flags, f"{form.call} doesn't support {flag}.")
+    for name in sorted(options.given & form.lacks):
+        flag = FLAGS.get(name, "--" + name.replace("_", "-"))
+        raise _clash(flag, form.flags, f"{form.call} doesn't support {flag}.")
     if options.shape is not None and base.variant == "uneven":
         raise _clash("--shape", form.flags, "The lengths differ: set them with --sizes 3,0,7.")
     data = {"--values": options.values, "--fill": options.fill, "--seed": options.seed}

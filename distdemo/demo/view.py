@@ -28,10 +28,10 @@ from distdemo.view.format import (
     distinct,
     duration,
     moved,
-    origin,
     plural,
     ranks_text,
     shape_text,
+    start_and_versions,
 )
 from distdemo.view.tables import Cell, Column, Grid, select
 
@@ -61,7 +61,7 @@ def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) 
     if report.explanation is not None:
         yield from picture(report.explanation, sign)
         yield Paragraph()
-    shown = list(select(report.ranks, ranks, lambda each: not each.verification.ok))
+    shown = list(select(report.ranks, ranks, lambda each: not each.ok))
 
     def draw(width: int) -> Grid:
         return _grid(
@@ -114,11 +114,11 @@ def _rank_cells(report: OpReport, each: RankResult, sign: Signs, width: int) -> 
     cells: Cells = {"Rank": _rank(each.rank)}
     if report.world.hosts:
         cells["Host"] = report.world.hosts[each.rank]
-    if each.group_rank is None and report.groups:
+    if report.groups and each.group is None:
         cells["Group"] = "none"
     elif report.groups:
-        group = _letter(each.group) if len(report.groups) > 1 else "rank"
-        cells["Group"] = f"{group} {each.group_rank}"
+        group = _letter(each.group or 0) if len(report.groups) > 1 else "rank"
+        cells["Group"] = f"{group} {each.rank if each.group_rank is None else each.group_rank}"
     attendance, is_barrier = each.attendance, _is_barrier(report)
     if is_barrier:
         cells["Arrived"] = duration(attendance.arrived_s) if attendance else sign.none
@@ -159,20 +159,19 @@ def _pickled(piece: Piece | ObjectPiece) -> Text:
 def _from(each: RankResult, sign: Signs) -> Text:
     if each.takes_part:
         return sources(each.after, sign)
-    return Text("itself" if each.group_rank is None else "takes no part", style=colours.QUIET)
+    return Text("itself" if each.group is None else "takes no part", style=colours.QUIET)
 
 
 def _verified(each: RankResult, sign: Signs) -> Text:
-    found = each.verification
-    if found.checked == 0:
+    if each.checked == 0:
         return Text(sign.none, style=colours.QUIET)
-    if not found.ok:
-        what = "too early" if each.attendance else f"{found.wrong:,} wrong"
+    if not each.ok:
+        what = "too early" if each.attendance else f"{each.wrong:,} wrong"
         return Text(f"{sign.wrong} {what}", style=colours.WRONG)
-    what = "exact" if found.tolerance == 0 else "close"
+    what = "exact" if each.tolerance == 0 else "close"
     if each.attendance:
         what = "all arrived"
-    elif each.group_rank is None:
+    elif each.group is None:
         what = "same"
     return Text(f"{sign.right} {what}", style=colours.RIGHT)
 
@@ -257,11 +256,11 @@ def _op_verdict(report: OpReport, sign: Signs) -> str:
     """Return the verdict, with the number of elements and the tolerance."""
     spec, is_barrier = report.spec, _is_barrier(report)
     compared = [each for each in report.ranks if each.takes_part or not spec.objects]
-    checked = sum(each.verification.checked for each in compared)
+    checked = sum(each.checked for each in compared)
     noun = "object" if spec.objects else "element"
     if not report.ok:
-        wrong = sum(each.verification.wrong for each in report.ranks)
-        bad = [each.rank for each in report.ranks if not each.verification.ok]
+        wrong = sum(each.wrong for each in report.ranks)
+        bad = [each.rank for each in report.ranks if not each.ok]
         what = "ranks left too early" if is_barrier else f"{noun}s"
         more = sign.more * (len(bad) > 8)
         return f"Wrong: {wrong:,} of {checked:,} {what}, on rank {ranks_text(bad[:8])}{more}."
@@ -271,7 +270,7 @@ def _op_verdict(report: OpReport, sign: Signs) -> str:
     note = " With one rank every collective is the identity." if alone else ""
     if spec.objects:
         return f"Verified: {plural(checked, noun)} arrived as sent.{note}"
-    tolerance = max((each.verification.tolerance for each in report.ranks), default=0.0)
+    tolerance = max((each.tolerance for each in report.ranks), default=0.0)
     how = f"within {tolerance:.2g}, the rounding of the dtype" if tolerance else "exactly"
     return f"Verified: {checked:,} elements match plain arithmetic {how}.{note}"
 
@@ -287,14 +286,14 @@ def _notes(report: OpReport) -> Iterator[str]:
             for number, members in enumerate(report.groups[:MANY])
         )
         yield f"Groups, each with its own ranks 0 to n − 1: {'; '.join(named)}."
-    elif any(each.group_rank is None for each in report.ranks):
+    elif any(each.group is None for each in report.ranks):
         yield "Ranks outside the group make no call; their data was compared too."
 
 
 def _mismatches(report: OpReport) -> Iterator[str]:
     """Yield one line per wrong element: rank, index, actual and expected value."""
     for each in report.ranks:
-        for miss in each.verification.mismatches:
+        for miss in each.mismatches:
             got, expected = distinct(miss.got, miss.expected)
             if each.attendance is not None:
                 yield f"rank {each.rank} left when {got} of {expected} ranks had arrived"
@@ -324,11 +323,13 @@ def _footer(report: OpReport) -> Iterator[str]:
             padded = "; every pickle padded to the largest" if spec.objects else ""
             yield f"Moves{where}: {moves} ({traffic.payload_is}{padded})."
     names = {"nccl": "NCCL", "cuda": "CUDA", "hip": "HIP"}
-    found = [f"{names[key]} {version}" for key, version in report.versions.items() if key in names]
+    software = [
+        f"{names[key]} {version}" for key, version in report.versions.items() if key in names
+    ]
     if any(each.clock == EVENTS for each in report.ranks):
-        found.insert(0, f"Timed by {EVENTS}")
-    if found:
-        yield f"{'; '.join(found)}."
+        software.insert(0, f"Timed by {EVENTS}")
+    if software:
+        yield f"{'; '.join(software)}."
 
 
 # ---------------------------------------------------------------------------------- hello and ops
@@ -359,7 +360,7 @@ def hello_view(
     yield Heading(f"hello {sign.dot} {plural(size, 'rank')}")
     yield _grid(rows)
     yield Summary(_hello_verdict(report), report.ok)
-    yield Paragraph(origin(report.world, report.versions), colours.QUIET)
+    yield Paragraph(start_and_versions(report.world, report.versions), colours.QUIET)
 
 
 def _hello_verdict(report: HelloReport) -> str:

@@ -53,10 +53,10 @@ def sources(holding: Holding, sign: Signs) -> Text:
 def lines(holding: Holding, sign: Signs, write: Callable[[Piece | ObjectPiece], Text]) -> Text:
     """Return one line per piece that ``held`` shows."""
     shown, left_out = _selection(holding)
-    found = [write(piece) for piece in shown]
+    texts = [write(piece) for piece in shown]
     if left_out:
-        found.insert(FIRST, Text(sign.more, style=colours.QUIET))
-    return Text("\n").join(found)
+        texts.insert(FIRST, Text(sign.more, style=colours.QUIET))
+    return Text("\n").join(texts)
 
 
 def _selection(holding: Holding) -> tuple[list[Piece | ObjectPiece], int]:

@@ -16,7 +16,7 @@ from distdemo.view import colours
 from distdemo.view.blocks import Block, Drawing, Facts, Heading, Paragraph
 from distdemo.view.console import Signs, signs
 from distdemo.view.format import moved, plural, shape_text
-from distdemo.view.tables import WIDTHS, Column, Grid, widest
+from distdemo.view.tables import WIDTHS, Column, Grid, full_width
 
 # The bus: a vertical line. Data enters from the left, results leave to the right.
 # Keyed by (up, down, left, right).
@@ -60,10 +60,10 @@ def picture(explanation: Explanation, sign: Signs) -> Iterator[Block]:
 
 
 def _picture(explanation: Explanation, console: Console) -> RenderableType:
-    """Return the widest drawing that fits, or a list."""
+    """Return the full_width drawing that fits, or a list."""
     sign = signs(console)
     drawings = (_drawing(explanation, sign, width) for width in WIDTHS)
-    fitting = (each for each in drawings if widest(console, each) <= console.width)
+    fitting = (each for each in drawings if full_width(console, each) <= console.width)
     return next(fitting, None) or _listed(explanation, sign, console.width)
 
 
@@ -118,11 +118,11 @@ def _arm(index: int, lines: int, explanation: Explanation, sign: Signs) -> str:
 
 
 def _facts(explanation: Explanation) -> Iterator[tuple[str, str]]:
-    words, traffic = explanation.words, explanation.traffic
-    yield "Call", words.call
+    doc, traffic = explanation.words, explanation.traffic
+    yield "Call", doc.call
     for name in explanation.names:
         yield "Name", name
-    yield "Used to", words.when
+    yield "Used to", doc.when
     if not explanation.is_barrier:
         moves = moved(traffic.payload_bytes, traffic.busbw_formula, traffic.busbw_factor)
         is_one = traffic.busbw_formula == "1"
@@ -132,4 +132,4 @@ def _facts(explanation: Explanation) -> Iterator[tuple[str, str]]:
         what = traffic.payload_is if is_one else f"S is {traffic.payload_is}"
         factor = f"busbw factor {traffic.busbw_formula}{ratio}"
         yield "Costs", f"{moves} over the busiest link ({what}; {factor})."
-    yield "Mistake", words.mistake
+    yield "Mistake", doc.mistake

@@ -45,7 +45,7 @@ def built_in(system: System) -> Finding:
         f"{name} {version}".strip() + (f" ({name} means {meant[name]})" if name in meant else "")
         for name, version in found.items()
     )
-    usual = backends.automatic(1, "cpu").name
+    usual = backends.default_backend(1, "cpu").name
     if usual not in found:
         return broken(
             f"built in: {listed or 'none'}; {usual} is missing",
@@ -97,7 +97,7 @@ def sum_ranks(rank: Rank) -> float:
     import torch.distributed as dist
 
     number = torch.tensor([float(rank.rank + 1)])
-    rank.reach("entered all_reduce")
+    rank.report_phase("entered all_reduce")
     dist.all_reduce(number)
-    rank.reach("left all_reduce")
+    rank.report_phase("left all_reduce")
     return float(number.item())

@@ -92,7 +92,7 @@ HARMFUL_VARIABLES = (
 
 
 def harmful_variables(system: System) -> Sequence[Finding]:
-    """Return one warning per harmful variable, and a list of the other variables."""
+    """Check for variables that affect worlds; return one warning per harmful variable."""
     environ = system.environ
     caught = [each for each in HARMFUL_VARIABLES if each.is_harmful(environ)]
     names = {each.name for each in caught}

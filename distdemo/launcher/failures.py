@@ -24,20 +24,20 @@ _MISSED = re.compile(r"Ranks? (?P<ranks>\d+(, \d+)*) failed to pass monitoredBar
 
 def raised(rank: int, error: BaseException) -> Raised:
     """Return the outcome of a rank whose function raised; ``at`` is now, on the monotonic clock."""
-    missing, message = missing_ranks(error), shown(error)
+    missing, message = missing_ranks(error), text_of(error)
     return Raised(
         rank=rank,
         at=time.monotonic(),
         type=type(error).__qualname__,
         message=message,
         traceback=_safe_text(_user_traceback, error),
-        consequence=bool(missing) or (is_backends(error) and lost_peer(message)),
+        consequence=bool(missing) or (is_from_backend(error) and lost_peer(message)),
         missing=missing,
         excerpt=_safe_text(excerpt, error),
     )
 
 
-def shown(thing: object) -> str:
+def text_of(thing: object) -> str:
     """Return the text of an object, shortened in the middle: it may hold a whole data set."""
     try:
         text = str(thing)
@@ -52,15 +52,15 @@ def shown(thing: object) -> str:
 def _safe_text(describe: Callable[[BaseException], str], error: BaseException) -> str:
     """Return ``describe(error)``, or the type and text if that raises."""
     try:
-        return shown(describe(error))
+        return text_of(describe(error))
     except BaseException:  # noqa: BLE001 - as above; chained errors may also recurse too deeply
-        return f"{type(error).__qualname__}: {shown(error)}\n"
+        return f"{type(error).__qualname__}: {text_of(error)}\n"
 
 
 # -------------------------------------------------------------------------------------------- cause
 
 
-def is_backends(error: BaseException) -> bool:
+def is_from_backend(error: BaseException) -> bool:
     """Return True if torch.distributed raised the error, in C++ or Python, not the user's code.
 
     gloo raises plain RuntimeErrors, as user code may. They come from a call into C++, so the
@@ -84,7 +84,7 @@ def missing_ranks(error: BaseException) -> tuple[int, ...]:
     The error has numbers within the barrier's group; the result has numbers within the world.
     """
     barrier = [t for t in _frames(error) if t.tb_frame.f_code.co_name == "monitored_barrier"]
-    found = _MISSED.search(shown(error)) if barrier and is_backends(error) else None
+    found = _MISSED.search(text_of(error)) if barrier and is_from_backend(error) else None
     if found is None:
         return ()
     with suppress(Exception):  # an unusual group: no rank is named

@@ -38,7 +38,7 @@ def device_of(device: str, local_rank: int, gpus: int) -> str:
     return f"{device}:{local_rank % gpus}"
 
 
-def take(device: str) -> None:
+def set_device(device: str) -> None:
     """Initialise CUDA and make this the process's GPU.
 
     Raises:
@@ -60,7 +60,7 @@ def take(device: str) -> None:
         raise DistdemoError(what, "CUDA could not be initialised.", hint) from error
 
 
-def leave_group() -> None:
+def destroy_group() -> None:
     """Destroy the default group, or exit the process if NCCL takes too long.
 
     Nothing is lost: every rank has reported its result.

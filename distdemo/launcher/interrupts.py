@@ -41,7 +41,7 @@ class Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in _WATCHED:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._before[number] = signal.signal(number, self._note)
+                    self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -77,7 +77,7 @@ class Interrupts:
             stop.__dict__["report"] = report
             raise
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._owner:
             # A newly forked rank that hasn't set its own handlers yet.
             if number != signal.SIGINT:

@@ -20,7 +20,7 @@ from distdemo.launcher.rendezvous import Agent, LocalRanks, file_rendezvous
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.worker import OnMessage, OnOutput, Poll
-from distdemo.launcher.workers import Part, StopReason, Workers
+from distdemo.launcher.workers import Node, StopReason, Workers
 
 
 def run_world(  # noqa: PLR0913 - callbacks by keyword
@@ -32,7 +32,7 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
     on_message: OnMessage | None = None,
     on_output: OnOutput | None = None,
     poll: Poll | None = None,
-    node: Part | None = None,
+    node: Node | None = None,
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world and report how each ended.
 
@@ -67,6 +67,7 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
     program = world.user_program
     interrupts = Interrupts()
     report = None
+    consequence = False  # of a failure on another node: then the signal is not reported
     try:
         with ExitStack() as held:
             held.enter_context(interrupts)
@@ -99,12 +100,14 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
                     node.stop()
                 workers.end()
             outcomes = workers.outcomes() if node is None else node.outcomes(workers)
-            received: int | None = interrupts.received
-            stalled = workers.ended is StopReason.STALLED or (node is not None and node.stalled)
+            stalled = workers.stop_reason is StopReason.STALLED or (
+                node is not None and node.stalled
+            )
             judged = verdict.judge(world, outcomes, stalled=stalled)
             if node is not None and node.failed and verdict.names_cause(judged, outcomes):
-                received = None  # the signal, if there was one, is a consequence
-            elif received is not None or (node is not None and node.interrupted):
+                consequence = True
+            received = None if consequence else interrupts.received
+            if received is not None or (node is not None and node.interrupted and not consequence):
                 judged = verdict.interrupted(outcomes)
             report = WorldReport(
                 world=world,
@@ -118,6 +121,6 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
                 hosts=() if node is None else node.hosts(),
             )
     finally:
-        if report is None or report.interrupted_by is not None:
+        if not consequence:
             interrupts.redeliver(report)
     return report

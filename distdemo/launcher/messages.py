@@ -27,7 +27,7 @@ _LENGTH = struct.Struct(">Q")
 _CHUNK = 1 << 20
 
 
-class Reached(NamedTuple):
+class PhaseReached(NamedTuple):
     """The rank reached a new phase; ``at`` is on the monotonic clock."""
 
     step: int
@@ -35,7 +35,7 @@ class Reached(NamedTuple):
     at: float
 
 
-class Told(NamedTuple):
+class ValueSent(NamedTuple):
     """A value for the launcher's callback, pickled separately."""
 
     payload: bytes
@@ -54,7 +54,7 @@ class Failed(NamedTuple):
     outcome: Raised | Died
 
 
-Message = Reached | Told | Completed | Failed
+Message = PhaseReached | ValueSent | Completed | Failed
 
 
 class Identity:
@@ -67,7 +67,7 @@ class Identity:
         self._fd = fd
         self._file = self._now()
 
-    def holds(self) -> bool:
+    def is_open(self) -> bool:
         """Return True if the descriptor still refers to the same file."""
         return self._file is not None and self._now() == self._file
 
@@ -90,7 +90,7 @@ class Sender:
     @property
     def lost(self) -> bool:
         """True if the user's program has closed the pipe."""
-        return not self._pipe.holds()
+        return not self._pipe.is_open()
 
     def send(self, message: Message) -> None:
         """Send one message; block while the pipe is full.

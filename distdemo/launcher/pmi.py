@@ -53,7 +53,7 @@ class PmiServer:
     def connect(self, rank: int) -> tuple[dict[str, str], Connection]:
         """Return the environment and the socket for a rank that is about to start.
 
-        The rank finds the socket's descriptor in ``PMI_FD``; see ``take``.
+        The rank finds the socket's descriptor in ``PMI_FD``; see ``set_environment``.
         """
         ours, theirs = socket.socketpair()
         self.ports[rank] = Port(ours, rank, self._on_line)
@@ -89,7 +89,7 @@ class PmiServer:
                 self.ports[other].send(text)
 
 
-def take(environment: dict[str, str], end: Connection) -> None:
+def set_environment(environment: dict[str, str], end: Connection) -> None:
     """Set the rank's environment and remove the variables of another launcher.
 
     The descriptor stays open until the process exits, because the library uses it until then.
@@ -103,7 +103,7 @@ def take(environment: dict[str, str], end: Connection) -> None:
 class Port:
     """The launcher's non-blocking end of one rank's socket."""
 
-    over = None
+    stop_reason = None
 
     def __init__(self, end: socket.socket, rank: int, on_line: Callable[[int, str], None]) -> None:
         self._end = end

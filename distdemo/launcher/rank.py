@@ -28,14 +28,14 @@ from distdemo.launcher.messages import (
     Failed,
     Identity,
     Message,
-    Reached,
+    PhaseReached,
     Sender,
-    Told,
+    ValueSent,
     dumps,
 )
 from distdemo.launcher.process_tree import die_with_parent
 from distdemo.launcher.records import Died
-from distdemo.launcher.rendezvous import AgentStore, take_interface
+from distdemo.launcher.rendezvous import AgentStore, set_interface
 from distdemo.launcher.torch_import import load_torch
 
 # Under spawn and forkserver the child imports this module first, so load torch quietly here. A
@@ -63,7 +63,7 @@ class Assignment:
     """Start-up parameters of one rank.
 
     Attributes:
-        here: Ranks of this process, and their rendezvous.
+        local_ranks: Ranks of this process, and their rendezvous.
         work: Function and arguments, called as ``target(rank, *args)``; pickled unless the rank is
             forked.
         result_pipe: Write end of the pipe to the launcher.
@@ -76,7 +76,7 @@ class Assignment:
 
     rank: int
     world: WorldSpec
-    here: LocalRanks
+    local_ranks: LocalRanks
     work: Work
     result_pipe: Connection
     exit_pipe: Connection
@@ -101,11 +101,11 @@ class Rank:
     """
 
     def __init__(self, assignment: Assignment, sender: Sender) -> None:
-        world, here = assignment.world, assignment.here
+        world, local = assignment.world, assignment.local_ranks
         self.rank = assignment.rank
         self.world_size = world.world_size
-        self.local_rank = here.local_rank + assignment.rank - here.ranks.start
-        self.local_size = here.local_size
+        self.local_rank = local.local_rank + assignment.rank - local.ranks.start
+        self.local_size = local.local_size
         self.backend = world.backend
         self.rank_per_gpu = world.rank_per_gpu
         self.device = "cpu"
@@ -118,9 +118,9 @@ class Rank:
         self._steps = 0
         self._store: Store | None = None
 
-    def reach(self, phase: str) -> None:
+    def report_phase(self, phase: str) -> None:
         """Report a phase to the launcher, so that a timeout can name the ranks behind it."""
-        self._sender.send(Reached(self._steps, phase, time.monotonic()))
+        self._sender.send(PhaseReached(self._steps, phase, time.monotonic()))
         self._steps += 1
 
     def send(self, value: Any) -> None:  # noqa: ANN401 - anything that pickles
@@ -131,7 +131,7 @@ class Rank:
         Raises:
             Exception: The value can't be pickled; nothing was sent.
         """
-        self._sender.send(Told(dumps(value)))
+        self._sender.send(ValueSent(dumps(value)))
 
     def join(self, rendezvous: Rendezvous) -> None:
         """Join the world's default group. Collective."""
@@ -147,7 +147,7 @@ class Rank:
             if self.rank_per_gpu and self.device != "cpu"
             else None,
         )
-        self.reach("joined the group")
+        self.report_phase("joined the group")
 
     def announce(self, rendezvous: Rendezvous) -> None:
         """Set the variables with which the program creates the group itself. Collective."""
@@ -231,35 +231,35 @@ def rank_main(assignment: Assignment) -> None:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's function has returned
     _flush()
-    if exit_pipe.holds():
+    if exit_pipe.is_open():
         wait_for_close(assignment.exit_pipe.fileno())
-    assignment.here.rendezvous.leave()
+    assignment.local_ranks.rendezvous.leave()
     if assignment.world.rank_per_gpu:
-        gpu.leave_group()
+        gpu.destroy_group()
 
 
 def _work(assignment: Assignment, sender: Sender, started: float) -> Any:  # noqa: ANN401 - the user's value
     """Join the group and call the function."""
-    world, here = assignment.world, assignment.here
+    world, local = assignment.world, assignment.local_ranks
     torch.set_num_threads(1)  # N ranks share the cores; an inherited thread pool is never used
-    if here.interface is not None:
-        take_interface(here.interface)
+    if local.interface is not None:
+        set_interface(local.interface)
     if world.lazy is not None:
         os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(world.lazy))
     if assignment.mpi is not None:
-        pmi.take(*assignment.mpi)
+        pmi.set_environment(*assignment.mpi)
     rank = Rank(assignment, sender)
-    rank.reach("started")
+    rank.report_phase("started")
     if world.provider:
         import_module(world.provider)
     work = assignment.work
     target, args = pickle.loads(work) if isinstance(work, bytes) else work  # noqa: S301 - from our own parent process
-    gpu.take(rank.device)
+    gpu.set_device(rank.device)
     _keep_reducers()
     if world.user_program is not None and not world.user_program.group:
-        rank.announce(here.rendezvous)
+        rank.announce(local.rendezvous)
     else:
-        rank.join(here.rendezvous)
+        rank.join(local.rendezvous)
     rank.startup_seconds = time.monotonic() - started
     return target(rank, *args)
 
@@ -296,7 +296,7 @@ def _final_message(rank: int, error: BaseException) -> Completed | Failed:
     code = _exit_code(error)
     if not code:
         return Completed(dumps(None), at)
-    text = "" if isinstance(error.code, int) else failures.shown(error.code)
+    text = "" if isinstance(error.code, int) else failures.text_of(error.code)
     return Failed(Died(rank=rank, at=at, exit_code=code, message=text))
 
 
@@ -367,7 +367,7 @@ def _free_forkserver() -> None:
 def _exit_with_launcher(assignment: Assignment) -> None:
     """Watch the launcher from a thread, where the kernel can't."""
     wait_for_close(assignment.exit_pipe.fileno())
-    directory = assignment.here.rendezvous.directory
+    directory = assignment.local_ranks.rendezvous.directory
     if directory is not None:
         shutil.rmtree(directory, ignore_errors=True)
     time.sleep(0.5)  # for an orderly exit, if the launcher released the ranks

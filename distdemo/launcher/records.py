@@ -90,16 +90,16 @@ UNKNOWN = Phase(-1, "unknown")
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class Position:
     """Position of a rank's main thread.
 
     Attributes:
         collective: Function of torch.distributed that it was waiting in; empty if none.
-        place: Innermost line of the user's code, ``train.py:12 in step``.
+        source_line: Innermost line of the user's code, ``train.py:12 in step``.
     """
 
     collective: str
-    place: str
+    source_line: str = field(metadata={"json": "place"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class TimedOut(Outcome):
 
     kind: ClassVar[str] = "timed out"
 
-    where: Where | None = None
+    where: Position | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

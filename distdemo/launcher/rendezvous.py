@@ -69,7 +69,7 @@ class LocalRanks:
         local_size: Number of ranks on their host, or 1 if unknown.
         interface: Network interface for the backends, unless the user set one; empty for the
             loopback interface, whatever the user set; None if the rendezvous determines it.
-        farewell: Seconds that ranks get to exit on their own after success.
+        exit_timeout_s: Seconds that ranks get to exit on their own after success.
     """
 
     ranks: range
@@ -77,10 +77,10 @@ class LocalRanks:
     local_rank: int = 0
     local_size: int = 1
     interface: str | None = ""
-    farewell: float = 0.7
+    exit_timeout_s: float = 0.7
 
 
-def take_interface(interface: str) -> None:
+def set_interface(interface: str) -> None:
     """Bind this rank's backends to an interface, unless the user set another one.
 
     Args:

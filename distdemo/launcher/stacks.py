@@ -14,7 +14,7 @@ import signal
 import sysconfig
 from pathlib import PurePath
 
-from distdemo.launcher.records import Where
+from distdemo.launcher.records import Position
 
 SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
 """Signal that requests a stack: a real-time signal, which programs rarely use."""
@@ -29,7 +29,7 @@ def write_stacks_to(fd: int) -> None:
     faulthandler.register(SIGNAL, file=fd, all_threads=False, chain=False)
 
 
-def locate(stack: str) -> Where | None:
+def locate(stack: str) -> Position | None:
     """Return the position that a stack shows, or None if the text contains no stack.
 
     Args:
@@ -49,14 +49,14 @@ def locate(stack: str) -> Where | None:
         elif not is_library(file):
             if frame is frames[0] and ".wait(" in linecache.getline(file, int(frame["line"])):
                 collective = "wait"  # a handle's method is C++ and has no frame
-            return Where(collective, f"{PurePath(file).name}:{frame['line']} in {function}")
+            return Position(collective, f"{PurePath(file).name}:{frame['line']} in {function}")
         elif (
             "/torch/distributed/" in file.replace("\\", "/")
             and not function.startswith("_")
             and function != "wrapper"
         ):
             collective = function  # the outermost function is the one that the user called
-    return Where(collective, "")
+    return Position(collective, "")
 
 
 def is_ours(file: str) -> bool:

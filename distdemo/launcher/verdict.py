@@ -60,7 +60,7 @@ def judge(
     affected = sorted((o for o in outcomes if isinstance(o, Raised)), key=lambda o: o.at)
     accuser = next((outcome for outcome in affected if outcome.missing), None)
     if accuser is not None:
-        return _missed(accuser, outcomes)
+        return _missing_at_barrier(accuser, outcomes)
     late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
     if late:
         what, longer = (
@@ -74,7 +74,7 @@ def judge(
                 longer = "If the ranks are waiting for something slow, raise --stall."
         return _timed_out(what, longer, late, outcomes)
     if affected:
-        return _abandoned(affected, outcomes) or _failed(affected, outcomes)
+        return _exited_early(affected, outcomes) or _failed(affected, outcomes)
     return Verdict("The run was ended early.", "Its ranks were stopped.", "")
 
 
@@ -171,7 +171,7 @@ def _death(died: Died) -> tuple[str, str]:
     return f"Rank {died.rank} was killed by {name}.", hint
 
 
-def _abandoned(affected: Sequence[Raised], outcomes: Sequence[Outcome]) -> Verdict | None:
+def _exited_early(affected: Sequence[Raised], outcomes: Sequence[Outcome]) -> Verdict | None:
     """Return a verdict on ranks that exited early, as the only failures are lost connections."""
     gone = tuple(o.rank for o in outcomes if isinstance(o, Returned) and o.left)
     lost = tuple(o.rank for o in affected)
@@ -188,14 +188,14 @@ def _abandoned(affected: Sequence[Raised], outcomes: Sequence[Outcome]) -> Verdi
     )
 
 
-def _missed(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict:
+def _missing_at_barrier(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict:
     """Return the verdict for a monitored barrier, whose error names the missing ranks."""
     missing = accuser.missing
     waited = tuple(o.rank for o in outcomes if isinstance(o, Raised) and o.rank not in missing)
     first = outcomes[missing[0]]
     return Verdict(
         f"{ranks_of(missing)} never reached the barrier: {headline(accuser.message)}.",
-        f"Rank {first.rank} {_doing(first)}. {ranks_of(waited)} waited for {_it(missing)}.",
+        f"Rank {first.rank} {_activity(first)}. {ranks_of(waited)} waited for {_it(missing)}.",
         "Find out what delays it; if it is just slow, raise the barrier's timeout.",
         missing,
         waited,
@@ -218,15 +218,15 @@ def _timed_out(
     if not guilty:
         return Verdict(
             f"{what}: {ranks_of(waiting).lower()} are waiting for each other.",
-            f"Rank {late[0].rank} {_doing(late[0])}.",
+            f"Rank {late[0].rank} {_activity(late[0])}.",
             f"A deadlock: look for ranks that all send first or all receive first. {longer}",
             (),
             waiting,
         )
-    why = f"Rank {guilty[0]} {_doing(outcomes[guilty[0]])}."
+    why = f"Rank {guilty[0]} {_activity(outcomes[guilty[0]])}."
     if waiting:
         wait = "waits" if len(waiting) == 1 else "wait"
-        example = f"rank {waiting[0]} {_doing(outcomes[waiting[0]])}"
+        example = f"rank {waiting[0]} {_activity(outcomes[waiting[0]])}"
         why += f" {ranks_of(waiting)} {wait} for {_it(guilty)}; {example}."
     never = "never arrived" if waiting else "did not finish"
     return Verdict(f"{what}: {ranks_of(guilty).lower()} {never}.", why, longer, guilty, waiting)
@@ -254,7 +254,7 @@ def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...
     return tuple(gone) or (() if len(late) > 1 else (late[0].rank,))
 
 
-def _doing(outcome: Outcome) -> str:
+def _activity(outcome: Outcome) -> str:
     """Describe what a rank was last doing."""
     if isinstance(outcome, Returned):
         return "returned without joining in"
@@ -265,10 +265,10 @@ def _doing(outcome: Outcome) -> str:
         return f"last reported that it had {phase}"
     if outcome.where is None:
         return f"did not answer (phase: {phase}): stopped, or stuck in the kernel"
-    at = f"at {outcome.where.place}" if outcome.where.place else f"(phase: {phase})"
+    at = f"at {outcome.where.source_line}" if outcome.where.source_line else f"(phase: {phase})"
     if outcome.where.collective:
         return f"is waiting in {outcome.where.collective} {at}"
-    return f"is {at}" if outcome.where.place else f"is busy {at}"
+    return f"is {at}" if outcome.where.source_line else f"is busy {at}"
 
 
 # ------------------------------------------------------------------------------------------- text

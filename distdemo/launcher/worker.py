@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from distdemo.launcher.messages import Completed, Message, Reached, Receiver, Told
+from distdemo.launcher.messages import Completed, Message, PhaseReached, Receiver, ValueSent
 from distdemo.launcher.records import (
     NOT_STARTED,
     Died,
     Outcome,
     Phase,
+    Position,
     Raised,
     Returned,
     Stopped,
     TimedOut,
-    Where,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Worker:
     captured: bytearray = field(default_factory=bytearray)
     phase: Phase = NOT_STARTED
     outcome: Outcome | None = None
-    where: Where | None = None
+    where: Position | None = None
     on_message: OnMessage | None = None
     on_output: OnOutput | None = None
 
@@ -140,9 +140,9 @@ class Worker:
     def _handle(self, message: Message) -> None:
         if self.outcome is not None:  # a value of it could not be unpickled here
             return
-        if isinstance(message, Reached):
+        if isinstance(message, PhaseReached):
             self.phase = Phase(message.step, message.name, message.at - self.began)
-        elif isinstance(message, Told):
+        elif isinstance(message, ValueSent):
             if self.on_message is not None:
                 value = self._unpickled(message.payload, "sent", time.monotonic())
                 if isinstance(value, Raised):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 TERM_TIMEOUT_S = 0.7  # from SIGTERM until SIGKILL
 POLL_S = 0.2  # seconds between polls of processes whose pipe is silent
 POLLED_AT_ONCE = 64  # processes: each is a system call, which a thousand ranks would feel
-SETTLE = 0.4  # seconds that the other ranks get to exit on their own after one failed
+OTHERS_TIMEOUT_S = 0.4  # seconds that the other ranks get to exit on their own after one failed
 STACKS_TIMEOUT_S = 0.3  # for late ranks to write their stacks
 QUIET_TIMEOUT_S = 0.05  # of silence after which stacks that have begun are complete
 
@@ -45,7 +45,7 @@ class StopReason(Enum):
     """Reason for which the launcher stopped waiting."""
 
     DONE = auto()  # every rank has ended
-    FAILED = auto()  # a rank failed, and the other ranks had `SETTLE` seconds to exit
+    FAILED = auto()  # a rank failed, and the other ranks had `OTHERS_TIMEOUT_S` seconds to exit
     TIMED_OUT = auto()
     STALLED = auto()  # no progress for longer than the world allows
     ENDED_EARLY = auto()  # a callback returned True
@@ -56,7 +56,7 @@ class Listener(Protocol):
     """Another source of events while ranks run, such as another node of the world."""
 
     @property
-    def over(self) -> StopReason | None:
+    def stop_reason(self) -> StopReason | None:
         """Reason to stop the world, or None."""
 
     def fileno(self) -> int:
@@ -66,7 +66,7 @@ class Listener(Protocol):
         """Handle the messages that have arrived, without waiting; False at end of file."""
 
 
-class Part(Listener, Protocol):
+class Node(Listener, Protocol):
     """One node of a world whose ranks are started by several processes."""
 
     stalled: bool
@@ -108,12 +108,12 @@ class Workers:
 
     Attributes:
         world: Whole world that they belong to.
-        ended: Reason for which the wait ended.
+        stop_reason: Reason for which the wait ended.
         began: Start of the first rank, on the monotonic clock.
 
     Args:
         world: Whole world that they belong to.
-        here: Ranks to start.
+        local_ranks: Ranks to start.
         method: Start method of their processes.
         interrupts: Signals that end the wait.
         private: Further descriptors of this process that forked ranks must close.
@@ -123,7 +123,7 @@ class Workers:
     def __init__(  # noqa: PLR0913 - everything that the ranks share
         self,
         world: WorldSpec,
-        here: LocalRanks,
+        local_ranks: LocalRanks,
         method: StartMethod,
         interrupts: Interrupts,
         private: Sequence[int] = (),
@@ -132,10 +132,10 @@ class Workers:
     ) -> None:
         import torch.multiprocessing as mp
 
-        self.ended = StopReason.DONE
+        self.stop_reason = StopReason.DONE
         self.began = time.monotonic()
         self.world = world
-        self._here = here
+        self._local_ranks = local_ranks
         self._method = method
         self._interrupts = interrupts
         self._pmi = pmi
@@ -166,7 +166,7 @@ class Workers:
             work = self._pickled(target, args)  # once, so that ranks share no tensor
             if self._method.name == "forkserver":
                 preload(self._context, provider)
-        for rank in self._here.ranks:
+        for rank in self._local_ranks.ranks:
             if self._interrupts.received is not None:
                 break
             self._workers.append(self._start_one(rank, work))
@@ -212,7 +212,7 @@ class Workers:
         assignment = Assignment(
             rank,
             self.world,
-            self._here,
+            self._local_ranks,
             work,
             result_pipe=writer,
             exit_pipe=self._exit_reader,
@@ -295,7 +295,7 @@ class Workers:
                     more = partial(self._read, worker)
                     selector.register(worker.output, selectors.EVENT_READ, more)
             next_poll = time.monotonic() + POLL_S
-            while (end := self._end()) is None:
+            while (end := self._find_stop_reason()) is None:
                 for key, _ in selector.select(self._pause()):
                     if key.data is not None and not key.data():
                         selector.unregister(key.fileobj)
@@ -304,7 +304,7 @@ class Workers:
                     if poll is not None:
                         self._ended_early |= poll([worker.outcome for worker in self._workers])
                     next_poll = time.monotonic() + POLL_S
-        self.ended = end
+        self.stop_reason = end
         if end in (StopReason.TIMED_OUT, StopReason.STALLED, StopReason.INTERRUPTED):
             for worker in self._workers:  # messages sent before the end count
                 self._receive(worker)
@@ -345,7 +345,7 @@ class Workers:
 
     # ------------------------------------------------------------------------- when to stop
 
-    def _end(self) -> StopReason | None:
+    def _find_stop_reason(self) -> StopReason | None:
         """Return the reason to stop waiting, or None."""
         now = time.monotonic()
         if self._interrupts.received is not None:
@@ -355,11 +355,13 @@ class Workers:
         if self._ended_early:
             return StopReason.ENDED_EARLY
         for listener in self._listeners:
-            if listener.over is not None:
-                return listener.over
+            if listener.stop_reason is not None:
+                return listener.stop_reason
         if self._failed_at is not None:
             return (
-                StopReason.FAILED if now >= min(self._failed_at + SETTLE, self._deadline) else None
+                StopReason.FAILED
+                if now >= min(self._failed_at + OTHERS_TIMEOUT_S, self._deadline)
+                else None
             )
         if now >= self._deadline:
             return StopReason.TIMED_OUT
@@ -372,7 +374,7 @@ class Workers:
         now = time.monotonic()
         ends = [self._deadline, self._stalled_at(), now + POLL_S]
         if self._failed_at is not None:
-            ends.append(self._failed_at + SETTLE)
+            ends.append(self._failed_at + OTHERS_TIMEOUT_S)
         return max(0.0, min(ends) - now)
 
     def _stalled_at(self) -> float:
@@ -413,15 +415,15 @@ class Workers:
     # ------------------------------------------------------------------------------------- the end
 
     @property
-    def well(self) -> bool:
+    def succeeded(self) -> bool:
         """True if every rank has returned."""
         return all(isinstance(worker.outcome, Returned) for worker in self._workers)
 
     def end(self) -> None:
         """Release all ranks; signal, then kill, those that don't exit; close everything."""
         self._exit_writer.close()
-        quiet = self.well and self._interrupts.received is None
-        if not (quiet and wait_for_exit(self._workers, self._here.farewell)):
+        quiet = self.succeeded and self._interrupts.received is None
+        if not (quiet and wait_for_exit(self._workers, self._local_ranks.exit_timeout_s)):
             self._stop()
         if self._tree is not None:
             self._tree.end()
@@ -446,11 +448,11 @@ class Workers:
 
     def pid(self, rank: int) -> int:
         """Return the process id of one of these ranks."""
-        return self._workers[rank - self._here.ranks.start].process.pid or 0
+        return self._workers[rank - self._local_ranks.ranks.start].process.pid or 0
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """Return the outcome of each rank; those without one timed out or were stopped."""
-        out_of_time = self.ended in (StopReason.TIMED_OUT, StopReason.STALLED)
+        out_of_time = self.stop_reason in (StopReason.TIMED_OUT, StopReason.STALLED)
         late = self._interrupts.received is None and out_of_time
         return tuple(worker.final(late=late) for worker in self._workers)
 

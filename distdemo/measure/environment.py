@@ -74,7 +74,7 @@ def environment(*, gpu: bool) -> dict[str, str | int | float]:
     Args:
         gpu: True to include the name of the GPU.
     """
-    found: dict[str, str | int | float] = {
+    facts: dict[str, str | int | float] = {
         "host": socket.gethostname(),
         "processor": _processor(),
         "cores": cpu_share().effective,
@@ -84,8 +84,8 @@ def environment(*, gpu: bool) -> dict[str, str | int | float]:
     if gpu:
         import torch
 
-        found["gpu"] = torch.cuda.get_device_name(0)
-    return found
+        facts["gpu"] = torch.cuda.get_device_name(0)
+    return facts
 
 
 def _processor() -> str:

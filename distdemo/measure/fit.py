@@ -201,14 +201,14 @@ def solve(
     width[width == 0] = 1.0
     scaled /= width
     ones = np.ones(len(times))
-    found = np.linalg.lstsq(scaled, ones, rcond=None)[0]
-    if found.min() < 0:  # one of them is 0: fit the other alone
+    solution = np.linalg.lstsq(scaled, ones, rcond=None)[0]
+    if solution.min() < 0:  # one of them is 0: fit the other alone
         columns = scaled[:, 0], scaled[:, 1]
         alone = [column @ ones / (column @ column or 1.0) for column in columns]
-        found = min(
+        solution = min(
             (each * np.eye(2)[index] for index, each in enumerate(alone)),
             key=lambda each: float(np.sum((scaled @ each - ones) ** 2)),
         )
-    alpha, beta = np.maximum(found, 0.0) / width
+    alpha, beta = np.maximum(solution, 0.0) / width
     errors = (costs @ [alpha, beta] - times) / times
     return float(alpha), float(beta), errors.tolist()

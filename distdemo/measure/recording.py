@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from distdemo import ops
-from distdemo.encoding import SCHEMA_VERSION, decode, loads
+from distdemo.encoding import SCHEMA_VERSION, Json, decode, loads
 from distdemo.errors import UsageError
 from distdemo.files import MAX_BYTES, limited_memory, read_file
 from distdemo.measure.records import BenchReport, Row, Series, SeriesSpec
@@ -60,33 +60,7 @@ def read(path: Path) -> Recording:
     try:
         with limited_memory():
             document = loads(read_file(path), max_bytes=MAX_BYTES)
-        command = document.get("command") if isinstance(document, dict) else None
-        if command != "bench":
-            raise ValueError(f"It is a document of {command!r}")  # noqa: TRY301 - translated below
-        version = document.get("schema_version")
-        if version != SCHEMA_VERSION:
-            raise ValueError(f"Its format has version {version}, not {SCHEMA_VERSION}")  # noqa: TRY301
-        report = decode(BenchReport, document)
-        times = [time for row in report.rows for launch in row.times_s for time in launch]
-        if not times or not all(any(row.times_s) for row in report.rows):
-            raise ValueError("It has no times")  # noqa: TRY301
-        for row in report.rows:
-            times += [row.median_s, row.p10_s, row.p90_s, row.p99_s, row.min_s, row.max_s]
-            times += row.interval_s or ()
-        limits = [limit for setup in report.setups for limit in setup.limits]
-        rates = [limit.bandwidth_bytes_per_s for limit in limits]
-        times += [limit.latency_s for limit in limits if limit.latency_s is not None]
-        if not all(TINY < each < HUGE for each in (*times, *rates)):
-            raise ValueError("It has times or bandwidths that can't be right")  # noqa: TRY301
-        if not all(0 <= row.size_bytes < MOST_BYTES for row in report.rows):
-            raise ValueError("It has sizes that can't be right")  # noqa: TRY301
-        unknown = {each.spec.op.op for each in report.series} - set(ops.REGISTRY)
-        if unknown:
-            raise ValueError(f"It has an unknown operation, {min(unknown)}")  # noqa: TRY301
-        sizes = {each.spec.group_size for each in report.series}
-        sizes |= {each.spec.world_size for each in report.series}
-        if not all(0 < each <= MOST_RANKS for each in sizes):
-            raise ValueError(f"It has worlds of {max(sizes):,} ranks")  # noqa: TRY301
+        report = _decoded(document)
     except (OSError, ValueError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or str(error)[:200]
         raise UsageError(
@@ -98,6 +72,42 @@ def read(path: Path) -> Recording:
     for each in report.measured:
         series.setdefault(comparable(each.spec), each)
     return Recording(str(path), report, series)
+
+
+def _decoded(document: Json) -> BenchReport:
+    """Return the report in a document.
+
+    Raises:
+        ValueError: It isn't a report of ``bench`` with plausible times and sizes.
+    """
+    command = document.get("command") if isinstance(document, dict) else None
+    if command != "bench":
+        raise ValueError(f"It is a document of {command!r}")
+    version = document.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"Its format has version {version}, not {SCHEMA_VERSION}")
+    report = decode(BenchReport, document)
+    times = [time for row in report.rows for launch in row.times_s for time in launch]
+    if not times or not all(any(row.times_s) for row in report.rows):
+        raise ValueError("It has no times")
+    for row in report.rows:
+        times += [row.median_s, row.p10_s, row.p90_s, row.p99_s, row.min_s, row.max_s]
+        times += row.interval_s or ()
+    limits = [limit for setup in report.setups for limit in setup.limits]
+    rates = [limit.bandwidth_bytes_per_s for limit in limits]
+    times += [limit.latency_s for limit in limits if limit.latency_s is not None]
+    if not all(TINY < each < HUGE for each in (*times, *rates)):
+        raise ValueError("It has times or bandwidths that can't be right")
+    if not all(0 <= row.size_bytes < MOST_BYTES for row in report.rows):
+        raise ValueError("It has sizes that can't be right")
+    unknown = {each.spec.op.op for each in report.series} - set(ops.REGISTRY)
+    if unknown:
+        raise ValueError(f"It has an unknown operation, {min(unknown)}")
+    sizes = {each.spec.group_size for each in report.series}
+    sizes |= {each.spec.world_size for each in report.series}
+    if not all(0 < each <= MOST_RANKS for each in sizes):
+        raise ValueError(f"It has worlds of {max(sizes):,} ranks")
+    return report
 
 
 def comparable(spec: SeriesSpec, *, ranks: bool = True) -> SeriesSpec:
@@ -123,18 +133,18 @@ def differences(old: Recording, new: Recording) -> list[Difference]:
 
     def about(recording: Recording) -> dict[str, str]:
         report = recording.report
-        found = {name: str(each) for name, each in report.environment.items()} | report.versions
+        facts = {name: str(each) for name, each in report.environment.items()} | report.versions
         for setup in report.setups:
-            found[f"start of {setup.backend} ranks"] = f"{setup.engine} {setup.start_method}"
-        return found
+            facts[f"start of {setup.backend} ranks"] = f"{setup.engine} {setup.start_method}"
+        return facts
 
     before, after = about(old), about(new)
-    found = [
+    changed = [
         Difference(name, one, other, name in SERIOUS)
         for name in {**before, **after}
         if (one := before.get(name, "not set")) != (other := after.get(name, "not set"))
     ]
-    return sorted(found, key=lambda each: not each.serious)
+    return sorted(changed, key=lambda each: not each.serious)
 
 
 def traits(spec: SeriesSpec) -> dict[str, str]:
@@ -172,7 +182,7 @@ def title(spec: SeriesSpec, *, ranks: bool = True) -> str:
         spec: Spec of a series.
         ranks: True to include the number of ranks and the root.
     """
-    found = traits(spec)
+    shown = traits(spec)
     if not ranks:
-        del found["ranks"], found["root"]
-    return ", ".join(filter(None, found.values()))
+        del shown["ranks"], shown["root"]
+    return ", ".join(filter(None, shown.values()))

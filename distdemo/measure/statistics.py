@@ -106,12 +106,12 @@ class SkewLog:
         if not turns or len(self._ranks) < 2:
             return ()
         typical = [median(each) for each in self._late]
-        found = []
+        skews = []
         for index, rank in enumerate(self._ranks):
             share = self._last[index] / turns
             others = median(typical[:index] + typical[index + 1 :])
             often = share > min(0.75, OFTEN / len(self._ranks))
-            found.append(
+            skews.append(
                 RankSkew(
                     rank=rank,
                     late_s=typical[index],
@@ -122,4 +122,4 @@ class SkewLog:
                     is_late=often and typical[index] > max(LEAST_LATE_S, BEYOND * others),
                 )
             )
-        return tuple(found)
+        return tuple(skews)

@@ -43,7 +43,7 @@ def work(rank: Rank, file: str, notes: Notes | None) -> Any:  # noqa: ANN401 - t
     if rank.device != "cpu":
         torch.set_default_device(rank.device)
     rank.barrier("all are here")
-    rank.reach("the program runs")  # start-up time doesn't count
+    rank.report_phase("the program runs")  # start-up time doesn't count
     with record_calls(notes, rank.rank, rank.world_size):
         return runpy.run_path(file)["work"](rank.rank, rank.world_size)
 
@@ -101,7 +101,7 @@ def _rank_outcome(outcome: Outcome, expected: Any) -> RankOutcome:  # noqa: ANN4
     elif isinstance(outcome, TimedOut):
         kind, what = "hang", ""
         if where := outcome.where:
-            what = f"in {where.collective or 'Python'} at {where.place.partition(' ')[0]}"
+            what = f"in {where.collective or 'Python'} at {where.source_line.partition(' ')[0]}"
     elif isinstance(outcome, Died):
         number = outcome.signal
         kind = "abort"

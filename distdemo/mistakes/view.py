@@ -27,7 +27,7 @@ NOTHING = "No finding: all ranks make the same calls in the same order."
 def exercises_view(record: ExerciseFolder, _: Signs) -> Iterator[Block]:
     """Yield the files that were written."""
     yield Heading(record.folder)
-    yield Paragraph("\n".join(f"  {name}" for name in record.files), whole=True)
+    yield Paragraph("\n".join(f"  {name}" for name in record.files), verbatim=True)
     files = plural(len(record.files), "file")
     yield Summary(f"{files} in {record.folder}: start with README.md.")
 
@@ -63,7 +63,7 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
     yield Heading(f" {sign.dot} ".join(title))
     yield Paragraph(f"{mistake.title}.")
     yield Paragraph()
-    yield Paragraph(_program(mistake.program, sign), whole=True)
+    yield Paragraph(_program(mistake.program, sign), verbatim=True)
     yield Paragraph()
     yield Heading("What happens")
     yield _outcomes({each.backend: each.outcomes for each in trials}, sign)
@@ -77,14 +77,14 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
         for each in findings:
             yield Paragraph(f"{'Warning: ' * (each.kind == 'shift')}{each.what}")
             if rows := reason(each):
-                yield Paragraph(rows, whole=True)
+                yield Paragraph(rows, verbatim=True)
             if each.rule:
                 yield Paragraph(each.rule)
         if not findings:
             yield Paragraph(NOTHING)
         yield Paragraph()
     yield Heading("Repaired")
-    yield Paragraph(_repair(mistake.program), whole=True)
+    yield Paragraph(_repair(mistake.program), verbatim=True)
     yield _outcomes({each.backend: each.repaired for each in trials}, sign)
     if explain:
         yield Paragraph()

@@ -57,7 +57,7 @@ class AllGather(Op):
         objects_form("all_gather_object", "Every rank gets every rank's object."),
     )
     list_after = True
-    words = OpDoc(
+    doc = OpDoc(
         summary="Every rank gets every rank's tensor, in rank order.",
         when="Give every rank all parts, such as the embeddings for a contrastive loss.",
         mistake="[tensor] * n as the output list. All entries are the same tensor, so every "

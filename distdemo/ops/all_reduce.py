@@ -21,7 +21,7 @@ class AllReduce(Op):
     name = "all_reduce"
     takes = frozenset({"reduce_op", "async_op"})
     in_place = True
-    words = OpDoc(
+    doc = OpDoc(
         summary="Every rank gets all tensors combined.",
         when="Average gradients in data-parallel training; agree on a global loss or a flag.",
         mistake="Different shapes on different ranks. gloo may return a wrong result on some "

@@ -62,7 +62,7 @@ class AllToAll(Op):
     list_before = True
     list_after = True
     default_shape = (2,)
-    words = OpDoc(
+    doc = OpDoc(
         summary="Every rank sends a different part to each rank: a transposition.",
         when="Route tokens to experts (mixture of experts); transpose a matrix that is "
         "distributed over the ranks; redistribute embedding lookups.",
@@ -101,8 +101,8 @@ class AllToAll(Op):
         if spec.splits is None:
             return Traffic(n * spec.bytes_each(), "all n parts of a rank", (n - 1) / n, "(n−1)/n")
         most = max(spec.bytes_of((self.row(rank, spec),)) for rank in range(n))
-        words = "all n parts of the rank with most"
-        return Traffic(most, words, (n - 1) / n, "(n−1)/n")
+        payload = "all n parts of the rank with most"
+        return Traffic(most, payload, (n - 1) / n, "(n−1)/n")
 
     # ------------------------------------------------------------------------- execution
 

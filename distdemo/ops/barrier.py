@@ -32,7 +32,7 @@ class Barrier(Op):
     )
     is_barrier = True
     default_shape = ()
-    words = OpDoc(
+    doc = OpDoc(
         summary="No rank continues until all have arrived.",
         when="Let one rank download or write a file before the other ranks read it; align ranks "
         "before timing.",

@@ -35,7 +35,7 @@ class Broadcast(Op):
     )
     root_is = "src"
     in_place = True
-    words = OpDoc(
+    doc = OpDoc(
         summary="Every rank gets a copy of the root's tensor.",
         when="Start all ranks from the same weights, or send one rank's decision to all.",
         mistake="Calling it only on the root. The root waits for the other ranks until the "

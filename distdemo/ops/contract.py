@@ -255,7 +255,7 @@ class Op(ABC):
     Class attributes:
         name: torch's own name, such as ``all_reduce``.
         takes: Shared options that apply to it.
-        words: Texts for ``ops`` and ``explain``.
+        doc: Texts for ``ops`` and ``explain``.
         forms: Calls that can perform it, the default first.
         in_place: True if the result is in the tensor that held the input.
         list_before: True if a rank gives a list of tensors (or, joined, a single one).
@@ -270,7 +270,7 @@ class Op(ABC):
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[str]]
-    words: ClassVar[OpDoc]
+    doc: ClassVar[OpDoc]
     forms: ClassVar[tuple[Form, ...]] = ()
     in_place: ClassVar[bool] = False
     list_before: ClassVar[bool] = False
@@ -295,12 +295,12 @@ class Op(ABC):
     @property
     def aliases(self) -> dict[str, list[str]]:
         """Torch's names of the forms with the flags that select each, the default form first."""
-        found: dict[str, list[str]] = {}
+        flags: dict[str, list[str]] = {}
         for form in self.all_forms:
             for name in (*form.calls.split("/"), form.older):
                 if name.isidentifier():
-                    found.setdefault(name, form.flags.split())
-        return found
+                    flags.setdefault(name, form.flags.split())
+        return flags
 
     def form(self, spec: Call) -> Form:
         """Return the form that this spec selects, or the default one."""
@@ -420,7 +420,7 @@ class NonMember(Op):
     name = "outsider"
     takes = frozenset()
     in_place = True
-    words = OpDoc("Takes no part.", "", "", "")
+    doc = OpDoc("Takes no part.", "", "", "")
 
     def result(self, rank: int, spec: OpSpec) -> Result:
         """Return what the rank held before."""

@@ -47,7 +47,7 @@ class Gather(Op):
     )
     list_after = True
     root_is = "dst"
-    words = OpDoc(
+    doc = OpDoc(
         summary="The root gets every rank's tensor, in rank order.",
         when="Collect predictions or metrics of all ranks on the one that writes the file.",
         mistake="Passing gather_list on ranks other than the root, which raises an error. "

@@ -89,7 +89,7 @@ class PointToPoint(Op):
         ),
         objects_form("send/recv_object_list", "One rank sends its object to another."),
     )
-    words = OpDoc(
+    doc = OpDoc(
         summary="One rank sends its tensor to another.",
         when="Pass activations to the next pipeline stage, or exchange halos.",
         mistake="Both ranks call send first. Small messages are buffered, but large ones block "

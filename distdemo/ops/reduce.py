@@ -32,7 +32,7 @@ class Reduce(Op):
     takes = frozenset({"root", "reduce_op", "async_op"})
     root_is = "dst"
     in_place = True
-    words = OpDoc(
+    doc = OpDoc(
         summary="The root gets all tensors combined; other ranks' buffers become undefined.",
         when="Collect a loss or a count on one rank that writes the log.",
         mistake="Reading the tensor on a rank other than the root. gloo leaves partial sums there "

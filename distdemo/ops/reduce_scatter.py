@@ -44,7 +44,7 @@ class ReduceScatter(Op):
     )
     list_before = True
     default_shape = (2,)
-    words = OpDoc(
+    doc = OpDoc(
         summary="All tensors are combined, and each rank gets one part of the result.",
         when="Shard gradients over the ranks (FSDP, ZeRO); the first half of a ring all_reduce.",
         mistake="An output as large as the whole input. It must be one n-th of it: the input is "

@@ -78,9 +78,9 @@ def run_role(
         return CallTiming()
     where = f", {role.name}" if role.name else ""
     if not op.is_barrier:
-        rank.reach(f"entered {op.name}{where}")
+        rank.report_phase(f"entered {op.name}{where}")
         timing = _call(rank, role, buffers, group, observe)
-        rank.reach(f"left {op.name}{where}")
+        rank.report_phase(f"left {op.name}{where}")
         return timing
     counter = f"barrier/{role.name}/{spec.member(0)}"
     if spec.straggler == role.rank:
@@ -88,14 +88,14 @@ def run_role(
         until = time.monotonic() + spec.straggler_delay_s
         while (rest := until - time.monotonic()) > 0 and rank.count(f"{counter}/left") == 0:
             time.sleep(min(rest, 0.002))
-    rank.reach(f"entered {op.name}{where}")
+    rank.report_phase(f"entered {op.name}{where}")
     arrived = time.monotonic()
     rank.count(counter, 1)
     timing = _call(rank, role, buffers, group, observe)
     left = time.monotonic()
     present = rank.count(counter)
     rank.count(f"{counter}/left", 1)
-    rank.reach(f"left {op.name}{where}")
+    rank.report_phase(f"left {op.name}{where}")
     return replace(timing, attendance=Attendance(arrived, left, present))
 
 

@@ -36,7 +36,7 @@ class Scatter(Op):
     )
     list_before = True
     root_is = "src"
-    words = OpDoc(
+    doc = OpDoc(
         summary="The root cuts its data into pieces and sends one to each rank.",
         when="Distribute the parts of a batch or a matrix that one rank has read.",
         mistake="Passing scatter_list on every rank. Only the root passes one, other ranks pass "

@@ -116,11 +116,11 @@ def _mismatches(
 ) -> list[Mismatch]:
     if limit <= 0 or not bool(bad.any()):
         return []
-    found = []
+    mismatches = []
     for index in map(tuple, bad.nonzero()[:limit].tolist()):
         wanted = expected[index].item()
-        found.append(Mismatch(first + index[0], index[1:], _element(got[index]), wanted))
-    return found
+        mismatches.append(Mismatch(first + index[0], index[1:], _element(got[index]), wanted))
+    return mismatches
 
 
 def _element(scalar: Tensor) -> Number | str:

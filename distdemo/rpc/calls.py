@@ -54,7 +54,7 @@ class CallRecorder:
             function: Function that makes the call.
             args: Its arguments.
         """
-        self._rank.reach(f"{callee}: {what}")  # the callee to report if it never answers
+        self._rank.report_phase(f"{callee}: {what}")  # the callee to report if it never answers
         start = time.monotonic()
         result = function(*args)
         self._record(callee, what, expected, start, result)
@@ -71,7 +71,7 @@ class CallRecorder:
             for callee, _, _, function, argument in calls
         ]
         for (start, future), (callee, what, expected, _, _) in zip(begun, calls, strict=True):
-            self._rank.reach(f"{callee}: rpc_async {what}")
+            self._rank.report_phase(f"{callee}: rpc_async {what}")
             self._record(callee, f"rpc_async {what}", expected, start, future.wait())
 
     def _record(self, callee: str, what: str, expected: Value, start: float, result: Any) -> None:  # noqa: ANN401 - any result

@@ -65,14 +65,14 @@ def run(rank: Rank, timeout_s: float) -> tuple[RpcCall, ...] | None:
         world_size=rank.world_size,
         rpc_backend_options=options,
     )
-    rank.reach("connected")
+    rank.report_phase("connected")
     found = None
     if rank.rank == 0:
         recorder = CallRecorder(rank)
         make_calls(recorder, rank.world_size)
         take_step(recorder, rank.world_size)
         found = tuple(sorted(recorder.calls, key=lambda call: call.start_s))
-        rank.reach("done")
+        rank.report_phase("done")
     rpc.shutdown()  # waits for all workers, which answer until then; not reached after an exception
     return found
 

@@ -10,7 +10,7 @@ from distdemo.rpc.records import RpcCall, RpcReport, Value, worker
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
-from distdemo.view.format import digits, number, origin, plural
+from distdemo.view.format import digits, number, plural, start_and_versions
 from distdemo.view.tables import Cell, Column, Grid
 
 
@@ -27,7 +27,7 @@ def rpc_view(report: RpcReport, sign: Signs) -> Iterator[Block]:
     else:
         yield Summary(f"All {count} calls returned the right values.")
     note = f"Times are on {worker(0)}'s clock. PyTorch's RPC is stable and in maintenance mode."
-    yield Paragraph(f"{note}\n{origin(world, report.versions)}", colours.QUIET)
+    yield Paragraph(f"{note}\n{start_and_versions(world, report.versions)}", colours.QUIET)
 
 
 def _timeline(calls: Sequence[RpcCall], sign: Signs) -> Grid:

@@ -17,7 +17,14 @@ from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import ADVANCED, OUTPUT, Calls, Ranks, Strict, WorldOptions, choice
 from distdemo.cli.options import Timeline as TimelineFile
 from distdemo.cli.session import Session
-from distdemo.cli.types import LONGEST, BadValue, check_rank, parse_seconds, ranks_to_show, whole
+from distdemo.cli.types import (
+    MAX_SECONDS,
+    BadValue,
+    check_rank,
+    parse_seconds,
+    ranks_to_show,
+    whole,
+)
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import UserProgram, WorldSpec
 from distdemo.launcher.verdict import report_of
@@ -157,7 +164,7 @@ def run(session: Session, options: RunOptions) -> Result:
         interrupted=report.interrupted,
         errors=(Error("Interrupted."),) if report.world is None else (),
         partial=options.calls or has_output or any(each.text for each in report.ranks),
-        kept=report.world is not None,
+        writes_failure=report.world is not None,
         files=() if timeline is None else timeline.unwritten,
     )
 
@@ -194,7 +201,7 @@ def _world(session: Session, options: RunOptions, program: Program, size: int) -
     if program.creates_group:
         # Only a backend that needs its own engine is named here, because its ranks depend on how
         # they are started.
-        default = backends.automatic(size, "cpu").name
+        default = backends.default_backend(size, "cpu").name
         backend = default if backend == "auto" else backend
         named = backend != default and backends.REGISTRY[backend].engines is None
         if options.device is not None or named:
@@ -207,7 +214,7 @@ def _world(session: Session, options: RunOptions, program: Program, size: int) -
     stall = options.stall or (STALL if options.pdb is None and place is None else math.inf)
     world = session.world(
         size,
-        replace(options, backend=backend, timeout=options.timeout or LONGEST),
+        replace(options, backend=backend, timeout=options.timeout or MAX_SECONDS),
         stall=None if stall == math.inf else stall,
     )
     guest = UserProgram(not program.creates_group, stdin=options.pdb or 0, terminal=options.pdb)

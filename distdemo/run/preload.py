@@ -44,7 +44,7 @@ def preload(program: Program) -> None:
     """
     found = torch_imports(program)
     with without_traces():
-        for name in sorted(found - ({COMPILER} if backends.gpus_in_sight() else set())):
+        for name in sorted(found - ({COMPILER} if backends.has_gpu() else set())):
             with suppress(Exception):
                 import_module(name)
 

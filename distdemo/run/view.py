@@ -48,10 +48,10 @@ def run_view(
     if any(each.text for each in report.ranks):
         yield _returned(report, sign, whole=whole)
     if calls:
-        yield Paragraph(calls_text(report.calls), whole=True)
+        yield Paragraph(calls_text(report.calls), verbatim=True)
     for each in report.warnings:
         yield Paragraph(f"Warning: {each.what}")
-        yield Paragraph(reason(each), whole=True)
+        yield Paragraph(reason(each), verbatim=True)
         yield Paragraph(each.rule)
     if report.stopped and (world is None or world.ok):
         yield Paragraph(stopped_text(report.stopped))
@@ -59,7 +59,7 @@ def run_view(
     if not report.has_group:
         file = report.program.name
         yield Paragraph(f"{file} created no group. To run a function on every rank:")
-        yield Paragraph(f"distdemo run {file}:NAME", whole=True)
+        yield Paragraph(f"distdemo run {file}:NAME", verbatim=True)
     if world is not None:
         how = f"Started by {world.start_method}: {world.start_reason}."
         versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())

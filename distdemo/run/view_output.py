@@ -195,5 +195,5 @@ def captured_output(
             more = f"{sign.more} {plural(left_out, 'line')} left out: --ranks {those[0]} shows all."
             lines = [*lines[:FIRST_LINES], more, *lines[-LAST_LINES:]]
         if lines:
-            yield Paragraph("\n".join(lines), whole=True)
+            yield Paragraph("\n".join(lines), verbatim=True)
     yield Paragraph()

@@ -7,6 +7,7 @@ the same calls; ``described`` converts it to a record once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -79,7 +80,11 @@ def _aliased(tensors: Sequence[Tensor]) -> bool:
 
 
 def _reduction(op: Any) -> str:  # noqa: ANN401 - ReduceOp or its type
-    kind = getattr(op, "op", op)
+    return _name(getattr(op, "op", op))
+
+
+@cache
+def _name(kind: Any) -> str:  # noqa: ANN401 - the type of a ReduceOp, whose name is slow to get
     return str(getattr(kind, "name", kind)).lower()
 
 

@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
-from distdemo.launcher.failures import shown
+from distdemo.launcher.failures import text_of
 from distdemo.launcher.records import headline
 from distdemo.launcher.stacks import is_library, is_ours
 from distdemo.sanitizer.buffers import Buffers, is_strided
@@ -378,7 +378,9 @@ def _end_note(error: BaseException) -> Ended:
     if isinstance(error, SystemExit):
         how = "returned" if error.code in (None, 0) else f"exited with {error.code}"
         return Ended(how, place)
-    said = re.sub(r" at 0x[0-9a-f]+", "", headline(shown(error)))[:MAX_ERROR_CHARS]  # no addresses
+    said = re.sub(r" at 0x[0-9a-f]+", "", headline(text_of(error)))[
+        :MAX_ERROR_CHARS
+    ]  # no addresses
     return Ended(f"raised {type(error).__name__}: {said}", place, inside)
 
 

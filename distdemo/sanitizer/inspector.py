@@ -177,7 +177,7 @@ class Inspector:
             return Finding("absent", what, tuple(rows), "", rule, accuser.missing)
         late = {o.rank: o.where for o in report.outcomes if isinstance(o, TimedOut)}
         found = self.judge.conclude(
-            {rank: where.place if where else "" for rank, where in late.items()}
+            {rank: where.source_line if where else "" for rank, where in late.items()}
         )
         if found is not None and found.kind == "absent" and not found.what:
             old = report.verdict

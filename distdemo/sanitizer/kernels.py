@@ -11,7 +11,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -185,7 +185,9 @@ def _record(
     if group not in _groups or recorder.off or getattr(recorder.local, "busy", False):
         return
     try:
-        fields, via = METHODS[kernel.method](given, {})._replace(sync=False), _caller()
+        fields, via = METHODS[kernel.method](given, {}), _caller()
+        if fields.sync:  # C++ waits later
+            fields = fields._replace(sync=False)
         if not known_op and via.startswith("functional"):
             fields = fields._replace(reduce_op="")  # DDP, the other caller, uses SUM
         recorder.record_call(group, fields, via)
@@ -205,14 +207,20 @@ def _caller() -> str:
     """Return the part of torch that made the call."""
     frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - nothing else is as cheap
     while frame is not None:
-        file, name = frame.f_code.co_filename.replace("\\", "/"), frame.f_code.co_name
-        if file.endswith("/torch/_tensor.py") and name == "backward":
-            return "backward()"
-        if file.endswith("/torch/nn/parallel/distributed.py"):
-            return "DDP's constructor" if name == "__init__" else f"DDP's {name}"
-        if file.endswith("/torch/distributed/_functional_collectives.py"):
-            return f"functional {name}"
-        if "/torch/distributed/tensor/" in file:
-            return "DTensor"
+        if part := _part(frame.f_code.co_filename, frame.f_code.co_name):
+            return part
         frame = frame.f_back
     return "torch's C++"
+
+
+@cache
+def _part(file: str, function: str) -> str:
+    """Return the part of torch that a function belongs to, or an empty text."""
+    file = file.replace("\\", "/")
+    if file.endswith("/torch/_tensor.py") and function == "backward":
+        return "backward()"
+    if file.endswith("/torch/nn/parallel/distributed.py"):
+        return "DDP's constructor" if function == "__init__" else f"DDP's {function}"
+    if file.endswith("/torch/distributed/_functional_collectives.py"):
+        return f"functional {function}"
+    return "DTensor" if "/torch/distributed/tensor/" in file else ""

@@ -68,7 +68,7 @@ class _File:
             self._pipe = Identity(self._fd)
             about = {"rank": rank, "world_size": size, "host": socket.gethostname()}
             os.write(self._fd, f"H {json.dumps(about)}\n".encode())
-        if not self._pipe.holds():
+        if not self._pipe.is_open():
             raise BrokenPipeError("the program closed the file with its notes")
         while data:
             data = data[os.write(self._fd, data) :]

@@ -16,7 +16,7 @@ def recording_view(report: Recording, sign: Signs, *, calls: bool = False) -> It
     title = (report.folder, plural(report.world_size, "rank"), *report.hosts)
     yield Heading(f" {sign.dot} ".join(title))
     if calls:
-        yield Paragraph(calls_text(report.calls), whole=True)
+        yield Paragraph(calls_text(report.calls), verbatim=True)
     for each in (*report.warnings, *report.findings):
         yield from _finding(each)
     for what, ranks in (("left no notes", report.absent), ("did not end", report.unended)):
@@ -40,6 +40,6 @@ def _finding(finding: Finding) -> Iterator[Paragraph]:
     """Yield what happened, the ranks' calls in columns, and the rule."""
     yield Paragraph(f"Warning: {finding.what}" if finding.kind == "shift" else finding.what)
     if rows := reason(finding):
-        yield Paragraph(rows, whole=True)
+        yield Paragraph(rows, verbatim=True)
     if finding.rule:
         yield Paragraph(finding.rule)

@@ -185,11 +185,11 @@ class BinaryTree(AllReduce):
 
 def _levels(n: int) -> list[range]:
     """Return the left, then the right children of each level, from the root down."""
-    found = []
+    groups = []
     for level in range(1, floor_log(n) + 1):
         first, end = (1 << level) - 1, min((2 << level) - 1, n)
-        found += [range(first, end, 2), range(first + 1, end, 2)]
-    return [ranks for ranks in found if ranks]
+        groups += [range(first, end, 2), range(first + 1, end, 2)]
+    return [ranks for ranks in groups if ranks]
 
 
 def _sent_in_tree(n: int) -> int:

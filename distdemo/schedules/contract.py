@@ -103,13 +103,13 @@ class Formula:
     """A formula in n and the number of chunks.
 
     Attributes:
-        words: Formula as text. n: ranks, C: chunks, lg: logarithm to base 2 rounded up, p: largest
+        text: Formula as text. n: ranks, C: chunks, lg: logarithm to base 2 rounded up, p: largest
             power of 2 that is at most n, e = n − p, B: the payload (``Op.traffic``).
         value: Function that returns a number of rounds, or bytes as a multiple of B; exact if all
             chunks are equal.
     """
 
-    words: str
+    text: str
     value: Callable[[int, int], Number]
 
 

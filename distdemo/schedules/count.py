@@ -153,9 +153,9 @@ def cost(op: str, algorithm: str, n: int, chunks: int | None = None) -> Cost:
     Raises:
         UsageError: There is no such algorithm.
     """
-    found = schedules.find(op, algorithm)
-    size = n, Schedule.of(found, n, 1, chunks=chunks).sizes.chunks
-    rounds, share = found.formulas.rounds.value(*size), found.formulas.serial(*size)
+    schedule = Schedule.of(schedules.find(op, algorithm), n, 1, chunks=chunks)
+    formulas, size = schedule.algorithm.formulas, (n, schedule.sizes.chunks)
+    rounds, share = formulas.rounds.value(*size), formulas.serial(*size)
     return Cost(algorithm, int(rounds), Fraction(share))
 
 
@@ -164,30 +164,32 @@ def costs(op: str, n: int, chunks: int | None = None) -> list[Cost]:
     return [cost(op, each.name, n, chunks) for each in schedules.of_op(op)]
 
 
-def crossovers(found: Sequence[Cost], alpha_s: float, beta_s_per_byte: float) -> list[Crossover]:
+def crossovers(
+    candidates: Sequence[Cost], alpha_s: float, beta_s_per_byte: float
+) -> list[Crossover]:
     """Return the sizes S at which the fastest algorithm changes: r₁α + s₁Sβ = r₂α + s₂Sβ.
 
     Times are straight lines in S, and the fastest algorithms form their lower envelope. Its slope
     only decreases: start at 0 B with the fewest rounds; the next line is the first one crossed.
     """
     changes: list[Crossover] = []
-    now = min(found, key=lambda each: (each.rounds, each.share))
+    fastest = min(candidates, key=lambda each: (each.rounds, each.share))
     while beta_s_per_byte > 0:
         crossed = [
             (
-                (each.rounds - now.rounds)
+                (each.rounds - fastest.rounds)
                 * alpha_s
-                / (float(now.share - each.share) * beta_s_per_byte),
+                / (float(fastest.share - each.share) * beta_s_per_byte),
                 each,
             )
-            for each in found
-            if each.share < now.share
+            for each in candidates
+            if each.share < fastest.share
         ]
         if not crossed:
             break
         size, following = min(crossed, key=lambda pair: (pair[0], pair[1].share))
-        changes.append(Crossover(size, now.algorithm, following.algorithm))
-        now = following
+        changes.append(Crossover(size, fastest.algorithm, following.algorithm))
+        fastest = following
     return changes
 
 
@@ -269,8 +271,8 @@ def checks(schedule: Schedule, counts: Counts, payload: int) -> tuple[FormulaChe
     """
     formulas, chunks = schedule.algorithm.formulas, schedule.sizes.chunks
     equal = schedule.sizes.larger == 0
-    found = []
-    for name, formula, counted_ in (
+    checked = []
+    for name, formula, number in (
         ("rounds", formulas.rounds, counts.rounds),
         ("sent_bytes", formulas.sent, counts.sent_bytes),
         ("busiest_bytes", formulas.busiest, counts.busiest_bytes),
@@ -279,22 +281,20 @@ def checks(schedule: Schedule, counts: Counts, payload: int) -> tuple[FormulaChe
         times = 1 if name == "rounds" else payload
         value = Fraction(formula.value(schedule.n, chunks)) * times
         shown = value.numerator if value.denominator == 1 else float(value)
-        same = value == counted_
-        found.append(
-            FormulaCheck(
-                name, formula.words, shown, counted_, same, equal or same or name == "rounds"
-            )
+        same = value == number
+        checked.append(
+            FormulaCheck(name, formula.text, shown, number, same, equal or same or name == "rounds")
         )
-    return tuple(found)
+    return tuple(checked)
 
 
 def info(algorithm: Algorithm) -> AlgorithmInfo:
     """Return the description of an algorithm."""
     names = ("rounds", "sent", "busiest", "total")
-    words = {name: getattr(algorithm.formulas, name).words for name in names}
-    return AlgorithmInfo(algorithm.op, algorithm.name, algorithm.summary, algorithm.source, words)
+    texts = {name: getattr(algorithm.formulas, name).text for name in names}
+    return AlgorithmInfo(algorithm.op, algorithm.name, algorithm.summary, algorithm.source, texts)
 
 
-def infos(found: Iterable[Algorithm]) -> tuple[AlgorithmInfo, ...]:
+def infos(algorithms: Iterable[Algorithm]) -> tuple[AlgorithmInfo, ...]:
     """Return the descriptions of all these algorithms."""
-    return tuple(map(info, found))
+    return tuple(map(info, algorithms))

@@ -170,14 +170,14 @@ class Schedule:
             ScheduleError: A rank sends or receives twice in one round, or sends to itself.
         """
         for number, each in enumerate(self.rounds(), start=1):
-            found = tuple(self._transfer(each, *move) for move in each.moves)
-            if len({each.src for each in found}) < len(found):
+            transfers = tuple(self._transfer(each, *move) for move in each.moves)
+            if len({each.src for each in transfers}) < len(transfers):
                 raise ScheduleError(f"In round {number} a rank sends two messages.")
-            if len({each.dst for each in found}) < len(found):
+            if len({each.dst for each in transfers}) < len(transfers):
                 raise ScheduleError(f"In round {number} a rank receives two messages.")
-            if any(each.src == each.dst for each in found):
+            if any(each.src == each.dst for each in transfers):
                 raise ScheduleError(f"In round {number} a rank sends to itself.")
-            yield Step(number, each.phase, found)
+            yield Step(number, each.phase, transfers)
 
     def _transfer(self, each: Round, src: int, dst: int, chunks: Sequence[int]) -> Transfer:
         carried = tuple(map(self._rotated, chunks) if self.goal.rooted else chunks)

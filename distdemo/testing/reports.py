@@ -89,7 +89,7 @@ def _decided(
         report.duration = world.seconds
         stacks = [
             f"rank {o.rank}: {f'in {o.where.collective} ' if o.where.collective else ''}"
-            f"at {o.where.place or 'an unknown line'}"
+            f"at {o.where.source_line or 'an unknown line'}"
             for o in world.outcomes
             if isinstance(o, TimedOut) and o.where is not None
         ]

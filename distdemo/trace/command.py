@@ -83,6 +83,7 @@ def list_algorithms(options: ListOptions) -> Result:
     from distdemo.trace.records import AlgorithmList
     from distdemo.trace.view import list_view
 
-    every = schedules.REGISTRY
-    found = every if options.op is None else schedules.of_op(find_op(options.op).name)
-    return Result(AlgorithmList(infos(found)), list_view)
+    algorithms = schedules.REGISTRY
+    if options.op is not None:
+        algorithms = schedules.of_op(find_op(options.op).name)
+    return Result(AlgorithmList(infos(algorithms)), list_view)

@@ -24,8 +24,8 @@ from distdemo.trace.texts import (
     fault_text,
     notes,
     payload_text,
-    run_names,
-    runs,
+    range_names,
+    ranges,
     title,
     verdict_text,
     wrong_text,
@@ -63,10 +63,10 @@ def page(report: TraceReport) -> str:
     headline = title(report, Signs())
     built_by = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     text = Template(_asset("page.html")).substitute(
-        title=clean(f"distdemo trace: {headline}"),
-        headline=clean(headline),
-        summary=clean(report.algorithm.summary),
-        source=clean(report.algorithm.source),
+        title=to_html(f"distdemo trace: {headline}"),
+        headline=to_html(headline),
+        summary=to_html(report.algorithm.summary),
+        source=to_html(report.algorithm.source),
         last=str(len(report.rounds)),
         verdict="\n".join(_verdict(report)),
         no_times="Simulation: nothing was run, so there are no times."
@@ -75,7 +75,9 @@ def page(report: TraceReport) -> str:
         rounds=_rounds(report),
         counts=_counts(report),
         by_rank=_by_rank(report),
-        notes="".join(f'<p class="quiet">{clean(each)}</p>' for each in (*notes(report), built_by)),
+        notes="".join(
+            f'<p class="quiet">{to_html(each)}</p>' for each in (*notes(report), built_by)
+        ),
         policy=(
             f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
             "img-src data:; base-uri 'none'; form-action 'none'"
@@ -97,7 +99,7 @@ def _asset(name: str) -> str:
     return (files("distdemo.trace") / "assets" / name).read_text(encoding="utf-8")
 
 
-def clean(text: object) -> str:
+def to_html(text: object) -> str:
     """Return any text as one line of HTML."""
     return escape(one_line(str(text)))
 
@@ -125,7 +127,7 @@ def page_data(report: TraceReport) -> dict[str, Any]:
         # The ranks' chunks of a failed run are unknown, so there is no picture.
         "start": [[_cell(cell) for cell in cells] for cells in report.start] or None,
         "rounds": [_round_data(each, report.element_bytes) for each in report.rounds],
-        "words": sentences(report) if report.start else [],
+        "words": round_texts(report) if report.start else [],
         "wrong": [
             {
                 "rank": each.rank,
@@ -139,62 +141,62 @@ def page_data(report: TraceReport) -> dict[str, Any]:
 
 
 def _cell(cell: Cell) -> list[Any]:
-    """Return the chunk, runs of contributing ranks, 1 if complete, and its numbers."""
+    """Return the chunk, ranges of contributing ranks, 1 if complete, and its numbers."""
     values = [v if isinstance(v, str) else number(v) for v in cell.values]
-    return [cell.chunk, _ends(cell.ranks), int(cell.complete), values]
+    return [cell.chunk, _flat_ranges(cell.ranks), int(cell.complete), values]
 
 
-def _ends(numbers: Sequence[int]) -> list[int]:
+def _flat_ranges(numbers: Sequence[int]) -> list[int]:
     """Return the first and last of each run: ``0 1 2 5`` becomes ``[0, 2, 5, 5]``."""
-    return [end for run in runs(numbers) for end in run]
+    return [end for ends in ranges(numbers) for end in ends]
 
 
-def _round_data(each: PlayedRound, itemsize: int) -> dict[str, Any]:
+def _round_data(played: PlayedRound, itemsize: int) -> dict[str, Any]:
     return {
-        "phase": each.phase,
+        "phase": played.phase,
         "messages": [
             {
                 "src": t.src,
                 "dst": t.dst,
-                "chunks": _ends(sorted(t.chunks)),
+                "chunks": _flat_ranges(sorted(t.chunks)),
                 "bytes": t.elements * itemsize,
                 "reduce": t.reduce,
             }
-            for t in each.transfers
+            for t in played.transfers
             if t.elements
         ],
         "arrived": {
             rank: [_cell(cell) for cell in cells]
-            for rank, cells in enumerate(each.arrived)
+            for rank, cells in enumerate(played.arrived)
             if cells
         },
-        "gone": {rank: list(gone) for rank, gone in enumerate(each.gone) if gone},
-        "moments": [[m.began_s, m.posted_s, m.arrived_s, m.ended_s] for m in each.moments],
+        "gone": {rank: list(gone) for rank, gone in enumerate(played.gone) if gone},
+        "moments": [[m.began_s, m.posted_s, m.arrived_s, m.ended_s] for m in played.moments],
     }
 
 
 # -------------------------------------------------------------------------------------- sentences
 
 
-def sentences(report: TraceReport) -> list[tuple[str, str, str]]:
+def round_texts(report: TraceReport) -> list[tuple[str, str, str]]:
     """Return (title, messages, result) of the start and of each round."""
     states = list(report.states())
     head = "Before the first round" if report.rounds else "No round is needed"
-    found = [(head, "", _progress(report, states[0], None))]
-    for each, (before, after) in zip(report.rounds, pairwise(states), strict=True):
-        head = f"Round {each.number} of {len(report.rounds)}"
+    texts = [(head, "", _progress(report, states[0], None))]
+    for played, (before, after) in zip(report.rounds, pairwise(states), strict=True):
+        head = f"Round {played.number} of {len(report.rounds)}"
         progress, fault = _progress(report, after, before), report.fault
-        if fault and fault.round == each.number:
+        if fault and fault.round == played.number:
             progress += f" {fault_text(fault)}"
-        phase = f", {each.phase}" if each.phase else ""
-        found.append((f"{head}{phase}", _messages(report, each), progress))
-    return found
+        phase = f", {played.phase}" if played.phase else ""
+        texts.append((f"{head}{phase}", _messages(report, played), progress))
+    return texts
 
 
-def _messages(report: TraceReport, each: PlayedRound) -> str:
+def _messages(report: TraceReport, played: PlayedRound) -> str:
     """Describe the messages of a round, and whether the receiver combines or keeps them."""
     kinds: dict[tuple[bool, str], list[str]] = {}
-    for t in each.transfers:
+    for t in played.transfers:
         if t.elements:
             what = f"{CONTENTS[t.content]}{_chunk_list(report, t.chunks)}"
             message = f"rank {t.src} sends {what} to rank {t.dst}"
@@ -202,7 +204,7 @@ def _messages(report: TraceReport, each: PlayedRound) -> str:
     texts = []
     for (reduce, _), sent in kinds.items():
         effect = "combined with the receiver's data" if reduce else "stored as received"
-        texts.append(f"{listing(_few(sent))}; {effect}.")
+        texts.append(f"{listing(_shorten(sent))}; {effect}.")
     return " ".join(texts) or "all messages are empty."
 
 
@@ -210,11 +212,11 @@ def _chunk_list(report: TraceReport, chunks: Sequence[int]) -> str:
     """Return ``chunk 2`` or ``chunks 0–3 and 6``; a long list is shortened."""
     names = report.chunk_names
     plain = all(names[each] == str(each) for each in chunks)
-    texts = run_names(chunks) if plain else [names[each] for each in chunks]
-    return f"{'chunk' if len(chunks) == 1 else 'chunks'} {listing(_few(texts))}"
+    texts = range_names(chunks) if plain else [names[each] for each in chunks]
+    return f"{'chunk' if len(chunks) == 1 else 'chunks'} {listing(_shorten(texts))}"
 
 
-def _few(texts: list[str]) -> list[str]:
+def _shorten(texts: list[str]) -> list[str]:
     """Shorten a long list to its first items and the number of the rest."""
     more = [f"{len(texts) - MOST_NAMED:,} more"] if len(texts) > MOST_NAMED else []
     return texts[:MOST_NAMED] + more
@@ -238,7 +240,7 @@ def _progress(report: TraceReport, now: Held, before: Held | None) -> str:
     wanted = sum(map(len, report.wanted))
     text = f"Complete: {len(done):,} of {plural(wanted, 'chunk')}"
     new = sorted(done - complete(before)) if before is not None else []
-    names = _few([f"chunk {report.chunk_names[c]} on rank {rank}" for rank, c in new])
+    names = _shorten([f"chunk {report.chunk_names[c]} on rank {rank}" for rank, c in new])
     return f"{text}; new: {listing(names)}." if names else f"{text}."
 
 
@@ -248,13 +250,13 @@ def _progress(report: TraceReport, now: Held, before: Held | None) -> str:
 def _verdict(report: TraceReport) -> Iterator[str]:
     """Yield the verdict with its sign; a simulation has nothing to verify."""
     if report.fault is not None:
-        yield f'<p class="injected">⚠ {clean(fault_text(report.fault))}</p>'
+        yield f'<p class="injected">⚠ {to_html(fault_text(report.fault))}</p>'
     if report.world is not None and report.world.verdict is not None:
         why = report.world.verdict
-        yield f'<p class="bad">✗ Failed. {clean(why.what)} {clean(why.why)} {clean(why.hint)}</p>'
+        yield f'<p class="bad">✗ Failed. {to_html(f"{why.what} {why.why} {why.hint}")}</p>'
     elif not report.ok:
         items = "".join(
-            f"<li>✗ {clean(wrong_text(each, report.chunk_names))}</li>" for each in report.wrong
+            f"<li>✗ {to_html(wrong_text(each, report.chunk_names))}</li>" for each in report.wrong
         )
         opened = " open" if len(report.wrong) <= MOST_OPEN else ""
         head = f'<summary class="bad">✗ {verdict_text(report)}</summary>'
@@ -267,7 +269,7 @@ def _verdict(report: TraceReport) -> Iterator[str]:
 def _counts(report: TraceReport) -> str:
     """Return the table of formulas, counts and bytes handed to the backend."""
     table = _table("Formulas and counts", *cost_table(report, Signs()))
-    letters = clean(f"B: {payload_text(report.traffic)}; {LETTERS}")
+    letters = to_html(f"B: {payload_text(report.traffic)}; {LETTERS}")
     return f'<div class="counts">{table}</div><p class="quiet">{letters}</p>'
 
 
@@ -287,13 +289,14 @@ def _rounds(report: TraceReport) -> str:
     """Return a table with one row per round, each with a button to jump to the round's end."""
     if not report.start:
         return "<p>The run failed, so the chunks of the ranks are unknown.</p>"
-    timed = any(each.moments for each in report.rounds)
+    timed = any(played.moments for played in report.rounds)
     heads = ["After", "Phase", "Messages", "Largest", "Total", *(["Time"] if timed else [])]
     rows = [["0", *[""] * (len(heads) - 1)]]
-    for each in report.rounds:
-        sizes = [t.elements * report.element_bytes for t in each.transfers if t.elements]
-        cells = [str(each.number), each.phase, str(len(sizes)), exact_size(max(sizes, default=0))]
-        rows.append([*cells, exact_size(sum(sizes)), *([_took(each)] if timed else [])])
+    for played in report.rounds:
+        sizes = [t.elements * report.element_bytes for t in played.transfers if t.elements]
+        amounts = [str(len(sizes)), exact_size(max(sizes, default=0)), exact_size(sum(sizes))]
+        time = [_round_time(played)] if timed else []
+        rows.append([str(played.number), played.phase, *amounts, *time])
 
     def button(at: str) -> str:
         name = f"Round {at}" if at != "0" else "The start"
@@ -302,9 +305,9 @@ def _rounds(report: TraceReport) -> str:
     return _table("All rounds", heads, rows, button)
 
 
-def _took(each: PlayedRound) -> str:
+def _round_time(played: PlayedRound) -> str:
     """Return the time from the first rank's begin to the last rank's end of the round."""
-    busy = [m for m in each.moments if m.ended_s > m.began_s]
+    busy = [m for m in played.moments if m.ended_s > m.began_s]
     if not busy:
         return "—"
     return duration(max(m.ended_s for m in busy) - min(m.began_s for m in busy))
@@ -324,14 +327,14 @@ def _table(
         rows: Rows of texts.
         first: Function that returns the HTML of a row's first cell.
     """
-    top = "".join(f'<th scope="col">{clean(head)}</th>' for head in heads)
+    top = "".join(f'<th scope="col">{to_html(head)}</th>' for head in heads)
     body = "".join(
         f'<tr><th scope="row">{first(row[0])}</th>'
-        f"{''.join(f'<td>{clean(cell)}</td>' for cell in row[1:])}</tr>"
+        f"{''.join(f'<td>{to_html(cell)}</td>' for cell in row[1:])}</tr>"
         for row in rows
     )
     return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{clean(caption)}"><table>'
-        f"<caption>{clean(caption)}</caption><thead><tr>{top}</tr></thead>"
+        f'<div class="wide" tabindex="0" role="region" aria-label="{to_html(caption)}"><table>'
+        f"<caption>{to_html(caption)}</caption><thead><tr>{top}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )

@@ -16,14 +16,14 @@ from distdemo.trace.records import Fault, FaultKind
 V = TypeVar("V")
 Contributions = tuple[int, ...]
 """Ranks that contributed to a chunk, sorted, each repeated once per contribution."""
-MOST_TRIED = 8  # messages of a round that are tried to find one that changes the result
+MOST_CANDIDATES = 8  # messages of a round that are tried to find one that changes the result
 
 
 class Holdings(Generic[V]):
     """Contents of every rank's chunks.
 
     Args:
-        schedule: Schedule that will be played.
+        schedule: Schedule to play.
         start: Each rank's initial contents, by chunk.
         combine: Function that combines the held and the received content.
         absent: Content of a chunk that was never filled; if None, sending one is an error.
@@ -51,17 +51,17 @@ class Holdings(Generic[V]):
         Raises:
             ScheduleError: A rank sends a chunk that it doesn't hold.
         """
-        messages = [(each, self._message(step, each)) for each in step.transfers]
+        messages = [(transfer, self._message(step, transfer)) for transfer in step.transfers]
         if self._moved:
-            for each in step.transfers:
-                for chunk in each.chunks:
-                    self.held[each.src].pop(chunk, None)
-        for each, message in messages:
-            held = self.held[each.dst]
+            for transfer in step.transfers:
+                for chunk in transfer.chunks:
+                    self.held[transfer.src].pop(chunk, None)
+        for transfer, message in messages:
+            held = self.held[transfer.dst]
             for chunk, content in message.items():
-                combined = each.reduce and chunk in held
+                combined = transfer.reduce and chunk in held
                 held[chunk] = self._combine(held[chunk], content) if combined else content
-            self._last[each.dst] = message
+            self._last[transfer.dst] = message
 
     def _message(self, step: Step, transfer: Transfer) -> dict[int, V]:
         sources = {"held": self.held, "original": self._start, "last": self._last}
@@ -78,19 +78,19 @@ class Holdings(Generic[V]):
         return message
 
 
-def contributions(schedule: Schedule, *, forgiving: bool = False) -> Holdings[Contributions]:
+def contributions(schedule: Schedule, *, allow_missing: bool = False) -> Holdings[Contributions]:
     """Return the holdings before the first round, with contributions as contents.
 
     Args:
         schedule: Schedule with few enough ranks to be written out.
-        forgiving: True if a chunk that was never filled counts as empty instead of as an error.
+        allow_missing: True if a chunk that was never filled counts as empty instead of as an error.
     """
     start = [dict.fromkeys(schedule.given(rank), (rank,)) for rank in range(schedule.n)]
-    absent: Contributions | None = () if forgiving else None
+    absent: Contributions | None = () if allow_missing else None
     return Holdings(schedule, start, lambda held, received: tuple(sorted(held + received)), absent)
 
 
-def played(
+def play_rounds(
     schedule: Schedule, fault: Fault | None = None
 ) -> Iterator[tuple[Step, Holdings[Contributions]]]:
     """Yield each round with the holdings after it, which are one object that changes.
@@ -99,8 +99,8 @@ def played(
         schedule: Schedule to play.
         fault: Fault to inject, if any.
     """
-    holdings = contributions(schedule, forgiving=fault is not None)
-    for step in steps(schedule, fault):
+    holdings = contributions(schedule, allow_missing=fault is not None)
+    for step in inject_fault(schedule, fault):
         holdings.play(step)
         yield step, holdings
 
@@ -108,24 +108,24 @@ def played(
 # ------------------------------------------------------------------------------------------ faults
 
 
-def steps(schedule: Schedule, fault: Fault | None) -> Iterator[Step]:
+def inject_fault(schedule: Schedule, fault: Fault | None) -> Iterator[Step]:
     """Yield the schedule's steps, one of them with the fault."""
     for step in schedule.steps():
         if fault is None or step.number != fault.round:
             yield step
             continue
-        found: list[Transfer] = []
-        for each in step.transfers:
-            if each.src != fault.src:
-                found.append(each)
+        transfers: list[Transfer] = []
+        for transfer in step.transfers:
+            if transfer.src != fault.src:
+                transfers.append(transfer)
             elif fault.fault == "twice":
-                found += [each, each]
+                transfers += [transfer, transfer]
             elif fault.fault == "neighbour":
-                neighbour = (each.dst + 1) % schedule.n
-                if neighbour == each.src:
+                neighbour = (transfer.dst + 1) % schedule.n
+                if neighbour == transfer.src:
                     neighbour = (neighbour + 1) % schedule.n
-                found.append(replace(each, dst=neighbour))
-        yield replace(step, transfers=tuple(found))
+                transfers.append(replace(transfer, dst=neighbour))
+        yield replace(step, transfers=tuple(transfers))
 
 
 def find_fault(
@@ -140,24 +140,24 @@ def find_fault(
     Raises:
         UsageError: The schedule has no such message, or this fault can't occur in it.
     """
-    every = list(schedule.steps())
-    likely = {1, (len(every) + 1) // 2, len(every)}
-    chosen = [each for each in every if number in (None, each.number)]
-    chosen.sort(key=lambda each: each.number not in likely)
+    steps = list(schedule.steps())
+    likely = {1, (len(steps) + 1) // 2, len(steps)}
+    candidates = [each for each in steps if number in (None, each.number)]
+    candidates.sort(key=lambda each: each.number not in likely)
     faults = [
         fault
-        for each in chosen
+        for each in candidates
         for fault in _faults(schedule, kind, each)
         if src in (None, fault.src)
     ]
     if not faults:
         raise UsageError(
             f"No message matches the fault {kind}.",
-            f"{schedule.algorithm.name} on {schedule.n} ranks has {len(every)} rounds; twice needs "
+            f"{schedule.algorithm.name} on {schedule.n} ranks has {len(steps)} rounds; twice needs "
             "a message that is reduced, and neighbour needs three ranks.",
             "Try --spoil drop, or more ranks.",
         )
-    tried = faults if number is None else faults[:MOST_TRIED]
+    tried = faults if number is None else faults[:MOST_CANDIDATES]
     return next((each for each in tried if changes_result(schedule, each)), faults[0])
 
 
@@ -169,15 +169,17 @@ def _faults(schedule: Schedule, kind: FaultKind, step: Step) -> list[Fault]:
     """
     if kind == "neighbour" and schedule.n < 3:
         return []
-    sent = [each for each in step.transfers if each.elements and (each.reduce or kind != "twice")]
+    messages = [
+        each for each in step.transfers if each.elements and (each.reduce or kind != "twice")
+    ]
     if schedule.goal.reduced:
-        sent.sort(key=lambda each: each.src == 0)
-    return [Fault(kind, step.number, each.src) for each in sent]
+        messages.sort(key=lambda transfer: transfer.src == 0)
+    return [Fault(kind, step.number, transfer.src) for transfer in messages]
 
 
 def changes_result(schedule: Schedule, fault: Fault) -> bool:
     """Return True if any rank ends with wrong contributions."""
-    *_, (_, holdings) = played(schedule, fault)
+    *_, (_, holdings) = play_rounds(schedule, fault)
     return any(
         holdings.held[rank].get(chunk) != schedule.complete(chunk)
         for rank in range(schedule.n)

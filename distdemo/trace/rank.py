@@ -33,7 +33,7 @@ def trace(rank: Rank, spec: TraceSpec) -> RankTrace:
     schedule = schedules.schedule(spec.op, spec.algorithm, spec.chunks)
     runner = Runner(rank.rank, schedule, spec.op, rank.device, spec.fault)
     name = f"{spec.algorithm} {spec.op.op}"
-    rank.reach(f"entered {name}")
+    rank.report_phase(f"entered {name}")
     if rank.device != "cpu":  # NCCL's first call needs all ranks; a round may involve only some
         dist.all_reduce(torch.zeros(1, device=rank.device))
     runner.reset()
@@ -42,7 +42,7 @@ def trace(rank: Rank, spec: TraceSpec) -> RankTrace:
     rank.synchronize()
     rank.barrier(f"the start of {name}")
     start, values, moments = runner.run_recorded(rank)
-    rank.reach(f"left {name}")
+    rank.report_phase(f"left {name}")
     wanted = expected(ops.REGISTRY[spec.op.op], rank.rank, spec.op)
     verification = verify(runner.result(), wanted)
     return RankTrace(

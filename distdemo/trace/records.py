@@ -245,10 +245,10 @@ class TraceReport:
         """Yield each rank's cells by chunk, before the first round and after each; new objects."""
         now = tuple({cell.chunk: cell for cell in cells} for cells in self.start)
         yield now
-        for each in self.rounds:
+        for played in self.rounds:
             now = tuple(
                 {chunk: cell for chunk, cell in held.items() if chunk not in gone}
                 | {cell.chunk: cell for cell in arrived}
-                for held, arrived, gone in zip(now, each.arrived, each.gone, strict=True)
+                for held, arrived, gone in zip(now, played.arrived, played.gone, strict=True)
             )
             yield now

@@ -16,7 +16,7 @@ from distdemo.launcher.records import Returned, WorldReport
 from distdemo.ops.spec import Number
 from distdemo.schedules.count import checks, count, info
 from distdemo.schedules.schedule import Schedule
-from distdemo.trace.play import Contributions, contributions, played
+from distdemo.trace.play import Contributions, contributions, play_rounds
 from distdemo.trace.records import (
     Cell,
     Fault,
@@ -71,9 +71,9 @@ def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceRepor
     start, rounds = _rounds(spec, schedule, traces, () if world is None else world.hosts)
     report = replace(report, start=start, rounds=rounds)
     *_, final = report.states()
-    since = {} if spec.fault is None else _since(schedule, spec.fault)
+    since = {} if spec.fault is None else _first_differences(schedule, spec.fault)
     wrong = [
-        _explained(each, final[each.rank], schedule, since.get((each.rank, each.chunk)))
+        _with_contributions(each, final[each.rank], schedule, since.get((each.rank, each.chunk)))
         for trace in traces
         for each in trace.wrong
     ]
@@ -100,20 +100,20 @@ def _rounds(
             values = (trace.values[number - 1] if number else trace.start).get(chunk, ())
         return Cell(chunk, ranks, values, ranks == schedule.complete(chunk))
 
-    held = contributions(schedule, forgiving=True).held
+    held = contributions(schedule, allow_missing=True).held
     start = tuple(
         tuple(cell(rank, chunk, ranks, 0) for chunk, ranks in sorted(here.items()))
         for rank, here in enumerate(held)
     )
-    moments = on_one_clock(traces, hosts)
+    moments = relative_moments(traces, hosts)
     rounds = []
-    for step, now in played(schedule, spec.fault):
+    for step, now in play_rounds(schedule, spec.fault):
         held = now.held
         arrived: list[set[int]] = [set() for _ in held]
         gone: list[set[int]] = [set() for _ in held]
-        for each in step.transfers:
-            arrived[each.dst].update(each.chunks)
-            gone[each.src].update(each.chunks)
+        for transfer in step.transfers:
+            arrived[transfer.dst].update(transfer.chunks)
+            gone[transfer.src].update(transfer.chunks)
         if spec.divides and step.number == len(moments):  # the division changes these chunks too
             for rank, chunks in enumerate(arrived):
                 chunks.update(schedule.due(rank))
@@ -129,20 +129,20 @@ def _rounds(
     return start, tuple(rounds)
 
 
-def on_one_clock(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[tuple[Moment, ...]]:
+def relative_moments(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[tuple[Moment, ...]]:
     """Return the times of each round, relative to the start of the first rank's first round.
 
     Args:
         traces: Traces, one per rank.
         hosts: Host of each rank. Clocks of hosts can't be compared, so each host has its own start.
     """
-    homes = hosts or [""] * len(traces)
+    host_of_rank = hosts or [""] * len(traces)
     begins: dict[str, float] = {}
-    for home, trace in zip(homes, traces, strict=True):
+    for host, trace in zip(host_of_rank, traces, strict=True):
         for moment in trace.moments[:1]:
-            begins[home] = min(begins.get(home, moment.began_s), moment.began_s)
+            begins[host] = min(begins.get(host, moment.began_s), moment.began_s)
     return [
-        tuple(each.since(begins[home]) for home, each in zip(homes, moments, strict=True))
+        tuple(each.since(begins[host]) for host, each in zip(host_of_rank, moments, strict=True))
         for moments in zip(*(trace.moments for trace in traces), strict=True)
     ]
 
@@ -150,7 +150,7 @@ def on_one_clock(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[tupl
 # ------------------------------------------------------------------------------------ wrong chunks
 
 
-def _explained(
+def _with_contributions(
     wrong: WrongChunk, held: dict[int, Cell], schedule: Schedule, since: int | None
 ) -> WrongChunk:
     """Return the wrong chunk with its missing and extra contributions.
@@ -171,15 +171,15 @@ def _explained(
     )
 
 
-def _since(schedule: Schedule, fault: Fault) -> dict[tuple[int, int], int]:
+def _first_differences(schedule: Schedule, fault: Fault) -> dict[tuple[int, int], int]:
     """Return the round after which each rank's chunk first differed from the right schedule."""
     since: dict[tuple[int, int], int] = {}
     for (right, expected), (wrong, actual) in zip(
-        played(schedule), played(schedule, fault), strict=True
+        play_rounds(schedule), play_rounds(schedule, fault), strict=True
     ):
-        for each in (*right.transfers, *wrong.transfers):
-            for rank in (each.src, each.dst):
-                for chunk in each.chunks:
+        for transfer in (*right.transfers, *wrong.transfers):
+            for rank in (transfer.src, transfer.dst):
+                for chunk in transfer.chunks:
                     if expected.held[rank].get(chunk) != actual.held[rank].get(chunk):
                         since.setdefault((rank, chunk), right.number)
     return since

@@ -45,28 +45,27 @@ def find_op(name: str | None) -> Op:
     """Return the op of this name, which must have algorithms; all-reduce by default."""
     found = ops.resolve(name or "all-reduce")
     if found is None:
-        from distdemo.cli.app import names
+        from distdemo.cli.app import subcommands
 
-        commands = [each.removeprefix("trace ") for each in names() if each.startswith("trace ")]
         known = [each.replace("_", "-") for each in schedules.ops()]
-        raise unknown("operation", [*known, *commands], name or "", "distdemo trace")
+        raise unknown("operation", [*known, *subcommands("trace")], name or "", "distdemo trace")
     schedules.find(found[0].name)  # raises if the op has none
     return found[0]
 
 
 def find_algorithms(op: Op, names: str | None, chunks: int | None) -> tuple[Algorithm, ...]:
     """Return the algorithms with these names, each once; all of the op by default."""
-    found = schedules.of_op(op.name)
+    algorithms = schedules.of_op(op.name)
     if names is not None:
         words = [word for word in names.split(",") if word.strip()] or [names]
-        found = tuple(dict.fromkeys(schedules.find(op.name, word) for word in words))
-    if chunks is not None and not any(each.chunked for each in found):
+        algorithms = tuple(dict.fromkeys(schedules.find(op.name, word) for word in words))
+    if chunks is not None and not any(each.chunked for each in algorithms):
         raise UsageError(
-            f"{op.command}'s {found[0].name} doesn't take --chunks.",
+            f"{op.command}'s {algorithms[0].name} doesn't take --chunks.",
             "Only the algorithm chain of broadcast and reduce takes it.",
             "Leave it out.",
         )
-    return found
+    return algorithms
 
 
 def make_spec(op: Op, options: ScheduleOptions, n: int, variant: str | None = None) -> OpSpec:
@@ -78,9 +77,7 @@ def make_spec(op: Op, options: ScheduleOptions, n: int, variant: str | None = No
     for name in {"reduce_op", "root"} - op.takes:
         if getattr(options, name) != getattr(type(options), name):
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(
-                f"{op.command} doesn't take {flag}.", op.words.summary, "Leave it out."
-            )
+            raise UsageError(f"{op.command} doesn't take {flag}.", op.doc.summary, "Leave it out.")
     if options.factor != 2.0 and options.reduce_op != "premul_sum":
         raise UsageError(
             "--factor requires --reduce-op premul_sum.",
@@ -150,7 +147,11 @@ def make_world(
     world = session.world(n, options, stall=stall, data_bytes=data_bytes)
     p2p = ops.REGISTRY["p2p"]
     message = OpSpec(p2p.name, n, dtype="uint8", shape=(1,), src=0, dst=1, pattern="pair")
-    reason = backends.REGISTRY[world.backend].refuses(p2p, message, world.device) if n > 1 else None
+    reason = (
+        backends.REGISTRY[world.backend].why_unsupported(p2p, message, world.device)
+        if n > 1
+        else None
+    )
     if reason is not None:
         raise UsageError(
             f"{world.backend} can't send from one rank to another.", reason, "Try --backend gloo."
@@ -169,8 +170,8 @@ def make_trace(options: TraceOptions, session: Session, n: int) -> tuple[TraceSp
     """
     op = find_op(options.op)
     name = options.algorithm or schedules.find(op.name).name
-    found = find_algorithms(op, name, options.chunks)
-    _check_single("--algorithm", name, [each.name for each in found])
+    algorithms = find_algorithms(op, name, options.chunks)
+    _check_single("--algorithm", name, [each.name for each in algorithms])
     _check_single("--sizes", "", options.sizes or ())
     _check_data(options)
     spec = replace(make_spec(op, options, n, "list"), seed=options.seed)
@@ -181,10 +182,10 @@ def make_trace(options: TraceOptions, session: Session, n: int) -> tuple[TraceSp
     elif options.sizes:
         (spec,) = at_sizes(spec, options.sizes, ())
     else:
-        spec = readable(spec, found[0], options.chunks)
+        spec = one_element_per_chunk(spec, algorithms[0], options.chunks)
     if options.fill is not None:
         spec = replace(spec, fill=parse_fill(options.fill, n - 1, spec.dtype))
-    schedule = schedules.schedule(spec, found[0].name, options.chunks)
+    schedule = schedules.schedule(spec, algorithms[0].name, options.chunks)
     rounds = int(schedule.algorithm.formulas.rounds.value(n, schedule.sizes.chunks))
     held = sum(max(len(schedule.given(rank)), len(schedule.due(rank))) for rank in range(n))
     if rounds * held > MOST_CELLS:
@@ -200,7 +201,7 @@ def make_trace(options: TraceOptions, session: Session, n: int) -> tuple[TraceSp
             check_rank("--spoil", rank, n)
         fault = find_fault(schedule, kind, number, rank)
     world = make_world(session, n, options, options.stall, footprint(op, spec))
-    return TraceSpec(spec, found[0].name, options.chunks, fault), world
+    return TraceSpec(spec, algorithms[0].name, options.chunks, fault), world
 
 
 def _check_single(flag: str, given: str, values: Sequence[object]) -> None:
@@ -215,8 +216,8 @@ def _check_single(flag: str, given: str, values: Sequence[object]) -> None:
 
 def _check_data(options: TraceOptions) -> None:
     """Raise `UsageError` if two options both set the size or the values."""
-    for rivals in (("sizes", "shape"), ("sizes", "values"), ("values", "fill", "seed")):
-        given = [name for name in rivals if getattr(options, name) not in (None, [])]
+    for names in (("sizes", "shape"), ("sizes", "values"), ("values", "fill", "seed")):
+        given = [name for name in names if getattr(options, name) not in (None, [])]
         if len(given) > 1:
             raise UsageError(
                 f"--{given[0]} and --{given[1]} can't be combined.",
@@ -225,7 +226,7 @@ def _check_data(options: TraceOptions) -> None:
             )
 
 
-def readable(spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
+def one_element_per_chunk(spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
     """Return the op with one element per chunk, so that all numbers can be read.
 
     A tensor that is never cut gets one element per rank, to be comparable with a ring's.

@@ -22,7 +22,7 @@ from distdemo import ops
 from distdemo.ops.buffers import held_before, make_buffers, poison, torch_dtype
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.schedules.schedule import ChunkSizes, Schedule, ScheduleError, Transfer
-from distdemo.trace.play import steps
+from distdemo.trace.play import inject_fault
 from distdemo.trace.records import Fault, Moment
 
 if TYPE_CHECKING:
@@ -63,14 +63,14 @@ class Role:
     Attributes:
         sends: Non-empty messages that it sends.
         receives: Non-empty messages that it receives.
-        fresh: Received chunks that it didn't hold before, so there is nothing to combine with.
+        unfilled: Received chunks that it didn't hold before, so there is nothing to combine with.
         arrived: Chunks that are new or changed after the round, including empty ones.
         held: Chunks held after the round.
     """
 
     sends: tuple[Transfer, ...]
     receives: tuple[Transfer, ...]
-    fresh: frozenset[int]
+    unfilled: frozenset[int]
     arrived: frozenset[int]
     held: frozenset[int]
 
@@ -82,10 +82,10 @@ def roles(rank: int, schedule: Schedule, fault: Fault | None = None) -> Iterator
         ScheduleError: Without a fault, a rank sends a chunk that it doesn't hold.
     """
     held = set(schedule.given(rank))
-    for step in steps(schedule, fault):
-        out = [each for each in step.transfers if each.src == rank]
-        into = [each for each in step.transfers if each.dst == rank]
-        sent = {chunk for each in out for chunk in each.chunks}
+    for step in inject_fault(schedule, fault):
+        sends = [transfer for transfer in step.transfers if transfer.src == rank]
+        receives = [transfer for transfer in step.transfers if transfer.dst == rank]
+        sent = {chunk for transfer in sends for chunk in transfer.chunks}
         if fault is None and not sent <= held:
             raise ScheduleError(
                 f"In round {step.number} rank {rank} sends chunk {min(sent - held)}, "
@@ -93,13 +93,13 @@ def roles(rank: int, schedule: Schedule, fault: Fault | None = None) -> Iterator
             )
         if schedule.goal.moved:
             held -= sent
-        arrived = frozenset(chunk for each in into for chunk in each.chunks)
-        fresh = arrived - held
+        arrived = frozenset(chunk for transfer in receives for chunk in transfer.chunks)
+        unfilled = arrived - held
         held |= arrived
         yield Role(
-            tuple(each for each in out if each.elements),
-            tuple(each for each in into if each.elements),
-            fresh,
+            tuple(transfer for transfer in sends if transfer.elements),
+            tuple(transfer for transfer in receives if transfer.elements),
+            unfilled,
             arrived,
             frozenset(held),
         )
@@ -138,34 +138,34 @@ class Memory:
 
     def runs(self, chunks: Iterable[int]) -> list[Tensor]:
         """Return views of these chunks in this order, adjacent ones merged, empty ones omitted."""
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         for chunk in chunks:
             start, end = self._spans[chunk]
             if start == end:
                 continue
-            if found and found[-1][1] == start:
-                found[-1] = (found[-1][0], end)
+            if spans and spans[-1][1] == start:
+                spans[-1] = (spans[-1][0], end)
             else:
-                found.append((start, end))
-        return [self.flat[start:end] for start, end in found]
+                spans.append((start, end))
+        return [self.flat[start:end] for start, end in spans]
 
 
 # ------------------------------------------------------------------------------------------ rounds
 
 
 @dataclass(slots=True)
-class RankRound:
+class PreparedRound:
     """One round of one rank, prepared so that it can run repeatedly.
 
     Attributes:
-        packing: Actions before the messages are posted.
+        pack: Actions before the messages are posted.
         post: Function that posts all messages and returns their handles.
-        settling: Actions after the messages arrived: they are reduced or unpacked.
+        unpack: Actions after the messages arrived: they are reduced or unpacked.
     """
 
-    packing: list[Action]
+    pack: list[Action]
     post: Callable[[], list[Any]]
-    settling: list[Action]
+    unpack: list[Action]
 
 
 class Runner:
@@ -192,20 +192,20 @@ class Runner:
     ) -> None:
         self._rank, self._schedule, self._spec, self._device = rank, schedule, spec, device
         self._roles = tuple(roles(rank, schedule, fault))
-        self._load()
+        self._allocate()
         self._combine = getattr(torch, REDUCTIONS[spec.reduce_op or "sum"].torch_combine)
         # Handles are kept until the next round has posted its own. Dropping one of gloo's right
         # after its wait() waits for gloo's thread again, which doubles a round's time on
         # oversubscribed cores.
         self._in_flight: list[Any] = []
         # If ranks forward the last message that they received, it must not be overwritten.
-        self._passes_on = any(t.content == "last" for role in self._roles for t in role.sends)
+        self._forwards_last = any(t.content == "last" for role in self._roles for t in role.sends)
         self._last: Tensor | None = None
         self._buffers: list[Tensor] = []
-        self._used_buffers: list[Tensor] = []
+        self._busy_buffers: list[Tensor] = []
         self.sent_bytes = 0
         self._rounds = [self._round(role) for role in self._roles]
-        self._before, self._after = self._multiplying(), self._dividing()
+        self._premultiply, self._divide = self._scaling()
         self._held = frozenset(schedule.given(rank))
 
     # ------------------------------------------------------------------------------------ running
@@ -214,27 +214,27 @@ class Runner:
         """Restore the initial chunks and poison all other memory. Not part of any timing."""
         given = self._schedule.given(self._rank)
         poison(self._memory.flat)
-        for chunk, content in self._blank.items():
+        for chunk, content in self._initial_results.items():
             self._memory.of(chunk).copy_(content)
         for chunk in given:
-            self._memory.of(chunk).copy_(self._given.of(chunk))
+            self._memory.of(chunk).copy_(self._inputs.of(chunk))
         self._held = frozenset(given)
 
     def run(self) -> None:
         """Run all rounds. Collective."""
-        _all(self._before)
+        _run_all(self._premultiply)
         for each in self._rounds:
             if each is not None:
                 self._post(each)
                 self._wait()
-                _all(each.settling)
-        _all(self._after)
+                _run_all(each.unpack)
+        _run_all(self._divide)
         if self._roles:
             self._held = self._roles[-1].held
 
-    def _post(self, each: RankRound) -> None:
+    def _post(self, each: PreparedRound) -> None:
         """Pack and post all messages."""
-        _all(each.packing)
+        _run_all(each.pack)
         self._in_flight = each.post()
 
     def _wait(self) -> None:
@@ -254,7 +254,7 @@ class Runner:
             First numbers of all chunks before the first round; those of the changed chunks after
             each round; times of each round on this rank, by this machine's clock.
         """
-        _all(self._before)
+        _run_all(self._premultiply)
         rank.synchronize()
         start = self._numbers(self._held)
         values, moments = [], []
@@ -268,9 +268,9 @@ class Runner:
                 self._wait()
                 rank.synchronize()
                 arrived = time.perf_counter()
-                _all(each.settling)
-            if role is self._roles[-1] and self._after:
-                _all(self._after)
+                _run_all(each.unpack)
+            if role is self._roles[-1] and self._divide:
+                _run_all(self._divide)
                 changed |= frozenset(self._schedule.due(self._rank))
             rank.synchronize()
             ended = time.perf_counter()
@@ -305,22 +305,25 @@ class Runner:
     # message that isn't reduced is received in place unless the same round also sends or refills
     # that memory; a message that is reduced is received into a separate buffer.
 
-    def _round(self, role: Role) -> RankRound | None:
+    def _round(self, role: Role) -> PreparedRound | None:
         """Prepare a round; return None if this rank sends and receives nothing in it."""
         if not role.sends and not role.receives:
             return None
-        self._used_buffers = [] if self._last is None else [self._last]
-        packing: list[Action] = []
-        settling: list[Action] = []
-        fresh = set(role.fresh)
-        out = [(each.dst, self._outgoing(each, packing)) for each in role.sends]
-        into = [(each.src, self._incoming(each, role, fresh, settling)) for each in role.receives]
-        if self._passes_on and into:
+        self._busy_buffers = [] if self._last is None else [self._last]
+        pack: list[Action] = []
+        unpack: list[Action] = []
+        unfilled = set(role.unfilled)
+        out = [(transfer.dst, self._send_tensor(transfer, pack)) for transfer in role.sends]
+        into = [
+            (transfer.src, self._receive_tensor(transfer, role, unfilled, unpack))
+            for transfer in role.receives
+        ]
+        if self._forwards_last and into:
             self._last = into[-1][1]
         self.sent_bytes += sum(tensor.nbytes for _, tensor in out)
-        return RankRound(packing, self._posting(out, into), settling)
+        return PreparedRound(pack, self._posting(out, into), unpack)
 
-    def _outgoing(self, transfer: Transfer, packing: list[Action]) -> Tensor:
+    def _send_tensor(self, transfer: Transfer, pack: list[Action]) -> Tensor:
         if transfer.content == "last":
             if self._last is None or self._last.numel() != transfer.elements:
                 self._last = self._buffer(transfer.elements)
@@ -331,53 +334,53 @@ class Runner:
         if len(runs) == 1:
             return runs[0]
         message = self._buffer(transfer.elements)
-        packing.append(partial(torch.cat, runs, out=message))
+        pack.append(partial(torch.cat, runs, out=message))
         return message
 
-    def _incoming(
-        self, transfer: Transfer, role: Role, fresh: set[int], settling: list[Action]
+    def _receive_tensor(
+        self, transfer: Transfer, role: Role, unfilled: set[int], unpack: list[Action]
     ) -> Tensor:
         """Return the tensor to receive this message into.
 
         Args:
             transfer: Message to receive.
             role: This rank's part in the round.
-            fresh: Chunks with nothing to combine with yet. The message's chunks are removed.
-            settling: List to which the actions after the receive are appended.
+            unfilled: Chunks with nothing to combine with yet. The message's chunks are removed.
+            unpack: List to which the actions after the receive are appended.
         """
         runs = self._memory.runs(transfer.chunks)
-        reduced = transfer.reduce and fresh.isdisjoint(transfer.chunks)
+        reduced = transfer.reduce and unfilled.isdisjoint(transfer.chunks)
         touching = [
             each
             for each in (*role.sends, *role.receives)
             if not set(each.chunks).isdisjoint(transfer.chunks)
         ]
         in_place = len(runs) == 1 and not transfer.reduce and len(touching) == 1
-        if in_place and not self._passes_on:
+        if in_place and not self._forwards_last:
             return runs[0]
         message = self._buffer(transfer.elements)
         if reduced or not transfer.reduce:
-            settling += self._settle(runs, message, reduce=reduced)
+            unpack += self._unpacking(runs, message, reduce=reduced)
         else:  # chunk by chunk: combine those already held, copy the rest
             chunks = [self._memory.of(chunk) for chunk in transfer.chunks]
             parts = torch.split(message, [chunk.numel() for chunk in chunks])
             for number, chunk, part in zip(transfer.chunks, chunks, parts, strict=True):
-                settling += self._settle([chunk], part, reduce=number not in fresh)
-        fresh.difference_update(transfer.chunks)
+                unpack += self._unpacking([chunk], part, reduce=number not in unfilled)
+        unfilled.difference_update(transfer.chunks)
         return message
 
     def _buffer(self, elements: int) -> Tensor:
         """Return a buffer for a message outside the chunks' memory; other rounds reuse it."""
         for buffer in self._buffers:
-            if buffer.numel() == elements and not any(buffer is b for b in self._used_buffers):
+            if buffer.numel() == elements and not any(buffer is b for b in self._busy_buffers):
                 break
         else:
             buffer = self._memory.flat.new_empty(elements)
             self._buffers.append(buffer)
-        self._used_buffers.append(buffer)
+        self._busy_buffers.append(buffer)
         return buffer
 
-    def _settle(self, runs: Sequence[Tensor], message: Tensor, *, reduce: bool) -> list[Action]:
+    def _unpacking(self, runs: Sequence[Tensor], message: Tensor, *, reduce: bool) -> list[Action]:
         parts = torch.split(message, [run.numel() for run in runs])
         return [
             partial(self._combine, run, part, out=run) if reduce else partial(run.copy_, part)
@@ -389,41 +392,43 @@ class Runner:
     ) -> Callable[[], list[Any]]:
         """Return a function that posts all receives, then all sends; on a GPU in one launch."""
 
-        def wire(tensor: Tensor) -> Tensor:
+        def as_bytes(tensor: Tensor) -> Tensor:
             return tensor if tensor.dtype in _NATIVE_DTYPES else tensor.view(torch.uint8)
 
         if self._device != "cpu":
-            batch = [dist.P2POp(dist.irecv, wire(tensor), peer) for peer, tensor in into]
-            batch += [dist.P2POp(dist.isend, wire(tensor), peer) for peer, tensor in out]
+            batch = [dist.P2POp(dist.irecv, as_bytes(tensor), peer) for peer, tensor in into]
+            batch += [dist.P2POp(dist.isend, as_bytes(tensor), peer) for peer, tensor in out]
             return partial(dist.batch_isend_irecv, batch)
-        calls = [partial(dist.irecv, wire(tensor), peer) for peer, tensor in into]
-        calls += [partial(dist.isend, wire(tensor), peer) for peer, tensor in out]
+        calls = [partial(dist.irecv, as_bytes(tensor), peer) for peer, tensor in into]
+        calls += [partial(dist.isend, as_bytes(tensor), peer) for peer, tensor in out]
         return lambda: [call() for call in calls]
 
     # ---------------------------------------------------------------------------- preparing memory
 
-    def _load(self) -> None:
+    def _allocate(self) -> None:
         """Allocate the memory and store the initial chunks."""
         schedule, rank, spec = self._schedule, self._rank, self._spec
         op, given, dtype = ops.REGISTRY[spec.op], schedule.given(rank), torch_dtype(spec)
-        self._memory = Memory(schedule.sizes, self._order(), dtype, self._device)
-        self._given = Memory(schedule.sizes, given, dtype, self._device)
+        self._memory = Memory(schedule.sizes, self._memory_order(), dtype, self._device)
+        self._inputs = Memory(schedule.sizes, given, dtype, self._device)
         if given:
             pieces = held_before(op, rank, spec)
             flat = [piece.reshape(-1).to(self._device) for piece in pieces]
-            torch.cat(flat, out=self._given.flat)
+            torch.cat(flat, out=self._inputs.flat)
         # premul_sum multiplies before sending, so the original chunks need separate memory.
-        self._original = self._given
+        self._original = self._inputs
         if spec.reduce_op == "premul_sum":
             self._original = Memory(schedule.sizes, given, dtype, self._device)
         # Initial contents of the result buffers, so that a gap is visible in the user's own data.
-        self._blank: dict[int, Tensor] = {}
+        self._initial_results: dict[int, Tensor] = {}
         due = schedule.due(rank)
         if due and not op.is_in_place(spec) and (spec.values, spec.fill) != (None, None):
             recv = make_buffers(op, rank, spec, self._device).recv
-            self._blank = {chunk: each.reshape(-1) for chunk, each in zip(due, recv, strict=True)}
+            self._initial_results = {
+                chunk: each.reshape(-1) for chunk, each in zip(due, recv, strict=True)
+            }
 
-    def _order(self) -> Sequence[int]:
+    def _memory_order(self) -> Sequence[int]:
         """Return the memory order: a tensor's chunks in sequence, others to minimize packing."""
         schedule, rank = self._schedule, self._rank
         if schedule.goal.whole:
@@ -446,24 +451,21 @@ class Runner:
         cuts = (bisect_left(row, start) for start in (0, rank, schedule.root))
         return min(([*row[cut:], *row[:cut]] for cut in cuts), key=packed)
 
-    def _multiplying(self) -> list[Action]:
-        """Return the multiplications of ``premul_sum``, which precede the first round."""
-        if self._spec.reduce_op != "premul_sum":
-            return []
-        factor, flat = self._spec.factor, self._memory.flat
-        return [
-            partial(torch.mul, flat, factor, out=flat),
-            partial(torch.mul, self._given.flat, factor, out=self._original.flat),
-        ]
+    def _scaling(self) -> tuple[list[Action], list[Action]]:
+        """Return the multiplications of ``premul_sum`` and the divisions of ``avg``.
 
-    def _dividing(self) -> list[Action]:
-        """Return the divisions of ``avg``, which follow the last round."""
-        if self._spec.reduce_op != "avg" or self._schedule.n == 1:
-            return []
-        runs = self._memory.runs(self._schedule.due(self._rank))
-        return [partial(run.div_, self._schedule.n) for run in runs]
+        The former precede the first round, the latter follow the last.
+        """
+        if self._spec.reduce_op == "premul_sum":
+            factor, flat = self._spec.factor, self._memory.flat
+            copies = (flat, flat), (self._inputs.flat, self._original.flat)
+            return [partial(torch.mul, source, factor, out=out) for source, out in copies], []
+        if self._spec.reduce_op == "avg" and self._schedule.n > 1:
+            runs = self._memory.runs(self._schedule.due(self._rank))
+            return [], [partial(run.div_, self._schedule.n) for run in runs]
+        return [], []
 
 
-def _all(actions: Iterable[Action]) -> None:
+def _run_all(actions: Iterable[Action]) -> None:
     for action in actions:
         action()

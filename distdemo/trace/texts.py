@@ -45,7 +45,7 @@ def formula(text: str, sign: Signs) -> str:
     return text.replace("·", "*") if sign == ASCII_SIGNS else text
 
 
-def sameness(check: FormulaCheck) -> str:
+def agreement_sign(check: FormulaCheck) -> str:
     """Return ``✓``, ``≠``, or ``≈`` if the formula assumes equal chunks and these are unequal."""
     if check.same:
         return "✓"
@@ -59,7 +59,7 @@ def cost_table(report: TraceReport, sign: Signs) -> tuple[list[str], list[list[s
     heads = ["Cost", "Formula", "Gives", "Counted", *(["Handed over"] if handed else [])]
     rows = []
     for check in report.checks:
-        counted = f"{amount(check, check.counted)} {sameness(check)}"
+        counted = f"{amount(check, check.counted)} {agreement_sign(check)}"
         row = [COSTS[check.name], formula(check.formula, sign), amount(check, check.value), counted]
         if check.name in given:
             same = "✓" if given[check.name] == check.counted else "≠"
@@ -110,45 +110,45 @@ def fault_text(fault: Fault) -> str:
     return f"Injected fault: rank {fault.src}'s message of round {fault.round} {done}."
 
 
-def wrong_text(each: WrongChunk, names: Sequence[str]) -> str:
+def wrong_text(wrong: WrongChunk, names: Sequence[str]) -> str:
     """Describe a wrong chunk: rank, got and expected, missing or extra contributions, round."""
-    text = f"rank {each.rank}, chunk {names[each.chunk]}"
-    if each.element is None:
+    text = f"rank {wrong.rank}, chunk {names[wrong.chunk]}"
+    if wrong.element is None:
         text += " is missing"
-    elif each.got is not None:
-        got, expected = distinct(each.got, each.expected)
-        text += f", element {each.element}: got {got}, expected {expected}"
-    if each.missing and each.element is not None:
-        text += f"; missing {_ranks(each.missing)}"
-    if each.extra:
-        text += f"; extra {_ranks(each.extra)}"
-    if each.round is not None:
-        text += f"; wrong since round {each.round}"
+    elif wrong.got is not None:
+        got, expected = distinct(wrong.got, wrong.expected)
+        text += f", element {wrong.element}: got {got}, expected {expected}"
+    if wrong.missing and wrong.element is not None:
+        text += f"; missing {_ranks(wrong.missing)}"
+    if wrong.extra:
+        text += f"; extra {_ranks(wrong.extra)}"
+    if wrong.round is not None:
+        text += f"; wrong since round {wrong.round}"
     return f"{text}."
 
 
 def _ranks(numbers: Sequence[int]) -> str:
     """Return ``rank 1``, ``ranks 0, 1 and 3`` or ``ranks 0–3 and 5``."""
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {listing(run_names(numbers))}"
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {listing(range_names(numbers))}"
 
 
-def run_names(numbers: Sequence[int]) -> list[str]:
+def range_names(numbers: Sequence[int]) -> list[str]:
     """Return ``0–3``, ``5``, ``6``: three or more consecutive numbers as a range."""
     names: list[str] = []
-    for first, last in runs(numbers):
+    for first, last in ranges(numbers):
         names += [f"{first}–{last}"] if last > first + 1 else map(str, range(first, last + 1))
     return names
 
 
-def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """Return the first and last of each run of consecutive numbers."""
-    found: list[tuple[int, int]] = []
-    for each in numbers:
-        if found and each == found[-1][1] + 1:
-            found[-1] = (found[-1][0], each)
+    ends: list[tuple[int, int]] = []
+    for number in numbers:
+        if ends and number == ends[-1][1] + 1:
+            ends[-1] = (ends[-1][0], number)
         else:
-            found.append((each, each))
-    return found
+            ends.append((number, number))
+    return ends
 
 
 def notes(report: TraceReport) -> Iterator[str]:

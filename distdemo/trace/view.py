@@ -12,12 +12,12 @@ from distdemo.schedules.count import AlgorithmInfo
 from distdemo.trace.records import AlgorithmList, TraceReport
 from distdemo.trace.texts import (
     LETTERS,
+    agreement_sign,
     cost_table,
     fault_text,
     formula,
     notes,
     payload_text,
-    sameness,
     title,
     verdict_text,
     wrong_text,
@@ -100,7 +100,7 @@ def _costs(report: TraceReport, sign: Signs) -> Iterator[Block]:
     yield Paragraph(
         "Sent: by the rank that sends most. Busiest: sent plus received.", colours.QUIET
     )
-    marks = {sameness(check) for check in report.checks}
+    marks = {agreement_sign(check) for check in report.checks}
     if "≈" in marks:
         equal = "≈: the formula assumes equal chunks, and these are unequal."
         yield Paragraph(equal, STYLES["≈"])
@@ -116,18 +116,18 @@ def _costs(report: TraceReport, sign: Signs) -> Iterator[Block]:
 def list_view(record: AlgorithmList, sign: Signs) -> Iterator[Block]:
     """Yield one table per op. Its first algorithm is the default."""
     by_op: dict[str, list[AlgorithmInfo]] = {}
-    for each in record.algorithms:
-        by_op.setdefault(each.op, []).append(each)
-    for op, found in by_op.items():
+    for info in record.algorithms:
+        by_op.setdefault(info.op, []).append(info)
+    for op, infos in by_op.items():
         yield Heading(op.replace("_", "-"))
         grid = Grid([Column("Algorithm"), *(Column(head, folds=True) for head in COLUMNS)])
-        for each in found:
-            formulas: list[Cell] = [formula(each.formulas[name], sign) for name in COLUMNS.values()]
-            grid.rows.append([Text(each.name, style="bold"), *formulas])
+        for info in infos:
+            formulas: list[Cell] = [formula(info.formulas[name], sign) for name in COLUMNS.values()]
+            grid.rows.append([Text(info.name, style="bold"), *formulas])
         yield grid
-        for each in found:
-            source = (f"\n  {each.source}.", colours.QUIET)
-            yield Paragraph(Text.assemble((f"{each.name}: ", "bold"), each.summary, source))
+        for info in infos:
+            source = (f"\n  {info.source}.", colours.QUIET)
+            yield Paragraph(Text.assemble((f"{info.name}: ", "bold"), info.summary, source))
         yield Paragraph()
     letters = f"B: bytes of one rank's tensor, or of all n parts; {LETTERS}"
     yield Paragraph(letters, colours.QUIET)

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from distdemo.schedules.schedule import Transfer
 from distdemo.trace.records import Cell, Moment, PlayedRound, TraceReport
-from distdemo.trace.texts import fault_text, runs
+from distdemo.trace.texts import fault_text, ranges
 from distdemo.view import colours
 from distdemo.view.console import signs
 from distdemo.view.format import duration, number, plural
@@ -28,9 +28,9 @@ from distdemo.view.tables import heading, select
 FEW_NAMES = 6  # largest number of named chunks of a message of which all names are shown
 FEW_CHUNKS = 8  # largest number of chunks of a rank of which all are listed
 ALL_ROUNDS = 40  # largest number of rounds of which all are shown
-ENDS = 2  # rounds shown at each end if there are more
+ROUNDS_AT_ENDS = 2  # rounds shown at each end if there are more
 ROUND_S = 1.2  # seconds that each round is played at speed 1
-BAR = 20  # columns of the bar of rounds
+BAR_COLUMNS = 20  # columns of the bar of rounds
 ADDED, RECEIVED, ABSENT = "+", "▸", "—"
 """Signs before a cell: combined or received in this round. Sign instead of a cell: not held."""
 CONTENTS = {
@@ -96,9 +96,9 @@ class Picture:
         # If the round is unknown, the chunk is shown as wrong at the end.
         last = len(report.rounds)
         self._wrong = {(each.rank, each.chunk): each.round or last for each in report.wrong}
-        odd = {each.rank for each in report.wrong}
+        with_errors = {each.rank for each in report.wrong}
         every = [Row(rank) for rank in range(report.n)]
-        self._rows = list(select(every, ranks, lambda row: row.rank in odd))
+        self._rows = list(select(every, ranks, lambda row: row.rank in with_errors))
         self._shown = frozenset(row.rank for row in self._rows if isinstance(row, Row))
         self._widths: list[int] = []
         self._layout: Layout = "list"
@@ -115,7 +115,7 @@ class Picture:
             every: True to draw all rounds, however many there are.
         """
         parts: list[RenderableType] = [self._legend(), Text()]
-        shown = range(len(self.frames)) if every else sorted(self._landmarks())
+        shown = range(len(self.frames)) if every else sorted(self._default_rounds())
         for before, index in pairwise((-1, *shown)):
             if index > before + 1:
                 omitted = f"Rounds {before + 1} to {index - 1} are omitted"
@@ -141,18 +141,18 @@ class Picture:
             console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         ) as live:
             for index, frame in enumerate(self.frames):
-                done = round(BAR * index / last)
-                bar = f"{'━' * done}{'╌' * (BAR - done)} {index}/{last}"
+                done = round(BAR_COLUMNS * index / last)
+                bar = f"{'━' * done}{'╌' * (BAR_COLUMNS - done)} {index}/{last}"
                 drawn = self.draw_frame(frame, lines)
                 live.update(Group(*drawn, Text(bar, style=colours.QUIET)), refresh=True)
                 sleep(ROUND_S / speed)
 
-    def _landmarks(self) -> set[int]:
+    def _default_rounds(self) -> set[int]:
         """Return the frames to draw if there are many: ends, phase changes and errors."""
         report, last = self._report, len(self.frames) - 1
         if last <= ALL_ROUNDS:
             return set(range(last + 1))
-        shown = {*range(ENDS + 1), *range(last - ENDS + 1, last + 1)}
+        shown = {*range(ROUNDS_AT_ENDS + 1), *range(last - ROUNDS_AT_ENDS + 1, last + 1)}
         for before, after in pairwise(report.rounds):
             if before.phase != after.phase:
                 shown |= {before.number, after.number}
@@ -164,23 +164,26 @@ class Picture:
         grid = Table.grid(padding=(0, 2))
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold", style=colours.QUIET)
-        for sign, meaning in self._meanings():
+        for sign, meaning in self._legend_rows():
             grid.add_row(sign, meaning)
         return grid
 
-    def _meanings(self) -> Iterator[tuple[Text, str]]:
+    def _legend_rows(self) -> Iterator[tuple[Text, str]]:
         """Yield each sign in use with its meaning; the first arrow of each kind is an example."""
         examples: dict[tuple[bool, str], Transfer] = {}
-        for each in (t for frame in self.frames for t in frame.round.transfers if t.elements):
-            examples.setdefault((each.reduce, each.content), each)
-        for each in examples.values():
-            what = f"chunk {self._chunk_names(each.chunks)}{CONTENTS[each.content]}"
-            effect = "combined with the receiver's data" if each.reduce else "stored as received"
-            yield self._arrow(each), f"rank {each.src} sends {what}, {effect}"
+        for transfer in (t for frame in self.frames for t in frame.round.transfers if t.elements):
+            examples.setdefault((transfer.reduce, transfer.content), transfer)
+        for transfer in examples.values():
+            what = f"chunk {self._chunk_names(transfer.chunks)}{CONTENTS[transfer.content]}"
+            effect = (
+                "combined with the receiver's data" if transfer.reduce else "stored as received"
+            )
+            yield self._arrow(transfer), f"rank {transfer.src} sends {what}, {effect}"
         some = tuple(rank for rank in range(self._n) if rank != 1)
         if self._reduced and len(some) > 1:
             bar = [self._bar(some)] if self._layout == "bars" else []
-            yield Text(" ").join([*bar, _spans(some)]), "contributions of all ranks but rank 1"
+            example = Text(" ").join([*bar, _ranges_text(some)])
+            yield example, "contributions of all ranks but rank 1"
             yield Text("all", style="bold"), "every rank's contribution"
         right = Text(self._sign.right, style=f"bold {colours.RIGHT}")
         yield right, "complete on a rank that needs it"
@@ -204,7 +207,7 @@ class Picture:
         title = ["Before the first round"]
         if frame.round.number:
             title = [f"Round {frame.round.number} of {len(self._report.rounds)}", frame.round.phase]
-            title.append(_times(frame.round.moments))
+            title.append(_times_text(frame.round.moments))
         yield heading(f" {self._sign.dot} ".join(filter(None, title)))
         messages = self._messages(frame)
         yield from messages
@@ -227,7 +230,7 @@ class Picture:
             return ""
         return ADDED if combined else RECEIVED
 
-    def _parts(
+    def _content(
         self, frame: Frame, rank: int, chunk: int, layout: Layout = "plain"
     ) -> tuple[Text, Text]:
         """Return the contributions in a chunk and its numbers; of more than 4 only the first."""
@@ -242,7 +245,7 @@ class Picture:
         if cell.complete and self._reduced and self._n > 1:
             parts.append(Text("all", "bold"))
         elif not self._named:
-            parts.append(_spans(cell.ranks))
+            parts.append(_ranges_text(cell.ranks))
         if wrong:
             parts.append(Text(self._sign.wrong, colours.WRONG))
         elif cell.complete and (rank, chunk) in self._wanted:
@@ -287,20 +290,20 @@ class Picture:
                 table.add_row(self._sign.more)
                 omitted += row
                 continue
-            cells = [self._in_table(frame, row.rank, chunk) for chunk in range(len(self._names))]
+            cells = [self._table_cell(frame, row.rank, chunk) for chunk in range(len(self._names))]
             table.add_row(Text(str(row.rank), style=colours.of_rank(row.rank)), *cells)
         yield table
         if omitted:
-            yield self._more(omitted)
+            yield self._omitted(omitted)
 
-    def _in_table(self, frame: Frame, rank: int, chunk: int) -> Text:
+    def _table_cell(self, frame: Frame, rank: int, chunk: int) -> Text:
         """Return a cell such as ``+ █░██ 0 2 3 56``, with the number right-aligned."""
-        words, value = self._parts(frame, rank, chunk, self._layout)
+        words, value = self._content(frame, rank, chunk, self._layout)
         head = Text(f"{self._mark(frame, rank, chunk):1} ", "bold") + words
         head.pad_right(self._widths[chunk] - head.cell_len - value.cell_len)
         return head + value
 
-    def _more(self, count: int) -> Text:
+    def _omitted(self, count: int) -> Text:
         return Text(f"{self._sign.more} {plural(count, 'more rank')}", style=colours.QUIET)
 
     def _fits(self, layout: Layout) -> bool:
@@ -308,7 +311,7 @@ class Picture:
         self._widths = []
         for chunk, name in enumerate(self._names):
             parts = [
-                self._parts(each, rank, chunk, layout)
+                self._content(each, rank, chunk, layout)
                 for each in self.frames
                 for rank in self._shown
             ]
@@ -322,15 +325,15 @@ class Picture:
         """Yield each rank's chunks; if there are many, those that changed or are complete."""
         for row in self._rows:
             if isinstance(row, int):
-                yield self._more(row)
+                yield self._omitted(row)
                 continue
             name = (str(row.rank), f"bold {colours.of_rank(row.rank)}")
             head = Text.assemble(("rank ", "bold"), name)
             head.pad_right(len(f"rank {self._n - 1}") - head.cell_len)
             items = list(self._items(frame, row.rank)) or [Text("nothing", style=colours.QUIET)]
-            found = _flow(items, self._width, indent=head.cell_len + 2, gap=2)
-            yield head + found[0][head.cell_len :]
-            yield from found[1:]
+            lines = _wrap(items, self._width, indent=head.cell_len + 2, gap=2)
+            yield head + lines[0][head.cell_len :]
+            yield from lines[1:]
 
     def _items(self, frame: Frame, rank: int) -> Iterator[Text]:
         held, chunks = frame.held[rank], range(len(self._names))
@@ -352,7 +355,7 @@ class Picture:
 
     def _item(self, frame: Frame, rank: int, chunk: int) -> Text:
         """Return an item such as ``+1: 0–2 (33)``, or ``0→1 ✓ (3)`` for a named chunk."""
-        words, value = self._parts(frame, rank, chunk)
+        words, value = self._content(frame, rank, chunk)
         cell = frame.held[rank].get(chunk)
         style = colours.of_rank(cell.ranks[0]) if self._named and cell and cell.ranks else ""
         name = self._names[chunk] + ("" if self._named else ":")
@@ -376,7 +379,7 @@ class Picture:
         if len(sent) < len(transfers):
             empty = plural(len(transfers) - len(sent), "empty message")
             drawn.append(Text(f"{empty} not sent", style=colours.QUIET))
-        return Text("\n").join(_flow(drawn or [Text("no message")], self._width, indent=2, gap=3))
+        return Text("\n").join(_wrap(drawn or [Text("no message")], self._width, indent=2, gap=3))
 
     def _arrow(self, transfer: Transfer) -> Text:
         """Return a message: ``0 ═[2]═▶ 1`` is combined, ``0 ─[2]─▶ 1`` replaces."""
@@ -392,16 +395,16 @@ class Picture:
     def _chunk_names(self, chunks: Sequence[int]) -> str:
         """Return ``0–3 5`` or ``0→1 2→1``; many named chunks are counted instead."""
         if not self._named:
-            return _spans(chunks if len(chunks) < 3 else sorted(chunks)).plain
+            return _ranges_text(chunks if len(chunks) < 3 else sorted(chunks)).plain
         if len(chunks) <= FEW_NAMES:
             return " ".join(self._names[each] for each in chunks)
         return f"{self._names[chunks[0]]} {self._sign.more} {len(chunks)} chunks"
 
 
-def _spans(ranks: Sequence[int]) -> Text:
+def _ranges_text(ranks: Sequence[int]) -> Text:
     """Return ``0 1 3`` or ``0–3 5`` in the ranks' colours; ``0–3 +2`` contains 2 twice."""
     parts = []
-    for first, last in runs(list(dict.fromkeys(ranks))):
+    for first, last in ranges(list(dict.fromkeys(ranks))):
         ends = [Text(str(each), colours.of_rank(each)) for each in dict.fromkeys((first, last))]
         parts.append(Text("–" if last - first > 1 else " ").join(ends))
     again = [rank for index, rank in enumerate(ranks) if rank in ranks[:index]]
@@ -409,7 +412,7 @@ def _spans(ranks: Sequence[int]) -> Text:
     return Text(" ").join(parts or [Text("none", style=colours.QUIET)])
 
 
-def _flow(items: Iterable[Text], width: int, indent: int, gap: int) -> list[Text]:
+def _wrap(items: Iterable[Text], width: int, indent: int, gap: int) -> list[Text]:
     """Wrap items into indented lines of this width."""
     lines: list[Text] = []
     for item in items:
@@ -426,7 +429,7 @@ def _height(texts: Sequence[Text]) -> int:
     return sum(text.plain.count("\n") + 1 for text in texts)
 
 
-def _times(moments: Sequence[Moment]) -> str:
+def _times_text(moments: Sequence[Moment]) -> str:
     """Return the times of the fastest and the slowest rank that had a message."""
     times = {rank: m.ended_s - m.began_s for rank, m in enumerate(moments) if m.ended_s > m.began_s}
     if not times:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,6 @@ from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     ADVANCED,
     OUTPUT,
-    LearningRate,
     Plot,
     Seed,
     Stall,
@@ -42,7 +42,16 @@ class TrainOptions(WorldOptions):
     batch_size: Annotated[int, count("Number of samples per step, over all ranks.")] = (
         DEFAULT.batch_size
     )
-    learning_rate: LearningRate = DEFAULT.learning_rate
+    learning_rate: Annotated[
+        float,
+        typer.Option(
+            "--lr",
+            "--learning-rate",
+            metavar="RATE",
+            parser=decimal(1e-6, math.inf, "0.1"),
+            help="Learning rate of SGD.",
+        ),
+    ] = DEFAULT.learning_rate
     dataset: Annotated[
         str | None,
         choice("NAME", DATASETS, "generated, digits (scikit-learn's) or mnist (in --data-dir)."),

@@ -85,7 +85,7 @@ def train(rank: Rank, spec: TrainSpec, task: TrainTask, data: Data) -> RankTrain
     for epoch in range(1, spec.epochs + 1):
         for training in every:
             if training is not reference:  # no phase: the waiting ranks aren't late
-                rank.reach(f"epoch {epoch} of {training.mode}")
+                rank.report_phase(f"epoch {epoch} of {training.mode}")
                 dist.all_reduce(torch.zeros_like(training.weights))  # all arrived and connected
                 rank.synchronize()
             training.run_epoch()

@@ -16,11 +16,11 @@ from distdemo.view.format import (
     duration,
     listing,
     number,
-    origin,
     percent,
     plural,
     ranks_text,
     spread,
+    start_and_versions,
 )
 from distdemo.view.plot import Axis, Line, Panel, lines
 from distdemo.view.tables import Cell, Column, Grid
@@ -68,7 +68,7 @@ def train_view(report: TrainReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph(note, colours.QUIET)
     undecided = report.undecided and not report.failed
     yield Summary(_verdict(report), None if undecided else report.ok, "?")
-    yield Paragraph(origin(report.world, report.versions), colours.QUIET)
+    yield Paragraph(start_and_versions(report.world, report.versions), colours.QUIET)
 
 
 def _epochs(runs: Sequence[Run]) -> Grid:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from distdemo.view import colours
-from distdemo.view.console import ASCII_SIGNS, Signs, as_text, redraws, show, signs
+from distdemo.view.console import ASCII_SIGNS, Signs, as_text, can_redraw, show, signs
 from distdemo.view.foreign import printable
 from distdemo.view.tables import WIDTHS, Grid, fitting
 
@@ -40,12 +40,12 @@ class Paragraph:
     Attributes:
         text: Text; `Text` if parts of it have their own style.
         style: Style of the whole, ``colours.QUIET`` for notes.
-        whole: True for lines to copy, such as tracebacks: they are never wrapped.
+        verbatim: True for lines to copy, such as tracebacks: they are never wrapped.
     """
 
     text: Text | str = ""
     style: str = ""
-    whole: bool = False
+    verbatim: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Summary:
     """The verdict: what ``--quiet`` prints.
 
     Attributes:
-        ok: True if everything went well; None if that is undecided.
+        ok: True if everything succeeded; None if that is undecided.
         mark: Sign of an undecided verdict, such as ``!`` for warnings.
     """
 
@@ -95,7 +95,7 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and what is said of them, one per row without a frame."""
+    """Names with a text each, one per row without a frame."""
 
     rows: tuple[tuple[str, str], ...]
 
@@ -113,7 +113,7 @@ class Drawing:
 
     Attributes:
         draw: Function that returns it for a console; its width and encoding matter.
-        play: Function that plays it on a terminal that redraws, instead; None if nothing moves.
+        play: Function that plays it on a terminal that can_redraw, instead; None if nothing moves.
     """
 
     draw: Callable[[Console], RenderableType]
@@ -140,10 +140,10 @@ def show_blocks(console: Console, blocks: Iterable[Block]) -> None:
     """Print a report on a console."""
     drawn = [(each, _drawn(each, console)) for each in blocks]  # before anything is printed
     for each, renderable in drawn:
-        if isinstance(each, Drawing) and each.play is not None and redraws(console):
+        if isinstance(each, Drawing) and each.play is not None and can_redraw(console):
             each.play(console)
             continue
-        show(console, renderable, whole=isinstance(each, Paragraph) and each.whole)
+        show(console, renderable, wrap=not (isinstance(each, Paragraph) and each.verbatim))
 
 
 def to_text(blocks: Callable[[Signs], Iterable[Block]]) -> str:
@@ -186,7 +186,7 @@ def _drawn(block: Block, console: Console) -> RenderableType:
 
 
 def _verdict(block: Summary, sign: Signs) -> Text:
-    if block.mark or block.ok is None:
+    if block.ok is None:
         style = colours.UNSURE if block.mark else ""
         return Text(f"{block.mark} {block.text}".lstrip(), style=style)
     mark, style = (sign.right, colours.RIGHT) if block.ok else (sign.wrong, colours.WRONG)
@@ -225,12 +225,13 @@ def _markdown(block: Block, sign: Signs) -> Iterator[str]:
                 *(f"  - {what}: {_escaped(text)}" for what, text in block.notes),
             ]
         )
-    elif isinstance(block, Paragraph) and block.whole:
+    elif isinstance(block, Paragraph) and block.verbatim:
         yield _fenced(_plain(block.text))
     elif isinstance(block, Paragraph):
         lines = _escaped(_plain(block.text).strip("\n"))
         if lines.strip():
-            yield lines.replace("\n", "\\\n")
+            bold = "**" if block.style == colours.WRONG else ""
+            yield bold + lines.replace("\n", "\\\n") + bold
     elif isinstance(block, Facts):
         yield "\n".join(f"- **{_escaped(name)}**: {_escaped(text)}" for name, text in block.rows)
     elif isinstance(block, Bullets):
@@ -268,8 +269,8 @@ def _plain(text: Text | str) -> str:
 
 def _escaped(text: str) -> str:
     """Escape markup, so that foreign text stays text."""
-    return _MARKUP.sub(lambda found: _backslash(found.group()), printable(text.strip()))
+    return _MARKUP.sub(lambda match: _backslash(match.group()), printable(text.strip()))
 
 
-def _backslash(found: str) -> str:
-    return f"{found[:-1]}\\{found[-1]}"
+def _backslash(markup: str) -> str:
+    return f"{markup[:-1]}\\{markup[-1]}"

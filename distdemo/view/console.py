@@ -79,20 +79,20 @@ def output(file: object = None) -> Console:
     return console
 
 
-def show(console: Console, renderable: RenderableType, *, whole: bool = False) -> None:
+def show(console: Console, renderable: RenderableType, *, wrap: bool = True) -> None:
     """Print; without trailing spaces unless the console is a terminal.
 
     Args:
         console: Console to print on.
         renderable: Renderable to print.
-        whole: Don't wrap long lines, so that they can be copied.
+        wrap: False to leave long lines whole, so that they can be copied.
     """
     unicode = _is_unicode(console)
     if console.is_terminal and unicode:
-        console.print(renderable, soft_wrap=whole)
+        console.print(renderable, soft_wrap=not wrap)
         return
     with console.capture() as captured:
-        console.print(renderable, soft_wrap=whole)
+        console.print(renderable, soft_wrap=not wrap)
     text = "".join(f"{line.rstrip()}\n" for line in captured.get().removesuffix("\n").split("\n"))
     if not unicode:
         text = text.translate(_PLAIN)
@@ -109,7 +109,7 @@ def signs(console: Console) -> Signs:
     return Signs() if _is_unicode(console) else ASCII_SIGNS
 
 
-def redraws(console: Console) -> bool:
+def can_redraw(console: Console) -> bool:
     """Return True if the console is a Unicode terminal that can redraw in place.
 
     Checks the stream itself, as FORCE_COLOR makes Rich assume a terminal.

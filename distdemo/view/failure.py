@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from rich.text import Text
 
@@ -52,7 +53,11 @@ def failure(report: WorldReport, sign: Signs, *, traceback: bool = False) -> Ite
         raise ValueError("this world did not fail")
     users = report.world.user_program is not None
     hint = _hint(verdict, traceback=traceback or users)
-    yield Paragraph(_three_lines(verdict.what, verdict.why, hint))
+    yield Paragraph(verdict.what, colours.WRONG)
+    for in_columns, lines in groupby(verdict.why.splitlines(), lambda line: line.startswith(" ")):
+        yield Paragraph("\n".join(lines), verbatim=in_columns)
+    if hint:
+        yield Paragraph(hint)
     if not all(isinstance(outcome, Returned | Stopped) for outcome in report.outcomes):
         yield _table(report, verdict, sign)
     shown = verdict.traceback if traceback or users else ""
@@ -61,7 +66,7 @@ def failure(report: WorldReport, sign: Signs, *, traceback: bool = False) -> Ite
     elif not users:
         yield from _last_output(report, verdict)
     if shown.strip():
-        yield Paragraph(shown.rstrip(), "" if users else colours.QUIET, whole=users)
+        yield Paragraph(shown.rstrip(), "" if users else colours.QUIET, verbatim=users)
 
 
 def _three_lines(what: str, why: str, hint: str) -> Text:
@@ -148,7 +153,7 @@ def _late(outcome: TimedOut, *, at_fault: bool) -> str:
     where = outcome.where
     if where is None:
         return "did not answer" if at_fault else "was waiting"
-    place = f" at {where.place}" if where.place else ""
+    place = f" at {where.source_line}" if where.source_line else ""
     return f"waiting in {where.collective}{place}" if where.collective else place.strip() or "busy"
 
 
@@ -159,4 +164,4 @@ def _last_output(report: WorldReport, verdict: Verdict) -> Iterator[Block]:
         lines = report.outcomes[rank].output.strip().splitlines()[-LAST_LINES:]
         if lines:
             yield Paragraph(f"Last output of rank {rank}:", colours.QUIET)
-            yield Paragraph("\n".join(f"  {line}" for line in lines), colours.QUIET, whole=True)
+            yield Paragraph("\n".join(f"  {line}" for line in lines), colours.QUIET, verbatim=True)

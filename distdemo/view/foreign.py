@@ -24,7 +24,7 @@ _ESCAPES = re.compile(
 
 def printable(text: str) -> str:
     r"""Return the text with unsafe characters escaped: ``\x1b``. Newlines and tabs stay."""
-    return _UNSAFE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
 def one_line(text: str) -> str:

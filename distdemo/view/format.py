@@ -160,7 +160,7 @@ def spread(count: int, most: int) -> list[int]:
     return [round(step * (count - 1) / (most - 1)) for step in range(most)]
 
 
-def origin(world: WorldReport, versions: Mapping[str, str]) -> str:
+def start_and_versions(world: WorldReport, versions: Mapping[str, str]) -> str:
     """Return the world's start method, and the versions of its software, in two lines."""
     how = f"Started by {world.start_method}: {world.start_reason}."
     if world.engine != "local":

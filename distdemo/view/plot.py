@@ -53,7 +53,7 @@ class Line:
         name: Text in the legend, where each name is once; none if empty.
         points: Pairs of x and y, ascending by x; all above 0 on logarithmic axes.
         hue: Index of its colour and mark.
-        look: "dashed" for a model or a limit, "dotted" for a border, "marks" for points without a
+        style: "dashed" for a model or a limit, "dotted" for a border, "marks" for points without a
             line.
         band: Lowest and highest y per point.
         width: Width in points; lines that may coincide differ in it.
@@ -62,7 +62,7 @@ class Line:
     name: str
     points: Sequence[tuple[float, float]]
     hue: int
-    look: Literal["line", "dashed", "dotted", "marks"] = "line"
+    style: Literal["line", "dashed", "dotted", "marks"] = "line"
     band: Sequence[tuple[float, float]] = ()
     width: float = 1.5
 
@@ -114,14 +114,14 @@ def lines(
         for index, panel in enumerate(panels, start=1):
             axes = figure.add_subplot(1, len(panels), index)
             _draw(axes, panel)
-            found, names = axes.get_legend_handles_labels()
-            handles |= dict(zip(names, found, strict=True))
+            entries, names = axes.get_legend_handles_labels()
+            handles |= dict(zip(names, entries, strict=True))
         if handles:
             columns = max(1, min(len(handles), 130 // (max(map(len, handles)) + 8)))
             where: Any = {"loc": "outside lower center", "ncols": columns, "frameon": False}
             figure.legend(list(handles.values()), list(handles), **where)
-        entitle(figure, title, "\n".join(notes))
-        return saved(figure, str(file or "png")[-3:].lower())
+        add_title(figure, title, "\n".join(notes))
+        return to_bytes(figure, str(file or "png")[-3:].lower())
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
@@ -144,9 +144,9 @@ def _draw(axes: Axes, panel: Panel) -> None:
             ys,
             label=each.name or "_",
             color=colour,
-            linestyle=STYLES[each.look],
+            linestyle=STYLES[each.style],
             linewidth=each.width,
-            marker=mark if each.look in ("line", "marks") else "",
+            marker=mark if each.style in ("line", "marks") else "",
             markersize=4.5 + each.width,
             markevery=-(-len(xs) // MOST_MARKS) or 1,
         )
@@ -156,7 +156,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_xlabel(panel.x.name)
     axes.set_ylabel(panel.y.name)
     if panel.x.log:
-        marked = [each for each in panel.series if each.look in ("line", "marks")] or panel.series
+        marked = [each for each in panel.series if each.style in ("line", "marks")] or panel.series
         known = sorted({x for each in marked for x, _ in each.points})
         step = max(1, -(-len(known) // MOST_TICKS))
         axes.xaxis.set_major_locator(FixedLocator(known[::-1][::step][::-1]))
@@ -170,7 +170,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(panel.y.text(value))))
 
 
-def entitle(figure: Figure, title: str, small: str) -> None:
+def add_title(figure: Figure, title: str, small: str) -> None:
     """Add a title, at the left, and lines in small type under it.
 
     Args:
@@ -197,7 +197,7 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def saved(figure: Figure, kind: str) -> bytes:
+def to_bytes(figure: Figure, kind: str) -> bytes:
     """Return the figure as the bytes of a file, without the date."""
     from matplotlib.text import Text
 

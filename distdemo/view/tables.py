@@ -119,7 +119,7 @@ class Grid:
             head = Text(f"{self.columns[0].name} ".lstrip(), style="bold")
             parts.append(head + _text(row[0]))
             cells = Table.grid(padding=(0, 2, 0, 0))
-            cells.add_column(style=colours.QUIET, no_wrap=True, min_width=_lead(self) - 2)
+            cells.add_column(style=colours.QUIET, no_wrap=True, min_width=_indent(self) - 2)
             cells.add_column(overflow="fold")
             for column, cell in zip(self.columns[1:], row[1:], strict=False):
                 if _text(cell).plain:
@@ -139,16 +139,16 @@ def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
         grid = draw(width)
         for most in sorted({column.drop_order for column in grid.columns}, reverse=True):
             table = grid.up_to(most).table()
-            if widest(console, table) <= console.width:
+            if full_width(console, table) <= console.width:
                 return table
     for parts in range(2, len(grid.columns)) if grid.matrix else ():
         tables = [each.table() for each in grid.split(parts)]
-        if all(widest(console, each) <= console.width for each in tables):
+        if all(full_width(console, each) <= console.width for each in tables):
             return Group(*[part for each in tables for part in (Text(), each)][1:])
     # Other columns would be truncated, which turns a number into another one.
     if console.width >= NARROW and _folds_well(console, grid):
         return table
-    return draw(console.width - _lead(grid)).up_to(LISTED).lines()
+    return draw(console.width - _indent(grid)).up_to(LISTED).lines()
 
 
 def _folds_well(console: Console, grid: Grid) -> bool:
@@ -159,16 +159,16 @@ def _folds_well(console: Console, grid: Grid) -> bool:
         [[row[index] for index in rigid if index < len(row)] for row in grid.rows],
     )
     folding = len(grid.columns) - len(rigid)
-    return folding > 0 and widest(console, rest.table()) + folding * LEAST <= console.width
+    return folding > 0 and full_width(console, rest.table()) + folding * LEAST <= console.width
 
 
-def widest(console: Console, table: Table) -> int:
+def full_width(console: Console, table: Table) -> int:
     """Return a table's full width."""
     unlimited = console.options.update(width=UNLIMITED)
     return console.measure(table, options=unlimited).maximum
 
 
-def _lead(grid: Grid) -> int:
+def _indent(grid: Grid) -> int:
     """Return the indent of a cell's text in a list: the longest name, and two on each side."""
     return max(len(column.name) for column in grid.columns) + 4
 
@@ -189,14 +189,14 @@ Item = TypeVar("Item", bound=Ranked)
 
 
 def select(
-    items: Sequence[Item], ranks: frozenset[int] | None, is_odd: Callable[[Item], bool]
+    items: Sequence[Item], ranks: frozenset[int] | None, always_shown: Callable[[Item], bool]
 ) -> Iterator[Item | int]:
     """Yield the items to show, and between them the number left out.
 
     Args:
         items: One item per rank, in order.
         ranks: Ranks to show, or None for the default.
-        is_odd: Function that returns True for items that are always shown.
+        always_shown: Function that returns True for items to show in any case.
     """
     if ranks is not None:
         yield from (item for item in items if item.rank in ranks)
@@ -204,7 +204,7 @@ def select(
     skipped = 0
     for index, item in enumerate(items):
         at_end = index < ENDS or index >= len(items) - ENDS
-        if len(items) <= MANY or at_end or is_odd(item):
+        if len(items) <= MANY or at_end or always_shown(item):
             if skipped:
                 yield skipped
             skipped = 0

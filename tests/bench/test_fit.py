@@ -12,7 +12,7 @@ from golden import golden
 from recordings import SIZES, document, one_row, one_series, recording, row_of, written
 
 from distdemo import schedules
-from distdemo.bench.fit.report import study
+from distdemo.bench.fit.report import make_report
 from distdemo.bench.fit.view import fit_view
 from distdemo.measure.fit import FittedSeries, costs_of, fit, solve
 from distdemo.measure.recording import Recording
@@ -87,7 +87,7 @@ def test_only_several_numbers_of_ranks_identify_the_algorithm() -> None:
 
 
 def test_many_ranks_are_predicted_by_every_algorithm() -> None:
-    report = study([run(2), run(4)], ranks=[1000], sizes=[1 << 20, 1 << 10])
+    report = make_report([run(2), run(4)], ranks=[1000], sizes=[1 << 20, 1 << 10])
     (found,) = report.predictions
     assert [row.size_bytes for row in found.rows] == [1 << 10, 1 << 20]
     for row in found.rows:
@@ -95,7 +95,7 @@ def test_many_ranks_are_predicted_by_every_algorithm() -> None:
             seconds("all_reduce", "ring", 1000, row.size_bytes), rel=1e-3
         )
         assert row.fastest == min(row.predicted_s, key=row.predicted_s.__getitem__)
-    few = study([run(2)], ranks=[8]).predictions[0]
+    few = make_report([run(2)], ranks=[8]).predictions[0]
     assert [row.size_bytes for row in few.rows] == [SIZES[0], SIZES[6], SIZES[-1]]
 
 
@@ -111,9 +111,9 @@ def odd() -> Recording:
 
 def test_files_of_two_machines_are_noted() -> None:
     here, there = run(2), run(4, environment={"host": "elsewhere"})
-    (note,) = study([here, there]).notes
+    (note,) = make_report([here, there]).notes
     assert note.startswith(f"{there.file} differs from {here.file}: host elsewhere, not box")
-    assert study([run(2), run(4)]).notes == ()
+    assert make_report([run(2), run(4)]).notes == ()
 
 
 # -------------------------------------------------------------------------- views, command line
@@ -122,8 +122,8 @@ def test_files_of_two_machines_are_noted() -> None:
 def test_the_reports_without_predictions_from_a_model_that_does_not_fit() -> None:
     two = [run(2, noise=0.03), run(4, noise=0.03)]
     for name, good, report in (
-        ("one", False, study([odd()], ranks=[8])),
-        ("two", True, study(two, ranks=[1000], sizes=[1 << 10, 1 << 30])),
+        ("one", False, make_report([odd()], ranks=[8])),
+        ("two", True, make_report(two, ranks=[1000], sizes=[1 << 10, 1 << 30])),
     ):
         assert (report.series[0].best.is_good, bool(report.predictions)) == (good, good)
         golden(GOLDEN / f"fit_{name}.txt", partial(fit_view, report))

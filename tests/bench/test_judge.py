@@ -12,7 +12,7 @@ from golden import golden
 from recordings import with_changes
 
 from distdemo.backends.contract import Transport
-from distdemo.bench.answer import answer, headline, names_of
+from distdemo.bench.answer import answer, headline, series_names
 from distdemo.bench.judge import judge
 from distdemo.bench.view import _verdicts, bench_view
 from distdemo.launcher.records import Verdict as WorldVerdict
@@ -110,10 +110,10 @@ def test_series_are_named_by_the_traits_that_distinguish_them():
     spec = one.series[0].spec
     mpi = replace(one.series[0], spec=replace(spec, backend="mpi"))
     gather = replace(one.series[0], spec=with_changes(spec, op="all_gather", in_place=False))
-    assert list(names_of(one.series).values()) == ["all-reduce gloo"]
-    assert list(names_of([one.series[0], mpi]).values()) == ["gloo", "mpi"]
+    assert list(series_names(one.series).values()) == ["all-reduce gloo"]
+    assert list(series_names([one.series[0], mpi]).values()) == ["gloo", "mpi"]
     both = replace(one, series=(one.series[0], mpi, gather))
-    assert list(names_of(both.series).values()) == [
+    assert list(series_names(both.series).values()) == [
         "all-reduce gloo",
         "all-reduce mpi",
         "all-gather gloo",

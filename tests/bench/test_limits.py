@@ -24,8 +24,8 @@ MEMORY, DEVICE, TCP = Transport
 def _quick(monkeypatch):
     """Shorten the measurement: results needn't be exact, and ranks fork from this process."""
     monkeypatch.setattr(limits, "SECONDS", 0.05)
-    monkeypatch.setattr(limits, "LARGE", 1 << 20)
-    monkeypatch.setattr(limits, "_cache", lambda: 0)
+    monkeypatch.setattr(limits, "TOTAL_COPY_BYTES", 1 << 20)
+    monkeypatch.setattr(limits, "_cache_bytes", lambda: 0)
 
 
 def world(size):
@@ -57,11 +57,11 @@ def test_every_available_limit_is_measured_and_nothing_is_left_behind(size):
 def test_a_limit_without_memory_or_with_a_lost_neighbour_is_left_out(monkeypatch):
     def lost(*_, first):
         if not first:
-            raise limits.LostError("it closed the stream")
+            raise limits.PeerLostError("it closed the stream")
         return 1.0
 
-    monkeypatch.setattr(limits, "round_s", lost)
-    monkeypatch.setattr(limits, "free_memory", lambda: 2 * limits.SHARE * (1 << 20))
+    monkeypatch.setattr(limits, "ring_time_s", lost)
+    monkeypatch.setattr(limits, "free_memory", lambda: 2 * limits.MEMORY_DIVISOR * (1 << 20))
     found = slowest(run_world(world(2), measure_limits).values)
     assert {limit.transport for limit in found} == {MEMORY}
     assert {limit.size_bytes for limit in found} == {1 << 20}
@@ -70,24 +70,24 @@ def test_a_limit_without_memory_or_with_a_lost_neighbour_is_left_out(monkeypatch
 
 
 def test_only_the_neighbour_is_accepted_and_a_silent_or_closed_one_is_an_error(monkeypatch):
-    monkeypatch.setattr(limits, "GIVE_UP_S", 0.05)
+    monkeypatch.setattr(limits, "PEER_TIMEOUT_S", 0.05)
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         address = listener.getsockname()
         other, out = (stack.enter_context(socket.create_connection(address)) for _ in range(2))
-        into = stack.enter_context(limits.accepted(listener, str(out.getsockname())))
+        into = stack.enter_context(limits.accept_from(listener, str(out.getsockname())))
         assert other.recv(1) == b""  # closed
         with pytest.raises(TimeoutError):
-            limits.accepted(listener, str(other.getsockname()))
+            limits.accept_from(listener, str(other.getsockname()))
         into.settimeout(0.05)
         with pytest.raises(OSError, match="timed out"):
-            limits.round_s(out, into, first=False)
+            limits.ring_time_s(out, into, first=False)
         out.shutdown(socket.SHUT_WR)
         for act in (
-            lambda: limits.round_s(out, into, first=False),
-            limits.mover(out, into, 8),
+            lambda: limits.ring_time_s(out, into, first=False),
+            limits.stream_step(out, into, 8),
         ):
-            with pytest.raises((limits.LostError, BrokenPipeError)):
+            with pytest.raises((limits.PeerLostError, BrokenPipeError)):
                 act()
 
 

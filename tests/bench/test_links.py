@@ -136,7 +136,7 @@ def test_the_reports() -> None:
 def measured(
     size: int,
     alter: Callable[[int], None] | None = None,
-    watch: Callable[[int, str], object] | None = None,
+    on_progress: Callable[[int, str], object] | None = None,
     stall: float = 20.0,
     **options: Any,
 ) -> LinksReport:
@@ -154,7 +154,7 @@ def measured(
         size, "gloo", "cpu", **{"large_bytes": 1 << 12, "rounds": 2, "budget_s": 0.1, **options}
     )
     world = WorldSpec(size, deadline=100.0, start_method="fork", stall=stall)
-    return measure_links(spec, world, start, watch)
+    return measure_links(spec, world, start, on_progress)
 
 
 def ends(report: LinksReport) -> list[tuple[int, int]]:
@@ -168,8 +168,8 @@ def test_every_pair_is_measured_both_ways_with_its_hosts(
         monkeypatch.setattr(socket, "gethostname", lambda: f"host-{me // 2}")
 
     seen: list[tuple[int, str]] = []
-    watch: Any = lambda *update: seen.append(update)  # noqa: E731
-    found = measured(3, move, watch, large_bytes=(1 << 20) + 7)
+    on_progress: Any = lambda *update: seen.append(update)  # noqa: E731
+    found = measured(3, move, on_progress, large_bytes=(1 << 20) + 7)
     assert found.ok, found.world
     assert ends(found) == list(permutations(range(3), 2))
     assert all(0 < link.latency_s < 1 and link.bandwidth_bytes_per_s > 0 for link in found.links)
@@ -231,7 +231,7 @@ def test_a_dead_rank_a_signal_or_the_stall_limit_keeps_measured_links() -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    found = measured(3, watch=interrupt)
+    found = measured(3, on_progress=interrupt)
     assert (found.interrupted, found.ok) == (True, False)
     assert ends(found) == [(0, 1)]
     assert found.environment["host"]

@@ -71,7 +71,7 @@ def test_memory_of_other_processes_is_not_opened(tmp_path):
 
 def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
     monkeypatch.setattr(limits, "SECONDS", 0.02)
-    monkeypatch.setattr(limits, "_cache", lambda: 0)
+    monkeypatch.setattr(limits, "_cache_bytes", lambda: 0)
     wanted = asked(
         series(sizes_bytes=(8, 400, 65_536)),
         series("barrier"),
@@ -155,7 +155,7 @@ def test_one_world_measures_in_blocks_and_sends_heartbeats(monkeypatch):
 
         return run_world(*args, on_message=keep)
 
-    report = measure(asked(iters=None, budget_s=0.1), [world()], start, once=True)
+    report = measure(asked(iters=None, budget_s=0.1), [world()], start, one_world=True)
     assert report.ok
     assert report.setups[0].launches == 1
     assert "blocks of one world" in report.notes[0]

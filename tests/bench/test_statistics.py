@@ -121,22 +121,22 @@ def both():
 
 
 def test_the_first_launch_verifies_every_size_and_later_ones_alternate_their_order():
-    found = plan.first(both(), "gloo")
+    found = plan.first_launch(both(), "gloo")
     assert [(v.series, v.point) for v in found] == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
     assert all(v.launch == 0 for v in found)
     assert found[0].warmup > found[3].warmup > found[4].warmup > 0
-    assert {v.warmup for v in plan.first(replace(both(), warmup=0), "gloo")} == {0}
-    up, down = (plan.later(both(), launch, {(0, 0): 5, (1, 0): 3}) for launch in (1, 2))
+    assert {v.warmup for v in plan.first_launch(replace(both(), warmup=0), "gloo")} == {0}
+    up, down = (plan.timed_launch(both(), launch, {(0, 0): 5, (1, 0): 3}) for launch in (1, 2))
     assert [(v.series, v.iterations) for v in up] == [(0, 5), (1, 3)]
     assert [(v.series, v.launch) for v in down] == [(1, 2), (0, 2)]
 
 
 def test_blocks_replace_launches_in_one_world_and_a_plan_can_be_encoded():
-    found = plan.in_one_world(wanted.asked(iters=10), "gloo")
+    found = plan.single_world(wanted.asked(iters=10), "gloo")
     timing = [v for v in found if v.launch]
-    assert {v.launch for v in timing} == set(range(1, plan.SPREAD_OVER + 1))
+    assert {v.launch for v in timing} == set(range(1, plan.LAUNCHES_OF_FIXED + 1))
     assert [sum(v.iterations for v in timing if v.point == point) for point in (0, 1)] == [10, 10]
     assert [v.point for v in timing[:4]] == [0, 1, 1, 0]
     assert decode(plan.Measurements, encode(found)) == found
-    open_ended = plan.in_one_world(wanted.asked(iters=None), "gloo")
+    open_ended = plan.single_world(wanted.asked(iters=None), "gloo")
     assert {(v.iterations, v.seconds) for v in open_ended if v.launch} == {(0, 0.5)}

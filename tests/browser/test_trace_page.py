@@ -49,9 +49,9 @@ def state(page: Page) -> dict[str, Any]:
     return dict(page.evaluate("trace.state()"))
 
 
-def said(page: Page) -> str:
+def caption(page: Page) -> str:
     """The sentence about the round."""
-    return str(page.inner_text("#said"))
+    return str(page.inner_text("#caption"))
 
 
 def read(text: str) -> tuple[list[int], list[str], bool] | None:
@@ -107,21 +107,21 @@ def test_stepping_back_and_forth_shows_the_same(open_page: Open) -> None:
 def test_messages_travel_from_rank_to_rank_and_say_what_they_do(open_page: Open) -> None:
     page = open_page(RING)
     page.evaluate("trace.play(); trace.pause(); trace.play(); trace.advance(1); trace.pause()")
-    way = "[...document.querySelectorAll('.chip')].map((each) => each.getAttribute('transform'))"
-    begun = page.evaluate(way)
+    paths = "[...document.querySelectorAll('.chip')].map((each) => each.getAttribute('transform'))"
+    begun = page.evaluate(paths)
     assert state(page)["moving"]
     page.evaluate("trace.play(); trace.advance(500); trace.pause()")
-    later = page.evaluate(way)
+    later = page.evaluate(paths)
     assert len(begun) == len(later) == 4
     assert all(one != other for one, other in zip(begun, later, strict=True))
     assert page.locator(".chip.reduce").all_text_contents() == ["+0", "+1", "+2", "+3"]
     page.evaluate("trace.go(4)")
     assert page.locator(".chip.copy").all_text_contents() == ["1", "2", "3", "0"]
-    assert page.get_attribute("#heard", "aria-live") == "polite"
+    assert page.get_attribute("#announcement", "aria-live") == "polite"
     page.evaluate("trace.go(3)")
-    assert said(page).startswith("Round 3 of 6, reduce-scatter: rank 0 sends chunk 2 to rank 1")
-    assert "Complete: 4 of 16 chunks; new: chunk 1 on rank 0" in said(page)
-    assert page.text_content("#heard") == said(page)
+    assert caption(page).startswith("Round 3 of 6, reduce-scatter: rank 0 sends chunk 2 to rank 1")
+    assert "Complete: 4 of 16 chunks; new: chunk 1 on rank 0" in caption(page)
+    assert page.text_content("#announcement") == caption(page)
 
 
 def test_a_chunk_says_what_it_holds_on_hover_and_on_focus(open_page: Open) -> None:
@@ -173,7 +173,7 @@ def test_a_wrong_chunk_is_marked_by_a_sign_and_by_words(open_page: Open) -> None
     cell = page.locator(f".cell[data-rank='2'][data-chunk='{wrong.chunk}']")
     assert "Wrong" in (cell.get_attribute("aria-label") or "")
     assert cell.inner_text().count("✗") == 1
-    assert "Injected fault" in said(page)
+    assert "Injected fault" in caption(page)
 
 
 # ---------------------------------------------------------------------------------- who reads it
@@ -218,7 +218,7 @@ def test_where_less_movement_is_wanted_nothing_moves(open_page: Open) -> None:
     assert page.inner_html("#stage") == still
     page.evaluate("trace.play(); trace.advance(1400); trace.pause()")
     assert state(page)["round"] == 1
-    assert page.locator("#stage .way").count() == 4
+    assert page.locator("#stage .curve").count() == 4
     assert page.evaluate("document.getAnimations().length") == 0
 
 

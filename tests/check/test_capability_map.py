@@ -9,7 +9,7 @@ import pytest
 from forked import in_a_child
 from probe import RANKS, cases
 
-from distdemo.backends.capabilities import capabilities, key, refusal
+from distdemo.backends.capabilities import capabilities, key, probed_finding
 from distdemo.backends.registry import run_prepared
 from distdemo.check import matrix
 from distdemo.check.controller import CheckPlan, check
@@ -37,7 +37,7 @@ def test_the_map_matches_the_installed_release():
     for case in cases():
         if case.form.lacking() or key(case.op, case.spec) not in known.rows:
             continue  # this torch lacks it, or nobody has probed it yet
-        finding = refusal(known, case.op, case.spec)
+        finding = probed_finding(known, case.op, case.spec)
         if finding is None:
             works.append(case)
         else:
@@ -58,7 +58,7 @@ def test_the_matrix_and_the_map_of_mpi():
         known = capabilities("mpi")
         assert known is not None
         there = [each for each in cases() if each.form.lacking() is None]
-        works = [each for each in there if not refusal(known, each.op, each.spec)]
+        works = [each for each in there if not probed_finding(known, each.op, each.spec)]
         assert len(works) > 700
         # Every fifth case still covers each of the 17 dtypes and 9 reduce ops in each form.
         chosen = {each.id: each for each in (*matrix.quick(sizes=(RANKS,)), *works[::5])}

@@ -12,7 +12,7 @@ from forked import in_a_child
 REFUSED = {
     "check --op all-reduse": "There is no operation 'all-reduse'.",
     "check --op all-gather/no": "There is no form 'all-gather/no'.",
-    "check --dtype float31": "--dtype float31: there is no such dtype.",
+    "check --dtype float31": "--dtype float31: there is no such choice.",
     "check --case nothing/at/all": "There is no case 'nothing/at/all'.",
     "check --case all_gather/list/no": "There is no case 'all_gather/list/no'.",
     "check --op barrier --dtype int8": "No case matches.",

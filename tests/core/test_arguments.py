@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from distdemo.cli.app import names
+from distdemo.cli.app import command_names
 from distdemo.cli.arguments import last_value, normalize_argv
 
 ARRANGED = (
@@ -46,7 +46,7 @@ LAST = (
 
 def test_arrange() -> None:
     for typed, arranged in ARRANGED:
-        assert normalize_argv(shlex.split(typed), names()) == shlex.split(arranged), typed
+        assert normalize_argv(shlex.split(typed), command_names()) == shlex.split(arranged), typed
 
 
 def test_last_value() -> None:

@@ -64,7 +64,7 @@ def test_a_backend_refuses_in_sentences_and_what_has_no_meaning(backend: Backend
     assert backend.dtypes <= set(DTYPES)
     assert backend.summary.endswith(".")
     reasons = {
-        backend.refuses(op, example(op, form, 2, dtype=dtype, reduce_op=reduce_op))
+        backend.why_unsupported(op, example(op, form, 2, dtype=dtype, reduce_op=reduce_op))
         for op, form in FORMS
         for dtype in DTYPES
         for reduce_op in ([*REDUCTIONS] if "reduce_op" in op.takes else [None])
@@ -77,13 +77,13 @@ def test_a_backend_refuses_in_sentences_and_what_has_no_meaning(backend: Backend
         ("float32", "bxor"),
         ("int32", "premul_sum"),
     ):
-        assert backend.refuses(*all_reduce(dtype, reduce_op))
+        assert backend.why_unsupported(*all_reduce(dtype, reduce_op))
     for op, form in FORMS:
         spec = example(op, form, 2)
         if form.name == "objects" or (op.is_barrier and not spec.monitored):
-            assert backend.refuses(op, spec) is None, "nothing is reduced or refused"
+            assert backend.why_unsupported(op, spec) is None, "nothing is reduced or refused"
         if spec.monitored:
-            assert (backend.refuses(op, spec) is None) == backend.monitors
+            assert (backend.why_unsupported(op, spec) is None) == backend.has_monitored_barrier
 
 
 def test_what_is_refused_and_why() -> None:
@@ -106,7 +106,7 @@ def test_what_is_refused_and_why() -> None:
         (NCCL, all_reduce("complex64", "max"), None, "sum and avg only"),
         (MPI, all_reduce("int16", "sum"), None, None),
     ):
-        reason = backend.refuses(*request, device)
+        reason = backend.why_unsupported(*request, device)
         assert (reason is None) if words is None else (words in (reason or "")), request
 
 
@@ -184,7 +184,7 @@ def test_the_map_is_that_of_the_installed_release_or_of_the_nearest_older_one(
     keep: Callable[..., None],
 ) -> None:
     unmapped = asked("broadcast", dtype="int16")
-    assert GLOO.refuses(*unmapped), "without a map the documentation counts"
+    assert GLOO.why_unsupported(*unmapped), "without a map the documentation counts"
     for releases, installed, chosen in (
         (["2.13"], "2.8.0", "2.13"),
         (["2.8", "2.9", "2.13"], "2.12.0a0+git1234", "2.9"),
@@ -196,8 +196,11 @@ def test_the_map_is_that_of_the_installed_release_or_of_the_nearest_older_one(
         found = capabilities.capabilities("gloo")
         assert found is not None
         assert (found.torch, words_of(found)) == (chosen, words_of(MAP)), releases
-    assert GLOO.refuses(*asked("broadcast", dtype="int8")) == f"Tried with torch 2.10: {RAISES}"
-    assert GLOO.refuses(*asked("broadcast")) is None
+    assert (
+        GLOO.why_unsupported(*asked("broadcast", dtype="int8"))
+        == f"Tried with torch 2.10: {RAISES}"
+    )
+    assert GLOO.why_unsupported(*asked("broadcast")) is None
 
 
 NOTE = Note(("reduce/tensor max",), "2.10", "PyTorch issue 1", "https://example.org/1")
@@ -220,21 +223,25 @@ def test_what_is_mended_later_is_wrong_in_this_release_or_not_supported_by_it(
     undefined = asked("reduce", reduce_op="avg", dtype="int8")
     missing, scalar = asked("gather"), asked("broadcast", shape=())
     keep(old, new, installed="2.9.1", notes=(NOTE,))
-    assert GLOO.wrong(*wrong) == (
+    assert GLOO.known_bug(*wrong) == (
         "Known to be wrong in torch 2.9: gives a wrong result. Fixed in 2.10 (PyTorch issue 1)."
     )
-    assert GLOO.refuses(*wrong) is None
-    assert GLOO.refuses(*never) == "Tried with torch 2.9: gives a wrong result"
-    assert "average" in (GLOO.refuses(*undefined) or "")
+    assert GLOO.why_unsupported(*wrong) is None
+    assert GLOO.why_unsupported(*never) == "Tried with torch 2.9: gives a wrong result"
+    assert "average" in (GLOO.why_unsupported(*undefined) or "")
     later = "gloo doesn't support it in torch 2.9; torch 2.10 does."
     keep(old, replace(new, rows={**rows, "broadcast/tensor": [0, 0]}), installed="2.9.1")
-    assert [GLOO.refuses(*each) for each in (missing, scalar)] == [later, later]
+    assert [GLOO.why_unsupported(*each) for each in (missing, scalar)] == [later, later]
     for request in (never, undefined, missing, scalar):
-        assert GLOO.wrong(*request) is None
+        assert GLOO.known_bug(*request) is None
     keep(old, new, installed="2.10.0")
-    assert [GLOO.wrong(*wrong), GLOO.refuses(*wrong), GLOO.refuses(*missing)] == [None] * 3
+    assert [
+        GLOO.known_bug(*wrong),
+        GLOO.why_unsupported(*wrong),
+        GLOO.why_unsupported(*missing),
+    ] == [None] * 3
     keep(old, installed="2.9.0")
-    assert (GLOO.wrong(*wrong), GLOO.refuses(*wrong)) == (
+    assert (GLOO.known_bug(*wrong), GLOO.why_unsupported(*wrong)) == (
         None,
         "Tried with torch 2.9: gives a wrong result",
     ), "nobody knows yet whether it will be fixed"
@@ -248,10 +255,10 @@ def test_of_torch_2_8_gloo_reduces_wrongly_in_reduce_scatter_and_has_no_all_to_a
     for release, wrong in (("2.8", True), ("2.9", False), ("2.15", False)):
         monkeypatch.setattr(contract, "capabilities", lambda _, it=release: every.of(it))
         maximum = asked("reduce_scatter", reduce_op="max")
-        assert ("162338" in (GLOO.wrong(*maximum) or "")) == wrong
-        assert GLOO.wrong(*asked("reduce_scatter", reduce_op="sum")) is None
-        assert (GLOO.refuses(*asked("broadcast", dtype="complex64")) is not None) == wrong
-        said = GLOO.refuses(*asked("all_to_all"))
+        assert ("162338" in (GLOO.known_bug(*maximum) or "")) == wrong
+        assert GLOO.known_bug(*asked("reduce_scatter", reduce_op="sum")) is None
+        assert (GLOO.why_unsupported(*asked("broadcast", dtype="complex64")) is not None) == wrong
+        said = GLOO.why_unsupported(*asked("all_to_all"))
         assert (said is None) == (release == "2.15")
 
 
@@ -343,7 +350,7 @@ def test_it_is_said_why_there_is_no_gpu(machine: Machine, monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1 / 0)  # torch is not asked
     assert gpus.count_gpus() == 0
     assert "has no GPU" in gpus.why_none()[0]
-    assert backends.automatic(4, None) is GLOO
+    assert backends.default_backend(4, None) is GLOO
 
 
 def test_nccl_says_what_its_name_means(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,7 +388,7 @@ def test_mpich_is_started_without_mpiexec_unless_it_was_built_for_another() -> N
         (OPEN_MPI, False),
     ):
         assert library.startable is startable
-        assert ("without mpiexec" in library.choice) is startable
+        assert ("without mpiexec" in library.start_note) is startable
         if startable:
             assert dict(library.start(4).environment)["UCX_TLS"] == "self,sysv"
 

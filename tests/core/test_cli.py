@@ -14,12 +14,12 @@ from typing import Any
 import jsonschema
 import pytest
 from forked import run_command
+from json_schema import document_schema
 
 from distdemo import ops
 from distdemo.cli import app as app_module
-from distdemo.cli.app import COMMANDS, built, function_of, names, records_of
+from distdemo.cli.app import COMMANDS, command_names, function_of, records_of, typer_command
 from distdemo.cli.main import run
-from distdemo.encoding import document_schema
 
 PROGRAM = Path(__file__).parents[1] / "run" / "programs" / "hello.py"
 CHEAP = {
@@ -65,7 +65,7 @@ LISTS = ("ops", "explain", "trace list")
 
 
 def test_every_command_has_a_line_here() -> None:
-    assert {name for name in names() if ops.find(name) is None} <= set(CHEAP)
+    assert {name for name in command_names() if ops.find(name) is None} <= set(CHEAP)
 
 
 @pytest.mark.parametrize("name", CHEAP)
@@ -96,8 +96,8 @@ def test_the_list_of_commands_has_the_first_line_of_each_docstring() -> None:
 
 
 def test_help_is_one_line_an_option_and_says_it_in_a_sentence() -> None:
-    for name in names():
-        for option in built(name).params:
+    for name in command_names():
+        for option in typer_command(name).params:
             text = getattr(option, "help", None) or ""
             assert text.endswith("."), f"{name} {option.opts}: {text!r}"
             assert "\n" not in text

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal
 
 import jsonschema
 import pytest
+from json_schema import document_schema
 
-from distdemo.encoding import decode, derived, document_schema, dumps, encode, loads
+from distdemo.encoding import decode, derived, dumps, encode, loads
 
 
 class Colour(enum.Enum):

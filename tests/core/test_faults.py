@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from helpers import (
 )
 
 from distdemo import __main__ as entry
+from distdemo.cli import signals
+from distdemo.errors import Terminated
 
 DISTDEMO = ["-m", "distdemo"]
 # Nobody waits as long as that: rank 2 keeps the others waiting, and none computes.
@@ -98,6 +101,24 @@ def test_a_signal_ends_it(number, moment, temporary):
     assert (code, out) == (130 if number == signal.SIGINT else 1, "")
     assert "Traceback" not in err
     assert ("Interrupted" if number == signal.SIGINT else number.name) in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_sent_again_if_python_discards_its_exception(number):
+    class Interrupted:
+        def __del__(self):
+            signal.raise_signal(number)
+
+    def interrupt():
+        Interrupted()
+        threading.Event().wait(PATIENCE)
+
+    def work():
+        signals.install()
+        with pytest.raises((KeyboardInterrupt, Terminated)):
+            interrupt()
+
+    in_a_child(work)
 
 
 def test_ctrl_c_at_a_terminal_reaches_all_of_the_group_and_is_told_once(temporary):

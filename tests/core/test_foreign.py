@@ -27,10 +27,10 @@ from distdemo.launcher.records import (
     Died,
     Lost,
     Phase,
+    Position,
     Raised,
     TimedOut,
     Verdict,
-    Where,
     WorldReport,
     WorldSpec,
 )
@@ -143,7 +143,7 @@ def failed_world(world: WorldSpec) -> WorldReport:
     outcomes = (
         Raised(rank=0, type=HOSTILE, message=HOSTILE, traceback=HOSTILE, **all_of_them),
         Died(rank=1, exit_code=1, message=HOSTILE, **all_of_them),
-        TimedOut(rank=2, where=Where(HOSTILE, HOSTILE), **all_of_them),
+        TimedOut(rank=2, where=Position(HOSTILE, HOSTILE), **all_of_them),
         Lost(rank=3, why=HOSTILE, hint=HOSTILE, **all_of_them),
     )
     return WorldReport(world, outcomes, verdict, 0.5, "fork", HOSTILE, hosts=(HOSTILE,) * 4)
@@ -258,5 +258,5 @@ def test_a_plot() -> None:
     figure = Figure()
     figure.subplots().plot([1, 2], label=HOSTILE)
     figure.legend()
-    plot.entitle(figure, HOSTILE, HOSTILE)
-    assert controls(plot.saved(figure, "svg").decode()) == []
+    plot.add_title(figure, HOSTILE, HOSTILE)
+    assert controls(plot.to_bytes(figure, "svg").decode()) == []

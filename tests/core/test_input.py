@@ -17,7 +17,7 @@ from rich.console import Console
 
 from distdemo.bench.compare.compare import compare
 from distdemo.bench.compare.view import compare_view
-from distdemo.bench.fit.report import study
+from distdemo.bench.fit.report import make_report
 from distdemo.bench.fit.view import fit_view
 from distdemo.cli.runner import envelope
 from distdemo.cli.values import read_numbers, read_objects
@@ -99,7 +99,7 @@ def test_a_changed_document_is_compared_or_refused(
         with suppress(UsageError):
             show_blocks(console, compare_view(compare(*pair, 0.1), signs(console)))
     with suppress(UsageError):
-        report = study([found, GOOD], ranks=(4,))
+        report = make_report([found, GOOD], ranks=(4,))
         show_blocks(console, fit_view(report, signs(console)))
 
 

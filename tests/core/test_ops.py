@@ -67,8 +67,8 @@ def test_torch_s_own_calls_lead_to_their_form() -> None:
 
 @each_op
 def test_its_words_and_forms_are_what_torch_has(op: Op) -> None:
-    assert op.words.call.startswith("dist.")
-    assert ("{OP}" in op.words.call) == ("reduce_op" in op.takes)
+    assert op.doc.call.startswith("dist.")
+    assert ("{OP}" in op.doc.call) == ("reduce_op" in op.takes)
     assert bool(op.root_is) == ("root" in op.takes)
     if op.root_is:
         call = op.all_forms[0].call.partition("/")[0]

@@ -60,7 +60,7 @@ BAD: list[tuple[Callable[[Any], object], str, str]] = [
     (parse_ranks, "1,²", "1,²: not a list of ranks."),
     (parse_shape, "2,0", "2,0: not a shape."),
     (parse_shape, ",", ",: not a shape."),
-    (parse_dtype, "flaot32", "flaot32: there is no such dtype."),
+    (parse_dtype, "flaot32", "flaot32: there is no such choice."),
     (one_of(("cpu", "cuda")), "cdua", "cdua: there is no such choice."),
     (whole(1), "2.5", "2.5: not a whole number."),
     (whole(1), "0", "0: the minimum is 1."),

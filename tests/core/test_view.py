@@ -19,12 +19,12 @@ from distdemo.launcher.records import (
     Lost,
     Outcome,
     Phase,
+    Position,
     Raised,
     Returned,
     Stopped,
     TimedOut,
     Verdict,
-    Where,
     WorldReport,
     WorldSpec,
 )
@@ -130,7 +130,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     ),
     Died(rank=2, phase=ENTERED, at=0.3, signal=9),
     Stopped(rank=3, phase=ENTERED, at=0.4),
-    TimedOut(rank=4, phase=ENTERED, at=0.5, where=Where("all_reduce", "train.py:12 in step")),
+    TimedOut(rank=4, phase=ENTERED, at=0.5, where=Position("all_reduce", "train.py:12 in step")),
     Returned(rank=5, at=0.6),
     Died(rank=6, at=0.7, exit_code=3),
 )
@@ -157,7 +157,7 @@ FAILURES = {
         hosts=("node-a", "node-b"),
     ),
     "deadlock": world(
-        tuple(TimedOut(rank=r, phase=ENTERED, where=Where("send", "")) for r in (0, 1)),
+        tuple(TimedOut(rank=r, phase=ENTERED, where=Position("send", "")) for r in (0, 1)),
         Verdict("Timed out: Ranks 0, 1 wait for each other.", "Why.", "A deadlock.", (), (0, 1)),
     ),
 }

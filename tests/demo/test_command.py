@@ -58,6 +58,12 @@ def test_an_operation_runs_and_is_verified(command, line, expected):
     assert after(found) == expected
 
 
+def test_a_rank_outside_the_group_has_no_group(command):
+    _, found, _ = document(command, "broadcast", "-n", "3", "--group", "1,2")
+    places = [(each.get("group", 0), each.get("group_rank")) for each in found["ranks"]]
+    assert places == [(None, None), (0, 0), (0, 1)]
+
+
 def test_objects_are_sent(command):
     words = ["gather", "-n", "2", "--objects", "--values", '{"a": [1]}', "--values", '"ü"']
     code, found, _ = document(command, *words)
@@ -100,7 +106,7 @@ REFUSED = [
     ("all-reduce --root 1", "all-reduce has no option --root."),
     ("scatter --reduce-op max", "scatter has no option --reduce-op."),
     ("all-reduce --reduce-op maxx", "--reduce-op maxx: there is no such choice."),
-    ("all-reduce --dtype float31", "--dtype float31: there is no such dtype."),
+    ("all-reduce --dtype float31", "--dtype float31: there is no such choice."),
     ("all-reduce --shape 0", "--shape 0: not a shape."),
     ("all-reduce -n 0", "--world-size 0: the minimum is 1."),
     ("all-reduce -n 4 --group 0,9", "--group 9: there is no such rank."),

@@ -128,10 +128,10 @@ def test_a_corrupted_result_is_located():
     assert done.ok, done.verdict
     for row, records in zip(CORRUPTED, zip(*done.values, strict=True), strict=True):
         _, _, _, ranks, first = row
-        wrong = [each for each in records if not each.verification.ok]
+        wrong = [each for each in records if not each.ok]
         assert wrong, row
         assert not ranks or {each.rank for each in wrong} == ranks, row
-        found = asdict(wrong[0].verification.mismatches[0])
+        found = asdict(wrong[0].mismatches[0])
         if found["got"] != found["got"]:
             found["got"] = "nan"
         assert {name: found[name] for name in first} == first, row

@@ -109,13 +109,13 @@ REFUSED: Sequence[tuple[str, dict[str, Any], str]] = [
     ("broadcast", {"root": 2, "group": RankList((1, 3))}, "--root 2: there is no such rank."),
     ("all_reduce", {"values": ["1", "2,3"]}, "--values has rows of 1 and of 2 numbers."),
     ("all_reduce", {"values": ["1", "x"]}, "--values x: 'x' is not a number."),
-    ("all_reduce", {"values": ["no such file"]}, "--values no such file: that is neither numbers"),
+    ("all_reduce", {"values": ["no such file"]}, "--values no such file: neither numbers"),
     ("all_reduce", {"values": ["1", "2"], "world_size": 3}, "--values has 2 rows for 3 ranks."),
     ("all_reduce", {"values": ["1.5", "2"], "dtype": "int8"}, "--values: 1.5 does not fit int8."),
     ("all_reduce", {"values": ["1", "300"], "dtype": "uint8"}, "--values: 300 does not fit uint8."),
     ("all_reduce", {"values": ["1", "2"], "fill": "1"}, "--values and --fill can't be combined."),
     ("all_reduce", {"values": ["1", "2"], "shape": Shape((3,))}, "--shape needs 3 elements"),
-    ("all_reduce", {"fill": "one"}, "--fill one: that is not a number."),
+    ("all_reduce", {"fill": "one"}, "--fill one: not a number."),
     ("all_reduce", {"fill": "rank", "dtype": "bool"}, "--fill rank: 3 does not fit bool."),
     ("all_reduce", {"fill": "1", "seed": 1}, "--fill and --seed can't be combined."),
     ("all_reduce", {"reduce_op": "premul_sum", "factor": 3.0}, "gloo can't do all-reduce"),
@@ -127,7 +127,7 @@ REFUSED: Sequence[tuple[str, dict[str, Any], str]] = [
     ("reduce_scatter", {"values": ["1,2,3", "4,5,6"]}, "--values has 3 numbers per rank for 2"),
     ("scatter", {"objects": True, "async_op": True}, "--async and --objects can't be combined."),
     ("scatter", {"objects": True, "shape": Shape((2,))}, "--shape and --objects can't be combined"),
-    ("gather", {"objects": True, "values": ["{", "1"]}, "--values {: that is not JSON."),
+    ("gather", {"objects": True, "values": ["{", "1"]}, "--values {: not JSON."),
     ("all_gather", {"uneven": True, "shape": Shape((2,))}, "--shape and --uneven can't be"),
     ("all_gather", {"uneven": True, "variant": "single"}, "--uneven and --variant single can't"),
     ("all_gather", {"sizes": (1, 2), "world_size": 3}, "--sizes 1,2 has 2 lengths for 3 ranks."),
@@ -161,7 +161,7 @@ def test_values_are_read_from_a_file_with_one_line_per_rank(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="line 2: 'x' is not a number"):
         spec("all_reduce", values=[str(file)])
     file.write_text("# nothing\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="there is no line of numbers"):
+    with pytest.raises(UsageError, match="no line of numbers"):
         spec("all_reduce", values=[str(file)])
     file.write_bytes(b"\xff\xfe1")
     with pytest.raises(UsageError, match="it can't be read"):

@@ -36,7 +36,7 @@ from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.ops.buffers import expected, held_before
 from distdemo.ops.contract import Undefined
 from distdemo.ops.groups import role_of
-from distdemo.ops.spec import Attendance, Mismatch, OpSpec, Verification
+from distdemo.ops.spec import Attendance, Mismatch, OpSpec
 from distdemo.view.console import Signs
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -60,16 +60,15 @@ def imagined(*specs: OpSpec, size: int = 0, **more: Any) -> Any:
         results.append(
             RankResult(
                 rank=rank,
-                takes_part=mine.takes_part(role.rank, spec),
                 before=summarize(before, [rank] * len(before), spec, listed=mine.list_before),
                 after=after,
-                expected=after,
-                verification=Verification(ok=True, checked=0 if after.undefined else 4),
+                checked=0 if after.undefined else 4,
                 time_s=0.001 * (1 + rank),
                 launch_s=0.0005 if spec.async_op else None,
                 wait_s=0.00025 if spec.async_op else None,
-                group=role.group or 0,
-                group_rank=None if role.group is None else role.rank,
+                takes_part=mine.takes_part(role.rank, spec),
+                group=role.group,
+                group_rank=None if role.group is None or role.rank == rank else role.rank,
             )
         )
     results = [replace(each, **{k: v[each.rank] for k, v in more.items()}) for each in results]
@@ -86,8 +85,6 @@ def reported(specs: Sequence[OpSpec], results: Sequence[RankResult]) -> Any:
 
 SUM = OpSpec("all_reduce", 4, reduce_op="sum")
 BARRIER = OpSpec("barrier", 2, shape=())
-WRONG = Verification(False, 4, 1, 0.0, (Mismatch(0, (1,), 65.0, 64.0),))
-RIGHT = Verification(ok=True, checked=4)
 BUFFER = Holding((Piece((4,), (0, 1, 2, 3), source=0),))
 REPORTS = {
     "all-reduce": imagined(SUM),
@@ -99,8 +96,10 @@ REPORTS = {
         OpSpec("all_gather", 2, shape=(2,), members=(1, 3)),
         size=4,
     ),
-    "wrong": imagined(SUM, verification=[RIGHT, RIGHT, WRONG, RIGHT]),
-    "rounded": imagined(SUM, verification=[replace(RIGHT, tolerance=1e-6)] * 4),
+    "wrong": imagined(
+        SUM, wrong=[0, 0, 1, 0], mismatches=[(), (), (Mismatch(0, (1,), 65.0, 64.0),), ()]
+    ),
+    "rounded": imagined(SUM, tolerance=[1e-6] * 4),
     "nonblocking": imagined(
         OpSpec("p2p", 2, src=0, dst=1, pattern="pair", async_op=True),
         events=[
@@ -119,7 +118,9 @@ REPORTS = {
     "open-barrier": imagined(
         BARRIER,
         attendance=[Attendance(0.0, 0.1, 1), Attendance(0.5, 0.5, 2)],
-        verification=[Verification(False, 1, 1, 0.0, (Mismatch(0, (), 1, 2),)), RIGHT],
+        checked=[1, 4],
+        wrong=[1, 0],
+        mismatches=[(Mismatch(0, (), 1, 2),), ()],
     ),
     "hello": HelloReport(
         WorldReport(WorldSpec(2), (), None, 0.25, "fork", WHY),

@@ -114,9 +114,9 @@ class Host:
         """Start the command under test, with these words, forked from here: torch is there."""
         return Command(self, ["distdemo"], **as_command(words, os.environ, self._enter))
 
-    def fork_python(self, *words: str) -> Command:
+    def fork_python(self, *words: str, **environment: str) -> Command:
         """The same with another program: words as after ``python``."""
-        return Command(self, ["python"], **as_python(words, os.environ, self._enter))
+        return Command(self, ["python"], **as_python(words, os.environ | environment, self._enter))
 
     def _enter(self) -> None:
         enter(self.namespace, self.name, ETC / self.namespace)

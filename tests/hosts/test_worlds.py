@@ -79,7 +79,9 @@ def test_a_users_program_on_two_hosts_is_judged_as_one(hosts: Hosts, tmp_path: P
         "dist.all_reduce(torch.ones(2 + dist.get_rank()))\n"
     )
     net = hosts(2)
-    runs = [torchrun(net, n, "distdemo.sanitizer", str(file)) for n in (0, 1)]
+    where = {"MASTER_ADDR": net[0].address, "MASTER_PORT": str(PORT), "WORLD_SIZE": "2"}
+    line = ("-m", "distdemo.sanitizer", str(file))
+    runs = [net[n].fork_python(*line, **where, RANK=str(n)) for n in (0, 1)]
     (code, out, _), (other, nothing, _) = finished(runs)
     assert 0 not in (code, other), out
     assert nothing == ""

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from distdemo.launcher.failures import excerpt, is_backends, missing_ranks
+from distdemo.launcher.failures import excerpt, is_from_backend, missing_ranks
 
 
 def error_of(call: Callable[[], object]) -> BaseException:
@@ -51,10 +51,10 @@ def raises_by_type() -> None:
 def test_whose_error_it_is_whatever_it_says() -> None:
     # Within a call to C, such as handle.wait(), the innermost frame is also the user's.
     for call in (lambda: torch.ones(2) @ torch.ones(3), passes_on, raises_by_type):
-        assert is_backends(error_of(call))
+        assert is_from_backend(error_of(call))
     for own in (raises_its_own, raises_from_the_backend, lambda: [*generates()], lambda: int("x")):
-        assert not is_backends(error_of(own))
-    assert not is_backends(RuntimeError("never raised: connection reset"))
+        assert not is_from_backend(error_of(own))
+    assert not is_from_backend(RuntimeError("never raised: connection reset"))
 
 
 def test_nobody_is_missing_where_no_monitored_barrier_failed() -> None:

@@ -7,7 +7,7 @@ import torch
 from helpers import warmed
 
 from distdemo.errors import DistdemoError
-from distdemo.launcher.gpu import device_of, take
+from distdemo.launcher.gpu import device_of, set_device
 
 
 def test_ranks_of_a_host_take_its_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,14 +24,14 @@ def test_what_cuda_says_when_it_starts_is_translated(monkeypatch: pytest.MonkeyP
         raise RuntimeError(said)
 
     monkeypatch.setattr(torch.cuda, "set_device", refuse)
-    take("cpu")
+    set_device("cpu")
     for said, advice in {
         "The NVIDIA driver on your system is too old (found version 11040).": "driver",
         "Cannot re-initialize CUDA in forked subprocess.\nUse spawn.": "forkserver",
         "": "nvidia-smi",
     }.items():
         with pytest.raises(DistdemoError) as caught:
-            take("cuda:1")
+            set_device("cuda:1")
         first = said.partition("\n")[0] or "RuntimeError"
         assert caught.value.what == f"cuda:1 can't be used: {first}"
         assert advice in caught.value.hint
@@ -48,9 +48,9 @@ class Stuck(dist.ProcessGroup):
     def getBackendName(self): return "stuck"
     def shutdown(self): threading.Event().wait()
 
-gpu.leave_group()  # without a group: nothing happens
+gpu.destroy_group()  # without a group: nothing happens
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-gpu.leave_group()
+gpu.destroy_group()
 assert not dist.is_initialized()
 dist.Backend.register_backend(
     "stuck", lambda store, rank, size, timeout: Stuck(rank, size), devices=["cpu"]
@@ -58,7 +58,7 @@ dist.Backend.register_backend(
 dist.init_process_group("stuck", store=dist.HashStore(), rank=0, world_size=1)
 print("leaving", flush=True)
 gpu.DESTROY_TIMEOUT_S = 0.2
-gpu.leave_group()
+gpu.destroy_group()
 print("left", flush=True)
 """
 

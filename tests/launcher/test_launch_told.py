@@ -40,7 +40,7 @@ def test_values_arrive_in_order_while_the_rank_continues():
         for number in range(200):
             rank.send(number)
         dist.barrier()
-        rank.reach("half way")
+        rank.report_phase("half way")
         threads = [
             threading.Thread(target=rank.send, args=(bytes([number]) * 300_000,))
             for number in range(4)

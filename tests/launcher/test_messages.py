@@ -21,10 +21,10 @@ import torch
 from distdemo.launcher.messages import (
     Completed,
     Failed,
-    Reached,
+    PhaseReached,
     Receiver,
     Sender,
-    Told,
+    ValueSent,
     dumps,
     dumps_work,
     main_can_be_imported,
@@ -47,7 +47,12 @@ def test_messages_of_any_size_arrive_whole_and_in_order_and_the_end_after_the_la
     reader, writer = pipe
     sender, receiver = Sender(writer.fileno()), Receiver(reader.fileno())
     assert receiver.receive() == []  # never blocks
-    sent: list[Any] = [Reached(0, "started", 1.5), Told(b"value"), LARGE, Completed(b"value", 2.5)]
+    sent: list[Any] = [
+        PhaseReached(0, "started", 1.5),
+        ValueSent(b"value"),
+        LARGE,
+        Completed(b"value", 2.5),
+    ]
 
     def send():
         for message in sent:
@@ -78,7 +83,7 @@ def test_a_pipe_that_the_program_has_closed_is_noticed(pipe):
     os.dup2(2, writer.fileno())
     assert sender.lost
     with pytest.raises(BrokenPipeError):
-        sender.send(Told(b""))
+        sender.send(ValueSent(b""))
 
 
 # ------------------------------------------------------------------------------------------ pickles
@@ -181,7 +186,7 @@ def worker():
 
 
 def test_what_a_rank_says_gets_its_phase_and_its_moment_on_the_clock_of_the_world(worker):
-    worker.sender.send(Reached(0, "started", worker.began + 1.5))
+    worker.sender.send(PhaseReached(0, "started", worker.began + 1.5))
     assert worker.receive()
     assert (worker.phase.name, worker.phase.at) == ("started", pytest.approx(1.5))
     assert worker.outcome is None

@@ -6,7 +6,13 @@ from unittest.mock import patch
 
 import pytest
 
-from distdemo.launcher.pmi import MAX_LINE_BYTES, Exchange, PmiServer, segment_names, take
+from distdemo.launcher.pmi import (
+    MAX_LINE_BYTES,
+    Exchange,
+    PmiServer,
+    segment_names,
+    set_environment,
+)
 from distdemo.launcher.records import MpiStart
 
 SHARED = (("UCX_TLS", "self,sm"),)
@@ -113,7 +119,7 @@ def test_who_does_not_speak_pmi_is_hung_up_on_and_holds_nobody_up(server, line, 
 def test_in_the_rank_nothing_of_another_starter_is_left(server):
     outer = {"PMI_ID": "7", "PMIX_RANK": "7", "OMPI_COMM_WORLD_RANK": "7", "UCX_TLS": "all"}
     with patch.dict(os.environ, outer):
-        take(*server.connect(1))
+        set_environment(*server.connect(1))
         assert not {"PMI_ID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"} & set(os.environ)
         assert os.environ["UCX_TLS"] == "self,sm"
         fd = int(os.environ["PMI_FD"])

@@ -6,7 +6,7 @@ import sysconfig
 from pathlib import Path
 
 import distdemo
-from distdemo.launcher.records import Where
+from distdemo.launcher.records import Position
 from distdemo.launcher.stacks import locate
 
 SITE = sysconfig.get_path("purelib")
@@ -33,7 +33,7 @@ MINE = "/home/ada/.local/lib/python3.12/site-packages"
 STACKS = {
     "in a collective, with the user's line": (
         [(TORCH, 2810, "all_reduce"), (LOGGER, 83, "wrapper"), STEP, *LAUNCHER],
-        Where("all_reduce", "train.py:12 in step"),
+        Position("all_reduce", "train.py:12 in step"),
     ),
     "the collective is the one that the user called": (
         [
@@ -44,7 +44,7 @@ STACKS = {
             (LOGGER, 83, "wrapper"),
             STEP,
         ],
-        Where("all_gather_object", "train.py:12 in step"),
+        Position("all_gather_object", "train.py:12 in step"),
     ),
     "library code below the user's line is passed over": (
         [
@@ -56,15 +56,15 @@ STACKS = {
             STEP,
             *LAUNCHER,
         ],
-        Where("", "train.py:12 in step"),
+        Position("", "train.py:12 in step"),
     ),
     "a collective of distdemo has no user frame": (
         [(TORCH, 2810, "all_reduce"), (f"{OURS}/ops/all_reduce.py", 50, "run"), *LAUNCHER],
-        Where("all_reduce", ""),
+        Position("all_reduce", ""),
     ),
     "a name with spaces and quotes": (
         [('/home/ada/my "own" work/train it.py', 7, "load")],
-        Where("", "train it.py:7 in load"),
+        Position("", "train it.py:7 in load"),
     ),
     "no stack": ([], None),
 }
@@ -82,8 +82,8 @@ def test_the_stack_of_this_very_test_is_understood() -> None:
     faulthandler.dump_traceback(writer, all_threads=False)
     os.close(writer)
     with os.fdopen(reader) as text:
-        place = locate(text.read())
-    assert place is not None
-    assert place.collective == ""
-    assert place.place.startswith("test_stacks.py:")
-    assert place.place.endswith(" in test_the_stack_of_this_very_test_is_understood")
+        position = locate(text.read())
+    assert position is not None
+    assert position.collective == ""
+    assert position.source_line.startswith("test_stacks.py:")
+    assert position.source_line.endswith(" in test_the_stack_of_this_very_test_is_understood")

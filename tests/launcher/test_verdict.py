@@ -14,11 +14,11 @@ from distdemo.launcher.records import (
     Lost,
     Outcome,
     Phase,
+    Position,
     Raised,
     Returned,
     Stopped,
     TimedOut,
-    Where,
     WorldSpec,
 )
 from distdemo.launcher.verdict import judge, lost_peer, ranks_of
@@ -30,8 +30,8 @@ CLOSED = (
 JOINED = Phase(1, "joined the group")
 ENTERED = Phase(2, "entered all_reduce")
 LEFT = Phase(3, "left all_reduce")
-IN_ALL_REDUCE = Where("all_reduce", "train.py:12 in step")
-BUSY = Where("", "train.py:7 in load")
+IN_ALL_REDUCE = Position("all_reduce", "train.py:12 in step")
+BUSY = Position("", "train.py:7 in load")
 
 
 def returned(rank: int) -> Outcome:
@@ -48,7 +48,7 @@ def affected(rank: int, at: float, message: str = CLOSED, missing: tuple[int, ..
     return raised(rank, at, message, type="RuntimeError", consequence=True, missing=missing)
 
 
-def late(rank: int, phase: Phase = ENTERED, where: Where | None = IN_ALL_REDUCE) -> Outcome:
+def late(rank: int, phase: Phase = ENTERED, where: Position | None = IN_ALL_REDUCE) -> Outcome:
     return TimedOut(rank=rank, at=30.0, phase=phase, where=where)
 
 
@@ -91,7 +91,7 @@ WORLDS: dict[str, tuple[Outcome, ...]] = {
     "an earlier phase": (late(0), late(1, JOINED, BUSY), late(2)),
     "a rank that never started": (late(0), late(1, NOT_STARTED, None)),
     "no rank started": (late(0, NOT_STARTED, None), late(1, NOT_STARTED, None)),
-    "a deadlock": tuple(late(rank, ENTERED, Where("send", "")) for rank in (0, 1)),
+    "a deadlock": tuple(late(rank, ENTERED, Position("send", "")) for rank in (0, 1)),
     "outside a collective": (late(0, JOINED), late(1, JOINED, BUSY), late(2, JOINED)),
     "no answer": (late(0), late(1, ENTERED, None), late(2)),
     "returned without joining in": (late(0), returned(1), late(2)),

@@ -16,11 +16,11 @@ import jsonschema
 import pytest
 from forked import in_a_child
 from golden import golden
-from helpers import PATIENCE, running
+from helpers import PATIENCE, warmed
+from json_schema import document_schema
 from mpi.worlds import needs_mpi
 
 from distdemo import backends
-from distdemo.encoding import document_schema
 from distdemo.launcher import workers
 from distdemo.launcher.records import WorldSpec
 from distdemo.mistakes import trial, view
@@ -177,9 +177,9 @@ def test_an_exercise_fails_until_it_is_repaired(command: Any, tmp_path: Path) ->
     for name in REPAIRED:
         text = MISTAKES[name].text(repaired=True)
         (folder / f"{MISTAKES[name].module}.py").write_text(text)
-    files = [f"test_{MISTAKES[name].module}.py" for name in (*BROKEN, *REPAIRED)]
+    files = [f"{folder}/test_{MISTAKES[name].module}.py" for name in (*BROKEN, *REPAIRED)]
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={report}", *files]
-    with running(words, tmp_path, cwd=folder) as run:
+    with warmed(words, tmp_path) as run:
         run.finish(2 * PATIENCE)
     failures = {
         case.get("name", ""): "".join(failed.text or "" for failed in case.findall("failure"))

@@ -39,7 +39,7 @@ def test_without_mpi4py_the_error_says_what_to_install() -> None:
         assert not dist.is_mpi_available()
         backend = backends.REGISTRY["mpi"]
         assert (backend.missing() or "").startswith("mpi4py is missing or finds no MPI library.")
-        assert "distdemo[mpi]" in backend.get
+        assert "distdemo[mpi]" in backend.how_to_install
 
     in_a_child(work)
 

@@ -15,7 +15,7 @@ from golden import golden
 from helpers import LOOPBACK, leftovers, run_joined, segments, tcp_addresses, wait_until
 
 from distdemo.launcher.local import run_world
-from distdemo.launcher.records import Phase, Returned, TimedOut, Where, WorldReport, WorldSpec
+from distdemo.launcher.records import Phase, Position, Returned, TimedOut, WorldReport, WorldSpec
 from distdemo.launcher.verdict import judge
 from distdemo.rpc import rank as engine
 from distdemo.rpc import view
@@ -38,13 +38,13 @@ def run(size=2, target=engine.run, stall=20.0, on_message=None):
 def listening_run(rank, limit):
     """Run the program and send the addresses that this worker listened on. Collective."""
     addresses = set()
-    reach = rank.reach
+    report_phase = rank.report_phase
 
-    def reach_and_record(phase):
+    def report_and_record(phase):
         addresses.update(tcp_addresses(os.getpid(), listening=True))
-        reach(phase)
+        report_phase(phase)
 
-    rank.reach = reach_and_record
+    rank.report_phase = report_and_record
     found = engine.run(rank, limit)
     rank.send(sorted(addresses))
     return found
@@ -187,7 +187,7 @@ def test_a_worker_stopped_during_shutdown_is_reported(warm):
 def test_the_callees_of_a_waiting_caller_are_at_fault():
     phase = Phase(2, "worker1, worker2: backward (sum)")
     late = tuple(
-        TimedOut(rank=rank, phase=phase, where=Where("here", ""), at=30.0) for rank in range(3)
+        TimedOut(rank=rank, phase=phase, where=Position("here", ""), at=30.0) for rank in range(3)
     )
     spec = WorldSpec(3, stall=10.0)
     world = WorldReport(spec, late, judge(spec, late, stalled=True), 1.0, "fork", "quick")

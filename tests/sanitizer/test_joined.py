@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from helpers import Run, children, free_port, running, wait_until, warmed
+from helpers import Run, free_port, running, wait_until, warmed
 
 from distdemo.sanitizer.__main__ import command_line
 
@@ -56,7 +56,12 @@ if dist.get_rank() == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 dist.barrier()
 """
-WAITS = "import signal\nsignal.pause()\n"
+WAITS = """
+import os, pathlib, signal
+
+pathlib.Path(__file__).with_name(os.environ["RANK"]).touch()
+signal.pause()
+"""
 
 
 @pytest.fixture
@@ -136,7 +141,7 @@ def test_a_rank_that_was_killed_on_another_node_is_named(tmp_path: Path, tempora
 def test_sigterm_as_torchrun_sends_it_ends_the_programs(tmp_path: Path, temporary: Path) -> None:
     with by_hand([written(tmp_path, WAITS)], temporary) as runs:
         pids = [run.process.pid for run in runs]
-        assert wait_until(lambda: all(children(pid) for pid in pids))
+        assert wait_until(lambda: all((tmp_path / str(rank)).exists() for rank in range(2)))
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
         assert all(run.finish()[0] != 0 for run in runs)

@@ -22,7 +22,7 @@ from distdemo.ops.spec import OpSpec
 from distdemo.schedules.contract import Algorithm, Move, Round
 from distdemo.schedules.count import by_formula, checks, cost, costs, count, crossovers
 from distdemo.schedules.schedule import Schedule, ScheduleError, Step, Transfer
-from distdemo.trace.play import Holdings, contributions, find_fault, steps
+from distdemo.trace.play import Holdings, contributions, find_fault, inject_fault
 from distdemo.trace.records import Fault, FaultKind
 
 COMBINE: dict[str, Callable[..., Any]] = {
@@ -165,8 +165,8 @@ def ring(n: int = 4) -> Schedule:
 
 def off(schedule: Schedule, fault: Fault) -> dict[tuple[int, int], Counter[int]]:
     """Return the extra (or, if negative, missing) contributions by rank and chunk."""
-    holdings = contributions(schedule, forgiving=True)
-    for step in steps(schedule, fault):
+    holdings = contributions(schedule, allow_missing=True)
+    for step in inject_fault(schedule, fault):
         holdings.play(step)
     found = {}
     for rank in range(schedule.n):

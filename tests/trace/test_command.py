@@ -27,7 +27,7 @@ REFUSED = [
     ("trace --values 1 --values 2 --fill 1 -n 2", "--values and --fill can't be combined."),
     ("trace --fill 1 --seed 0", "--fill and --seed can't be combined."),
     ("trace --values 1 --values 2 -n 3", "--values has 2 rows of 1 numbers for 3 ranks."),
-    ("trace --fill x", "--fill x: that is not a number."),
+    ("trace --fill x", "--fill x: not a number."),
     ("trace --chunks 4", "all-reduce's ring doesn't take --chunks."),
     ("trace broadcast --chunks 0", "--chunks 0: the minimum is 1."),
     ("trace broadcast --reduce-op max", "broadcast doesn't take --reduce-op."),

@@ -22,7 +22,7 @@ from distdemo.schedules.count import CostModel, infos
 from distdemo.trace.compare.compare import simulate
 from distdemo.trace.compare.records import Candidate, Comparison, ComparisonSpec, Timing
 from distdemo.trace.compare.view import comparison_view, name_of, plot
-from distdemo.trace.page import clean, page, page_data
+from distdemo.trace.page import page, page_data, to_html
 from distdemo.trace.records import AlgorithmList, Fault, TraceReport
 from distdemo.trace.view import list_view, trace_text, trace_view
 from distdemo.view.blocks import show_blocks
@@ -167,8 +167,8 @@ def test_no_text_can_break_out_of_the_page() -> None:
     text = page(hostile)
     assert "<img" not in text
     assert data_of(text)["algorithm"] == evil
-    assert clean("a\x1b[2Jb\u202ec") == "a\\x1b[2Jb\\u202ec"
-    assert html.unescape(clean("<&>")) == "<&>"
+    assert to_html("a\x1b[2Jb\u202ec") == "a\\x1b[2Jb\\u202ec"
+    assert html.unescape(to_html("<&>")) == "<&>"
 
 
 def test_rounds_are_described_in_sentences() -> None:

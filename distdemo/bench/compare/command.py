@@ -25,7 +25,7 @@ class CompareOptions:
         typer.Option(
             metavar="PERCENT",
             parser=parse_share,
-            help="Exit with 1 if anything got, or may have got, slower by more than this.",
+            help="Exit with 1 if anything is, or may be, slower by more than this.",
         ),
     ] = None
 
@@ -46,11 +46,10 @@ def compare(options: CompareOptions) -> Result:
     from distdemo.measure.recording import read
     from distdemo.versions import versions
 
-    found = compare_files(read(options.old), read(options.new), options.fail_over)
-    found = replace(found, versions=versions())
+    report = compare_files(read(options.old), read(options.new), options.fail_over)
     errors: tuple[Error, ...] = ()
-    if not found.ok:
-        slower = any(each.change is Change.SLOWER for each in found.outcomes)
-        what = "It got slower" if slower else "It may have got slower"
-        errors = (Error(f"{what} by more than {percent(found.threshold)}."),)
-    return Result(found, compare_view, errors=errors)
+    if not report.ok:
+        slower = any(each.change is Change.SLOWER for each in report.outcomes)
+        what = "The new file is slower" if slower else "The new file may be slower"
+        errors = (Error(f"{what} by more than {percent(report.threshold)}."),)
+    return Result(replace(report, versions=versions()), compare_view, errors=errors)

@@ -32,16 +32,16 @@ from distdemo.errors import UsageError
 from distdemo.measure.recording import Recording, differences, launches, title
 from distdemo.measure.records import BenchReport, Row, Series
 
-ERROR = 0.05
+FAMILY_ERROR = 0.05
 """Probability that any of the sizes' intervals misses its ratio, divided among them; the same for
-the whole series."""
-OWN_ERROR = 0.01
+the intervals of whole series."""
+MOST_INTERVAL_ERROR = 0.01
 """Largest error of one interval with few launches. 6 and 6 launches give only the widest interval,
 which misses with probability 2/924."""
 DRIFT = 0.02
 """Smallest distance of a change's interval from 1: two runs on one machine differ by as much in all
 rows at once, due to caches, heat and neighbours. A larger one would miss changes of 20 %."""
-EXACT = 2500
+MOST_EXACT_PAIRS = 2500
 """Most pairs of launches for which U is computed exactly; for more, the normal distribution."""
 
 
@@ -57,31 +57,30 @@ def compare(old: Recording, new: Recording, fail_over: float | None = None) -> C
     Raises:
         UsageError: The files have no size of any series in common.
     """
-    both = [
-        (series.spec, common)
+    matches = [
+        (series.spec, pairs)
         for key, series in new.series.items()
-        if key in old.series and (common := _common(old.series[key], series))
+        if key in old.series and (pairs := _common_rows(old.series[key], series))
     ]
-    if not both:
+    if not matches:
         raise _nothing_in_common(old, new)
-    count = sum(len(common) for _, common in both)
+    count = sum(len(pairs) for _, pairs in matches)
     threshold = THRESHOLD if fail_over is None else fail_over
-    found = []
-    for spec, common in both:
+    compared = []
+    for spec, pairs in matches:
         rows = []
-        for before, after in common:
+        for before, after in pairs:
             times = list(launches(before).values()), list(launches(after).values())
             outcome = verdict(*times, count, threshold)
             rows.append(ComparedRow(after.size_bytes, before.median_s, after.median_s, outcome))
-        found.append(
-            ComparedSeries(spec, tuple(rows), verdict(*means(common), len(both), threshold))
-        )
+        overall = verdict(*launch_means(pairs), len(matches), threshold)
+        compared.append(ComparedSeries(spec, tuple(rows), overall))
     return CompareReport(
         old_file=old.file,
         new_file=new.file,
         fail_over=fail_over,
-        series=tuple(found),
-        limits=tuple(_limits(old.report, new.report)),
+        series=tuple(compared),
+        limits=tuple(_limit_shifts(old.report, new.report)),
         unmatched=tuple(_unmatched(old, new)),
         differences=tuple(differences(old, new)),
         notes=tuple(f"{each.file}: {note}" for each in (old, new) for note in each.report.notes),
@@ -98,7 +97,7 @@ class RatioEstimate(NamedTuple):
     interval: tuple[float, float] | None
 
 
-def shift(old: Sequence[float], new: Sequence[float], error: float) -> RatioEstimate:
+def estimate_ratio(old: Sequence[float], new: Sequence[float], error: float) -> RatioEstimate:
     """Return the ratio of new to old times with its confidence interval.
 
     Args:
@@ -118,7 +117,7 @@ def u_critical(m: int, n: int, error: float) -> int:
     It is the largest c for which P(U ≤ c − 1) is at most half the error. The interval leaves out
     c − 1 of the m·n ordered ratios at each end.
     """
-    if m * n > EXACT:
+    if m * n > MOST_EXACT_PAIRS:
         spread = math.sqrt(m * n * (m + n + 1) / 12)
         return max(0, math.floor(m * n / 2 + NormalDist().inv_cdf(error / 2) * spread))
     # orders[u] is the number of orders of m + n numbers with U = u: a coefficient of the Gaussian
@@ -136,28 +135,28 @@ def u_critical(m: int, n: int, error: float) -> int:
     return cut
 
 
-def means(pairs: Sequence[tuple[Row, Row]]) -> tuple[list[float], list[float]]:
-    """Return each launch's geometric mean over the sizes, for the old and the new file.
+def launch_means(pairs: Sequence[tuple[Row, Row]]) -> tuple[list[float], list[float]]:
+    """Return the geometric mean of each launch over the sizes, for the old and the new file.
 
     Times are taken relative to the old file's median at their size, so that a launch without the
     sizes that were already steady compares with one that has them all. Launches with less than half
     of the sizes are left out.
     """
-    usual = [median(launches(before).values()) for before, _ in pairs]
+    old_medians = [median(launches(before).values()) for before, _ in pairs]
 
-    def of(rows: Sequence[Row]) -> list[float]:
-        found = []
+    def geometric(rows: Sequence[Row]) -> list[float]:
+        means = []
         for launch in zip_longest(*(row.times_s for row in rows), fillvalue=()):
-            known = [
-                math.log(median(times) / each)
-                for times, each in zip(launch, usual, strict=True)
+            logs = [
+                math.log(median(times) / old_median)
+                for times, old_median in zip(launch, old_medians, strict=True)
                 if times
             ]
-            if known and 2 * len(known) >= len(rows):
-                found.append(math.exp(fmean(known)))
-        return found
+            if logs and 2 * len(logs) >= len(rows):
+                means.append(math.exp(fmean(logs)))
+        return means
 
-    return of([before for before, _ in pairs]), of([after for _, after in pairs])
+    return geometric([before for before, _ in pairs]), geometric([after for _, after in pairs])
 
 
 # -------------------------------------------------------------------------------------- verdicts
@@ -175,8 +174,8 @@ def verdict(
         threshold: Smallest change that counts, as a share.
     """
     least = 2 / math.comb(len(old) + len(new), len(old))  # error of the widest interval
-    error = max(ERROR / count, min(least, OWN_ERROR))
-    ratio, interval = shift(old, new, error)
+    error = max(FAMILY_ERROR / count, min(least, MOST_INTERVAL_ERROR))
+    ratio, interval = estimate_ratio(old, new, error)
     confidence = None if interval is None else 1 - error
     change = change_of(ratio, interval, threshold)
     return RatioVerdict(ratio, interval, confidence, change, len(old), len(new))
@@ -200,10 +199,10 @@ def change_of(ratio: float, interval: tuple[float, float] | None, threshold: flo
     return Change.NONE if 1 / most <= low and high <= most else Change.UNKNOWN
 
 
-# -------------------------------------------------------------- what else the files differ in
+# ---------------------------------------------------------------------- limits and unmatched rows
 
 
-def _limits(old: BenchReport, new: BenchReport) -> Iterator[LimitShift]:
+def _limit_shifts(old: BenchReport, new: BenchReport) -> Iterator[LimitShift]:
     """Yield the limits that both files have."""
     before, after = (
         {
@@ -218,7 +217,7 @@ def _limits(old: BenchReport, new: BenchReport) -> Iterator[LimitShift]:
             yield LimitShift(key[0], limit, after[key])
 
 
-def _common(old: Series, new: Series) -> list[tuple[Row, Row]]:
+def _common_rows(old: Series, new: Series) -> list[tuple[Row, Row]]:
     before = {row.size_bytes: row for row in old.rows}
     return [(before[row.size_bytes], row) for row in new.rows if row.size_bytes in before]
 

@@ -23,7 +23,7 @@ from distdemo.view.format import (
 )
 from distdemo.view.tables import Cell, Column, Grid
 
-FEW = 6  # most differences and sizes listed by name
+MOST_LISTED = 6  # differences and sizes
 STYLES = {
     Change.SLOWER: colours.WRONG,
     Change.FASTER: colours.RIGHT,
@@ -52,8 +52,8 @@ def compare_view(report: CompareReport, _: Signs) -> Iterator[Block]:
         yield Paragraph(text, colours.QUIET)
     changes = {each.change for each in report.outcomes}
     slower = not report.ok and Change.SLOWER in changes
-    sure = report.ok and not {Change.UNKNOWN, Change.SLOWER} & changes
-    yield Summary(_verdict(report), sure, "" if slower or sure else "!")
+    certain = report.ok and not {Change.UNKNOWN, Change.SLOWER} & changes
+    yield Summary(_verdict(report), certain if slower or certain else None, "!")
 
 
 # ---------------------------------------------------------------------------------------- tables
@@ -73,27 +73,27 @@ def _rows(series: ComparedSeries) -> Grid:
 
 def _limits(report: CompareReport) -> Grid:
     """Return the bandwidths of both files, and the latencies of transports that have one."""
-    several = len({each.backend for each in report.limits}) > 1
+    several = len({shift.backend for shift in report.limits}) > 1
     columns = [Column(name, right=True) for name in ("Old", "New", "Time, new/old")]
     grid = Grid([Column("Limit"), *columns])
-    for each in report.limits:
-        old, new = each.old, each.new
-        name = f"{f'{each.backend}: ' * several}{old.transport.value}"
+    for shift in report.limits:
+        old, new = shift.old, shift.new
+        name = f"{f'{shift.backend}: ' * several}{old.transport.value}"
         rates = rate(old.bandwidth_bytes_per_s), rate(new.bandwidth_bytes_per_s)
-        grid.rows.append([name, *rates, digits(each.time_ratio)])
-        if each.latency_ratio is not None:
+        grid.rows.append([name, *rates, digits(shift.time_ratio)])
+        if shift.latency_ratio is not None:
             row: list[Cell] = [f"{name}, latency"]
             row += [duration(old.latency_s or 0.0), duration(new.latency_s or 0.0)]
-            grid.rows.append([*row, digits(each.latency_ratio)])
+            grid.rows.append([*row, digits(shift.latency_ratio)])
     return grid
 
 
-def _interval(found: RatioVerdict) -> str:
+def _interval(verdict: RatioVerdict) -> str:
     """Return ``1.21 (1.12-1.30)``."""
-    if found.interval is None:
-        return digits(found.ratio)
-    low, high = map(digits, found.interval)
-    return f"{digits(found.ratio)} ({low}-{high})"
+    if verdict.interval is None:
+        return digits(verdict.ratio)
+    low, high = map(digits, verdict.interval)
+    return f"{digits(verdict.ratio)} ({low}-{high})"
 
 
 # ----------------------------------------------------------------------------------------- words
@@ -101,35 +101,36 @@ def _interval(found: RatioVerdict) -> str:
 
 def _verdict(report: CompareReport) -> str:
     """Return the verdict: changed, unchanged and undecided series and sizes."""
-    found = {
+    by_change = {
         change: [each for each in report.outcomes if each.change is change] for change in Change
     }
     limit = percent(report.threshold)
     why = "too few launches, or too much scatter between them. Try more --launches"
-    if len(found[Change.UNKNOWN]) == len(report.outcomes):
+    if len(by_change[Change.UNKNOWN]) == len(report.outcomes):
         return f"Can't tell whether anything changed: {why}."
-    if len(found[Change.NONE]) == len(report.outcomes):
+    if len(by_change[Change.NONE]) == len(report.outcomes):
         return f"No change beyond {limit} ({plural(len(report.rows), 'size')} compared)."
     counts = [
-        f"{_counted(report, each)} {'unchanged' if change is Change.NONE else change.value}"
-        for change, each in found.items()
+        f"{_count_text(report, each)} {'unchanged' if change is Change.NONE else change.value}"
+        for change, each in by_change.items()
         if each
     ]
-    return f"Beyond {limit}: {listing(counts)}{f': {why}' * bool(found[Change.UNKNOWN])}."
+    return f"Beyond {limit}: {listing(counts)}{f': {why}' * bool(by_change[Change.UNKNOWN])}."
 
 
-def _counted(report: CompareReport, found: list[RatioVerdict]) -> str:
+def _count_text(report: CompareReport, outcomes: list[RatioVerdict]) -> str:
     """Return ``1 series and 2 sizes``, without counts of 0."""
-    whole = sum(any(each.overall is one for one in found) for each in report.series)
-    sizes = len(found) - whole
-    return listing([f"{whole} series"] * bool(whole) + [plural(sizes, "size")] * bool(sizes))
+    series = sum(any(each.overall is one for one in outcomes) for each in report.series)
+    sizes = len(outcomes) - series
+    return listing([f"{series} series"] * bool(series) + [plural(sizes, "size")] * bool(sizes))
 
 
 def _warnings(report: CompareReport) -> Iterator[str]:
     """Yield the reasons why a change may not come from the code."""
-    for each in report.differences:
-        if each.serious:
-            yield f"{each.name}: {each.old} in the old file, {each.new} in the new one."
+    for difference in report.differences:
+        if difference.serious:
+            old, new = difference.old, difference.new
+            yield f"{difference.name}: {old} in the old file, {new} in the new one."
     for limit in report.limits:
         most = max(limit.time_ratio, limit.latency_ratio or 1.0)
         least = min(limit.time_ratio, limit.latency_ratio or 1.0)
@@ -142,12 +143,13 @@ def _warnings(report: CompareReport) -> Iterator[str]:
 
 def _notes(report: CompareReport) -> Iterator[str]:
     yield from report.notes
-    light = [each for each in report.differences if not each.serious]
-    for each in light[:FEW]:
+    minor = [each for each in report.differences if not each.serious]
+    for each in minor[:MOST_LISTED]:
         yield f"Differs: {each.name}: {each.old}, now {each.new}"
-    if len(light) > FEW:
-        yield f"{len(light) - FEW} more differences; --format json has them all."
+    if len(minor) > MOST_LISTED:
+        yield f"{len(minor) - MOST_LISTED} more differences; --format json has them all."
     for one in report.unmatched:
-        sizes = ", ".join(map(short_size, one.sizes_bytes[:FEW]))
-        sizes += f" and {len(one.sizes_bytes) - FEW} more" * (len(one.sizes_bytes) > FEW)
+        sizes = ", ".join(map(short_size, one.sizes_bytes[:MOST_LISTED]))
+        more = len(one.sizes_bytes) - MOST_LISTED
+        sizes += f" and {more} more" * (more > 0)
         yield f"Only in the {one.file} file: {title(one.spec)}: {sizes}."

@@ -52,7 +52,7 @@ def fit(options: FitOptions) -> Result:
     A message of s bytes takes α + s·β. The number of times that an algorithm pays α and β follows
     from its schedule in distdemo trace.
     """
-    from distdemo.bench.fit.report import study
+    from distdemo.bench.fit.report import make_report
     from distdemo.bench.fit.view import fit_view, plot
     from distdemo.measure.recording import read
     from distdemo.versions import versions
@@ -67,7 +67,7 @@ def fit(options: FitOptions) -> Result:
             "It sets the sizes to predict.",
             "Add --predict 1000, or remove --sizes.",
         )
-    report = study(
+    report = make_report(
         [read(path) for path in options.files],
         algorithm=options.algorithm,
         ranks=options.predict or (),

@@ -57,7 +57,7 @@ class FitReport:
     ok: ClassVar[bool] = True
 
 
-def study(
+def make_report(
     recordings: Sequence[Recording],
     *,
     algorithm: str | None = None,
@@ -93,15 +93,15 @@ def study(
             if each.best.is_good
             for n in sorted({*ranks})
         ),
-        notes=(*notes, *(note for each in others for note in _differing(first, each))),
+        notes=(*notes, *(note for each in others for note in _difference_notes(first, each))),
     )
 
 
-def _differing(first: Recording, other: Recording) -> Iterator[str]:
-    found = [each for each in differences(first, other) if each.serious]
-    if found:
-        words = ", ".join(f"{each.name} {each.new}, not {each.old}" for each in found)
-        yield f"{other.file} differs from {first.file}: {words}."
+def _difference_notes(first: Recording, other: Recording) -> Iterator[str]:
+    serious = [each for each in differences(first, other) if each.serious]
+    if serious:
+        text = ", ".join(f"{each.name} {each.new}, not {each.old}" for each in serious)
+        yield f"{other.file} differs from {first.file}: {text}."
 
 
 def predict(series: FittedSeries, ranks: int, sizes: Sequence[int]) -> Prediction:
@@ -112,18 +112,13 @@ def predict(series: FittedSeries, ranks: int, sizes: Sequence[int]) -> Predictio
         ranks: Number of ranks, at least 2.
         sizes: Sizes in bytes; empty for the smallest, a middle and the largest fitted size.
     """
-    known = sorted({point.size_bytes for point in series.points})
-    some = {known[0], known[len(known) // 2], known[-1]}
-    found, link = costs_of(series.spec.op.op, ranks), series.best
+    fitted = sorted({point.size_bytes for point in series.points})
+    default = {fitted[0], fitted[len(fitted) // 2], fitted[-1]}
+    costs = costs_of(series.spec.op.op, ranks)
+    alpha, beta = series.best.alpha_s, series.best.beta_s_per_byte
     rows = [
-        Predicted(
-            size,
-            {
-                each.algorithm: each.seconds(size, link.alpha_s, link.beta_s_per_byte)
-                for each in found
-            },
-        )
-        for size in sorted(set(sizes) or some)
+        Predicted(size, {each.algorithm: each.seconds(size, alpha, beta) for each in costs})
+        for size in sorted(set(sizes) or default)
     ]
     spec = replace(series.spec, world_size=ranks, sizes_bytes=(), groups=())
     return Prediction(spec, ranks, tuple(rows))

@@ -47,7 +47,7 @@ def fit_view(report: FitReport, sign: Signs) -> Iterator[Block]:
             f"{_name(series)}: {best.algorithm} {'fits' if good else 'does not fit'}, "
             f"{link_text(best)}, median error {percent(best.median_error)}."
         )
-        yield Summary(text, good, "" if good else "!")
+        yield Summary(text, good or None, "!")
 
 
 def link_text(fit: Fit) -> str:
@@ -115,16 +115,16 @@ def plot(report: FitReport, file: Path | None) -> bytes:
         report: A report with at least one series.
         file: File that it will be written to; its suffix determines the format.
     """
-    found: list[Line] = []
+    drawn: list[Line] = []
     for series in report.series:
         model = dict(zip(series.points, series.best.residuals, strict=True))
         for n in series.ranks:
             points = [point for point in series.points if point.ranks == n]
-            name, hue = f"{title(series.spec, ranks=False)}, {n} ranks", len(found) // 2
+            name, hue = f"{title(series.spec, ranks=False)}, {n} ranks", len(drawn) // 2
             measured = [(each.size_bytes, each.median_s) for each in points]
             fitted = [(each.size_bytes, each.median_s * (1 + model[each])) for each in points]
-            found.append(Line(name, measured, hue, "marks"))
-            found.append(Line(f"{name}: {series.chosen}", fitted, hue, "dashed"))
-    panel = Panel(found, Axis("Size", short_size), Axis("Time", duration))
+            drawn.append(Line(name, measured, hue, "marks"))
+            drawn.append(Line(f"{name}: {series.chosen}", fitted, hue, "dashed"))
+    panel = Panel(drawn, Axis("Size", short_size), Axis("Time", duration))
     notes = [f"{_name(each)}: {each.chosen}, {link_text(each.best)}" for each in report.series]
     return lines([panel], "Measured times and the α–β model", notes, file)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from distdemo.bench.links.records import LinksReport, LinksSpec
+from distdemo.bench.options import DEADLINE_S, STALL_S
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import Stall, WorldOptions, count
 from distdemo.cli.session import Session
@@ -19,8 +20,6 @@ from distdemo.errors import UsageError
 from distdemo.view.format import plural
 
 SIZES = Sizes((8, 1 << 20))
-STALL_S = 30.0  # default of --stall
-OUTER_LIMIT_S = 7 * 24 * 3600.0  # default time limit: --stall ends runs that hang
 BUFFERS = 2  # large messages per rank: the pattern and the one that is sent or received
 
 
@@ -72,7 +71,7 @@ def links(session: Session, options: LinksOptions) -> Result:
         )
     world = session.world(
         size,
-        replace(options, timeout=options.timeout or OUTER_LIMIT_S),
+        replace(options, timeout=options.timeout or DEADLINE_S),
         stall=options.stall or STALL_S,
         data_bytes=BUFFERS * options.sizes[1] * size,
     )
@@ -104,10 +103,10 @@ def links(session: Session, options: LinksOptions) -> Result:
 
 
 def _errors(report: LinksReport) -> Iterator[Error]:
-    for each in report.links:
-        if each.wrong:
-            wrong = plural(each.wrong, "wrong element")
-            yield Error(f"Rank {each.dst} received {wrong} from rank {each.src}.")
+    for link in report.links:
+        if link.wrong:
+            wrong = plural(link.wrong, "wrong element")
+            yield Error(f"Rank {link.dst} received {wrong} from rank {link.src}.")
     due = report.spec.links
     if len(report.links) < due:
         what = "The measurement was interrupted." if report.interrupted else "A world failed."

@@ -28,7 +28,7 @@ def measure_links(
     spec: LinksSpec,
     world: WorldSpec,
     start: Callable[..., WorldReport],
-    watch: Callable[[int, str], object] | None = None,
+    on_progress: Callable[[int, str], object] | None = None,
 ) -> LinksReport:
     """Measure every pair of ranks in both directions.
 
@@ -36,7 +36,7 @@ def measure_links(
         spec: Spec of the measurement.
         world: World to measure.
         start: Function that starts the world.
-        watch: Callback with the number of samples so far and a description of the last one.
+        on_progress: Callback with the number of samples so far and a description of the last one.
     """
     began = monotonic()
     samples: list[LinkSample] = []
@@ -44,20 +44,20 @@ def measure_links(
     def on_message(_: int, sample: LinkSample | None) -> None:
         if sample is not None:
             samples.append(sample)
-            if watch is not None:
-                lap = f"round {sample.round + 1} of {spec.rounds}"
-                watch(len(samples), f"rank {sample.src} to rank {sample.dst}, {lap}")
+            if on_progress is not None:
+                pair = f"rank {sample.src} to rank {sample.dst}"
+                on_progress(len(samples), f"{pair}, round {sample.round + 1} of {spec.rounds}")
 
-    ended, interrupted = None, False
+    report, interrupted = None, False
     try:
-        ended = start(world, measure, (spec,), on_message=on_message)
-        interrupted = ended.interrupted_by is not None
+        report = start(world, measure, (spec,), on_message=on_message)
+        interrupted = report.interrupted_by is not None
     except (KeyboardInterrupt, Terminated):
         interrupted = True
-    known = {sample.src: sample.host for sample in samples}
+    host_of = {sample.src: sample.host for sample in samples}
     hosts: tuple[str, ...] = ()
-    if len(set(known.values())) > 1:
-        hosts = tuple(known.get(rank, "?") for rank in range(spec.world_size))
+    if len(set(host_of.values())) > 1:
+        hosts = tuple(host_of.get(rank, "?") for rank in range(spec.world_size))
     links, slow_ranks = judge_links(_links(samples), spec.factor, hosts)
     return LinksReport(
         spec,
@@ -69,8 +69,8 @@ def measure_links(
         interrupted=interrupted,
         hosts=hosts,
         environment=environment(gpu=world.device != "cpu"),
-        versions=versions() | backends.versions_of(world if ended is None else ended.world),
-        world=None if ended is None or ended.ok or interrupted else ended,
+        versions=versions() | backends.versions_of(world if report is None else report.world),
+        world=None if report is None or report.ok or interrupted else report,
     )
 
 
@@ -86,15 +86,15 @@ def _links(samples: list[LinkSample]) -> list[Link]:
     return [
         Link(
             *pair,
-            min(each.latency_s for each in rounds),
-            max(each.bandwidth_bytes_per_s for each in rounds),
-            wrong=sum(each.wrong for each in rounds),
+            min(sample.latency_s for sample in rounds),
+            max(sample.bandwidth_bytes_per_s for sample in rounds),
+            wrong=sum(sample.wrong for sample in rounds),
         )
         for pair, rounds in sorted(by_pair.items())
     ]
 
 
-SIMILAR = 4.0
+SIMILAR_RATIO = 4.0
 """Largest ratio of a slow rank's slowest link to its fastest: a slow rank delays all its links. If
 the ratio is larger, single links are slow."""
 FIGURES: tuple[Figure, ...] = ("latency", "bandwidth")
@@ -131,29 +131,29 @@ def judge_links(
                 usual = each[kind & others([rank]) & ~np.isnan(each)]
                 if len(usual):
                     ratios[figure][kind] = each[kind] / np.median(usual)
-        ways = [way for each in ratios for way in (each[rank], each[:, rank])]
-        known = [way[~np.isnan(way)] for way in ways]
+        directions = [each for figure in ratios for each in (figure[rank], figure[:, rank])]
+        known = [each[~np.isnan(each)] for each in directions]
         return any(
-            len(way) > 1 and way.min() > factor and way.max() <= SIMILAR * way.min()
-            for way in known
+            len(each) > 1 and each.min() > factor and each.max() <= SIMILAR_RATIO * each.min()
+            for each in known
         )
 
     suspects = [rank for rank in range(size) if is_slow(rank)]
     free = others(suspects)
-    final = np.ones_like(times)
+    ratios = np.ones_like(times)
     for kind in (crosses, ~crosses):
         for figure, each in enumerate(times):
             among = kind & free & ~np.isnan(each)
             if among.sum() > 1:
-                final[figure][among] = each[among] / medians_of_others(each[among])
-    found = []
+                ratios[figure][among] = each[among] / medians_of_others(each[among])
+    judged = []
     for link in links:
-        pair = [float(each) for each in final[:, link.src, link.dst]]
+        pair = [float(each) for each in ratios[:, link.src, link.dst]]
         slow = [name for name, ratio in zip(FIGURES, pair, strict=True) if ratio > factor]
-        found.append(
+        judged.append(
             replace(link, latency_ratio=pair[0], bandwidth_ratio=pair[1], slow=tuple(slow))
         )
-    return tuple(found), tuple(suspects)
+    return tuple(judged), tuple(suspects)
 
 
 def medians_of_others(values: np.ndarray) -> np.ndarray:
@@ -164,5 +164,6 @@ def medians_of_others(values: np.ndarray) -> np.ndarray:
     position[order] = np.arange(count)
     low, high = (count - 2) // 2, (count - 1) // 2
     ordered = values[order]
-    found: np.ndarray = (ordered[low + (position <= low)] + ordered[high + (position <= high)]) / 2
-    return found
+    middle = np.stack([ordered[low + (position <= low)], ordered[high + (position <= high)]])
+    medians: np.ndarray = middle.mean(axis=0)
+    return medians

@@ -30,17 +30,18 @@ if TYPE_CHECKING:
 
     from distdemo.launcher.rank import Rank
 
+SMALL, LARGE = 0, 1  # kinds of messages
 MANY_RANKS = 16  # with more, a phase per turn would keep the launcher and so the cores busy
-MOST_SMALL, MOST_LARGE = 200, 64  # timed messages per sample: more don't improve it
-FEWEST_SMALL = 5
+MOST_TRIPS, MOST_LARGE = 200, 64  # timed messages per sample: more don't improve it
+FEWEST_TRIPS = 5
 BATCH = 20  # small messages between two checks of the time limit
 WINDOW = 4  # large messages sent before the receiver acknowledges them
-FAST = 0.1
+FAST_SHARE = 0.1
 """Share of the fastest messages that determines a sample, rather than the median: other programs
 sometimes delay most messages, while a slow link always delays all of them."""
-BLOCK = 1 << 20  # bytes compared at once, because a buffer may take most of the memory
+BLOCK_BYTES = 1 << 20  # bytes compared at once, because a buffer may take most of the memory
 HEARTBEAT_S = 2.0  # between two heartbeats during a sample
-PRIME = 251  # period of the pattern: not a power of two, so that shifted blocks are detected
+PATTERN_PERIOD = 251  # not a power of two, so that shifted blocks are detected
 SLEEP_S, LONGEST_SLEEP_S = 0.001, 0.05  # per turn still ahead, and at most
 
 
@@ -66,23 +67,21 @@ class LinkSample:
 
 def measure(rank: Rank, spec: LinksSpec) -> None:
     """Measure every pair and send each sample when it is complete. Collective."""
-    ends, turn = _Ends(rank, spec), _Turn(rank)
-    phase = ""
-    for number, (lap, first, second) in enumerate(turns(rank.world_size, spec.rounds)):
-        now = f"round {lap + 1} of {spec.rounds}"
+    endpoint, turn = _Endpoint(rank, spec), _Turn(rank)
+    for number, (round_index, first, second) in enumerate(turns(rank.world_size, spec.rounds)):
+        phase = f"round {round_index + 1} of {spec.rounds}"
         if rank.world_size <= MANY_RANKS:
-            now = f"ranks {first} and {second}, {now}"
-        if now != phase:
-            rank.reach(now)
-        phase = now
+            rank.report_phase(f"ranks {first} and {second}, {phase}")
+        elif (first, second) == (0, 1):
+            rank.report_phase(phase)
         if rank.rank in (first, second):
             turn.wait(number)
-            ends.measure(first, second, lap)
-            ends.measure(second, first, lap)
+            endpoint.measure(first, second, round_index)
+            endpoint.measure(second, first, round_index)
             if rank.rank == first:  # it received the last answer, so the other rank is done too
                 turn.pass_to(number + 1)
     turn.close()
-    rank.reach("done")
+    rank.report_phase("done")
 
 
 def turns(world_size: int, rounds: int) -> Iterator[tuple[int, int, int]]:
@@ -91,7 +90,8 @@ def turns(world_size: int, rounds: int) -> Iterator[tuple[int, int, int]]:
     Every round covers all pairs, so each link is measured at several times and a short disturbance
     affects it only once.
     """
-    return ((lap, *pair) for lap in range(rounds) for pair in combinations(range(world_size), 2))
+    pairs = list(combinations(range(world_size), 2))
+    return ((index, *pair) for index in range(rounds) for pair in pairs)
 
 
 class _Turn:
@@ -127,47 +127,48 @@ class _Turn:
             self._page.close()
 
 
-class _Ends:
-    """This rank's end of all its links. Kinds of messages: 0 is small, 1 is large."""
+class _Endpoint:
+    """This rank's end of all its links. Its sequences have one item per kind of message."""
 
     def __init__(self, rank: Rank, spec: LinksSpec) -> None:
         self._rank = rank
         self._spec = spec
         sizes = spec.small_bytes, spec.large_bytes
         self._patterns = [_pattern(size, rank.device) for size in sizes]
-        self._held = [torch.empty_like(each) for each in self._patterns]
-        self._next = torch.zeros(3, dtype=torch.int64, device=rank.device)
-        self._known: dict[int, tuple[float, float]] = {}  # seconds of small and large, by rank
+        self._buffers = [torch.empty_like(each) for each in self._patterns]
+        self._header = torch.zeros(3, dtype=torch.int64, device=rank.device)
+        self._estimates: dict[int, tuple[float, float]] = {}  # seconds of small and large, by rank
         self._reported = perf_counter()
 
-    def measure(self, src: int, dst: int, lap: int) -> None:
+    def measure(self, src: int, dst: int, round_index: int) -> None:
         """Measure the link from src to dst; both ranks call this."""
         self._reported = perf_counter()
-        mark = 31 * src + 7 * dst + 101 * lap  # so that the data differs between samples
+        offset = 31 * src + 7 * dst + 101 * round_index  # so that the data differs between samples
         if self._rank.rank == src:
-            self._rank.send(self._send(dst, lap, mark))
+            self._rank.send(self._send(dst, round_index, offset))
         else:
-            self._receive(src, lap, mark)
+            self._receive(src, round_index, offset)
 
-    def _send(self, dst: int, lap: int, mark: int) -> LinkSample:
-        self._fill(mark)
-        if lap == 0:  # not timed: backends connect at the first message
+    def _send(self, dst: int, round_index: int, offset: int) -> LinkSample:
+        self._fill(offset)
+        if round_index == 0:  # not timed: backends connect at the first message
             for _ in range(2):
-                self._there_and_back(dst, 0, 1)
-            self._known[dst] = self._there_and_back(dst, 0, 1), self._there_and_back(dst, 1, 1)
-        trip_s, large_s = self._known[dst]
+                self._round_trip(dst, SMALL, 1)
+            trips = self._round_trip(dst, SMALL, 1), self._round_trip(dst, LARGE, 1)
+            self._estimates[dst] = trips
+        small_s, large_s = self._estimates[dst]
         half = self._spec.budget_s / max(1, self._spec.measurements) / 2  # per kind of message
-        small = min(MOST_SMALL, max(FEWEST_SMALL, int(half / max(trip_s, 1e-9))))
+        small = min(MOST_TRIPS, max(FEWEST_TRIPS, int(half / max(small_s, 1e-9))))
         large = min(MOST_LARGE, max(1, int(half / max(large_s, 1e-9))))
         sent = min(WINDOW, large)
-        trip = self._fastest(dst, 0, 1, times=small, batch=BATCH, limit_s=half)
-        window = self._fastest(dst, 1, sent, times=-(-large // sent), batch=1, limit_s=half)
+        trip_s = self._fastest(dst, SMALL, 1, times=small, batch=BATCH, limit_s=half)
+        window_s = self._fastest(dst, LARGE, sent, times=-(-large // sent), batch=1, limit_s=half)
         self._announce(dst, 0, 0, 0)
-        self._known[dst] = trip, window / sent
-        bandwidth = sent * self._spec.large_bytes / window
-        dist.recv(self._next, dst)
-        wrong, host = int(self._next[0]), socket.gethostname()
-        return LinkSample(self._rank.rank, dst, lap, host, trip / 2, bandwidth, wrong)
+        self._estimates[dst] = trip_s, window_s / sent
+        bandwidth = sent * self._spec.large_bytes / window_s
+        dist.recv(self._header, dst)
+        wrong, host = int(self._header[0]), socket.gethostname()
+        return LinkSample(self._rank.rank, dst, round_index, host, trip_s / 2, bandwidth, wrong)
 
     def _fastest(
         self, dst: int, kind: int, window: int, *, times: int, batch: int, limit_s: float
@@ -185,67 +186,67 @@ class _Ends:
         took: list[float] = []
         until = perf_counter() + limit_s
         while len(took) < times:
-            now = min(batch, times - len(took))
-            self._announce(dst, kind, window, now)
-            took += [self._there_and_back(dst, kind, window) for _ in range(now)]
+            count = min(batch, times - len(took))
+            self._announce(dst, kind, window, count)
+            took += [self._round_trip(dst, kind, window) for _ in range(count)]
             if perf_counter() - self._reported > HEARTBEAT_S:
                 self._rank.send(None)
                 self._reported = perf_counter()
             if perf_counter() > until:
                 break
-        return quantile(sorted(took), FAST)
+        return quantile(sorted(took), FAST_SHARE)
 
-    def _announce(self, dst: int, *what: int) -> None:
+    def _announce(self, dst: int, *header: int) -> None:
         """Announce the kind of message, messages per window and number of windows; 0 to stop."""
-        self._next.copy_(torch.tensor(what))
-        dist.send(self._next, dst)
+        self._header.copy_(torch.tensor(header))
+        dist.send(self._header, dst)
 
-    def _there_and_back(self, dst: int, kind: int, window: int) -> float:
-        """Return the seconds for a window of messages and the other rank's small answer."""
+    def _round_trip(self, dst: int, kind: int, window: int) -> float:
+        """Return the seconds for a window of messages and the small answer of the other rank."""
         began = perf_counter()
         for _ in range(window):
-            dist.send(self._held[kind], dst)
-        dist.recv(self._held[0], dst)
+            dist.send(self._buffers[kind], dst)
+        dist.recv(self._buffers[SMALL], dst)
         self._rank.synchronize()
         return perf_counter() - began
 
-    def _receive(self, src: int, lap: int, mark: int) -> None:
+    def _receive(self, src: int, round_index: int, offset: int) -> None:
         """Answer the messages of ``_send``."""
 
         def answer(kind: int, window: int) -> None:
             for _ in range(window):
-                dist.recv(self._held[kind], src)
-            dist.send(self._held[0], src)
+                dist.recv(self._buffers[kind], src)
+            dist.send(self._buffers[SMALL], src)
 
-        self._fill(mark + 1)  # wrong everywhere until received
-        if lap == 0:
-            for kind in (0, 0, 0, 1):
+        self._fill(offset + 1)  # wrong everywhere until received
+        if round_index == 0:
+            for kind in (SMALL, SMALL, SMALL, LARGE):
                 answer(kind, 1)
         while True:
-            dist.recv(self._next, src)
-            kind, window, times = map(int, self._next.tolist())
+            dist.recv(self._header, src)
+            kind, window, times = map(int, self._header.tolist())
             if not times:
                 break
             for _ in range(times):
                 answer(kind, window)
-        self._next[0] = self._wrong(mark)
-        dist.send(self._next, src)
+        self._header[0] = self._wrong(offset)
+        dist.send(self._header, src)
 
-    def _fill(self, mark: int) -> None:
-        for held, pattern in zip(self._held, self._patterns, strict=True):
-            torch.add(pattern, mark % 256, out=held)  # bytes wrap
+    def _fill(self, offset: int) -> None:
+        for buffer, pattern in zip(self._buffers, self._patterns, strict=True):
+            torch.add(pattern, offset % 256, out=buffer)  # bytes wrap
 
-    def _wrong(self, mark: int) -> int:
+    def _wrong(self, offset: int) -> int:
         """Return the number of wrong elements in the last messages."""
         wrong = 0
-        for held, pattern in zip(self._held, self._patterns, strict=True):
-            held.sub_(mark % 256)  # bytes wrap back
-            for begin in range(0, len(held), BLOCK):
-                block = slice(begin, begin + BLOCK)
-                wrong += int((held[block] != pattern[block]).sum())
+        for buffer, pattern in zip(self._buffers, self._patterns, strict=True):
+            buffer.sub_(offset % 256)  # bytes wrap back
+            for begin in range(0, len(buffer), BLOCK_BYTES):
+                block = slice(begin, begin + BLOCK_BYTES)
+                wrong += int((buffer[block] != pattern[block]).sum())
         return wrong
 
 
 def _pattern(size: int, device: str) -> Tensor:
-    period = torch.arange(PRIME, dtype=torch.uint8, device=device)
-    return period.repeat(-(-size // PRIME))[:size]
+    period = torch.arange(PATTERN_PERIOD, dtype=torch.uint8, device=device)
+    return period.repeat(-(-size // PATTERN_PERIOD))[:size]

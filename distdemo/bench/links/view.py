@@ -29,50 +29,50 @@ from distdemo.view.format import (
     times,
 )
 
-FEW = 16  # most slow links listed by name
-MANY = 16  # most rows of a map; with more ranks, each cell is a block's worst link
-SPREAD = 2.0  # least ratio of the darkest shade's value to the best, so that noise stays light
+MOST_LISTED = 16  # most slow links listed by name
+MOST_ROWS = 16  # most rows of a map; with more ranks, each cell is a block's worst link
+MIN_RANGE = 2.0  # least ratio of the darkest shade's value to the best, so that noise stays light
 SHADES = ("#ffffcc", "#fed976", "#fd8d3c", "#e31a1c", "#800026")
 """Shades from fast to slow, each darker than the one before for readers who can't see colours."""
-LIGHT = 3  # number of shades with black text
-SLOW, WRONG = "!", "x"
+LIGHT_SHADES = 3  # number of shades with black text
+SLOW_MARK, WRONG_MARK = "!", "x"
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """A figure of links.
+class Metric:
+    """Latency or bandwidth.
 
     Attributes:
         name: Heading of its map, with the unit.
-        of: Function that returns the figure of a link in that unit.
-        high: True if more is better.
+        value: Function that returns the figure of a link in that unit.
+        is_rate: True if more is better.
     """
 
     name: str
-    of: Callable[[Link], float]
-    high: bool
+    value: Callable[[Link], float]
+    is_rate: bool = False
 
     def range(self, links: Sequence[Link]) -> tuple[float, float]:
-        """Return the best figure, and the worst or ``SPREAD`` times the best if that is worse."""
-        values = [self.of(link) for link in links]
-        if self.high:
-            return max(values), min(*values, max(values) / SPREAD)
-        return min(values), max(*values, min(values) * SPREAD)
+        """Return the best figure, and the worst: at least ``MIN_RANGE`` times worse."""
+        values = [self.value(link) for link in links]
+        if self.is_rate:
+            return max(values), min(*values, max(values) / MIN_RANGE)
+        return min(values), max(*values, min(values) * MIN_RANGE)
 
 
-def measures(links: Sequence[Link]) -> tuple[Measure, Measure]:
+def metrics(links: Sequence[Link]) -> tuple[Metric, Metric]:
     """Return latency and bandwidth in units that fit the links."""
     slowest = max(link.latency_s for link in links)
     fastest = max(link.bandwidth_bytes_per_s for link in links)
     time, second = ("ms", 1e3) if slowest >= 0.1 else ("µs", 1e6)
     unit, scale = ("GB/s", 1e9) if fastest >= 1e8 else ("MB/s", 1e6)
     return (
-        Measure(f"Latency, {time}", lambda link: link.latency_s * second, high=False),
-        Measure(f"Bandwidth, {unit}", lambda link: link.bandwidth_bytes_per_s / scale, high=True),
+        Metric(f"Latency, {time}", lambda link: link.latency_s * second),
+        Metric(f"Bandwidth, {unit}", lambda link: link.bandwidth_bytes_per_s / scale, is_rate=True),
     )
 
 
-def share_of(value: float, best: float, worst: float) -> float:
+def shade_position(value: float, best: float, worst: float) -> float:
     """Return the position of a figure between best (0) and worst (1) on a logarithmic scale."""
     return math.log(value / best) / math.log(worst / best)
 
@@ -83,10 +83,10 @@ def links_view(report: LinksReport, sign: Signs) -> Iterator[Block]:
     sizes = f"{exact_size(spec.small_bytes)} and {exact_size(spec.large_bytes)}"
     title = ("links", plural(spec.world_size, "rank"), spec.backend, spec.device, sizes)
     yield Heading(f" {sign.dot} ".join(title))
-    for measure in measures(report.links) if report.links else ():
+    for metric in metrics(report.links) if report.links else ():
         yield Paragraph()
-        yield Heading(f"{measure.name} (rows send, columns receive)")
-        yield Drawing(partial(_map, report, measure))
+        yield Heading(f"{metric.name} (rows send, columns receive)")
+        yield Drawing(partial(_map, report, metric))
     if legend := " ".join(_legend(report)):
         yield Paragraph(legend, colours.QUIET)
     yield from _slow_links(report)
@@ -97,23 +97,26 @@ def links_view(report: LinksReport, sign: Signs) -> Iterator[Block]:
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     yield Paragraph(f"{duration(report.elapsed_s)}\n{versions}".rstrip(), colours.QUIET)
     slow = bool(report.slow_ranks or report.slow)
-    yield Summary(_verdict(report), report.ok, "!" if report.ok and slow else "")
+    yield Summary(_verdict(report), None if report.ok and slow else report.ok, "!")
 
 
 def _verdict(report: LinksReport) -> str:
     """Return the verdict: incomplete or wrong links, slow ranks and slow links."""
-    due, got = report.spec.links, len(report.links)
-    found = [plural(got, "link") if got == due else f"{got:,} of {plural(due, 'link')} measured"]
+    total, measured = report.spec.links, len(report.links)
+    links = plural(total, "link")
+    parts = [links if measured == total else f"{measured:,} of {links} measured"]
     if report.median_latency_s is not None:
-        middle = rate(report.median_bandwidth_bytes_per_s or 0.0)
-        found.append(f"median {duration(report.median_latency_s)} and {middle}")
+        bandwidth = rate(report.median_bandwidth_bytes_per_s or 0.0)
+        parts.append(f"median {duration(report.median_latency_s)} and {bandwidth}")
     if report.wrong:
-        found.append(plural(report.wrong, "wrong element"))
-    others = " of the other links" if report.slow_ranks else ""
-    slow = f"; {len(report.slow) or 'none'}{others} {'' if report.slow else 'is '}slow" * bool(got)
-    ranks = f"{slow_ranks(report)}; check the host, not the links: "
-    lead = "Interrupted: " * report.interrupted + ranks * bool(report.slow_ranks)
-    return f"{lead}{', '.join(found)}{slow}."
+        parts.append(plural(report.wrong, "wrong element"))
+    text = ", ".join(parts)
+    if measured:
+        others = " of the other links" if report.slow_ranks else ""
+        text += f"; {len(report.slow) or 'none'}{others} {'' if report.slow else 'is '}slow"
+    if report.slow_ranks:
+        text = f"{slow_ranks(report)}; check the host, not the links: {text}"
+    return f"{'Interrupted: ' * report.interrupted}{text}."
 
 
 def slow_ranks(report: LinksReport) -> str:
@@ -129,30 +132,30 @@ def slow_ranks(report: LinksReport) -> str:
 
 
 def _step(report: LinksReport) -> int:
-    """Return the number of neighbouring ranks per row, for at most ``MANY`` rows."""
-    return -(-report.spec.world_size // MANY)
+    """Return the number of neighbouring ranks per row, for at most ``MOST_ROWS`` rows."""
+    return -(-report.spec.world_size // MOST_ROWS)
 
 
-def _map(report: LinksReport, measure: Measure, console: Console) -> Group:
+def _map(report: LinksReport, metric: Metric, console: Console) -> Group:
     """Draw a map, split into several tables if its columns don't fit."""
     size, step, sign = report.spec.world_size, _step(report), signs(console)
     names = [ranks_text(range(first, min(size, first + step))) for first in range(0, size, step)]
     cells: dict[tuple[int, int], list[Link]] = {}
     for link in report.links:
         cells.setdefault((link.src // step, link.dst // step), []).append(link)
-    best, worst = measure.range(report.links)
-    width = max(len(digits(value)) for value in (best, worst, *map(measure.of, report.links))) + 3
+    best, worst = metric.range(report.links)
+    width = max(len(digits(value)) for value in (best, worst, *map(metric.value, report.links))) + 3
     left = console.width - max(map(len, names)) - 1
     width = max(width - (width * len(names) > left), *(len(name) + 1 for name in names))
 
     def cell(links: Sequence[Link]) -> Text:
         if not links:
             return Text(f"{sign.none} ".rjust(width), style=colours.QUIET)
-        value = (min if measure.high else max)(map(measure.of, links))
-        mark = SLOW if any(link.slow for link in links) else " "
-        mark = WRONG if any(link.wrong for link in links) else mark
-        shade = round(share_of(value, best, worst) * (len(SHADES) - 1))
-        letters = "black" if shade < LIGHT else "white"
+        value = (min if metric.is_rate else max)(map(metric.value, links))
+        mark = SLOW_MARK if any(link.slow for link in links) else " "
+        mark = WRONG_MARK if any(link.wrong for link in links) else mark
+        shade = round(shade_position(value, best, worst) * (len(SHADES) - 1))
+        letters = "black" if shade < LIGHT_SHADES else "white"
         style = Style(color=Color.parse(letters), bgcolor=Color.parse(SHADES[shade]))
         return Text(f"{digits(value)}{mark}".rjust(width), style=style)
 
@@ -177,9 +180,9 @@ def _legend(report: LinksReport) -> Iterator[str]:
     if step > 1:
         yield f"Each figure is the worst of {step} by {step} ranks."
     if report.slow:
-        yield f"{SLOW} slow: more than {number(report.spec.factor)} times the median."
+        yield f"{SLOW_MARK} slow: more than {number(report.spec.factor)} times the median."
     if report.wrong:
-        yield f"{WRONG} wrong elements."
+        yield f"{WRONG_MARK} wrong elements."
 
 
 # ----------------------------------------------------------------------------------------- words
@@ -195,11 +198,11 @@ def _slow_links(report: LinksReport) -> Iterator[Block]:
     if named:
         yield Paragraph()
         yield Heading("Slow links")
-    for link in named[:FEW]:
+    for link in named[:MOST_LISTED]:
         ratios = {"latency": times(link.latency_ratio), "bandwidth": times(link.bandwidth_ratio)}
         why = [f"{figure} {ratios[figure]} worse than the median" for figure in link.slow]
         figures = f"{duration(link.latency_s)}, {rate(link.bandwidth_bytes_per_s)}"
         yield Paragraph(f"{link.src} to {link.dst}: {figures}{f' ({listing(why)})' if why else ''}")
-    if len(named) > FEW:
-        more = f"{len(named) - FEW:,} more; --format json has them all"
+    if len(named) > MOST_LISTED:
+        more = f"{len(named) - MOST_LISTED:,} more; --format json has them all"
         yield Paragraph(more, colours.QUIET)

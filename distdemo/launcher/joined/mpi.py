@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from distdemo.errors import UsageError
 from distdemo.launcher.joined import interfaces
-from distdemo.launcher.rendezvous import StoreRendezvous, take_interface
+from distdemo.launcher.rendezvous import StoreRendezvous, set_interface
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +93,7 @@ class MpiRendezvous(StoreRendezvous):
                 "Set MASTER_ADDR and MASTER_PORT on all ranks.",
             )
         own = "" if same_host else interfaces.address_towards(host, int(port))
-        take_interface(interfaces.interface_of(own) or "")
+        set_interface(interfaces.interface_of(own) or "")
         send(MpiAddress(host, int(port)))
         return self.connect(host, int(port), timeout)
 

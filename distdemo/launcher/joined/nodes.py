@@ -58,13 +58,13 @@ from distdemo.launcher.records import Died, Lost, Outcome, Raised, Returned, Sto
 from distdemo.launcher.rendezvous import LocalRanks, StoreRendezvous
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.worker import OnMessage, Poll
+from distdemo.launcher.workers import OTHERS_TIMEOUT_S, StopReason, Workers
 from distdemo.launcher.workers import POLL_S as WATCH_S
-from distdemo.launcher.workers import SETTLE, StopReason, Workers
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldSpec
 
-SILENCE_S = 4.0, 8.0  # without a sign of life until a node is lost: at least, and at most
+SILENCE_TIMEOUT_S = 4.0, 8.0  # without a sign of life until a node is lost: at least, and at most
 RANKS_EXIT_TIMEOUT_S = 5.0  # for ranks to end together, on several hosts and over MPI
 REPORT_TIMEOUT_S = 3.0  # for participants to report how their ranks ended, once they have to stop
 SETTLE_TIMEOUT_S = 0.7  # for reports that are on their way when the coordinator stops the world
@@ -158,7 +158,7 @@ class Node:
             place.ranks_of(place.node),
             local_rank=place.local_rank,
             local_size=place.ranks_here,
-            farewell=RANKS_EXIT_TIMEOUT_S,
+            exit_timeout_s=RANKS_EXIT_TIMEOUT_S,
         )
         if control is None:
             offers = tuple(offer.getsockname()[:2] for offer in self._offers)
@@ -211,7 +211,7 @@ class Node:
     def _open(self, host: str, port: int, listening: socket.socket | None) -> None:
         """Connect to the store, or serve it."""
         place = self._placement
-        least, most = SILENCE_S
+        least, most = SILENCE_TIMEOUT_S
         self._control = Control(
             host=host,
             port=port,
@@ -348,20 +348,22 @@ class Coordinator(Node):
     ) -> None:
         """Watch the ranks of all nodes until they have ended, or must."""
         self._on_value, self._poll = on_message, poll
-        workers.watch(partial(self._on_local_value, workers), [self], poll=self._look)
-        if workers.ended is StopReason.DONE and workers.well:
-            next_look = 0.0
+        workers.watch(partial(self._on_local_value, workers), [self], poll=self._check)
+        if workers.stop_reason is StopReason.DONE and workers.succeeded:
+            next_check = 0.0
 
             def over() -> bool:
-                nonlocal next_look
-                if time.monotonic() >= next_look:
-                    self._look(workers.outcomes())
-                    next_look = time.monotonic() + WATCH_S
-                return self._all_ended() or self.over is not None or self._is_late()
+                nonlocal next_check
+                if time.monotonic() >= next_check:
+                    self._check(workers.outcomes())
+                    next_check = time.monotonic() + WATCH_S
+                return self._all_ended() or self.stop_reason is not None or self._is_late()
 
             self._wait(interrupts, over, self._spec.deadline + REPORT_TIMEOUT_S)
         signalled = interrupts.received is not None
-        timed_out = workers.ended in (StopReason.TIMED_OUT, StopReason.STALLED) or self._is_late()
+        timed_out = (
+            workers.stop_reason in (StopReason.TIMED_OUT, StopReason.STALLED) or self._is_late()
+        )
         reason: Reason = "timed out" if timed_out else "ended"
         if signalled or self.interrupted:
             reason = "interrupted"
@@ -401,11 +403,13 @@ class Coordinator(Node):
         return tuple(hosts) if set(hosts) - {here, "?"} else ()
 
     @property
-    def over(self) -> StopReason | None:
+    def stop_reason(self) -> StopReason | None:
         """Reason why this node's ranks must end; None while they run."""
         if self.interrupted:
             return StopReason.INTERRUPTED
-        failed = self._failed_at is not None and time.monotonic() >= self._failed_at + SETTLE
+        failed = (
+            self._failed_at is not None and time.monotonic() >= self._failed_at + OTHERS_TIMEOUT_S
+        )
         return StopReason.ENDED_EARLY if self._done or failed else None
 
     def _all_ended(self, nodes: Iterable[int] | None = None) -> bool:
@@ -424,7 +428,7 @@ class Coordinator(Node):
             self._done = self._done or self._on_value(rank, value) is True
         return self._done
 
-    def _look(self, outcomes: Sequence[Outcome | None]) -> bool:
+    def _check(self, outcomes: Sequence[Outcome | None]) -> bool:
         if self._poll is not None and not self._done:
             others = (self._outcomes.get(rank) for ranks in self._ranks.values() for rank in ranks)
             self._done = self._poll([*outcomes, *others])
@@ -563,16 +567,16 @@ class Participant(Node):
         workers: Workers,
         interrupts: Interrupts,
         _on_message: OnMessage | None,
-        _look: Poll | None,
+        _poll: Poll | None,
     ) -> None:
         """Watch this node's ranks, report how they end, and wait for the coordinator's verdict.
 
         Raises:
             EarlyFailureError: A rank failed before the coordinator's address was known.
         """
-        workers.watch(partial(self._on_local_value, workers), [self], poll=self._look)
+        workers.watch(partial(self._on_local_value, workers), [self], poll=self._check)
         outcomes = workers.outcomes()
-        self._look(outcomes)
+        self._check(outcomes)
         started_s = time.time() - (time.monotonic() - workers.began)
         for outcome in outcomes:
             self._send(
@@ -580,13 +584,13 @@ class Participant(Node):
                     self._world,
                     started_s,
                     outcome,  # type: ignore[arg-type]  # every class of outcomes
-                    encode(getattr(outcome, "value", None), whole=True),
-                    stalled=workers.ended is StopReason.STALLED,
-                    interrupted=workers.ended is StopReason.INTERRUPTED
+                    encode(getattr(outcome, "value", None), decodable=True),
+                    stalled=workers.stop_reason is StopReason.STALLED,
+                    interrupted=workers.stop_reason is StopReason.INTERRUPTED
                     and interrupts.received is not None,
                 )
             )
-        if self._control is None and not workers.well and self.over is None:
+        if self._control is None and not workers.succeeded and self.stop_reason is None:
             # The coordinator finds the same if all ranks failed, and ends them. Otherwise the
             # engine ends those that wait, once this process fails.
             self._wait(interrupts, lambda: False, ALONE_TIMEOUT_S)
@@ -595,7 +599,7 @@ class Participant(Node):
             if failed and judged is not None and interrupts.received is None:
                 raise EarlyFailureError(judged.what, judged.why, judged.hint)
         left_s = workers.began + workers.world.deadline - time.monotonic()
-        self._wait(interrupts, lambda: self.over, left_s)
+        self._wait(interrupts, lambda: self.stop_reason, left_s)
 
     def stop(self) -> None:
         """Do nothing: only the coordinator stops a world."""
@@ -610,7 +614,7 @@ class Participant(Node):
         return ()
 
     @property
-    def over(self) -> StopReason | None:
+    def stop_reason(self) -> StopReason | None:
         """Reason why the ranks of this world must end; None while they run."""
         if self._stopped is not None and self._stopped.world >= self._world:
             return _ENDS[self._stopped.reason]
@@ -620,12 +624,12 @@ class Participant(Node):
         if isinstance(value, MpiAddress):
             self._take_address(workers, rank, value)
         else:
-            self._send(Sent(self._world, rank, encode(value, whole=True)))
+            self._send(Sent(self._world, rank, encode(value, decodable=True)))
 
-    def _look(self, _: Sequence[Outcome | None]) -> bool:
+    def _check(self, _: Sequence[Outcome | None]) -> bool:
         if self._relay is not None and self._control is not None:
             for rank, value in self._relay():
-                self._send(Sent(self._world, rank, encode(value, whole=True)))
+                self._send(Sent(self._world, rank, encode(value, decodable=True)))
         return False
 
     def _on_message(self, _: int, message: Message | NodeLost) -> None:

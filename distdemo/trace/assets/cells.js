@@ -3,7 +3,7 @@
 const stage = document.getElementById("stage");
 let drawn = new Map(); // "rank:chunk" → { element, shown }
 
-function made(tag, name, parent) {
+function addElement(tag, name, parent) {
   const element = document.createElement(tag);
   if (name) element.className = name;
   if (parent) parent.append(element);
@@ -22,21 +22,21 @@ function drawRanks(layout) {
 
 function drawRank(layout, rank, slots) {
   const { x, y, w, h, columns } = layout.cards[rank];
-  const card = made("div", "rank", stage);
+  const card = addElement("div", "rank", stage);
   card.setAttribute("role", "group");
   card.setAttribute("aria-label", `Rank ${rank}`);
   Object.assign(card.style, { left: `${x}px`, top: `${y}px`, width: `${w}px`, height: `${h}px` });
-  const title = made("h3", "", card);
-  made("span", "swatch", title).style.background = colourOf(rank);
+  const title = addElement("h3", "", card);
+  addElement("span", "swatch", title).style.background = colourOf(rank);
   card.classList.toggle("tiny", w < 84);
   title.append(w < 84 ? String(rank) : `Rank ${rank}`);
-  const grid = made("div", "cells", card);
+  const grid = addElement("div", "cells", card);
   grid.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
   slots.forEach((chunk) => drawCell(grid, rank, chunk, layout.size));
 }
 
 function drawCell(grid, rank, chunk, size) {
-  const element = made("div", "", grid);
+  const element = addElement("div", "", grid);
   element.setAttribute("role", "img");
   element.tabIndex = -1;
   element.dataset.rank = rank;
@@ -48,43 +48,43 @@ function drawCell(grid, rank, chunk, size) {
 // Draw the state after k rounds. Only elements that look different are updated.
 function showCells(k) {
   const state = stateAfter(k);
-  const fresh = arrivedIn(k);
+  const arrived = arrivedIn(k);
   for (const [key, each] of drawn) {
     const cell = state[each.rank].get(each.chunk);
     const wrong = wrongAt(k, each.rank, each.chunk);
-    const words = cellWords(k, each.rank, each.chunk);
-    const shown = `${words}${fresh.has(key)}`;
+    const words = cellText(k, each.rank, each.chunk);
+    const shown = `${words}${arrived.has(key)}`;
     if (shown === each.shown) continue;
     each.shown = shown;
     each.element.setAttribute("aria-label", words.replaceAll("\n", ". ").replaceAll("..", "."));
-    each.element.className = classes(each.size, cell, wrong, fresh.has(key));
+    each.element.className = classes(each.size, cell, wrong, arrived.has(key));
     fill(each, cell, wrong);
   }
 }
 
-function classes(size, cell, wrong, fresh) {
-  const named = { complete: cell && cell.complete, absent: !cell, wrong, fresh };
+function classes(size, cell, wrong, arrived) {
+  const named = { complete: cell && cell.complete, absent: !cell, wrong, arrived };
   return ["cell", size, ...Object.keys(named).filter((name) => named[name])].join(" ");
 }
 
 function fill({ element, size, chunk }, cell, wrong) {
   element.replaceChildren();
-  const line = size === "small" ? element : made("span", "line", element);
-  if (size !== "small") made("span", "name", line).textContent = DATA.chunks[chunk];
+  const line = size === "small" ? element : addElement("span", "line", element);
+  if (size !== "small") addElement("span", "name", line).textContent = DATA.chunks[chunk];
   if (size !== "small" && cell) fillText(line, size, cell);
   const mark = markOf(cell, wrong);
-  if (mark) made("span", "mark", line).textContent = mark;
-  if (cell) drawBar(made("span", "bar", element), cell.ranks);
+  if (mark) addElement("span", "mark", line).textContent = mark;
+  if (cell) drawBar(addElement("span", "bar", element), cell.ranks);
 }
 
 function fillText(line, size, cell) {
   if (size === "large" && cell.values.length) {
     const [first, ...more] = cell.values;
-    made("span", "value", line).textContent = more.length ? `${first} …` : first;
+    addElement("span", "value", line).textContent = more.length ? `${first} …` : first;
   }
   // With little room, "complete" already implies the contributions.
   if (size === "short" && cell.complete && DATA.reduced) return;
-  made("span", "who", line).textContent = rankList(cell.ranks, 2);
+  addElement("span", "who", line).textContent = rankList(cell.ranks, 2);
 }
 
 const BAR = DATA.reduced ? "; the bar has one segment per rank" : "; the bar has that rank's colour";
@@ -95,29 +95,29 @@ const MORE = "hover or focus shows value and ranks";
 function drawSample(size) {
   const item = document.getElementById("legend-chunk");
   item.replaceChildren();
-  const element = made("span", `cell specimen ${size}`, item);
+  const element = addElement("span", `cell specimen ${size}`, item);
   element.setAttribute("aria-hidden", "true");
   const cell = sampleCell(size === "small" ? 0.25 : 0);
   fill({ element, size, chunk: cell.chunk }, { ...cell, complete: false });
   if (size === "small") return item.append(`chunks ${ORDER}${BAR}; ${MORE}`);
   const value = size === "large" && cell.values.length ? ["value"] : [];
   const parts = ["chunk", ...value, DATA.reduced ? "from ranks" : "from rank"];
-  const line = made("span", "parts", element);
-  parts.forEach((part) => { made("span", "", line).textContent = part; });
+  const line = addElement("span", "parts", element);
+  parts.forEach((part) => { addElement("span", "", line).textContent = part; });
   item.append(`${parts.join(" · ")}${BAR}`);
 }
 
 // The chunk that arrived after this share of all arrivals, or an initial one.
 function sampleCell(share) {
-  const came = DATA.rounds.flatMap((each) => Object.values(each.arrived).flat());
-  return cellOf(came[Math.floor(share * came.length)] ?? DATA.start.flat()[0]);
+  const arrivals = DATA.rounds.flatMap((each) => Object.values(each.arrived).flat());
+  return cellOf(arrivals[Math.floor(share * arrivals.length)] ?? DATA.start.flat()[0]);
 }
 
 // One segment per rank if contributions are reduced; otherwise one for the owner.
 function drawBar(bar, ranks) {
-  const places = DATA.reduced ? [...Array(DATA.n).keys()] : ranks;
-  for (const rank of places) {
-    const part = made("i", "", bar);
+  const positions = DATA.reduced ? [...Array(DATA.n).keys()] : ranks;
+  for (const rank of positions) {
+    const part = addElement("i", "", bar);
     const times = ranks.filter((each) => each === rank).length;
     if (times) part.style.backgroundColor = colourOf(rank);
     if (times > 1) part.className = "twice";

@@ -9,11 +9,11 @@ const states = [
 ];
 
 function cellOf([chunk, runs, complete, values]) {
-  return { chunk, ranks: expanded(runs), complete: complete === 1, values };
+  return { chunk, ranks: expand(runs), complete: complete === 1, values };
 }
 
 // Expand runs given by first and last: [0, 2, 5, 5] becomes 0 1 2 5.
-function expanded(runs) {
+function expand(runs) {
   const numbers = [];
   for (let at = 0; at < runs.length; at += 2) {
     for (let each = runs[at]; each <= runs[at + 1]; each += 1) numbers.push(each);
@@ -45,7 +45,7 @@ function arrivedIn(k) {
   const found = new Set();
   if (k === 0) return found;
   for (const { dst, chunks } of DATA.rounds[k - 1].messages) {
-    expanded(chunks).forEach((chunk) => found.add(`${dst}:${chunk}`));
+    expand(chunks).forEach((chunk) => found.add(`${dst}:${chunk}`));
   }
   return found;
 }

@@ -10,7 +10,7 @@ const TITLE = 20; // height of a rank's heading
 const BETWEEN = 3; // gap between two chunks
 const EDGE = 5; // border and padding of a card
 const LOW = 480; // height of a picture that fits most screens together with its text
-const SAID = 90; // height of that text
+const CAPTION_HEIGHT = 90; // height of that text
 const TALLEST = 860;
 const POWERS = [1, 0.8, 0.6, 0.4]; // an ellipse, and squarer ones
 const POINTS = 120; // sample points of its outline
@@ -45,7 +45,7 @@ function cardOf(size, slots, columns) {
 
 // As few columns of chunks and as round as a low picture allows; otherwise as low as possible.
 function circleOf(size, slots, width, highest) {
-  const low = Math.max(LOW, highest - SAID);
+  const low = Math.max(LOW, highest - CAPTION_HEIGHT);
   let best = null;
   for (let columns = 1; columns <= Math.min(slots, 8); columns += 1) {
     // A last row with few chunks wastes room.
@@ -65,14 +65,14 @@ function ellipse(card, gap, width, power) {
   const across = Math.min((width - card.w) / 2, 60 + 26 * DATA.n + 0.8 * card.w);
   if (across < 0) return null;
   for (let down = 0; 2 * down + card.h <= TALLEST + card.h / 2; down += 10) {
-    const centres = places(across, down, power);
-    if (apart(centres, card, gap)) return circleAt(centres, card, width);
+    const centres = positions(across, down, power);
+    if (areApart(centres, card, gap)) return circleAt(centres, card, width);
   }
   return null;
 }
 
 // Evenly spaced along the outline. Rank 0 is at the top left, rank 1 at the top right.
-function places(across, down, power) {
+function positions(across, down, power) {
   const points = Array.from({ length: POINTS + 1 }, (_, at) => outline(across, down, power, at));
   const lengths = [0];
   for (let at = 1; at <= POINTS; at += 1) {
@@ -94,7 +94,7 @@ function outline(across, down, power, at) {
   return [across * squarer(Math.cos(angle)), down * squarer(Math.sin(angle))];
 }
 
-function apart(centres, card, gap) {
+function areApart(centres, card, gap) {
   return centres.every(([x, y], at) =>
     centres
       .slice(at + 1)
@@ -155,12 +155,13 @@ function arch(ranks) {
 // ------------------------------------------------------------------------ paths of messages
 
 // A curve from card to card: three points of a parabola. `twin` separates equal messages.
-function wayOf(layout, message, twin) {
+function curveOf(layout, message, twin) {
   const [from, to] = [layout.cards[message.src], layout.cards[message.dst]];
-  return layout.kind === "row" ? archWay(from, to, message, twin) : freeWay(layout, from, to, twin);
+  if (layout.kind === "row") return archCurve(from, to, message, twin);
+  return freeCurve(layout, from, to, twin);
 }
 
-function archWay(from, to, { src, dst }, twin) {
+function archCurve(from, to, { src, dst }, twin) {
   const up = dst > src;
   const y = up ? from.y - 2 : from.y + from.h + 2;
   const high = (up ? -1 : 1) * (arch(Math.abs(dst - src)) - 14 + 8 * twin);
@@ -169,28 +170,28 @@ function archWay(from, to, { src, dst }, twin) {
 }
 
 // Bend left, so that the opposite direction is on the other side; around other cards if possible.
-function freeWay(layout, from, to, twin) {
+function freeCurve(layout, from, to, twin) {
   const others = layout.cards.filter((each) => each !== from && each !== to);
-  const ways = BENDS.map((bend) => bentWay(from, to, bend + 0.08 * twin));
-  const crossed = (way) => others.filter((card) => meets(way, card)).length;
-  const hits = ways.map((way) => crossed(way) + out(way, layout));
-  return ways[hits.indexOf(Math.min(...hits))];
+  const curves = BENDS.map((bend) => bentCurve(from, to, bend + 0.08 * twin));
+  const crossed = (curve) => others.filter((card) => crosses(curve, card)).length;
+  const hits = curves.map((curve) => crossed(curve) + leavesPicture(curve, layout));
+  return curves[hits.indexOf(Math.min(...hits))];
 }
 
 // Leaving the picture is worse than crossing a card.
-function out(way, { width, height }) {
-  const [x, y] = pointOn(way, 0.5);
+function leavesPicture(curve, { width, height }) {
+  const [x, y] = pointOn(curve, 0.5);
   return x < 0 || x > width || y < 0 || y > height ? DATA.n : 0;
 }
 
-function meets(way, { x, y, w, h }) {
+function crosses(curve, { x, y, w, h }) {
   return [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9].some((t) => {
-    const [u, v] = pointOn(way, t);
+    const [u, v] = pointOn(curve, t);
     return u > x - 6 && u < x + w + 6 && v > y - 6 && v < y + h + 6;
   });
 }
 
-function bentWay(from, to, bend) {
+function bentCurve(from, to, bend) {
   const [a, b] = [middle(from), middle(to)];
   const bow = [(a[0] + b[0]) / 2 + (b[1] - a[1]) * bend, (a[1] + b[1]) / 2 - (b[0] - a[0]) * bend];
   return [border(from, bow, 3), bow, border(to, bow, 6)];

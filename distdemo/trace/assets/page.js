@@ -1,7 +1,7 @@
 // The page: display, controls and keys.
 
-const by = (id) => document.getElementById(id);
-const [said, heard] = [by("said"), by("heard")];
+const byId = (id) => document.getElementById(id);
+const [caption, announcement] = [byId("caption"), byId("announcement")];
 let layout = null;
 let shown = ""; // last displayed state
 
@@ -13,24 +13,24 @@ function show() {
   showControls();
   if (moving) {
     const round = k + 1;
-    if (layout) showMessages(layout, round, t / MOVING);
-    showTimes(k, t / MOVING);
+    if (layout) showMessages(layout, round, t / MOVING_SHARE);
+    showTimes(k, t / MOVING_SHARE);
   } else {
     // When paused, the messages of the finished round stay on their paths.
     if (layout) showMessages(layout, state);
     showTimes(state, 0);
   }
-  showSaid(state, moving);
+  showCaption(state, moving);
   showState(state);
 }
 
 // Screen readers announce each round once, when it has finished.
-function showSaid(state, moving) {
-  tell(said, moving ? underWayWords(state + 1) : roundWords(state));
-  tell(heard, roundWords(state));
+function showCaption(state, moving) {
+  setText(caption, moving ? runningText(state + 1) : roundText(state));
+  setText(announcement, roundText(state));
 }
 
-function tell(element, text) {
+function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
@@ -40,7 +40,7 @@ function showState(state) {
   shown = now;
   if (layout) showCells(state);
   showTable(state);
-  by("state-when").textContent = when(state);
+  byId("state-when").textContent = whenText(state);
   document.querySelectorAll(".jump").forEach((button) => {
     if (Number(button.dataset.round) === state) button.setAttribute("aria-current", "step");
     else button.removeAttribute("aria-current");
@@ -50,17 +50,17 @@ function showState(state) {
 
 function showControls() {
   const state = player.shown();
-  by("slider").value = state;
-  by("slider").setAttribute("aria-valuetext", placeText(state));
-  by("place").textContent = player.moving ? `${placeText(player.k + 1)} …` : placeText(state);
-  by("play-word").textContent = player.playing ? "Pause" : "Play";
-  by("play").classList.toggle("playing", player.playing);
-  by("speed").textContent = `${player.speed}×`;
-  by("back").disabled = by("restart").disabled = player.k === 0 && player.t === 0;
-  by("forward").disabled = by("end").disabled = player.k === LAST;
-  by("slower").disabled = player.speed <= SPEEDS[0];
-  by("faster").disabled = player.speed >= SPEEDS.at(-1);
-  by("play").disabled = by("slider").disabled = LAST === 0;
+  byId("slider").value = state;
+  byId("slider").setAttribute("aria-valuetext", placeText(state));
+  byId("place").textContent = player.moving ? `${placeText(player.k + 1)} …` : placeText(state);
+  byId("play-word").textContent = player.playing ? "Pause" : "Play";
+  byId("play").classList.toggle("playing", player.playing);
+  byId("speed").textContent = `${player.speed}×`;
+  byId("back").disabled = byId("restart").disabled = player.k === 0 && player.t === 0;
+  byId("forward").disabled = byId("end").disabled = player.k === LAST;
+  byId("slower").disabled = player.speed <= SPEEDS[0];
+  byId("faster").disabled = player.speed >= SPEEDS.at(-1);
+  byId("play").disabled = byId("slider").disabled = LAST === 0;
 }
 
 function placeText(state) {
@@ -69,47 +69,47 @@ function placeText(state) {
 
 // Redraw the picture for the current size.
 function draw() {
-  const kind = by("layout").value;
+  const kind = byId("layout").value;
   const other = kind === "circle" ? "row" : "circle";
   const width = stage.clientWidth;
   // Slightly less than the window, so that the end of the picture is visible.
   const room = window.innerHeight - stage.getBoundingClientRect().top - window.scrollY - 8;
   layout = layoutOf(kind, width, room) ?? layoutOf(other, width, room);
   drawRanks(layout);
-  if (layout) newWays();
+  if (layout) newCurves();
   if (layout) drawSample(layout.size.name);
-  sayFit(kind);
+  explainLayout(kind);
   document.querySelector(".legend").hidden = layout === null;
   drawTimes();
-  keepRoom();
+  reserveCaption();
   shown = "";
   show();
 }
 
 // Explain why the requested layout is not used.
-function sayFit(kind) {
-  by("too-many").hidden = layout !== null && layout.kind === kind;
-  by("too-many").textContent = layout
+function explainLayout(kind) {
+  byId("too-many").hidden = layout !== null && layout.kind === kind;
+  byId("too-many").textContent = layout
     ? `${DATA.n} ranks don't fit in a ${kind} here, so they are shown in a ${layout.kind}.`
     : `${DATA.n} ranks with ${DATA.chunks.length} chunks are too many to draw here: `
       + "see the table below.";
 }
 
 // Reserve room for the longest sentence, so that the page doesn't jump during playback.
-function keepRoom() {
-  const texts = DATA.words.map((_, k) => roundWords(k));
-  said.style.minHeight = "0";
-  said.textContent = texts.reduce((long, each) => (each.length > long.length ? each : long));
-  said.style.minHeight = `${said.offsetHeight}px`;
+function reserveCaption() {
+  const texts = DATA.words.map((_, k) => roundText(k));
+  caption.style.minHeight = "0";
+  caption.textContent = texts.reduce((long, each) => (each.length > long.length ? each : long));
+  caption.style.minHeight = `${caption.offsetHeight}px`;
 }
 
 function drawLegend() {
-  by("legend-wrong").hidden = DATA.wrong.length === 0;
+  byId("legend-wrong").hidden = DATA.wrong.length === 0;
 }
 
 // ---------------------------------------------------------------------------------- controls
 
-const PRESSED = {
+const ACTIONS = {
   restart: () => player.go(0),
   back: () => player.step(-1),
   play: () => player.toggle(),
@@ -119,20 +119,22 @@ const PRESSED = {
   faster: () => player.faster(1),
 };
 
-function watchControls() {
-  for (const [id, act] of Object.entries(PRESSED)) by(id).addEventListener("click", act);
-  by("slider").addEventListener("input", () => player.go(Number(by("slider").value)));
-  by("layout").addEventListener("change", draw);
-  by("pace").addEventListener("change", () => { player.measured = by("pace").value === "measured"; });
-  by("pace").disabled = !TIMED;
-  by("theme").addEventListener("change", () => {
-    document.documentElement.dataset.theme = by("theme").value;
+function listenToControls() {
+  for (const [id, act] of Object.entries(ACTIONS)) byId(id).addEventListener("click", act);
+  byId("slider").addEventListener("input", () => player.go(Number(byId("slider").value)));
+  byId("layout").addEventListener("change", draw);
+  byId("pace").addEventListener("change", () => {
+    player.measured = byId("pace").value === "measured";
+  });
+  byId("pace").disabled = !TIMED;
+  byId("theme").addEventListener("change", () => {
+    document.documentElement.dataset.theme = byId("theme").value;
   });
   document.addEventListener("click", (event) => {
     const round = event.target instanceof Element && event.target.closest("[data-round]");
     if (round) player.go(Number(round.dataset.round));
   });
-  still.addEventListener("change", show);
+  reducedMotion.addEventListener("change", show);
 }
 
 // -------------------------------------------------------------------------------------- keys
@@ -152,7 +154,7 @@ const KEYS = {
 };
 const SCROLLING = ["ArrowLeft", "ArrowRight", "Home", "End", " "];
 
-function pressed(event) {
+function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (event.key === "Escape") return hideTip();
   const cell = cellAt(event.target);
@@ -170,15 +172,15 @@ function hasOwnUse(target, key) {
   return target.matches(".wide") && SCROLLING.includes(key);
 }
 
-// ------------------------------------------------------------------------------------- begin
+// ------------------------------------------------------------------------------------- start
 
-function begin() {
+function start() {
   document.documentElement.classList.add("running");
   drawLegend();
   buildTable();
-  watchControls();
-  watchCells();
-  document.addEventListener("keydown", pressed);
+  listenToControls();
+  listenToCells();
+  document.addEventListener("keydown", onKey);
   let width = stage.clientWidth;
   draw();
   new ResizeObserver(() => {
@@ -214,4 +216,4 @@ window.trace = {
 };
 
 // Without a start the run failed, and there is nothing to draw.
-if (DATA.start) begin();
+if (DATA.start) start();

@@ -1,7 +1,7 @@
 // The current round and playback. The display depends only on `k` and `t`.
 
-const USUAL = 1600; // milliseconds for a round at speed 1
-const MOVING = 0.7; // share of it in which messages travel; then the result is shown
+const ROUND_MS = 1600; // milliseconds for a round at speed 1
+const MOVING_SHARE = 0.7; // share of it in which messages travel; then the result is shown
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
 
 class Player {
@@ -16,12 +16,12 @@ class Player {
 
   // True while messages travel; never if the user prefers reduced motion.
   get moving() {
-    return this.t > 0 && this.t < MOVING && !still.matches;
+    return this.t > 0 && this.t < MOVING_SHARE && !reducedMotion.matches;
   }
 
   // Number of rounds whose result is displayed.
   shown() {
-    return this.t >= MOVING ? this.k + 1 : this.k;
+    return this.t >= MOVING_SHARE ? this.k + 1 : this.k;
   }
 
   go(k) {
@@ -83,8 +83,8 @@ class Player {
   // Duration of a round in milliseconds: constant, or proportional to the measured one.
   length(round) {
     const [own, mean] = [span(round), this.measured && meanSpan()];
-    if (!mean || !own) return USUAL;
-    return USUAL * Math.max(0.2, Math.min(5, (own[1] - own[0]) / mean));
+    if (!mean || !own) return ROUND_MS;
+    return ROUND_MS * Math.max(0.2, Math.min(5, (own[1] - own[0]) / mean));
   }
 
   faster(by) {
@@ -94,7 +94,7 @@ class Player {
   }
 }
 
-const still = matchMedia("(prefers-reduced-motion: reduce)");
+const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
 function meanSpan() {
   const spans = DATA.rounds.map((_, at) => span(at + 1)).filter(Boolean);

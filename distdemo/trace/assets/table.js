@@ -5,17 +5,17 @@ const AS_LISTS = DATA.chunks.length > WIDEST;
 const fields = new Map(); // "rank:chunk", or "rank" for a list → { field, shown }
 
 function buildTable() {
-  const table = made("table", AS_LISTS ? "lists" : "", document.getElementById("state"));
+  const table = addElement("table", AS_LISTS ? "lists" : "", document.getElementById("state"));
   table.setAttribute("aria-labelledby", "state-title");
-  const head = made("tr", "", made("thead", "", table));
+  const head = addElement("tr", "", addElement("thead", "", table));
   const columns = AS_LISTS ? ["Holds"] : DATA.chunks.map((name) => `Chunk ${name}`);
   ["Rank", ...columns].forEach((text) => heading(head, "col", text));
-  const body = made("tbody", "", table);
-  DATA.slots.forEach((_, rank) => buildRow(made("tr", "", body), rank));
+  const body = addElement("tbody", "", table);
+  DATA.slots.forEach((_, rank) => buildRow(addElement("tr", "", body), rank));
 }
 
 function heading(row, scope, text) {
-  const cell = made("th", "", row);
+  const cell = addElement("th", "", row);
   cell.scope = scope;
   cell.textContent = text;
 }
@@ -23,26 +23,27 @@ function heading(row, scope, text) {
 function buildRow(row, rank) {
   heading(row, "row", `Rank ${rank}`);
   const keys = AS_LISTS ? [`${rank}`] : DATA.chunks.map((_, chunk) => `${rank}:${chunk}`);
-  keys.forEach((key) => fields.set(key, { field: made("td", "", row), shown: null }));
+  keys.forEach((key) => fields.set(key, { field: addElement("td", "", row), shown: null }));
 }
 
 function showTable(k) {
   const state = stateAfter(k);
-  const fresh = arrivedIn(k);
+  const arrived = arrivedIn(k);
   for (const [key, each] of fields) {
     const [rank, chunk] = key.split(":").map(Number);
-    if (AS_LISTS) put(each, listText(k, rank, state[rank]), "");
+    if (AS_LISTS) updateField(each, listText(k, rank, state[rank]), "");
     else {
       const cell = state[rank].get(chunk);
-      const names = [cell && cell.complete && "complete", fresh.has(key) && "fresh"];
       const wrong = wrongAt(k, rank, chunk);
-      put(each, tableText(cell, wrong), [...names, wrong && "wrong"].filter(Boolean).join(" "));
+      const named = { complete: cell && cell.complete, arrived: arrived.has(key), wrong };
+      const names = Object.keys(named).filter((name) => named[name]);
+      updateField(each, tableText(cell, wrong), names.join(" "));
     }
   }
 }
 
 // Update only fields that changed: 64 ranks have 4,096 fields.
-function put(each, text, name) {
+function updateField(each, text, name) {
   const shown = `${name}|${text}`;
   if (each.shown === shown) return;
   each.shown = shown;

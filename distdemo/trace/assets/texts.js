@@ -11,10 +11,10 @@ function rankList(ranks, few = 4) {
     parts.push(end > at ? `${once[at]}–${once[end]}` : `${once[at]}`);
     at = end + 1;
   }
-  return [...parts, ...again(ranks).map((rank) => `+${rank}`)].join(" ");
+  return [...parts, ...repeated(ranks).map((rank) => `+${rank}`)].join(" ");
 }
 
-function again(ranks) {
+function repeated(ranks) {
   return ranks.filter((rank, at) => ranks.indexOf(rank) < at);
 }
 
@@ -31,19 +31,19 @@ function tableText(cell, wrong) {
 }
 
 // Full description of a chunk on a rank.
-function cellWords(k, rank, chunk) {
+function cellText(k, rank, chunk) {
   const cell = stateAfter(k)[rank].get(chunk);
   const wrong = wrongAt(k, rank, chunk);
-  const lines = [`Rank ${rank}, chunk ${DATA.chunks[chunk]}, ${when(k)}`];
-  lines.push(...(cell ? heldWords(cell) : ["Not held."]));
+  const lines = [`Rank ${rank}, chunk ${DATA.chunks[chunk]}, ${whenText(k)}`];
+  lines.push(...(cell ? contentText(cell) : ["Not held."]));
   if (DATA.wanted[rank].includes(chunk)) lines.push("This rank needs it at the end.");
   if (wrong) lines.push(`✗ Wrong: ${wrong.words}`);
   return lines.join("\n");
 }
 
-function heldWords(cell) {
+function contentText(cell) {
   const once = [...new Set(cell.ranks)];
-  const more = again(cell.ranks).map((rank) => `, ${rank} again`).join("");
+  const more = repeated(cell.ranks).map((rank) => `, ${rank} again`).join("");
   const whose = once.length
     ? `Holds the contribution${cell.ranks.length > 1 ? "s" : ""} of ${rankList(once)}${more}.`
     : "Holds no contribution.";
@@ -53,17 +53,17 @@ function heldWords(cell) {
 }
 
 // Messages and result of a round; the result of a running round is not known yet.
-function roundWords(k) {
+function roundText(k) {
   const [head, sent, after] = DATA.words[k];
   return sent ? `${head}: ${sent} ${after}` : `${head}. ${after}`;
 }
 
-function underWayWords(k) {
+function runningText(k) {
   const [head, sent] = DATA.words[k];
   return `${head}, under way: ${sent}`;
 }
 
-function when(k) {
+function whenText(k) {
   if (LAST === 0) return "from the start";
   if (k === 0) return "before the first round";
   return `after round ${k} of ${LAST}`;
@@ -71,7 +71,7 @@ function when(k) {
 
 // Label of a message's chunks: "2", "0–3", "0→1 0→3".
 function chunkLabel(message) {
-  const names = expanded(message.chunks).map((each) => DATA.chunks[each]);
+  const names = expand(message.chunks).map((each) => DATA.chunks[each]);
   if (names.length > 3 && message.chunks.length === 2) return `${names[0]}–${names.at(-1)}`;
   return names.length > 3 ? `${names.length} chunks` : names.join(" ");
 }

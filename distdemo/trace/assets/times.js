@@ -16,7 +16,7 @@ function drawTimes() {
   const total = Math.max(...DATA.rounds.flatMap((each) => each.moments.map((m) => m[3])));
   const x = (seconds) => MARGIN + (seconds / total) * (width - MARGIN - 16);
   const size = { width, height: DATA.n * height + AXIS };
-  const picture = svg("svg", { ...size, role: "img", "aria-label": timeWords(total) }, frame);
+  const picture = svg("svg", { ...size, role: "img", "aria-label": timesText(total) }, frame);
   drawScale(picture, x, total, DATA.n * height);
   drawNames(picture, height);
   const bars = DATA.rounds.map((round, at) => drawBusy(picture, x, height, round, at + 1));
@@ -24,7 +24,7 @@ function drawTimes() {
   clock = { x, needle, bars };
 }
 
-function timeWords(total) {
+function timesText(total) {
   return `Time line: ${DATA.n} ranks and ${LAST} rounds in ${duration(total)}. `
     + "The table of all rounds says how long each took.";
 }

@@ -16,7 +16,7 @@ function hideTip() {
 // Called when the round changes.
 function refreshTip() {
   if (!target || !target.isConnected) return hideTip();
-  tip.textContent = cellWords(player.shown(), Number(target.dataset.rank), Number(target.dataset.chunk));
+  tip.textContent = cellText(player.shown(), Number(target.dataset.rank), Number(target.dataset.chunk));
   tip.hidden = false;
   const [box, own] = [target.getBoundingClientRect(), tip.getBoundingClientRect()];
   const below = box.bottom + own.height + 8 < window.innerHeight;
@@ -29,7 +29,7 @@ function cellAt(target) {
   return target instanceof Element ? target.closest("#stage .cell") : null;
 }
 
-function watchCells() {
+function listenToCells() {
   stage.addEventListener("pointerover", (event) => {
     const cell = cellAt(event.target);
     if (cell) showTip(cell);

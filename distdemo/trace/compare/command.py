@@ -30,13 +30,13 @@ from distdemo.trace.request import (
     find_op,
     make_spec,
     make_world,
-    readable,
+    one_element_per_chunk,
 )
 
 RUN_SIZES = (1 << 10, 1 << 16, 1 << 20, 16 << 20)
 PAPER_SIZES = (1 << 10, 1 << 20, 1 << 30)
 MOST_DRAWN = 64  # ranks that a page can show
-WEEK_S = 7 * 24 * 3600.0  # default timeout: a comparison ends when its sizes are done
+DEADLINE_S = 7 * 24 * 3600.0  # default timeout: a comparison ends when its sizes are done
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
 _TIME = re.compile(r"(?i)(\d+(?:\.\d*)?(?:e-?\d+)?)\s*(s|ms|us|µs|ns|ps)(?:/B)?")
@@ -113,19 +113,19 @@ def make_comparison(
         UsageError: An option can't be used.
     """
     op = find_op(options.op)
-    found = find_algorithms(op, options.algorithm, options.chunks)
+    algorithms = find_algorithms(op, options.algorithm, options.chunks)
     spec = make_spec(op, options, n, op.joined_variant())
-    if drawn and (len(found) > 1 or n > MOST_DRAWN):
+    if drawn and (len(algorithms) > 1 or n > MOST_DRAWN):
         raise UsageError(
             f"--output FILE.html draws one algorithm on up to {MOST_DRAWN} ranks.",
-            f"{op.command} has {', '.join(each.name for each in found)}.",
-            f"Try --algorithm {found[0].name} -n {min(n, 16)}.",
+            f"{op.command} has {', '.join(each.name for each in algorithms)}.",
+            f"Try --algorithm {algorithms[0].name} -n {min(n, 16)}.",
         )
     if drawn and options.sizes is None:
-        specs = [readable(spec, found[0], options.chunks)]
+        specs = [one_element_per_chunk(spec, algorithms[0], options.chunks)]
     else:
         specs = at_sizes(spec, options.sizes, sizes)
-    names = tuple(each.name for each in found)
+    names = tuple(each.name for each in algorithms)
     return ComparisonSpec(
         tuple(specs), names, options.chunks, options.budget, _link(options, op.name)
     )
@@ -167,14 +167,14 @@ def compare(session: Session, options: CompareOptions) -> Result:
     world = _world(session, options, spec)
     session.prepare(world)
     from distdemo.trace.compare.compare import compare as run_all
-    from distdemo.trace.compare.rank import SizeDone
+    from distdemo.trace.compare.rank import SizeResult
     from distdemo.view.progress import Progress
 
     with Progress(len(spec.ops), enabled=not session.quiet and session.is_first) as bar:
         report = run_all(
             spec,
             world,
-            partial(session.start, sends=SizeDone | None),
+            partial(session.start, sends=SizeResult | None),
             lambda done, now: bar.advance(done, 0, now),
         )
     result = _result(report, options)
@@ -194,7 +194,7 @@ def _world(session: Session, options: CompareOptions, spec: ComparisonSpec) -> W
     world = make_world(
         session,
         n,
-        replace(options, timeout=options.timeout or WEEK_S),
+        replace(options, timeout=options.timeout or DEADLINE_S),
         options.stall or max(30.0, 0.3 * n),
         data // n * session.ranks_here(n),
     )

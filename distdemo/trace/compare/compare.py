@@ -40,11 +40,11 @@ from distdemo.trace.compare.records import (
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
-    from distdemo.trace.compare.rank import Entry
+    from distdemo.trace.compare.rank import CandidateResult
 
 MOST_COUNTED = 256  # ranks; counting every message of a ring of this size takes half a second
-SMALL = 64  # bytes of the small message that the link is measured with
-LEAST, MOST = 1 << 16, 1 << 22
+SMALL_MESSAGE_BYTES = 64  # of the small message that the link is measured with
+MIN_LARGE_BYTES, MAX_LARGE_BYTES = 1 << 16, 1 << 22
 """Limits of the large message in bytes; otherwise it is as large as the largest payload."""
 
 
@@ -63,10 +63,10 @@ def _comparison(
     spec: ComparisonSpec, sizes: Sequence[ComparedSize], link: CostModel | None
 ) -> Comparison:
     op, n = spec.ops[0].op, spec.ops[0].group_size
-    lines = [cost(op, name, n, spec.chunks) for name in spec.algorithms]
     changes: Sequence[Crossover] = ()
     if link is not None and n > 1:
-        changes = crossovers(lines, link.alpha_s, link.beta_s_per_byte)
+        costs = [cost(op, name, n, spec.chunks) for name in spec.algorithms]
+        changes = crossovers(costs, link.alpha_s, link.beta_s_per_byte)
     return Comparison(
         world_size=n,
         chunks=spec.chunks,
@@ -113,22 +113,23 @@ def compare(
         start: Function that starts a world, such as ``Session.start``.
         on_progress: Callback that receives the number of finished sizes and the current one.
     """
-    from distdemo.trace.compare.rank import SizeDone, compare_on_rank
+    from distdemo.trace.compare.rank import SizeResult, compare_on_rank
 
-    op, n = spec.ops[0], world.world_size
-    refused = backends.REGISTRY[world.backend].refuses(ops.REGISTRY[op.op], op, world.device) or ""
+    smallest, n = spec.ops[0], world.world_size
+    backend, collective = backends.REGISTRY[world.backend], ops.REGISTRY[smallest.op]
+    refused = backend.why_unsupported(collective, smallest, world.device) or ""
     messages: tuple[int, ...] = ()
     if spec.link is None and n > 1:
-        messages = SMALL, min(MOST, max(LEAST, *map(_payload, spec.ops)))
+        largest = max(MIN_LARGE_BYTES, *map(_payload, spec.ops))
+        messages = SMALL_MESSAGE_BYTES, min(MAX_LARGE_BYTES, largest)
     core_count = cpu_share().effective
-    received: dict[int, dict[int, SizeDone]] = {}
+    received: dict[int, dict[int, SizeResult]] = {}
 
-    def on_message(rank: int, message: SizeDone | None) -> bool:
+    def on_message(rank: int, message: SizeResult | None) -> None:
         if message is not None:
             received.setdefault(message.index, {})[rank] = message
-        done = sum(len(each) == n for index, each in received.items() if index != LINK)
+        done = sum(len(by_rank) == n for index, by_rank in received.items() if index != LINK)
         on_progress(done, f"{_payload(spec.ops[min(done, len(spec.ops) - 1)]):,} B")
-        return False
 
     report, interrupted = None, False
     try:
@@ -138,14 +139,14 @@ def compare(
     except (KeyboardInterrupt, Terminated):
         interrupted = True
     finished = {
-        index: list(zip(*(each[rank].entries for rank in range(n)), strict=True))
-        for index, each in received.items()
-        if len(each) == n
+        index: list(zip(*(by_rank[rank].results for rank in range(n)), strict=True))
+        for index, by_rank in received.items()
+        if len(by_rank) == n
     }
     link = _measured_link(messages, finished[LINK]) if LINK in finished else spec.link
     sizes = [
-        _size(each, _measured(spec, each, link, refused, finished[index]))
-        for index, each in enumerate(spec.ops)
+        _size(op, _measured(spec, op, link, refused, finished[index]))
+        for index, op in enumerate(spec.ops)
         if index in finished
     ]
     several_hosts = report is not None and len(set(report.hosts)) > 1
@@ -160,15 +161,17 @@ def compare(
     )
 
 
-def _slowest(entries: Sequence[Entry]) -> list[float]:
+def _slowest_times(results: Sequence[CandidateResult]) -> list[float]:
     """Return the slowest rank's time of each run, given one entry per rank."""
-    return list(map(max, zip(*(array("d", each.times) for each in entries), strict=True)))
+    return list(map(max, zip(*(array("d", each.times) for each in results), strict=True)))
 
 
-def _measured_link(messages: Sequence[int], entries: Sequence[Sequence[Entry]]) -> CostModel:
+def _measured_link(
+    messages: Sequence[int], results: Sequence[Sequence[CandidateResult]]
+) -> CostModel:
     """Return the line through the times of two messages, with α and β at least 0."""
     small, large = messages
-    times = [_slowest(each) for each in entries]
+    times = [_slowest_times(each) for each in results]
     first, second = map(median, times)
     beta = max(0.0, (second - first) / (large - small))
     return CostModel(
@@ -181,25 +184,22 @@ def _measured(
     op: OpSpec,
     link: CostModel | None,
     refused: str,
-    entries: Sequence[Sequence[Entry]],
+    results: Sequence[Sequence[CandidateResult]],
 ) -> Iterator[Candidate]:
     """Yield all candidates at this size, with the results of all ranks for those that ran."""
     candidates = [Candidate(op.op, own=True, refused=refused), *_on_paper(spec, op, link)]
     if refused:
         yield candidates.pop(0)
-    yield from map(_with_times, candidates, entries)
-
-
-def _with_times(candidate: Candidate, entries: Sequence[Entry]) -> Candidate:
-    """Return the candidate with the results of its runs, given one entry per rank."""
-    times = _slowest(entries)
-    low, high = interval(times) or (min(times), max(times))
-    wrong, checked = (sum(getattr(each, name) for each in entries) for name in ("wrong", "checked"))
-    return replace(
-        candidate,
-        timing=Timing(median(times), low, high, len(times), wrong, checked),
-        handed_bytes=None if candidate.own else sum(each.sent_bytes for each in entries),
-    )
+    for candidate, by_rank in zip(candidates, results, strict=True):
+        times = _slowest_times(by_rank)
+        low, high = interval(times) or (min(times), max(times))
+        wrong = sum(each.wrong for each in by_rank)
+        checked = sum(each.checked for each in by_rank)
+        yield replace(
+            candidate,
+            timing=Timing(median(times), low, high, len(times), wrong, checked),
+            handed_bytes=None if candidate.own else sum(each.sent_bytes for each in by_rank),
+        )
 
 
 def link_of_files(paths: Sequence[Path], op: str) -> CostModel:

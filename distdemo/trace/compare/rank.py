@@ -32,8 +32,8 @@ MOST_TURNS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Results of one candidate on one rank.
+class CandidateResult:
+    """Results of one candidate, or of one message that measures the link, on one rank.
 
     Attributes:
         times: Seconds of each run, as bytes of an ``array("d")``.
@@ -49,17 +49,17 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeDone:
+class SizeResult:
     """Results of a rank at one size.
 
     Attributes:
         index: Index of the size, or ``LINK``.
-        entries: Results of the backend's own call, if it runs, and of each algorithm; for ``LINK``,
+        results: Results of the backend's own call, if it runs, and of each algorithm; for ``LINK``,
             of the small and the large message.
     """
 
     index: int
-    entries: tuple[Entry, ...]
+    results: tuple[CandidateResult, ...]
 
 
 def compare_on_rank(
@@ -79,21 +79,21 @@ def compare_on_rank(
     # all_reduce of 1 KiB by doubling then took 4.0 ms, a time slice of the scheduler, compared with
     # 0.4 ms after a barrier.
     start = CommonStart(rank, None) if oversubscribed else common_start(rank)
-    rank.reach("ready")
+    rank.report_phase("ready")
     if messages:
         calls = [_exchange(rank, size) for size in messages]
         times = time_interleaved(rank, start, "link", calls, spec.budget_s / 2)
-        rank.send(SizeDone(LINK, tuple(Entry(each.tobytes()) for each in times)))
+        rank.send(SizeResult(LINK, tuple(CandidateResult(each.tobytes()) for each in times)))
     for index, op in enumerate(spec.ops):
-        rank.reach(f"size {index + 1} of {len(spec.ops)}")
-        rank.send(SizeDone(index, _at_size(rank, start, index, op, spec, own=own)))
-    rank.reach("done")
+        rank.report_phase(f"size {index + 1} of {len(spec.ops)}")
+        rank.send(SizeResult(index, _at_size(rank, start, index, op, spec, own=own)))
+    rank.report_phase("done")
     start.align()
 
 
 def _at_size(  # noqa: PLR0913 - the parts of one measurement
     rank: Rank, start: CommonStart, index: int, op: OpSpec, spec: ComparisonSpec, *, own: bool
-) -> tuple[Entry, ...]:
+) -> tuple[CandidateResult, ...]:
     """Verify, warm up and time all candidates at one size. Collective.
 
     Memory of all candidates is allocated before the first one runs. Each is verified after its
@@ -119,12 +119,13 @@ def _at_size(  # noqa: PLR0913 - the parts of one measurement
         call()
         rank.synchronize()
     wanted = expected(ops.REGISTRY[op.op], rank.rank, op)  # once for all candidates
-    found = [verify(result(), wanted) for result in results]
+    checks = [verify(result(), wanted) for result in results]
     del wanted
     times = time_interleaved(rank, start, str(index), calls, spec.budget_s)
-    columns = zip(times, found, sent, strict=True)
+    columns = zip(times, checks, sent, strict=True)
     return tuple(
-        Entry(each.tobytes(), check.checked, check.wrong, handed) for each, check, handed in columns
+        CandidateResult(each.tobytes(), check.checked, check.wrong, handed)
+        for each, check, handed in columns
     )
 
 
@@ -171,7 +172,7 @@ def time_interleaved(
     store = rank.store("turns")
 
     def run(turns: int) -> float:
-        """Run so many turns, and return the seconds per turn."""
+        """Run this number of turns, and return the seconds per turn."""
         first, began = len(times[0]), perf_counter()
         with undisturbed():
             for turn in range(first, first + turns):
@@ -185,7 +186,7 @@ def time_interleaved(
                     times[index].append(perf_counter() - called)
         return (perf_counter() - began) / max(turns, 1)
 
-    def agree(key: str, turns: float) -> int:
+    def from_rank_0(key: str, turns: float) -> int:
         """Return rank 0's number of turns on every rank."""
         if rank.rank == 0:
             store.set(f"{name}/{key}", str(max(0, min(MOST_TURNS, int(turns)))))
@@ -194,7 +195,7 @@ def time_interleaved(
     pace_s = run(1)
     for each in times:
         each.pop()  # the warm-up
-    least = agree("least", max(1, min(LEAST_TURNS, MOST_BUDGETS * budget_s / pace_s)))
+    least = from_rank_0("least", max(1, min(LEAST_TURNS, MOST_BUDGETS * budget_s / pace_s)))
     pace_s = run(least)
-    run(agree("rest", budget_s / pace_s - least))
+    run(from_rank_0("rest", budget_s / pace_s - least))
     return times

@@ -123,7 +123,7 @@ class ComparedSize:
         return None if self.best is None else self.best.algorithm
 
     @property
-    def near(self) -> tuple[Candidate, ...]:
+    def ties(self) -> tuple[Candidate, ...]:
         """Candidates whose intervals overlap that of the fastest; empty if nothing was timed."""
         best = self.best
         if best is None or best.timing is None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from rich.text import Text
 
 from distdemo.trace.compare.records import Candidate, ComparedSize, Comparison
-from distdemo.trace.texts import link_text, payload_text, sameness
+from distdemo.trace.texts import agreement_sign, link_text, payload_text
 from distdemo.view import colours
-from distdemo.view.blocks import Block, Fitted, Heading, Paragraph, Summary
+from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
 from distdemo.view.format import (
     duration,
@@ -40,11 +39,11 @@ def comparison_view(report: Comparison, sign: Signs) -> Iterator[Block]:
         yield Paragraph()
     for size in report.sizes:
         yield Heading(f" {sign.dot} ".join(_title(size, report)))
-        yield Fitted(partial(_grid, report, size, sign))
-        for sentence in _about_size(size, report):
+        yield _grid(report, size, sign)
+        for sentence in _size_notes(size, report):
             yield Paragraph(sentence)
         yield Paragraph()
-    differences = list(_differences(report))
+    differences = list(_mismatches(report))
     for sentence in differences:
         yield Paragraph(sentence, colours.WRONG)
     rows = [each for size in report.sizes for each in size.candidates if each.counts]
@@ -67,20 +66,16 @@ def comparison_view(report: Comparison, sign: Signs) -> Iterator[Block]:
 
 # ------------------------------------------------------------------------------------------ table
 
+DROP_ORDER = {"Busiest": 4, "× own": 3, "±": 2, "Total": 1}
+"""Columns that a narrow terminal drops, as in ``view.tables.Column``."""
 
-LEAST_WIDTHS = {"Busiest": 60, "Total": 17, "±": 22, "× own": 28}
-"""Columns that are omitted below one of ``view.tables.WIDTHS``."""
 
-
-def _grid(report: Comparison, size: ComparedSize, sign: Signs, width: int) -> Grid:
-    """Return the table with the columns that fit and aren't empty."""
+def _grid(report: Comparison, size: ComparedSize, sign: Signs) -> Grid:
+    """Return the table with the columns that aren't empty."""
     rows = [_cells(row, size) for row in size.candidates]
-    shown = [
-        name
-        for name in rows[0]
-        if width >= LEAST_WIDTHS.get(name, 0) and any(cells[name] for cells in rows)
-    ]
-    grid = Grid([Column("Algorithm"), *(Column(name, right=True) for name in shown)])
+    shown = [name for name in rows[0] if any(cells[name] for cells in rows)]
+    columns = [Column(name, right=True, drop_order=DROP_ORDER.get(name, 0)) for name in shown]
+    grid = Grid([Column("Algorithm"), *columns])
     none = Text(sign.none, style=colours.QUIET)
     for row, cells in zip(size.candidates, rows, strict=True):
         style = "bold" if row is size.best else colours.WRONG if row.is_wrong else ""
@@ -137,14 +132,14 @@ def _title(size: ComparedSize, report: Comparison) -> list[str]:
     return list(filter(None, parts))
 
 
-def _about_size(size: ComparedSize, report: Comparison) -> Iterator[str]:
+def _size_notes(size: ComparedSize, report: Comparison) -> Iterator[str]:
     """Yield the fastest candidate, the model's choice, and those not run or wrong."""
     best = size.best
     if best is not None:
-        near = listing([name_of(each, report) for each in size.near])
+        ties = listing([name_of(each, report) for each in size.ties])
         text = " by the model" if best.timing is None else ""
         text += f" at {exact_size(size.traffic.payload_bytes)}"
-        text += f", but not clearly faster than {near}" if near else ""
+        text += f", but not clearly faster than {ties}" if ties else ""
         ran = {each.algorithm: each.predicted_s for each in size.candidates if each.timing}
         known = {name: seconds for name, seconds in ran.items() if seconds}
         if len(known) > 1:
@@ -160,13 +155,13 @@ def _about_size(size: ComparedSize, report: Comparison) -> Iterator[str]:
             yield f"{name_of(each, report)}: {wrong:,} of {checked:,} elements are wrong."
 
 
-def _differences(report: Comparison) -> Iterator[str]:
+def _mismatches(report: Comparison) -> Iterator[str]:
     """Yield one sentence per count that differs from its formula or from the bytes sent."""
     for size in report.sizes:
         for each in size.candidates:
             where = f"≠ {each.algorithm} at {exact_size(size.traffic.payload_bytes)}"
             for check in each.checks:
-                if sameness(check) == "≠":
+                if agreement_sign(check) == "≠":
                     text = f"{check.formula} gives {check.value:,g}, counted {check.counted:,}"
                     yield f"{where}, {check.name}: {text}."
             counted = each.counts if each.checks else None

@@ -140,7 +140,7 @@ def test_two_terminals_make_one_world(temporary):
     assert "3 ranks · gloo" in first[1]
     assert first[1].count("[30 33 36 39]") == 3
     assert (first[2], second[1]) == ("", "")
-    assert second[2].startswith("Rank 2 ran here; all went well. Node 0 (127.0.0.1) shows")
+    assert second[2].startswith("Rank 2 ran here; the run succeeded. Node 0 (127.0.0.1) shows")
 
 
 def test_a_terminal_with_a_different_command_is_reported(temporary):
