@@ -112,7 +112,7 @@ def summary(found: dict[str, Any]) -> str:
     interval = "-".join(f"{edge:.3f}" for edge in whole["interval"] or ())
     counts = [
         f"{count} {change}"
-        for change in ("slower", "faster", "cannot be told")
+        for change in ("slower", "faster", "undecided")
         if (count := sum(each["change"] == change for each in sizes))
     ]
     text = f"{whole['ratio']:.3f} ({interval}) {whole['change']}; sizes: "

@@ -33,7 +33,6 @@ from distdemo.trace.texts import title
 from distdemo.trace.view_picture import Picture
 from distdemo.view.blocks import show_blocks
 from distdemo.view.console import signs
-from distdemo.view.tables import heading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,7 +170,7 @@ def rounds(console: Console) -> None:
     report = traced()
     drawing = Picture(report, console)
     parts = [part for at in ROUNDS for part in (Text(), *drawing.draw_frame(drawing.frames[at]))]
-    console.print(Group(heading(title(report, signs(console))), *parts))
+    console.print(Group(Text(title(report, signs(console)), style="bold"), *parts))
 
 
 def traced() -> TraceReport:
@@ -200,7 +199,7 @@ def curves() -> str:
         SystemExit: The measurement failed.
     """
     from distdemo.bench.controller import measure
-    from distdemo.bench.plot import draw as plot
+    from distdemo.bench.view import plot
 
     worlds = [
         WorldSpec(2, backend, capture=True, stall=PATIENCE, deadline=3600.0) for backend in CURVES

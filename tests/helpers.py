@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from forked import as_command, as_python
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     Watched = AbstractContextManager["Run"]
@@ -93,19 +93,22 @@ def leftovers(before: set[str]) -> set[str]:
 
 
 def tcp_addresses(pid: int, *, listening: bool = False, ports: bool = False) -> list[str]:
-    """Return the local addresses of a process's TCP sockets, or their ports, as the kernel does."""
-    inodes = set()
-    for fd in os.listdir(f"/proc/{pid}/fd"):
-        with suppress(OSError):  # closed meanwhile
-            target = str(Path(f"/proc/{pid}/fd/{fd}").readlink())
-            if target.startswith("socket:["):
-                inodes.add(target[8:-1])
-    found = []
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            words = line.split()
-            if words[9] in inodes and (words[3] == "0A" or not listening):
-                found.append(words[1].split(":")[ports])
+    """Return the local addresses of a process's TCP sockets, or their ports, as the kernel does.
+
+    A process that has exited has none.
+    """
+    inodes, found = set(), []
+    with suppress(OSError):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):  # the descriptor was closed
+                target = str(Path(f"/proc/{pid}/fd/{fd}").readlink())
+                if target.startswith("socket:["):
+                    inodes.add(target[8:-1])
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                words = line.split()
+                if words[9] in inodes and (words[3] == "0A" or not listening):
+                    found.append(words[1].split(":")[ports])
     return found
 
 
@@ -241,15 +244,38 @@ def _watched(
                 stream.close()
 
 
-def run_joined(words: list[str], folder: Path) -> list[tuple[int, str, str]]:
-    """Run a command as the two ranks of a world that others started; return each one's end."""
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+@contextmanager
+def nodes(
+    commands: Sequence[list[str]], folder: Path, settings: Sequence[dict[str, str]] = ({}, {})
+) -> Iterator[list[Run]]:
+    """Run these commands in parallel, each with its own environment variables."""
     with ExitStack() as stack:
         runs = []
-        for rank in ("0", "1"):
-            (folder / rank).mkdir()
-            environment = {**where, "RANK": rank}
-            runs.append(stack.enter_context(commanded(words, folder / rank, env=environment)))
+        for number, (command, env) in enumerate(zip(commands, settings, strict=True)):
+            temporary = folder / str(number)
+            temporary.mkdir()
+            runs.append(stack.enter_context(commanded(command, temporary, env=env)))
+        yield runs
+
+
+def terminals(folder: Path, *commands: list[str], port: int = 0) -> AbstractContextManager[Any]:
+    """Run one command on each of two nodes, or the same command on both."""
+    master = f"127.0.0.1:{port or free_port()}"
+    both = commands * 2 if len(commands) == 1 else commands
+    where = ["--nnodes", "2", "--master", master, "--node-rank"]
+    return nodes([[*each, *where, str(node)] for node, each in enumerate(both)], folder)
+
+
+def by_hand(port: int, rank: int, size: int) -> dict[str, str]:
+    """Return the environment of one rank of a world set up by hand."""
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return {"RANK": str(rank), "WORLD_SIZE": str(size), **where}
+
+
+def run_joined(words: list[str], folder: Path) -> list[tuple[int, str, str]]:
+    """Run a command as the two ranks of a world that others started; return each one's end."""
+    port = free_port()
+    with nodes([words] * 2, folder, [by_hand(port, rank, 2) for rank in range(2)]) as runs:
         ended = [run.finish() for run in runs]
         for run in runs:
             run.leaves_nothing()

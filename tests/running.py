@@ -15,25 +15,35 @@ from distdemo.demo.records import Holding, Piece, RankResult
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldSpec
+from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
 
 Groups = tuple[OpSpec, ...]
 
 
-def run_many(size: int, cases: Sequence[Groups]) -> list[list[RankResult]]:
-    """Each case's records by rank: all of them in one world of this size, one after the other."""
+def run_many(
+    size: int, cases: Sequence[Groups], instead: Sequence[Op] = ()
+) -> list[list[RankResult]]:
+    """Each case's records by rank: all of them in one world of this size, one after the other.
+
+    Args:
+        size: Number of ranks.
+        cases: The specs of each case.
+        instead: For each case the op to run, if it isn't the registered one.
+    """
     world = WorldSpec(size, start_method="fork", deadline=60, lazy=False)
-    done = run_world(world, one_after_the_other, (tuple(cases),))
+    run = instead or [ops.REGISTRY[specs[0].op] for specs in cases]
+    done = run_world(world, one_after_the_other, (tuple(zip(run, cases, strict=True)),))
     assert done.ok, done.verdict
     by_rank = [outcome.value for outcome in done.outcomes if isinstance(outcome, Returned)]
     return [list(each) for each in zip(*by_rank, strict=True)]
 
 
-def one_after_the_other(rank: Rank, cases: Sequence[Groups]) -> list[RankResult]:
+def one_after_the_other(rank: Rank, cases: Sequence[tuple[Op, Groups]]) -> list[RankResult]:
     """What a rank of ``run_many`` does. Collective."""
     return [
-        run_op(Numbered(rank, number), ops.REGISTRY[specs[0].op], specs)  # type: ignore[arg-type]  # as good as one
-        for number, specs in enumerate(cases)
+        run_op(Numbered(rank, number), op, specs)  # type: ignore[arg-type]  # as good as a rank
+        for number, (op, specs) in enumerate(cases)
     ]
 
 

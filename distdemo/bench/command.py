@@ -63,8 +63,7 @@ def bench(session: Session, options: BenchOptions) -> Result:
         on_progress = bar.advance if bar.visible else None
         report = measure(spec, worlds, session.start, on_progress, one_world=one_world)
     from distdemo.bench.answer import errors
-    from distdemo.bench.plot import draw
-    from distdemo.bench.view import bench_view, to_csv
+    from distdemo.bench.view import bench_view, plot, to_csv
 
     return Result(
         report,
@@ -73,7 +72,7 @@ def bench(session: Session, options: BenchOptions) -> Result:
         partial=bool(report.rows),
         interrupted=report.interrupted,
         errors=errors(report),
-        files=(("--plot", options.plot, partial(draw, report, options.plot)),),
+        files=(("--plot", options.plot, partial(plot, report, options.plot)),),
     )
 
 

@@ -1,4 +1,4 @@
-"""Report of a measurement: the answer, a table per series, the reasons. And the CSV."""
+"""Report of a measurement: the answer, a table per series, the reasons. Its plot and its CSV."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from rich.text import Text
 
-from distdemo.bench.answer import answer, scope_text, series_names
+from distdemo.bench.answer import answer, headline, scope_text, series_names
 from distdemo.encoding import encode
 from distdemo.launcher.clock import HOST
 from distdemo.measure.recording import traits
-from distdemo.measure.records import BenchReport, Judgement, Row, Series, Setup, Start, Verdict
+from distdemo.measure.records import (
+    BenchReport,
+    Judgement,
+    Limit,
+    Row,
+    Series,
+    Setup,
+    Start,
+    Verdict,
+)
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Bullets, Heading, Paragraph, Summary
 from distdemo.view.console import ASCII_SIGNS, Signs
@@ -31,9 +41,11 @@ from distdemo.view.format import (
     rate,
     short_size,
 )
+from distdemo.view.plot import Axis, Line, Panel, lines
 from distdemo.view.tables import Cell, Column, Grid, select
 
 WIDE_MARK = "!"  # mark of an interval that is wider than requested
+LIMIT_HUE = 7
 
 # ----------------------------------------------------------------------------------------- report
 
@@ -52,12 +64,12 @@ def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
     for series in report.series:
         yield from _skew(series, report, sign)
     for title, lines_of in (("Measured", _method), ("Limits", _limits)):
-        lines = (
+        items = (
             Text(f"{setup.backend}: " * (len(report.setups) > 1) + line, style=colours.QUIET)
             for setup in report.setups
             for line in lines_of(setup)
         )
-        yield from _section(title, lines)
+        yield from _section(title, items)
     for note in report.notes:
         yield Paragraph(note)
     names = series_names(report.series)
@@ -69,9 +81,7 @@ def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
     if averages:
         yield Paragraph()
         yield Paragraph(f"Average busbw: {', '.join(averages)}", colours.QUIET)
-    machine = (str(report.environment.get(name, "")) for name in ("host", "processor"))
-    footer = [duration(report.elapsed_s), *filter(None, machine)]
-    footer += [f"{name} {version}" for name, version in report.versions.items()]
+    footer = [duration(report.elapsed_s), *_machine(report), *_versions(report)]
     yield Paragraph(f" {sign.dot} ".join(footer), colours.QUIET)
 
 
@@ -223,9 +233,9 @@ def _is_clearly_faster(one: Row, other: Row) -> bool:
 # -------------------------------------------------------------------------------------- the reasons
 
 
-def _section(title: str, lines: Iterable[Text]) -> Iterator[Block]:
-    """Yield a heading and a list, or nothing if there are no lines."""
-    if items := tuple(lines):
+def _section(title: str, texts: Iterable[Text]) -> Iterator[Block]:
+    """Yield a heading and a list, or nothing if there are no texts."""
+    if items := tuple(texts):
         yield from (Paragraph(), Heading(title), Bullets(items))
 
 
@@ -327,6 +337,61 @@ def _limits(setup: Setup) -> Iterator[str]:
         )
 
 
+# ------------------------------------------------------------------------------------------- plot
+
+
+def plot(report: BenchReport, file: Path | None) -> bytes:
+    """Return the plot of time and bandwidth against size, with the limits.
+
+    Args:
+        report: Report with rows.
+        file: File that it will be written to; its suffix determines the format.
+    """
+    size = Axis("Size", short_size)
+    times = _lines(report, lambda _, seconds: seconds)
+    rates = _lines(report, lambda row, seconds: row.busbw_factor * row.size_bytes / seconds)
+    panels = [
+        Panel(list(times), size, Axis("Time, median", duration)),
+        Panel([*rates, *_limit_lines(report)], size, Axis("Bus bandwidth", rate)),
+    ]
+    footer = " · ".join([*_machine(report), *_versions(report)])
+    return lines(panels, headline(report), (footer, "lines: medians; shaded: p10 to p90"), file)
+
+
+def _lines(report: BenchReport, figure: Callable[[Row, float], float]) -> Iterator[Line]:
+    """Yield one line per series, with a figure of each row computed from its times."""
+    names = series_names(report.series)
+    for hue, series in enumerate(report.series):
+        # Ops without a size, such as barrier, don't fit on an axis of sizes.
+        rows = [row for row in series.rows if row.size_bytes and figure(row, row.median_s) > 0]
+        points = [(row.size_bytes, figure(row, row.median_s)) for row in rows]
+        band = [(figure(row, row.p10_s), figure(row, row.p90_s)) for row in rows]
+        if rows:
+            yield Line(names[series.spec], points, hue, band=band)
+
+
+def _limit_lines(report: BenchReport) -> Iterator[Line]:
+    """Yield each limit that busbw is compared with, as a horizontal line over all sizes."""
+    bounds: dict[Limit, list[str]] = {}
+    for setup in report.setups:
+        if setup.bound is not None:
+            bounds.setdefault(setup.bound, []).append(setup.backend)
+    sizes = [row.size_bytes for row in report.rows if row.size_bytes]
+    for bound, names in bounds.items() if sizes else ():
+        bandwidth = bound.bandwidth_bytes_per_s
+        name = f"{bound.transport.value} {rate(bandwidth)} ({', '.join(names)})"
+        yield Line(name, [(min(sizes), bandwidth), (max(sizes), bandwidth)], LIMIT_HUE, "dashed")
+
+
+def _machine(report: BenchReport) -> list[str]:
+    known = (str(report.environment.get(name, "")) for name in ("host", "processor"))
+    return list(filter(None, known))
+
+
+def _versions(report: BenchReport) -> list[str]:
+    return [f"{name} {version}" for name, version in report.versions.items()]
+
+
 # -------------------------------------------------------------------------------------------- CSV
 
 _OMITTED_FIELDS = frozenset(
@@ -340,16 +405,16 @@ def to_csv(report: BenchReport) -> str:
     """Return one line per size with the JSON document's names (RFC 4180)."""
     known: dict[str, Any] = {**report.environment, **report.versions}
     machine = {name: known.get(name) for name in ("host", "processor", "torch")}
-    lines = []
+    records = []
     for series in report.series:
         for row in series.rows:
             judged = replace(row, judgement=row.judgement or Judgement(Verdict.UNKNOWN, ""))
             record = encode({"": series.spec, "row": judged, "machine": machine}, defaults=True)
-            lines.append({name: _csv_text(value) for name, value in _columns("", record)})
+            records.append({name: _csv_text(value) for name, value in _columns("", record)})
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for each in lines for name in each)))
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for each in records for name in each)))
     writer.writeheader()
-    writer.writerows(lines)
+    writer.writerows(records)
     return text.getvalue()
 
 

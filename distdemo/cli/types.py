@@ -307,9 +307,10 @@ def one_of(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
 
     @_parser
     def parse(text: str) -> str:
-        name = known.get(text.lower().removeprefix("torch."))
+        word = text.lower().removeprefix("torch.")
+        name = known.get(word)
         if name is None:
-            near = [known[each] for each in nearest(text, known)]
+            near = [known[each] for each in nearest(word, known)]
             why = f"Choices: {', '.join(choices)}."
             raise BadValue(text, "there is no such choice.", why, (near or choices)[0])
         return name

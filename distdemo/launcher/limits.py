@@ -39,7 +39,7 @@ class Limit:
 
 
 def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
-    """Raise `UsageError` for a world that this machine can't hold.
+    """Raise `UsageError` for a world that exceeds this machine's resources.
 
     Args:
         world: World to start.

@@ -69,22 +69,22 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
     report = None
     consequence = False  # of a failure on another node: then the signal is not reported
     try:
-        with ExitStack() as held:
-            held.enter_context(interrupts)
+        with ExitStack() as stack:
+            stack.enter_context(interrupts)
             agent = None
             if node is None and program is not None and not program.group:
-                agent = held.enter_context(closing(Agent(world.world_size)))
+                agent = stack.enter_context(closing(Agent(world.world_size)))
             if node is None:
-                place = held.enter_context(file_rendezvous()) if agent is None else agent.store
-                here = LocalRanks(range(world.world_size), place, local_size=world.world_size)
-                private: Sequence[int] = () if agent is None else agent.descriptors
+                rendezvous = agent.store if agent else stack.enter_context(file_rendezvous())
+                ranks = LocalRanks(range(world.world_size), rendezvous, local_size=world.world_size)
+                descriptors: Sequence[int] = agent.descriptors if agent else ()
             else:
-                here, private = node.begin(world), node.descriptors
-            held.enter_context(open_files(world))
+                ranks, descriptors = node.begin(world), node.descriptors
+            stack.enter_context(open_files(world))
             pmi = None
             if world.mpi_start is not None:
-                pmi = held.enter_context(closing(PmiServer(world.mpi_start, world.world_size)))
-            workers = Workers(world, here, method, interrupts, private, pmi=pmi)
+                pmi = stack.enter_context(closing(PmiServer(world.mpi_start, world.world_size)))
+            workers = Workers(world, ranks, method, interrupts, descriptors, pmi=pmi)
             try:
                 workers.start(target, args)
                 if agent is not None:
@@ -113,7 +113,7 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
                 world=world,
                 outcomes=tuple(outcomes),
                 verdict=judged,
-                seconds=time.monotonic() - workers.began,
+                seconds=time.monotonic() - workers.started_at,
                 start_method=method.name,
                 start_reason=method.reason,
                 interrupted_by=received,

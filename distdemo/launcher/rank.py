@@ -115,13 +115,13 @@ class Rank:
         # The launcher enforces the deadline; the backend's timeout is only a fallback.
         self._timeout = timedelta(seconds=min(2 * world.deadline + 60, MAX_TIMEOUT_S))
         self._sender = sender
-        self._steps = 0
+        self._next_step = 0
         self._store: Store | None = None
 
     def report_phase(self, phase: str) -> None:
         """Report a phase to the launcher, so that a timeout can name the ranks behind it."""
-        self._sender.send(PhaseReached(self._steps, phase, time.monotonic()))
-        self._steps += 1
+        self._sender.send(PhaseReached(self._next_step, phase, time.monotonic()))
+        self._next_step += 1
 
     def send(self, value: Any) -> None:  # noqa: ANN401 - anything that pickles
         """Send a value to the launcher while this rank runs; block while the pipe is full.
@@ -164,29 +164,29 @@ class Rank:
         os.environ.update({name: str(number) for name, number in numbers.items()})
         AgentStore(store.port, store.host).offer()  # type: ignore[attr-defined]  # a TCPStore
 
-    def barrier(self, place: str, among: int | None = None) -> None:
+    def barrier(self, name: str, among: int | None = None) -> None:
         """Return once ``among`` ranks have called this with the same name. Collective.
 
         The barrier uses the store, so it works while the group is busy.
 
         Args:
-            place: Name that was not used before, different for each subgroup.
+            name: Name that was not used before, different for each subgroup.
             among: Number of ranks that take part [default: the whole world].
         """
         store = self._shared_store()
         wanted = self.world_size if among is None else among
-        if store.add(f"meet/{place}", 1) == wanted:
-            store.set(f"met/{place}", "")
-        store.wait([f"met/{place}"])
+        if store.add(f"barrier/{name}/arrived", 1) == wanted:
+            store.set(f"barrier/{name}/open", "")
+        store.wait([f"barrier/{name}/open"])
 
-    def count(self, place: str, add: int = 0) -> int:
+    def count(self, name: str, add: int = 0) -> int:
         """Add to a shared counter atomically and return its new value.
 
         Args:
-            place: Name of the counter, which starts at 0.
+            name: Name of the counter, which starts at 0.
             add: Number to add; 0 only reads.
         """
-        return int(self._shared_store().add(f"count/{place}", add))
+        return int(self._shared_store().add(f"count/{name}", add))
 
     def store(self, prefix: str) -> Store:
         """Return the store that all ranks share, with its own key prefix.
@@ -255,7 +255,7 @@ def _work(assignment: Assignment, sender: Sender, started: float) -> Any:  # noq
     work = assignment.work
     target, args = pickle.loads(work) if isinstance(work, bytes) else work  # noqa: S301 - from our own parent process
     gpu.set_device(rank.device)
-    _keep_reducers()
+    _prevent_reducer_deletion()
     if world.user_program is not None and not world.user_program.group:
         rank.announce(local.rendezvous)
     else:
@@ -264,7 +264,7 @@ def _work(assignment: Assignment, sender: Sender, started: float) -> Any:  # noq
     return target(rank, *args)
 
 
-def _keep_reducers() -> None:
+def _prevent_reducer_deletion() -> None:
     """Keep the reducers of DDP models until the process exits.
 
     A reducer that is freed after ``destroy_process_group`` frees the group and joins gloo's thread
@@ -385,10 +385,10 @@ def _lead_session(assignment: Assignment) -> None:
     with suppress(OSError):  # already a session leader
         os.setsid()
     if assignment.stdin is None:
-        nowhere = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nowhere, 0)
-        if nowhere:
-            os.close(nowhere)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        if null:
+            os.close(null)
     else:
         os.dup2(assignment.stdin.fileno(), 0)
         assignment.stdin.close()

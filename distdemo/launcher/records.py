@@ -99,7 +99,7 @@ class Position:
     """
 
     collective: str
-    source_line: str = field(metadata={"json": "place"})
+    source_line: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class Raised(Outcome):
     """The function raised.
 
     Attributes:
-        consequence: True if the rank only lost a peer, or waited for one that never came.
+        consequence: True if the rank only lost a peer, or waited for one that never arrived.
         missing: Ranks that it waited for, if the backend named them (a monitored barrier).
         excerpt: Traceback without the frames of libraries.
     """

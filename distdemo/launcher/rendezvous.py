@@ -37,7 +37,7 @@ HOST = "127.0.0.1"
 
 
 class Rendezvous:
-    """Base class: the place where the ranks of a world find each other."""
+    """Base class for the ways in which the ranks of a world find each other."""
 
     directory: str | None = None
     """Directory to remove with it, or None."""
@@ -172,14 +172,14 @@ class StoreRendezvous(Rendezvous):
 
     def store(self, world_size: int, timeout: timedelta, send: Callable[[object], None]) -> Store:
         """Connect to the store. Collective."""
-        return self.connect(self.host, self.port, timeout)
+        return connect_store(self.host, self.port, timeout)
 
-    @staticmethod
-    def connect(host: str, port: int, timeout: timedelta) -> Store:
-        """Connect to the store at this address."""
-        from torch._C._distributed_c10d import TCPStore
 
-        return TCPStore(host, port, None, False, timeout, wait_for_workers=False)
+def connect_store(host: str, port: int, timeout: timedelta) -> Store:
+    """Connect to the TCPStore at this address."""
+    from torch._C._distributed_c10d import TCPStore
+
+    return TCPStore(host, port, None, False, timeout, wait_for_workers=False)
 
 
 # ------------------------------------------------------------------------- torchrun's agent store

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 EXIT_TIMEOUT_S = 0.5  # for a process to exit once its pipe is closed
-MAX_LAST_READS = 32  # of a rank's output after its end: more than a pipe holds
+MAX_LAST_READS = 32  # of a rank's output after its exit: more than fits into a pipe
 MAX_OUTPUT_BYTES = 1 << 16  # kept of a rank's captured output, from the end
 
 OnMessage = Callable[[int, Any], bool | None]

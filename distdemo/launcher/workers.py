@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 TERM_TIMEOUT_S = 0.7  # from SIGTERM until SIGKILL
 POLL_S = 0.2  # seconds between polls of processes whose pipe is silent
-POLLED_AT_ONCE = 64  # processes: each is a system call, which a thousand ranks would feel
-OTHERS_TIMEOUT_S = 0.4  # seconds that the other ranks get to exit on their own after one failed
+POLLED_AT_ONCE = 64  # processes per poll, each with a system call
+OTHERS_TIMEOUT_S = 0.4  # for the other ranks to exit on their own after one failed
 STACKS_TIMEOUT_S = 0.3  # for late ranks to write their stacks
-QUIET_TIMEOUT_S = 0.05  # of silence after which stacks that have begun are complete
+QUIET_TIMEOUT_S = 0.05  # of silence, after which stacks are complete
 
 
 class StopReason(Enum):
@@ -94,7 +94,7 @@ class Node(Listener, Protocol):
         """Watch all ranks of the world until they have ended or must be stopped."""
 
     def stop(self) -> None:
-        """Tell the other processes to stop their ranks."""
+        """Make the other processes stop their ranks."""
 
     def outcomes(self, workers: Workers) -> list[Outcome]:
         """Return the outcome of each rank that this process knows of, in order."""
@@ -109,14 +109,14 @@ class Workers:
     Attributes:
         world: Whole world that they belong to.
         stop_reason: Reason for which the wait ended.
-        began: Start of the first rank, on the monotonic clock.
+        started_at: Start of the first rank, on the monotonic clock.
 
     Args:
         world: Whole world that they belong to.
         local_ranks: Ranks to start.
         method: Start method of their processes.
         interrupts: Signals that end the wait.
-        private: Further descriptors of this process that forked ranks must close.
+        descriptors: Further descriptors of this process that forked ranks must close.
         pmi: PMI server of ranks over MPI.
     """
 
@@ -126,14 +126,14 @@ class Workers:
         local_ranks: LocalRanks,
         method: StartMethod,
         interrupts: Interrupts,
-        private: Sequence[int] = (),
+        descriptors: Sequence[int] = (),
         *,
         pmi: PmiServer | None = None,
     ) -> None:
         import torch.multiprocessing as mp
 
         self.stop_reason = StopReason.DONE
-        self.began = time.monotonic()
+        self.started_at = time.monotonic()
         self.world = world
         self._local_ranks = local_ranks
         self._method = method
@@ -143,7 +143,7 @@ class Workers:
         self._workers: list[Worker] = []
         self._running: set[Worker] = set()
         self._listeners: Sequence[Listener] = ()
-        self._deadline = self.began + world.deadline
+        self._deadline = self.started_at + world.deadline
         self._failed_at: float | None = None
         self._progress_at: float | None = None  # None until the first message of a rank
         self._ended_early = False
@@ -152,7 +152,7 @@ class Workers:
         self._tree = None if world.user_program is None else ProcessTree()
         self._exit_reader, self._exit_writer = self._context.Pipe(duplex=False)
         # Descriptors that a forked rank must close: the launcher's ends of all pipes so far.
-        self._own = [*private, *interrupts.descriptors, self._exit_writer.fileno()]
+        self._own = [*descriptors, *interrupts.descriptors, self._exit_writer.fileno()]
         self._own += () if self._tree is None else self._tree.descriptors
 
     def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -237,7 +237,7 @@ class Workers:
                 end.close()
         own_group = program is not None and not program.group
         return Worker(
-            rank, self.began, process, reader, Receiver(reader.fileno()), output, own_group
+            rank, self.started_at, process, reader, Receiver(reader.fileno()), output, own_group
         )
 
     # ------------------------------------------------------------------------------------ watching
@@ -276,7 +276,7 @@ class Workers:
         def read(rank: int, piece: bytes) -> None:
             nonlocal reading
             if reading and on_output is not None:
-                reading = False  # stays False if it raises: its own reader is gone
+                reading = False  # stays False if the callback raises
                 on_output(rank, piece)
                 reading = True
 
@@ -460,8 +460,8 @@ class Workers:
 def wait_for_exit(workers: Iterable[Worker], timeout_s: float) -> bool:
     """Return True if all processes exit within this time.
 
-    A process is polled when its sentinel is readable, and now and then in any case: a process that
-    a rank left behind may hold the sentinel open.
+    A process is polled when its sentinel is readable, and every `POLL_S` seconds: a process that a
+    rank left behind may keep the sentinel open.
     """
     until = time.monotonic() + timeout_s
     with selectors.DefaultSelector() as selector:

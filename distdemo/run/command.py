@@ -33,7 +33,9 @@ from distdemo.run.source import check_source, parse_program
 from distdemo.view.foreign import printable
 
 if TYPE_CHECKING:
+    from distdemo.launcher.records import WorldReport
     from distdemo.sanitizer.inspector import Inspector
+    from distdemo.sanitizer.records import Finding
     from distdemo.sanitizer.timeline import Timeline
 
 STALL = 60.0  # seconds
@@ -237,12 +239,14 @@ def _execute(
         kept[rank].add(piece)
         stream.write(rank, piece)
 
-    report = RunReport(program, world.world_size, strict=options.strict)
     inspector: Inspector | None = None
     timeline: Timeline | None = None
+    ended: WorldReport | None
+    findings: tuple[Finding, ...] = ()
     silent = place is None and not ranks and options.pdb is None
-    try:
-        with session.waiting(program.name) if silent else nullcontext(), ExitStack() as held:
+    with ExitStack() as held:
+        try:
+            held.enter_context(session.waiting(program.name) if silent else nullcontext())
             session.prepare(world)
             from distdemo.run.preload import preload
             from distdemo.run.rank import run_program
@@ -255,23 +259,21 @@ def _execute(
             work = (program, options.pdb, inspector and inspector.notes)
             how["meaning"] = f"{program} {options.sanitize} {options.record is not None}"
             ended = session.start(world, run_program, work, returns=Finished, sends=str, **how)
-            report = replace(report, world=ended)
-            if inspector is not None:
-                ended, findings = inspector.conclude(ended)
-                report = replace(report, world=ended, findings=findings)
-    except (KeyboardInterrupt, Terminated) as stop:
-        report = replace(report, world=report_of(stop))
-    finally:
-        stream.flush()
+        except (KeyboardInterrupt, Terminated) as stop:
+            ended = report_of(stop)
+        finally:
+            stream.flush()
+        if inspector is not None and ended is not None:
+            ended, findings = inspector.conclude(ended)
+    report = RunReport(program, world.world_size, ended, findings=findings, strict=options.strict)
     if inspector is not None:
-        report = _with_calls(report, inspector)
+        report = replace(
+            report,
+            calls=inspector.judge.calls(),
+            warnings=tuple(inspector.judge.matcher.shifts()),
+            stopped="" if findings or report.interrupted else inspector.stopped,
+        )
     return with_output(report, [each.finished() for each in kept]), timeline
-
-
-def _with_calls(report: RunReport, inspector: Inspector) -> RunReport:
-    stopped = "" if report.findings or report.interrupted else inspector.stopped
-    calls, warnings = inspector.judge.calls(), tuple(inspector.judge.matcher.shifts())
-    return replace(report, calls=calls, warnings=warnings, stopped=stopped)
 
 
 def _sanitizer(

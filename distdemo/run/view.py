@@ -70,6 +70,8 @@ def _verdict(report: RunReport) -> str:
     world, size = report.world, report.world_size
     if world is None:
         return "Interrupted. All ranks are gone, nothing was left behind."
+    if report.findings:
+        return report.findings[0].what
     if not world.ok:
         returned = sum(isinstance(each, Returned) for each in world.outcomes)
         return f"{returned:,} of {plural(size, 'rank')} finished."

@@ -17,7 +17,7 @@ from torch._compile import _disable_dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distdemo.sanitizer.notes import Touched
-from distdemo.sanitizer.records import Place
+from distdemo.sanitizer.records import SourceLine
 
 GIVEN = {
     "allreduce": ((), (0,)),
@@ -79,7 +79,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         self,
         guard: Callable[..., object],
         report: Callable[[Touched], object],
-        source_line: Callable[[], Place],
+        source_line: Callable[[], SourceLine],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self._works: dict[int, Watched] = {}

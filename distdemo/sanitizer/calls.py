@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributed.constants import default_pg_timeout
 
-from distdemo.sanitizer.records import Call, Place
+from distdemo.sanitizer.records import Call, SourceLine
 
 Args = tuple[Any, ...]
 
@@ -35,12 +35,12 @@ class Fields(NamedTuple):
     limited: bool = False
 
 
-def described(fields: Fields, place: Place) -> Call:
+def described(fields: Fields, source_line: SourceLine) -> Call:
     """Return the record of a call."""
     dtype, shape, device, strides = fields.data or ("", (), "", ())
     return Call(
         fields.op,
-        place,
+        source_line,
         dtype=str(dtype).removeprefix("torch."),
         shape=tuple(shape),
         count=torch.Size(shape).numel() if fields.data else 0,

@@ -44,8 +44,8 @@ def mismatch(matcher: Matcher, at: Position) -> Finding | None:
 
 def _by_another(calls: dict[int, Call], guilty: Sequence[int]) -> bool:
     """Return True if torch made the call on some ranks and the program on the other ranks."""
-    own = {bool(call.place.via) for rank, call in calls.items() if rank in guilty}
-    rest = {bool(call.place.via) for rank, call in calls.items() if rank not in guilty}
+    own = {bool(call.source_line.via) for rank, call in calls.items() if rank in guilty}
+    rest = {bool(call.source_line.via) for rank, call in calls.items() if rank not in guilty}
     return bool(rest) and own.isdisjoint(rest)
 
 
@@ -54,7 +54,7 @@ def alike(matcher: Matcher, first: Problem) -> list[Problem]:
 
     def what(problem: Problem) -> tuple[object, ...]:
         finding = problem.finding
-        return finding.kind, *(row.place.partition(FROM)[0] for row in finding.rows)
+        return finding.kind, *(row.source_line.partition(FROM)[0] for row in finding.rows)
 
     problems = [each for each in matcher.found if isinstance(each, Problem)]
     return [first, *(e for e in problems if e is not first and what(e) == what(first))]
@@ -66,7 +66,9 @@ def together(alike: Sequence[Problem]) -> Finding:
     ranks = tuple(sorted({rank for each in alike for rank in each.finding.ranks}))
     if ranks == finding.ranks:
         return finding
-    rows = [replace(r, ranks=ranks, place=r.place.partition(FROM)[0]) for r in finding.rows]
+    rows = [
+        replace(r, ranks=ranks, source_line=r.source_line.partition(FROM)[0]) for r in finding.rows
+    ]
     what = finding.what.replace(ranks_of(finding.ranks), ranks_of(ranks), 1)
     return replace(finding, what=what, rows=tuple(rows), ranks=ranks)
 
@@ -106,8 +108,8 @@ def absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...])
     others = tuple(sorted(calls))
     rows = [*matcher.rows(calls), *merged([_end_of(matcher, group, each) for each in gone])]
     call = calls[min(calls)]
-    line = call.place
-    rounds = group.places[line, line.caller]
+    line = call.source_line
+    rounds = group.line_counts[line, line.caller]
     if rounds == 1 and any(line in lines for lines in group.mixed):
         rounds = 0  # other ranks were on another line then: not a loop
     ended = "left" if any(each in group.destroyed for each in gone) else "exited"
@@ -143,10 +145,10 @@ def unmatched(matcher: Matcher, entry: Entry) -> Finding:
         near = _opposite(matcher, entry)
     other = "receive" if entry.sends else "send"
     what = f"No {other} matches the {entry.call.op} of rank {entry.rank}."
-    rows = [Row((entry.rank,), str(entry.call), matcher.line(entry.call.place))]
+    rows = [Row((entry.rank,), str(entry.call), matcher.line(entry.call.source_line))]
     ranks = [entry.rank]
     if near is not None:
-        rows.append(Row((near.rank,), str(near.call), matcher.line(near.call.place)))
+        rows.append(Row((near.rank,), str(near.call), matcher.line(near.call.source_line)))
         ranks.append(near.rank)
     elif entry.call.peer not in (None, -1):
         rows.append(_end_of(matcher, entry.group, entry.group.members[entry.call.peer or 0]))
@@ -165,12 +167,13 @@ def _opposite(matcher: Matcher, entry: Entry) -> Entry | None:
 def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
     ended, note = matcher.ranks[rank].ended, group.destroyed.get(rank)
     if note is not None and (not note.failing or ended is None or ended.how == "returned"):
-        where = f"{note.place}{FROM}{note.place.caller}" if note.place.caller else str(note.place)
+        line = note.source_line
+        where = f"{line}{FROM}{line.caller}" if line.caller else str(line)
         did = "destroyed the group"
         return Row((rank,), f"{note.failing}, and {did}" if note.failing else did, where)
     if ended is None:
         return Row((rank,), "had not reached this call")
-    return Row((rank,), ended.how, str(ended.place) if ended.place.line else "")
+    return Row((rank,), ended.how, str(ended.source_line) if ended.source_line.line else "")
 
 
 def _returned(matcher: Matcher, group: Group, rank: int) -> bool:

@@ -48,7 +48,7 @@ from distdemo.sanitizer.notes import (
     stop_line,
     touched_line,
 )
-from distdemo.sanitizer.records import Call, Notes, Place
+from distdemo.sanitizer.records import Call, Notes, SourceLine
 from distdemo.view.foreign import write_message
 
 TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with file names of code
@@ -165,8 +165,8 @@ class Recorder:
         with self._lock:
             number = self._calls.get(key)
             if number is None:
-                place = replace(_place(code, line, caller, called_at), via=via)
-                number = self._describe(key, group, make(place=place))
+                source_line = replace(_source_line(code, line, caller, called_at), via=via)
+                number = self._describe(key, group, make(source_line=source_line))
                 self._code_refs += (code, caller)
             self._writer.write(str(number))
             self.local.unaccepted = not via
@@ -214,17 +214,19 @@ class Recorder:
         """Record a misuse of a call's memory."""
         self._write(touched_line(touched))
 
-    def source_line(self) -> Place:
+    def source_line(self) -> SourceLine:
         """Return the user's line that this is called from."""
-        return _place(*self._user_lines())
+        return _source_line(*self._user_lines())
 
-    def record_end(self, error: BaseException | None, place: Place | None = None) -> None:
-        """Record the end of the program; ``place`` is for an error without a traceback."""
+    def record_end(
+        self, error: BaseException | None, source_line: SourceLine | None = None
+    ) -> None:
+        """Record the end of the program; ``source_line`` is for an error without a traceback."""
         if self.buffers is not None and error is None:
             for touched in self.buffers.unwaited():
                 self.record_touched(touched)
         ended = Ended("returned") if error is None else _end_note(error)
-        self._write(end_line(replace(ended, place=place) if place else ended))
+        self._write(end_line(replace(ended, source_line=source_line) if source_line else ended))
 
     def track(self, work: Any, waited: Tracked) -> None:  # noqa: ANN401 - a Work
         """Remember the call that a handle belongs to."""
@@ -262,8 +264,8 @@ class Recorder:
 
     def record_destroy(self, group: Any) -> None:  # noqa: ANN401 - a group, or None for all
         """Record that the program destroys a group, unless Python does so at exit."""
-        place = self.source_line()
-        if self._kinds.get(place.file) != "user":
+        source_line = self.source_line()
+        if self._kinds.get(source_line.file) != "user":
             return
         all_of_them = group is None or group is dist.group.WORLD
         error = sys.exc_info()[1]
@@ -276,7 +278,7 @@ class Recorder:
                 for number in numbers.values()
             ]
             if groups:
-                self._writer.write(destroy_line(groups, place, failing))
+                self._writer.write(destroy_line(groups, source_line, failing))
 
     def is_registered(self, group: Any) -> bool:  # noqa: ANN401 - a group
         """Return True if the group was registered."""
@@ -348,11 +350,13 @@ def _backends(group: Any) -> str:  # noqa: ANN401 - a group
     return found if ":" in found else f":{dist.get_backend(group)}"
 
 
-def _place(code: CodeType | None, line: int, caller: CodeType | None, called_at: int) -> Place:
+def _source_line(
+    code: CodeType | None, line: int, caller: CodeType | None, called_at: int
+) -> SourceLine:
     if code is None:
-        return Place()
-    by = "" if caller is None else str(Place(caller.co_filename, called_at, caller.co_name))
-    return Place(code.co_filename, line, code.co_name, caller=by)
+        return SourceLine()
+    by = "" if caller is None else str(SourceLine(caller.co_filename, called_at, caller.co_name))
+    return SourceLine(code.co_filename, line, code.co_name, caller=by)
 
 
 def _kind(file: str) -> str:
@@ -366,22 +370,22 @@ def _kind(file: str) -> str:
 
 def _end_note(error: BaseException) -> Ended:
     """Return the end note of a program that raised."""
-    place, inside = Place(), ""
+    source_line, inside = SourceLine(), ""
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
         if not (is_library(code.co_filename) or is_ours(code.co_filename)):
-            place, inside = Place(code.co_filename, trace.tb_lineno, code.co_name), ""
+            source_line, inside = SourceLine(code.co_filename, trace.tb_lineno, code.co_name), ""
         elif code.co_filename == c10d.__file__ and not inside:
             inside = "" if code.co_name == "monitored_barrier" else code.co_name
         trace = trace.tb_next
     if isinstance(error, SystemExit):
         how = "returned" if error.code in (None, 0) else f"exited with {error.code}"
-        return Ended(how, place)
+        return Ended(how, source_line)
     said = re.sub(r" at 0x[0-9a-f]+", "", headline(text_of(error)))[
         :MAX_ERROR_CHARS
     ]  # no addresses
-    return Ended(f"raised {type(error).__name__}: {said}", place, inside)
+    return Ended(f"raised {type(error).__name__}: {said}", source_line, inside)
 
 
 # ------------------------------------------------------------------------------- installation
@@ -640,8 +644,8 @@ def _begin_call(  # noqa: PLR0913, PLR0917 - properties of a call
         recorder.record_accept()
     touched = None
     if recorder.buffers is not None and _called_by_user():
-        place = recorder.source_line()
-        touched = Touched(str(described(found, place)), place)
+        source_line = recorder.source_line()
+        touched = Touched(str(described(found, source_line)), source_line)
     return found, number, touched
 
 

@@ -109,7 +109,9 @@ class Inspector:
         return self.judge.finding is not None
 
     def conclude(self, report: WorldReport) -> tuple[WorldReport, tuple[Finding, ...]]:
-        """Return the report and the findings; a finding replaces the report's verdict.
+        """Return the report and the findings. A finding replaces the report's verdict.
+
+        If a signal ended the world, the finding is added to the verdict instead.
 
         Args:
             report: Report of the world, after all its ranks have exited.
@@ -122,10 +124,14 @@ class Inspector:
         if finding is None:
             return report, ()
         for shift in self.judge.matcher.shifts():
-            where = " and ".join(row.place for row in shift.rows)
+            where = " and ".join(row.source_line for row in shift.rows)
             warning = f"{shift.what[:-1]}: {where}."
             finding = replace(finding, before=f"{finding.before}\n  {warning}".strip())
-        return replace(report, verdict=verdict(finding, report.verdict)), (finding,)
+        judged = verdict(finding, report.verdict)
+        if report.interrupted_by is not None and report.verdict is not None:
+            why = f"{report.verdict.why}\n{finding.what}\n{reason(finding)}"
+            judged = replace(report.verdict, why=why, hint=finding.rule)
+        return replace(report, verdict=judged), (finding,)
 
     def _give_up(self, error: Exception) -> None:
         """Stop comparing after an internal error."""
@@ -137,11 +143,13 @@ class Inspector:
                 self.judge.feed(rank, piece)
 
     def _conclude(self, report: WorldReport) -> Finding | None:
+        interrupted = report.interrupted_by is not None
+        finding = self.judge.interrupt() if interrupted else None
         self._feed()
         self.judge.read()
+        if interrupted:
+            return finding
         self._end(report.outcomes)
-        if report.interrupted_by is not None:
-            return None
         finding = self._at_the_end(report)
         if finding is None or self.judge.matcher.found:
             return finding
@@ -175,10 +183,12 @@ class Inspector:
             rows = matcher.rows({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
             what, rule = report.verdict.what, KINDS["absent"].rule
             return Finding("absent", what, tuple(rows), "", rule, accuser.missing)
-        late = {o.rank: o.where for o in report.outcomes if isinstance(o, TimedOut)}
-        found = self.judge.conclude(
-            {rank: where.source_line if where else "" for rank, where in late.items()}
-        )
+        late = {
+            outcome.rank: outcome.where.source_line if outcome.where else ""
+            for outcome in report.outcomes
+            if isinstance(outcome, TimedOut)
+        }
+        found = self.judge.conclude(late)
         if found is not None and found.kind == "absent" and not found.what:
             old = report.verdict
             return None if old is None else replace(found, what=old.what, rule=old.hint)

@@ -26,6 +26,7 @@ from distdemo.sanitizer.timeline import Timeline
 WORLD_RANKS = "src, dst and root are global ranks; group_src and group_dst are ranks in the group."
 ORDER = "All ranks must make their calls in the same order, including calls on different groups."
 SETTLE_TIMEOUT_S = 5.0  # until a finding that is true so far is reported
+INTERRUPT_S = 1.0  # for which it must have been true if a signal ends the run earlier
 BUSY_POLLS = 8  # polls per search for errors while notes arrive
 
 
@@ -50,6 +51,7 @@ class Judge:
         self._polls = 0
         self._candidate: object = None  # finding that is true so far
         self._candidate_since = 0.0  # time at which it was first seen
+        self._candidate_s = 0.0  # seconds from then to the latest poll
         self._timeline = timeline
         self._counts: dict[int, tuple[CallNote, Counter[int]]] = {}
         self._uncounted: Counter[int] = Counter()  # calls beyond MAX_KNOWN, by rank
@@ -77,7 +79,8 @@ class Judge:
         about, now = (found.kind, found.rows[0], counts), time.monotonic()
         if about != self._candidate:
             self._candidate, self._candidate_since = about, now
-        if now >= self._candidate_since + SETTLE_TIMEOUT_S:
+        self._candidate_s = now - self._candidate_since
+        if self._candidate_s >= SETTLE_TIMEOUT_S:
             self.finding = found
         return self.finding
 
@@ -97,6 +100,17 @@ class Judge:
         found = first_error(self.matcher, running) or self.finding
         return found or late_ranks(self.matcher, running)
 
+    def interrupt(self) -> Finding | None:
+        """Return the finding at the latest poll, before a signal ended the run.
+
+        Later notes aren't read: the signal is the reason why the ranks ended.
+        """
+        if self.finding is not None or self.matcher.stopped:
+            return self.finding
+        found = first_error(self.matcher)
+        unsettled = found is not None and found.so_far and self._candidate_s < INTERRUPT_S
+        return None if unsettled else found
+
     def give_up(self, why: str) -> None:
         """Stop comparing after an internal error; later notes are only read."""
         self.matcher.stop(why)
@@ -110,13 +124,13 @@ class Judge:
             if backend == "init":  # init_process_group, which files don't have
                 continue
             group = self.matcher.group(members, backend, nth).name(self.matcher.world_size)
-            key = (str(made.call), group, self.matcher.line(made.call.place))
+            key = (str(made.call), group, self.matcher.line(made.call.source_line))
             together.setdefault(key, Counter()).update(counts)
         found = []
-        for (did, group, place), counts in together.items():
+        for (did, group, source_line), counts in together.items():
             for count in sorted(set(counts.values()), reverse=True):
                 ranks = tuple(sorted(rank for rank, each in counts.items() if each == count))
-                found.append(CallCount(did, group, place, ranks, count))
+                found.append(CallCount(did, group, source_line, ranks, count))
         for count in sorted(set(self._uncounted.values()), reverse=True):
             ranks = tuple(sorted(rank for rank, each in self._uncounted.items() if each == count))
             found.append(CallCount("other calls", "", "", ranks, count))
@@ -144,8 +158,8 @@ class Judge:
             if len(self._counts) >= MAX_KNOWN:
                 self._uncounted[rank] += 1
                 return
-            place = made.call.place
-            self.matcher.callers[place.file, place.line].add(place.caller)
+            line = made.call.source_line
+            self.matcher.callers[line.file, line.line].add(line.caller)
             found = self._counts[id(made.call)] = (made, Counter())
         found[1][rank] += 1
 
@@ -236,7 +250,7 @@ def _missing_call(
     for end in (state.ended for state in matcher.ranks):
         if end is not None and end.inside and end.how.startswith("raised"):
             alike = tuple(r for r, s in enumerate(matcher.ranks) if s.ended == end)
-            row = Row(alike, f"in {end.inside}", str(end.place))
+            row = Row(alike, f"in {end.inside}", str(end.source_line))
             what = f"{ranks_of(alike)} {end.how}"
             kind: Kind = "group" if "not part of group" in end.how else "argument"
             rule = WORLD_RANKS if kind == "group" else KINDS["argument"].rule
@@ -370,4 +384,4 @@ def _link(matcher: Matcher, entry: Entry) -> Row:
     name = entry.group.name(matcher.world_size)
     on = "" if name.startswith("the default") else f" on {name}"
     did = f"{entry.call}{on} waits for {ranks_of(matcher.awaited(entry)).lower()}"
-    return Row((entry.rank,), did, matcher.line(entry.call.place))
+    return Row((entry.rank,), did, matcher.line(entry.call.source_line))

@@ -26,7 +26,7 @@ from distdemo.sanitizer.notes import (
     Touched,
     WaitNote,
 )
-from distdemo.sanitizer.records import Call, Finding, Kind, Place, Row
+from distdemo.sanitizer.records import Call, Finding, Kind, Row, SourceLine
 from distdemo.sanitizer.rules import (
     KINDS,
     MISUSES,
@@ -37,7 +37,7 @@ from distdemo.sanitizer.rules import (
 )
 
 FROM = ", from "  # separates a line from the line that called its function
-MAX_PLACES = 1000  # remembered source lines per group
+MAX_LINES = 1000  # remembered source lines per group
 MAX_PENDING = 10_000  # remembered calls per rank that were never waited for
 
 
@@ -111,7 +111,7 @@ class Group:
         open: Calls that some members haven't made yet, oldest first.
         agreed: Number of calls that all members agreed on.
         last: Latest of these calls.
-        places: Number of agreed calls, by source line and its caller.
+        line_counts: Number of agreed calls, by source line and its caller.
         callers: Ranks that made a call, by source line.
         mixed: Calls that ranks made from several lines, by these lines.
         destroyed: How each rank destroyed the group.
@@ -126,9 +126,9 @@ class Group:
     open: deque[Calls] = field(default_factory=deque)
     agreed: int = 0
     last: Call | None = None
-    places: Counter[tuple[Place, str]] = field(default_factory=Counter)
-    callers: defaultdict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
-    mixed: dict[frozenset[Place], Mixed] = field(default_factory=dict)
+    line_counts: Counter[tuple[SourceLine, str]] = field(default_factory=Counter)
+    callers: defaultdict[SourceLine, set[int]] = field(default_factory=lambda: defaultdict(set))
+    mixed: dict[frozenset[SourceLine], Mixed] = field(default_factory=dict)
     destroyed: dict[int, DestroyNote] = field(default_factory=dict)
 
     def name(self, world_size: int) -> str:
@@ -259,7 +259,7 @@ class Matcher:
         self.callers: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         self.groups: dict[GroupKey, Group] = {}
         self._channels: dict[Channel, Unpaired] = {}
-        self._paired: set[Place] = set()
+        self._paired: set[SourceLine] = set()
 
     def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
         """Return the group with this key; create it the first time."""
@@ -282,17 +282,17 @@ class Matcher:
         """Stop comparing, for this reason unless there is an earlier one."""
         self.stopped = self.stopped or why
 
-    def line(self, place: Place) -> str:
+    def line(self, line: SourceLine) -> str:
         """Return a source line as text, with the caller of its function unless that is obvious."""
-        callers = self.callers.get((place.file, place.line), ())
-        if not place.caller or (len(callers) < 2 and place.caller.startswith(f"{place.name}:")):
-            return str(place)
-        return f"{place}{FROM}{place.caller}"
+        callers = self.callers.get((line.file, line.line), ())
+        if not line.caller or (len(callers) < 2 and line.caller.startswith(f"{line.name}:")):
+            return str(line)
+        return f"{line}{FROM}{line.caller}"
 
     def rows(self, calls: dict[int, Call]) -> list[Row]:
         """Return one row per call and line, with the ranks that made it."""
         ranks = sorted(calls)
-        return merged([Row((r,), str(calls[r]), self.line(calls[r].place)) for r in ranks])
+        return merged([Row((r,), str(calls[r]), self.line(calls[r].source_line)) for r in ranks])
 
     def add(self, rank: int, note: Note) -> None:
         """Process one note of a rank. Notes of one rank must arrive in order."""
@@ -307,12 +307,12 @@ class Matcher:
             entry = self._record_call(rank, note)
             if entry is not None:
                 state.unconfirmed[note.thread] = entry
-                if note.call.place.via:  # our kernels record no rejection
+                if note.call.source_line.via:  # our kernels record no rejection
                     self._accept(state, note.thread)
             if entry is not None and note.call.sync:
                 entry.waited = True
                 state.waits[note.thread] = entry
-            elif entry is not None and not note.call.place.via:  # waits in C++ are invisible
+            elif entry is not None and not note.call.source_line.via:  # waits in C++ are invisible
                 state.pending[state.call_count] = entry
                 if len(state.pending) > MAX_PENDING:
                     del state.pending[next(iter(state.pending))]
@@ -348,8 +348,9 @@ class Matcher:
         else:
             state.ended = note
             state.waits.clear()
-            last = state.last.place if state.last is not None else Place()
-            raised_there = (note.place.file, note.place.line) == (last.file, last.line)
+            last = state.last.source_line if state.last is not None else SourceLine()
+            raised = note.source_line
+            raised_there = (raised.file, raised.line) == (last.file, last.line)
             if state.refused is not None and (note.how.startswith("exited") or raised_there):
                 self.found.append(state.refused)
 
@@ -473,19 +474,19 @@ class Matcher:
         """Drop the oldest open call, which all members agreed on."""
         calls = {rank: made.call for rank, made in group.open.popleft().items()}
         group.uneven.discard(group.agreed)
-        lines: dict[Place, set[int]] = {}
+        lines: dict[SourceLine, set[int]] = {}
         for rank, call in calls.items():
-            lines.setdefault(call.place, set()).add(rank)
+            lines.setdefault(call.source_line, set()).add(rank)
         for line, ranks in lines.items():
-            if line in group.callers or len(group.callers) < MAX_PLACES:
+            if line in group.callers or len(group.callers) < MAX_LINES:
                 group.callers[line] |= ranks
-        for key in {(call.place, call.place.caller) for call in calls.values()}:
-            if key in group.places or len(group.places) < MAX_PLACES:
-                group.places[key] += 1
+        for key in {(call.source_line, call.source_line.caller) for call in calls.values()}:
+            if key in group.line_counts or len(group.line_counts) < MAX_LINES:
+                group.line_counts[key] += 1
         if len(lines) > 1:
             together = frozenset(lines)
             mixed = group.mixed.get(together)
-            if mixed is None and len(group.mixed) < MAX_PLACES:
+            if mixed is None and len(group.mixed) < MAX_LINES:
                 mixed = group.mixed[together] = Mixed(calls, group.agreed)
             if mixed is not None:
                 mixed.times += 1
@@ -511,7 +512,7 @@ class Matcher:
         found = []
         for group in self.groups.values():
             for mixed in group.mixed.values():
-                lines = {r: c.place for r, c in mixed.calls.items()}
+                lines = {r: c.source_line for r, c in mixed.calls.items()}
                 strayed = any(
                     rank in (group.callers[line] | self._open_callers(group, line)) and own != line
                     for rank, own in lines.items()
@@ -527,10 +528,13 @@ class Matcher:
                     found.append(Finding("shift", what, rows, "", KINDS["shift"].rule, guilty))
         return found
 
-    def _open_callers(self, group: Group, line: Place) -> set[int]:
+    def _open_callers(self, group: Group, line: SourceLine) -> set[int]:
         """Return the ranks that made a call from this line that other ranks haven't made yet."""
         return {
-            rank for calls in group.open for rank, made in calls.items() if made.call.place == line
+            rank
+            for calls in group.open
+            for rank, made in calls.items()
+            if made.call.source_line == line
         }
 
     def before(self, group: Group) -> str:
@@ -543,12 +547,12 @@ class Matcher:
         if last is None:
             return ""
         count = f"on {agreed} calls; the last was" if agreed > 1 else "on one call,"
-        return f"Before that, all ranks agreed {count} {last.op} at {self.line(last.place)}."
+        return f"Before that, all ranks agreed {count} {last.op} at {self.line(last.source_line)}."
 
     def _report_non_member(self, rank: int, call: Call) -> None:
         op = call.op.removeprefix("outside ")
         what = f"{ranks_of((rank,))}: {op} on a group that doesn't include this rank."
-        row = Row((rank,), op, self.line(call.place))
+        row = Row((rank,), op, self.line(call.source_line))
         self._add(rank, Finding("group", what, (row,), "", KINDS["group"].rule, (rank,)))
 
     def _add(self, rank: int, finding: Finding) -> None:
@@ -556,7 +560,7 @@ class Matcher:
 
     def _report_buffers(self, rank: int, note: Touched) -> None:
         what, rule = MISUSES.get(note.what, (note.what, ""))
-        rows = [Row((rank,), note.did, str(note.place))]
+        rows = [Row((rank,), note.did, str(note.source_line))]
         did = "reads it" if note.what == "read" else "writes to it"
         rows += [Row((rank,), did, str(note.then))] if note.then.line else []
         what = f"{ranks_of((rank,))}: {what}"
@@ -566,7 +570,7 @@ class Matcher:
         self, rank: int, group: Group, call: Call, kind: Kind, why: str
     ) -> Finding:
         name = group.name(self.world_size)
-        row = Row((rank,), str(call), self.line(call.place))
+        row = Row((rank,), str(call), self.line(call.source_line))
         where = "" if name.startswith("the default") else f" in {name}"
         what = f"{ranks_of((rank,))}: {why[:-1]}{where}."
         before = self.before(group)
@@ -675,8 +679,8 @@ class Matcher:
 
     def _pair(self, give: Entry, take: Entry) -> None:
         give.matched = take.matched = True
-        if len(self._paired) < MAX_PLACES:
-            self._paired |= {give.call.place, take.call.place}
+        if len(self._paired) < MAX_LINES:
+            self._paired |= {give.call.source_line, take.call.source_line}
         give.other, take.other = take, give
         sent, got = give.call, take.call
         if sent.dtype != got.dtype:
@@ -695,7 +699,9 @@ class Matcher:
             )
         else:
             return
-        rows = tuple(Row((e.rank,), str(e.call), self.line(e.call.place)) for e in (give, take))
+        rows = tuple(
+            Row((e.rank,), str(e.call), self.line(e.call.source_line)) for e in (give, take)
+        )
         both = (give.rank, take.rank)
         found = Finding("p2p", what, rows, "", KINDS["p2p"].rule, both)
         give.wrong = take.wrong = Problem(found, give.rank, give.order, give)
@@ -716,7 +722,7 @@ class Matcher:
 
     def has_paired(self, entry: Entry) -> bool:
         """Return True if a send or receive on the same line was paired."""
-        return entry.call.place in self._paired
+        return entry.call.source_line in self._paired
 
     def has_left_group(self, rank: int, group: Group) -> bool:
         """Return True if a rank will make no more calls on a group."""
@@ -752,5 +758,5 @@ def merged(rows: Sequence[Row]) -> list[Row]:
     """Merge rows that differ only in their ranks."""
     together: dict[tuple[str, str], list[int]] = {}
     for row in rows:
-        together.setdefault((row.did, row.place), []).extend(row.ranks)
+        together.setdefault((row.did, row.source_line), []).extend(row.ranks)
     return [Row(tuple(ranks), *said) for said, ranks in together.items()]

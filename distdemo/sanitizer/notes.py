@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
 from distdemo.encoding import decode, loads
-from distdemo.sanitizer.records import Call, Place
+from distdemo.sanitizer.records import Call, SourceLine
 from distdemo.sanitizer.rules import agreement
 
 T = TypeVar("T")
@@ -150,9 +150,9 @@ def stop_line(why: str) -> str:
     return f"X {json.dumps(why)}"
 
 
-def destroy_line(groups: list[int], place: Place, failing: str) -> str:
+def destroy_line(groups: list[int], source_line: SourceLine, failing: str) -> str:
     """Return the line for the destruction of groups."""
-    fields = {"groups": groups, "place": asdict(place), "failing": failing}
+    fields = {"groups": groups, "source_line": asdict(source_line), "failing": failing}
     return f"D {json.dumps(fields)}"
 
 
@@ -236,14 +236,14 @@ class Touched:
 
     Attributes:
         did: Call as text.
-        place: Source line of the call.
+        source_line: Source line of the call.
         then: Source line of the access to its tensors, if any.
         what: ``strided``, ``written``, ``read`` or ``unwaited``.
     """
 
     did: str
-    place: Place
-    then: Place = field(default_factory=Place)
+    source_line: SourceLine
+    then: SourceLine = field(default_factory=SourceLine)
     what: str = "strided"
 
 
@@ -253,12 +253,12 @@ class DestroyNote:
 
     Attributes:
         groups: Destroyed groups.
-        place: Source line.
+        source_line: Source line.
         failing: Exception being raised, which may end the program, or empty.
     """
 
     groups: tuple[GroupKey, ...]
-    place: Place
+    source_line: SourceLine
     failing: str = ""
 
 
@@ -268,12 +268,12 @@ class Ended:
 
     Attributes:
         how: ``returned``, ``raised ValueError: ...``.
-        place: Source line that raised.
+        source_line: Source line that raised.
         inside: Function of torch.distributed that raised, or empty.
     """
 
     how: str
-    place: Place = field(default_factory=Place)
+    source_line: SourceLine = field(default_factory=SourceLine)
     inside: str = ""
 
 
@@ -341,7 +341,7 @@ class Reader:
         if letter == "D":
             fields = _json(_DestroyFields, rest)
             groups = tuple(self._groups[each] for each in fields.groups)
-            return DestroyNote(groups, fields.place, fields.failing)
+            return DestroyNote(groups, fields.source_line, fields.failing)
         if letter == "E":
             return _json(Ended, rest)
         if letter == "G":
@@ -370,7 +370,7 @@ class _DestroyFields:
     """`DestroyNote` in its written form, with group numbers."""
 
     groups: tuple[int, ...]
-    place: Place
+    source_line: SourceLine
     failing: str = ""
 
 

@@ -21,7 +21,7 @@ from distdemo.files import MEMORY_BYTES, limited_memory, open_file
 from distdemo.launcher.verdict import ranks_of
 from distdemo.sanitizer.judge import Judge
 from distdemo.sanitizer.notes import UNREADABLE, Ended
-from distdemo.sanitizer.records import Finding, Place, Recording, Row
+from distdemo.sanitizer.records import Finding, Recording, Row, SourceLine
 
 if TYPE_CHECKING:
     from distdemo.sanitizer.timeline import Timeline
@@ -90,7 +90,7 @@ def record(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     recorder = install(Recorder(Writer(_File(folder.absolute()).write, timed=True)))
     before, leave = sys.excepthook, sys.exit
-    left: list[tuple[int, object, Place]] = []
+    left: list[tuple[int, object, SourceLine]] = []
 
     def failed(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
@@ -104,11 +104,11 @@ def record(folder: Path) -> None:
         leave(status)  # type: ignore[arg-type]  # any object
 
     def ended() -> None:
-        calls, status, place = left[0] if left else (-1, None, None)
+        calls, status, source_line = left[0] if left else (-1, None, None)
         if status in (None, 0) or calls != recorder.calls:  # SystemExit was caught
             recorder.record_end(None)
         else:
-            recorder.record_end(SystemExit(status), place)
+            recorder.record_end(SystemExit(status), source_line)
 
     sys.excepthook, sys.exit = failed, leaving  # atexit functions can't see the exit code
     atexit.register(safely, recorder, ended)
@@ -149,7 +149,7 @@ def compare_recordings(folder: Path, timeline: Timeline | None = None) -> Record
         judge.calls(),
         () if finding is None else (finding,),
         tuple(judge.matcher.shifts()),
-        stopped="" if finding is not None else judge.matcher.stopped,
+        stopped="" if finding is not None else judge.matcher.stopped or _unread_text(unread),
     )
 
 
@@ -224,6 +224,13 @@ def _read(folder: Path, judge: Judge, ranks: list[int]) -> set[int]:
     return set(left)
 
 
+def _unread_text(ranks: set[int]) -> str:
+    """Return why notes of these ranks weren't read to the end, or an empty text."""
+    if not ranks:
+        return ""
+    return f"{ranks_of(tuple(ranks)).lower()} made {MAX_OPEN:,} calls that other ranks never made"
+
+
 def _finding(judge: Judge, absent: set[int]) -> Finding | None:
     matcher = judge.matcher
     for state in matcher.ranks:
@@ -233,7 +240,7 @@ def _finding(judge: Judge, absent: set[int]) -> Finding | None:
             if state.ended is None and not state.lost and not state.blocked:
                 matcher.add(rank, Ended("ended without an end note"))
     running = {
-        rank: str(state.last.place) if state.last else ""
+        rank: str(state.last.source_line) if state.last else ""
         for rank, state in enumerate(matcher.ranks)
         if state.ended is None
     }

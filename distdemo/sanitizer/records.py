@@ -56,7 +56,7 @@ OPS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLine:
     """A line of the user's program.
 
     Attributes:
@@ -93,7 +93,7 @@ class Call:
 
     Attributes:
         op: Public name, ``all_reduce``; ``new_group`` for the creation of a group.
-        place: Source line of the call.
+        source_line: Source line of the call.
         dtype: torch's name of the element type; empty if the call moves no data.
         shape: Shape of the tensor, or of the first tensor in a list.
         count: Number of elements that this rank sends, or of its only tensor.
@@ -112,7 +112,7 @@ class Call:
     """
 
     op: str
-    place: Place
+    source_line: SourceLine
     dtype: str = ""
     shape: tuple[int, ...] = ()
     count: int = 0
@@ -222,12 +222,12 @@ class Row:
     Attributes:
         ranks: Global ranks.
         did: ``all_reduce(SUM, float32[4])``, or how the ranks ended.
-        place: Source line; empty if unknown.
+        source_line: Source line; empty if unknown.
     """
 
     ranks: tuple[int, ...]
     did: str
-    place: str = ""
+    source_line: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,14 +237,14 @@ class CallCount:
     Attributes:
         did: ``all_reduce(SUM, float32[4])``.
         group: ``the default group``, or its members; empty for several calls together.
-        place: Source line; empty for several calls together.
+        source_line: Source line; empty for several calls together.
         ranks: Global ranks with this count.
         count: Number of calls per rank.
     """
 
     did: str
     group: str
-    place: str
+    source_line: str
     ranks: tuple[int, ...]
     count: int
 

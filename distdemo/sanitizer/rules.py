@@ -187,8 +187,8 @@ def size_mismatches(
     """Yield (sender, receiver, sent size, expected size) where the sizes differ."""
     if not all(call.rules.parts for call in calls.values()):
         return
-    places = {rank: members.index(rank) for rank in calls}
-    for (one, i), (other, j) in permutations(places.items(), 2):
+    numbers = {rank: members.index(rank) for rank in calls}
+    for (one, i), (other, j) in permutations(numbers.items(), 2):
         gives = _sent_size(calls[one], i, j, len(members))
         takes = _received_size(calls[other], j, i, len(members))
         if gives is not None and takes is not None and gives != takes:

@@ -29,9 +29,9 @@ def calls_text(calls: Sequence[CallCount]) -> str:
     labels = [rank_label(each.ranks) for each in calls]
     did = [each.did + ("" if _on_default_group(each) else f" on {each.group}") for each in calls]
     first, second = max(map(len, counts)), min(MAX_CALL_WIDTH, max(map(len, did)))
-    third = max(len(each.place) for each in calls)
+    third = max(len(each.source_line) for each in calls)
     return "\n".join(
-        f"  {count:>{first}}  {what:{second}}  {each.place:{third}}  {ranks}".rstrip()
+        f"  {count:>{first}}  {what:{second}}  {each.source_line:{third}}  {ranks}".rstrip()
         for count, what, each, ranks in zip(counts, did, calls, labels, strict=True)
     )
 
@@ -48,6 +48,8 @@ def rank_label(ranks: Sequence[int]) -> str:
 def _rows(rows: Sequence[Row]) -> list[str]:
     named = [rank_label(row.ranks) for row in rows]
     first = max(map(len, named), default=0)
-    second = min(MAX_CALL_WIDTH, max((len(row.did) for row in rows if row.place), default=0))
+    second = min(MAX_CALL_WIDTH, max((len(row.did) for row in rows if row.source_line), default=0))
     lines = zip(named, rows, strict=True)
-    return [f"  {name:{first}}  {row.did:{second}}  {row.place}".rstrip() for name, row in lines]
+    return [
+        f"  {name:{first}}  {row.did:{second}}  {row.source_line}".rstrip() for name, row in lines
+    ]

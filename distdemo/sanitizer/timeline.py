@@ -103,7 +103,7 @@ class Timeline:
             self._call_counts[rank] += 1
             if note.call.sync:
                 self._open[row] = (at, note, -1)
-            elif note.call.place.via:
+            elif note.call.source_line.via:
                 self._add_event("i", rank, at, thread, note.call.op, _event_args(note), s="t")
             else:
                 self._pending[rank, number] = note
@@ -149,9 +149,9 @@ class Timeline:
 def _event_args(made: CallNote) -> dict[str, Any]:
     """Return the details shown when a call is clicked."""
     call: Call = made.call
-    args: dict[str, Any] = {"call": str(call), "line": str(call.place)}
-    if call.place.caller:
-        args["called from"] = call.place.caller
+    args: dict[str, Any] = {"call": str(call), "line": str(call.source_line)}
+    if call.source_line.caller:
+        args["called from"] = call.source_line.caller
     args["group"] = f"{list(made.group[0])} over {made.group[1]}"
     known = dtypes.DTYPES.get(call.dtype)
     if known is not None:

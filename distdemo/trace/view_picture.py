@@ -22,8 +22,7 @@ from distdemo.trace.texts import fault_text, ranges
 from distdemo.view import colours
 from distdemo.view.console import signs
 from distdemo.view.format import duration, number, plural
-from distdemo.view.tables import frame as empty_table
-from distdemo.view.tables import heading, select
+from distdemo.view.tables import empty_table, select
 
 FEW_NAMES = 6  # largest number of named chunks of a message of which all names are shown
 FEW_CHUNKS = 8  # largest number of chunks of a rank of which all are listed
@@ -208,7 +207,7 @@ class Picture:
         if frame.round.number:
             title = [f"Round {frame.round.number} of {len(self._report.rounds)}", frame.round.phase]
             title.append(_times_text(frame.round.moments))
-        yield heading(f" {self._sign.dot} ".join(filter(None, title)))
+        yield Text(f" {self._sign.dot} ".join(filter(None, title)), style="bold")
         messages = self._messages(frame)
         yield from messages
         yield from [Text()] * (lines - _height(messages))

@@ -25,7 +25,7 @@ ENDS = 4  # ranks shown from each end of more than that
 Cell = Text | str
 
 
-def frame() -> Table:
+def empty_table() -> Table:
     """Return an empty table in the common style; the caller adds columns."""
     return Table(
         box=box.ROUNDED,
@@ -33,11 +33,6 @@ def frame() -> Table:
         border_style="dim",
         pad_edge=True,
     )
-
-
-def heading(text: str) -> Text:
-    """Return the heading of a table."""
-    return Text(text, style="bold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +74,7 @@ class Grid:
 
     def table(self) -> Table:
         """Return the grid as a table."""
-        table = frame()
+        table = empty_table()
         if self.matrix:
             table.box, table.show_edge, table.pad_edge = box.SIMPLE_HEAD, False, False
             table.padding = (0, 1, 0, 0)

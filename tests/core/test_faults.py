@@ -37,19 +37,12 @@ def temporary(tmp_path_factory):
     return tmp_path_factory.mktemp("t")
 
 
-def addresses_of(pid):
-    try:
-        return tcp_addresses(pid)
-    except OSError:  # it has ended
-        return []
-
-
 def joined(run):
     """Wait until every rank has a socket; the ranks, and all addresses seen on the way."""
     ranks, seen = run.ranks(4), set[str]()
 
     def connected():
-        found = [addresses_of(pid) for pid in (run.process.pid, *ranks)]
+        found = [tcp_addresses(pid) for pid in (run.process.pid, *ranks)]
         seen.update(*found)
         return all(found[1:])
 

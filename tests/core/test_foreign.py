@@ -36,7 +36,7 @@ from distdemo.launcher.records import (
 )
 from distdemo.ops.spec import OpSpec
 from distdemo.sanitizer.notes import Ended, call_line, end_line
-from distdemo.sanitizer.records import Call, Place
+from distdemo.sanitizer.records import Call, SourceLine
 from distdemo.trace.page import page
 from distdemo.view import plot
 from distdemo.view.blocks import show_blocks
@@ -220,7 +220,7 @@ def test_documents(tmp_path: Path, command) -> None:
 
 def test_notes(tmp_path: Path, command) -> None:
     for rank in range(2):
-        place = Place(HOSTILE, 3 + rank, HOSTILE, "", HOSTILE)
+        place = SourceLine(HOSTILE, 3 + rank, HOSTILE, "", HOSTILE)
         head = {"rank": rank, "world_size": 2, "host": HOSTILE}
         call = Call("all_reduce", place, "float32", (4 + rank,), 4, reduce_op=HOSTILE + str(rank))
         lines = (f"H {json.dumps(head)}", "G 0 0 gloo [0, 1]", call_line(0, 0, call), "0")

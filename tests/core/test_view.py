@@ -28,7 +28,7 @@ from distdemo.launcher.records import (
     WorldReport,
     WorldSpec,
 )
-from distdemo.view.blocks import Fitted, Paragraph
+from distdemo.view.blocks import Fitted
 from distdemo.view.console import Signs, output, show, signs
 from distdemo.view.failure import failure
 from distdemo.view.progress import Progress
@@ -57,10 +57,6 @@ def test_what_an_encoding_lacks_is_written_in_another_way_and_never_raises() -> 
     file.flush()
     text = file.buffer.getvalue().decode("latin-1")  # type: ignore[attr-defined]  # BytesIO
     assert text.startswith("ok 2(n-1)/n")
-
-
-def test_brackets_in_numbers_and_messages_are_no_markup() -> None:
-    assert drawn(lambda _: [Paragraph("[red]1[/red] :smile:")]) == "[red]1[/red] :smile:\n"
 
 
 # ----------------------------------------------------------------------------------------- tables

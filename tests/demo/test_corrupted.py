@@ -7,13 +7,10 @@ from typing import Any
 
 import torch
 from broken import broken
-from running import Numbered
+from running import run_many
 
 from distdemo.demo.options import OpOptions, Straggler
-from distdemo.demo.rank import run_op
 from distdemo.demo.request import make_specs
-from distdemo.launcher.local import run_world
-from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Buffers
 
 ALL = {0, 1, 2, 3}
@@ -115,18 +112,11 @@ CORRUPTED: list[tuple[str, Any, dict[str, Any], set[int], dict[str, Any]]] = [
 ]
 
 
-def run_in_turn(rank, cases):
-    return [run_op(Numbered(rank, at), op, specs) for at, (op, specs) in enumerate(cases)]  # type: ignore[arg-type]  # as good as a rank
-
-
 def test_a_corrupted_result_is_located():
-    cases = []
-    for name, how, options, *_ in CORRUPTED:
-        op = broken(name, how)
-        cases.append((op, make_specs(op, OpOptions(**options), 4)))
-    done = run_world(WorldSpec(4, start_method="fork", lazy=False), run_in_turn, (cases,))
-    assert done.ok, done.verdict
-    for row, records in zip(CORRUPTED, zip(*done.values, strict=True), strict=True):
+    ops = [broken(name, how) for name, how, *_ in CORRUPTED]
+    options = [OpOptions(**row[2]) for row in CORRUPTED]
+    cases = [make_specs(op, each, 4) for op, each in zip(ops, options, strict=True)]
+    for row, records in zip(CORRUPTED, run_many(4, cases, ops), strict=True):
         _, _, _, ranks, first = row
         wrong = [each for each in records if not each.ok]
         assert wrong, row

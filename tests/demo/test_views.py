@@ -155,10 +155,8 @@ def test_the_table(name: str) -> None:
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:
-    for name in REPORTS:
-        for width in (30, 60):
-            lines = drawn(view_of(name), width).splitlines()
-            assert max(map(len, lines)) <= width, name
+    for name in REPORTS:  # wider terminals have the golden files
+        assert max(map(len, drawn(view_of(name), 30).splitlines())) <= 30, name
 
 
 def test_the_ranks_to_show_can_be_named() -> None:

@@ -50,15 +50,7 @@ def spread(text: str) -> dict[int, str]:
 
 def connected(host: Host) -> bool:
     """Whether it and its rank talk to others: ranks begin once they are known."""
-    return len([pid for pid in host.processes() if set(sockets(pid)) - LOOPBACK]) >= 2
-
-
-def sockets(pid: int, *, listening: bool = False) -> list[str]:
-    """Local addresses, as the kernel writes them."""
-    try:
-        return tcp_addresses(pid, listening=listening)
-    except OSError:  # it has ended
-        return []
+    return len([pid for pid in host.processes() if set(tcp_addresses(pid)) - LOOPBACK]) >= 2
 
 
 def test_torchrun_on_two_hosts_makes_one_world(hosts: Hosts) -> None:
@@ -100,7 +92,7 @@ def test_own_names_on_loopback_are_no_hindrance(hosts: Hosts) -> None:
     runs = [terminal(net, n, *asked, master="h0") for n in (0, 1)]
     assert wait_until(lambda: all(map(connected, net)))
     pids = [pid for host in net for pid in host.processes()]
-    heard = {address for pid in pids for address in sockets(pid, listening=True)}
+    heard = {address for pid in pids for address in tcp_addresses(pid, listening=True)}
     runs[0].send_signal(signal.SIGINT)
     (code, _, err), (other, *_) = finished(runs)
     assert (code, other) == (130, 130), err

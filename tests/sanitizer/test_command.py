@@ -88,7 +88,7 @@ def test_a_job_that_others_start_and_kill_leaves_files_to_compare(tmp_path: Path
         code, out, _ = judged.finish()
     (found,) = json.loads(out)["findings"]
     assert (code, found["kind"], found["ranks"]) == (1, "absent", [1]), out
-    assert (found["so_far"], found["rows"][0]["place"]) == (True, "steps.py:15")
+    assert (found["so_far"], found["rows"][0]["source_line"]) == (True, "steps.py:15")
 
 
 def test_files_of_a_right_program_have_no_errors(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_barriers_on_different_lines_are_a_warning(
         code, out, _ = run.finish()
     (warning,) = json.loads(out)["warnings"]
     assert (code, warning["kind"]) == (status, "shift")
-    assert [row["place"] for row in warning["rows"]] == ["steps.py:6", "steps.py:8"]
+    assert [row["source_line"] for row in warning["rows"]] == ["steps.py:6", "steps.py:8"]
 
 
 @pytest.mark.parametrize("files", [{}, {"rank-0.notes": "no notes"}, {"rank-9.notes": ""}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import signal
 import threading
 import time
 from contextlib import closing
@@ -13,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from distdemo.errors import DistdemoError, UsageError
+from distdemo.launcher.records import TimedOut, Verdict, WorldReport, WorldSpec
 from distdemo.sanitizer import notes as texts
-from distdemo.sanitizer.judge import BUSY_POLLS, SETTLE_TIMEOUT_S, Judge
+from distdemo.sanitizer.inspector import Inspector
+from distdemo.sanitizer.judge import BUSY_POLLS, INTERRUPT_S, SETTLE_TIMEOUT_S, Judge
 from distdemo.sanitizer.notes import HEAD, Reader, Ring, Writer, call_line
-from distdemo.sanitizer.records import Call, Place, Row
+from distdemo.sanitizer.records import Call, Row, SourceLine
 from distdemo.sanitizer.rules import KINDS
 from distdemo.sanitizer.timeline import Timeline
 
@@ -24,7 +27,7 @@ N = 4
 
 
 def reduction(line: int, op: str = "sum") -> Call:
-    place = Place("train.py", line, "step")
+    place = SourceLine("train.py", line, "step")
     return Call("all_reduce", place, "float32", (8,), 8, "cpu", op)
 
 
@@ -47,7 +50,7 @@ def judged(loop: str) -> Judge:
 
 def test_calls_are_counted() -> None:
     judge = judged("0\nr\n1\nr\n2\nr\n" * 50 + "1\nr\n")
-    calls = sorted(judge.calls(), key=lambda each: (each.place, each.ranks))
+    calls = sorted(judge.calls(), key=lambda each: (each.source_line, each.ranks))
     assert [each.count for each in calls] == [50, 51, 51, 51, 51, 50, 50]
     group = judge.matcher.group((2, 3), "gloo", 0)
     assert (group.agreed, group.reached) == (50, {2: 50, 3: 50})
@@ -82,7 +85,7 @@ def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(
 ) -> None:
     kept: list[bytes] = []
     writer = Writer(kept.append, timed=True)
-    background = Call("all_reduce", Place("train.py", 9), "float32", (8,), 8, sync=False)
+    background = Call("all_reduce", SourceLine("train.py", 9), "float32", (8,), 8, sync=False)
     lines = ["G 0 0 gloo [0, 1]", call_line(0, 0, reduction(5)), call_line(1, 0, background)]
     clock = iter(range(1_000_000, 10**9, 1_000_000))
     monkeypatch.setattr(time, "time_ns", lambda: next(clock))
@@ -134,7 +137,9 @@ def test_sends_that_pile_up_are_paired_in_their_order() -> None:
     for rank, (op, peer) in sides.items():
         lines = ["G 0 0 gloo [0, 1]"]
         for tag in (0, 7):
-            made = Call(op, Place("t.py", 1), "float32", (1,), 1, peer=peer, tag=tag, sync=False)
+            made = Call(
+                op, SourceLine("t.py", 1), "float32", (1,), 1, peer=peer, tag=tag, sync=False
+            )
             lines.append(call_line(tag, 0, made))
         lines += ["0"] * count + ["7"] * (3 if rank == 0 else 2)
         judge.feed(rank, "".join(f"{line}\n" for line in lines).encode())
@@ -240,6 +245,27 @@ def test_a_finding_that_a_late_rank_could_change_is_reported_as_so_far(clock: li
     assert found.rule.endswith("Rank 3 could still have changed this.")
 
 
+def test_an_interrupt_adds_what_was_found_so_far_to_the_verdict(clock: list[float]) -> None:
+    inspector = Inspector(WorldSpec(N))
+    stopped = tuple(TimedOut(rank=rank) for rank in range(N))
+    verdict = Verdict("The run was interrupted.", "All its ranks were stopped.", "")
+    report = WorldReport(
+        WorldSpec(N), stopped, verdict, 1.0, "fork", "", interrupted_by=signal.SIGINT
+    )
+    for rank, line in enumerate(("0", "3", "0")):
+        inspector.on_message(rank, f"{definitions(rank)}{line}\na\n")
+    inspector.poll([None] * N)
+    assert inspector.conclude(report) == (report, ())  # it may not last
+    clock[0] += INTERRUPT_S
+    inspector.poll([None] * N)
+    inspector.on_message(3, f'{definitions(3)}E {{"how":"raised KeyboardInterrupt"}}\n')
+    report, (finding,) = inspector.conclude(report)
+    assert (finding.kind, finding.ranks, finding.so_far) == ("reduce_op", (), True)
+    assert report.verdict is not None
+    assert report.verdict.what == "The run was interrupted."
+    assert "stopped.\nSo far: mismatch in call 1 of the default group" in report.verdict.why
+
+
 def test_ranks_that_were_stopped_may_not_be_at_fault() -> None:
     judge = judged("0\nr\n")
     for rank, line in enumerate((b"0", b"3", b"0")):
@@ -282,11 +308,14 @@ def test_a_deadlock_is_reported_while_other_ranks_continue() -> None:
     assert (found.kind, found.ranks, found.so_far) == ("deadlock", (0, 1), False)
 
 
-REFUSED = Place("train.py", 50, "step")
+REFUSED = SourceLine("train.py", 50, "step")
 ENDS = {
     "caught": ("0\nr", None),
     "raised": (texts.end_line(texts.Ended("raised RuntimeError: no", REFUSED)), "argument"),
-    "raised another": (texts.end_line(texts.Ended("raised ValueError: 3", Place("a.py", 9))), None),
+    "raised another": (
+        texts.end_line(texts.Ended("raised ValueError: 3", SourceLine("a.py", 9))),
+        None,
+    ),
     "given up": (texts.end_line(texts.Ended("exited with 1")), "argument"),
 }
 

@@ -22,7 +22,7 @@ class Change(str, Enum):
     SLOWER = "slower"
     FASTER = "faster"
     NONE = "no change"
-    UNKNOWN = "cannot be told"
+    UNKNOWN = "undecided"
 
 
 @dataclass(frozen=True, slots=True)

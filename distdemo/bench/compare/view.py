@@ -36,7 +36,7 @@ def compare_view(report: CompareReport, _: Signs) -> Iterator[Block]:
     """Yield every series with its rows, the machine's limits, other differences, the verdict."""
     for each in report.series:
         overall = each.overall
-        text = f"All sizes: {_interval(overall)} {overall.change.value} "
+        text = f"All sizes: {_interval(overall)} {_label(overall.change)} "
         text += f"(from {overall.old_launches} and {overall.new_launches} launches)"
         yield Heading(title(each.spec))
         yield _rows(each)
@@ -64,9 +64,8 @@ def _rows(series: ComparedSeries) -> Grid:
     grid = Grid([*columns, Column("New/old"), Column("Verdict")])
     for row in series.rows:
         change = row.outcome.change
-        name = "can't tell" if change is Change.UNKNOWN else change.value
         times = (duration(row.old_median_s), duration(row.new_median_s))
-        verdict = Text(name, style=STYLES[change])
+        verdict = Text(_label(change), style=STYLES[change])
         grid.rows.append([exact_size(row.size_bytes), *times, _interval(row.outcome), verdict])
     return grid
 
@@ -86,6 +85,10 @@ def _limits(report: CompareReport) -> Grid:
             row += [duration(old.latency_s or 0.0), duration(new.latency_s or 0.0)]
             grid.rows.append([*row, digits(shift.latency_ratio)])
     return grid
+
+
+def _label(change: Change) -> str:
+    return "undecided" if change is Change.UNKNOWN else change.value
 
 
 def _interval(verdict: RatioVerdict) -> str:
@@ -111,7 +114,7 @@ def _verdict(report: CompareReport) -> str:
     if len(by_change[Change.NONE]) == len(report.outcomes):
         return f"No change beyond {limit} ({plural(len(report.rows), 'size')} compared)."
     counts = [
-        f"{_count_text(report, each)} {'unchanged' if change is Change.NONE else change.value}"
+        f"{_count_text(report, each)} {'unchanged' if change is Change.NONE else _label(change)}"
         for change, each in by_change.items()
         if each
     ]

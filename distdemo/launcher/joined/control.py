@@ -1,19 +1,19 @@
 """Send and receive control messages as keys of the store that all nodes share.
 
-A node's launcher must not wait for the network: a peer whose cable was pulled would hold up its
-own ranks and Ctrl-C. So each node has a *control process*, forked before its ranks. It alone talks
-to the store, and to its launcher over two pipes. On the coordinator's node it also serves the
-store, unless an engine does.
+A node's launcher must not wait for the network: an unreachable peer would block its own ranks and
+Ctrl-C. So each node has a *control process*, forked before its ranks. Only this process uses the
+store, and it has two pipes to its launcher. On the coordinator's node it also serves the store,
+unless an engine does.
 
-Keys, below a prefix that belongs to this start of the program::
+Keys, below a prefix for this run of the program::
 
     node/1/0/hello, node/1/1/sent, ...   messages of node 1, numbered
-    changes                              number of times that any node has sent something
+    changes                              number of sends of all nodes
     alive/1                              a counter that node 1 increments every second
-    claim/1                              number of processes that say that they are node 1
+    claim/1                              number of processes that claim to be node 1
 
-The control process outlives its launcher for a moment: if the launcher is killed, its last message
-says so at once. If the host is gone, its counter stops.
+The control process exits after its launcher: if the launcher is killed, its last message reports
+that at once. If the host fails, its counter stops.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from typing import TYPE_CHECKING
 from distdemo.files import limit_memory
 from distdemo.launcher.joined import messages
 from distdemo.launcher.joined.messages import Gone, Message, NodeLost
+from distdemo.launcher.rendezvous import connect_store
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 ALIVE_S = 1.0  # between two increments of a node's counter
-POLL_S = 0.1  # between two looks at the store while nothing happens
-EXIT_TIMEOUT_S = 2.0  # for the control process to send what is left, and to exit
-AT_ONCE = 256  # messages that are taken before something else gets its turn
-STORE_BYTES = 96 << 20  # that the control process may allocate: anyone may fill the store
+POLL_S = 0.1  # between polls of an idle store
+EXIT_TIMEOUT_S = 2.0  # for the control process to send its queue and exit
+AT_ONCE = 256  # messages per node and poll
+STORE_BYTES = 96 << 20  # memory limit of the control process: anyone may fill the store
 
 
 class Control:
@@ -58,11 +59,11 @@ class Control:
         node: Number of this node.
         peers: Nodes whose messages are received.
         timeout_s: Seconds until the store must have answered.
-        silence_s: Seconds without a sign of life until a node is lost.
+        silence_s: Seconds without an increment of its counter until a node is lost.
         listening: Socket on which to serve the store; None if another process serves it.
     """
 
-    def __init__(  # noqa: PLR0913 - each is one setting, by keyword
+    def __init__(  # noqa: PLR0913 - keyword settings
         self,
         *,
         host: str,
@@ -93,23 +94,23 @@ class Control:
         return self._reports.fileno(), self._orders.fileno()
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when a message arrived."""
+        """Return the descriptor that becomes readable when a message has arrived."""
         return self._reports.fileno()
 
     def send(self, message: Message) -> None:
-        """Send a message. Whether it arrives turns out by receiving.
+        """Queue a message; ``receive`` reports a failure to send it.
 
         Raises:
-            ValueError: It is larger than its limit.
+            ValueError: The message exceeds its size limit.
         """
         data = messages.write(message)
         with suppress(OSError):  # the control process has exited
             self._orders.send((message.name, data))
 
     def receive(self) -> list[tuple[int, Message | NodeLost]]:
-        """Return the messages that arrived, each with its node. Never waits.
+        """Return the messages that have arrived, each with its node, without waiting.
 
-        `NodeLost` with this node's own number means that nothing more can be sent or received.
+        `NodeLost` with this node's own number means that the store is lost.
         """
         arrived: list[tuple[int, Message | NodeLost]] = []
         try:
@@ -123,7 +124,7 @@ class Control:
         return arrived
 
     def close(self) -> None:
-        """Send what is left and end the control process."""
+        """Send the queued messages and end the control process."""
         self._orders.close()
         until = monotonic() + EXIT_TIMEOUT_S
         with suppress(EOFError, OSError):
@@ -139,13 +140,13 @@ class Control:
 
 
 def _detach(kept: set[int]) -> None:
-    """Become independent of the launcher: its signals, its terminal, its files, its memory."""
+    """Ignore signals, close the launcher's files, and limit memory."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    gc.disable()  # an object of the launcher's would close a descriptor that is ours now
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    gc.disable()  # a collected object could close a descriptor that is reused here
+    null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
-        os.dup2(nowhere, fd)
+        os.dup2(null, fd)
     for fd in map(int, os.listdir("/dev/fd")):
         if fd > 2 and fd not in kept:
             with suppress(OSError):  # the one that listed them
@@ -168,19 +169,19 @@ class _ControlProcess:
         self, control: Control, peers: Sequence[int], orders: Connection, reports: Connection
     ) -> None:
         self._control, self._orders, self._reports = control, orders, reports
-        self._waiting = deque[tuple[str, bytes]]()  # messages that are not in the store yet
-        self._leaving = False  # the launcher has closed its end: nothing more follows
-        self._woken = threading.Event()
+        self._queue = deque[tuple[str, bytes]]()  # messages that are not yet in the store
+        self._closing = False  # the launcher has closed its end
+        self._wake = threading.Event()
         self._reporting = threading.Lock()
-        self._is_open = False  # the store has answered
-        self._due_at = 0.0  # when it must have answered
+        self._is_open = False  # True once the store has answered
+        self._answer_due_at = 0.0  # deadline of its next answer
         self._no_answer = ""
         self._sent = 0
         self._next = dict.fromkeys(peers, 0)  # number of the next message, by node
         self._alive = dict.fromkeys(peers, (0, 0.0))  # counter, and when it changed
 
     def run(self, timeout_s: float, listening: int | None) -> None:
-        """Exchange messages until the launcher is gone, or the store."""
+        """Exchange messages until the launcher has exited or the store is lost."""
         try:
             _detach({self._orders.fileno(), self._reports.fileno(), listening or 0})
             self._run(timeout_s, listening)
@@ -189,29 +190,29 @@ class _ControlProcess:
 
     def _run(self, timeout_s: float, listening: int | None) -> None:
         node, where = self._control.node, f"{self._control.host}:{self._control.port}"
-        self._due_at = monotonic() + timeout_s
+        self._answer_due_at = monotonic() + timeout_s
         self._no_answer = f"nothing answered at {where} within {timeout_s:g} s"
         threading.Thread(target=self._follow_launcher, daemon=True).start()
         try:
             store = self._open(timeout_s, listening)
         except RuntimeError:
-            self._lose(node, self._no_answer)
+            self._report_lost(node, self._no_answer)
             return
         self._is_open = True
         try:
             if store.add(f"claim/{node}", 1) > 1:
-                self._lose(node, "another process has its ranks already")
+                self._report_lost(node, "another process has its ranks already")
             else:
                 self._exchange(store)
         except (RuntimeError, MemoryError):
-            self._lose(node, f"the connection to {where} was closed")
+            self._report_lost(node, f"the connection to {where} was closed")
 
     def _open(self, timeout_s: float, listening: int | None) -> Store:
         from torch._C._distributed_c10d import PrefixStore, TCPStore
 
         host, port, wait = self._control.host, self._control.port, timedelta(seconds=timeout_s)
         if listening is None:
-            store = TCPStore(host, port, None, False, wait, wait_for_workers=False)
+            store = connect_store(host, port, wait)
         else:
             store = TCPStore(
                 host, port, None, True, wait, wait_for_workers=False, master_listen_fd=listening
@@ -222,37 +223,37 @@ class _ControlProcess:
     def _exchange(self, store: Store) -> None:
         changes, active_at, alive_at = -1, monotonic(), 0.0
         while True:
-            leaving = self._leaving  # before the rest, so that what was sent before is taken
+            closing = self._closing  # read first, so that everything sent before is delivered
             active = self._send(store)
             if monotonic() >= alive_at + ALIVE_S:
                 alive_at = monotonic()
                 store.add(f"alive/{self._control.node}", 1)
                 self._watch(store)
-            found = store.add("changes", 0)
-            if found != changes:
+            count = store.add("changes", 0)
+            if count != changes:
                 received = self._receive(store)
-                changes, active = -1 if received else found, active or received
-            self._due_at = monotonic() + self._control.silence_s
-            if leaving:
+                changes, active = -1 if received else count, active or received
+            self._answer_due_at = monotonic() + self._control.silence_s
+            if closing:
                 return
             if active:
                 active_at = monotonic()
-            # Quick while something happens; else rarely, as ranks may be measuring.
-            self._woken.wait(min(POLL_S, 0.002 + (monotonic() - active_at) / 4))
-            self._woken.clear()
+            # Poll quickly while messages arrive, else rarely: ranks may be measuring.
+            self._wake.wait(min(POLL_S, 0.002 + (monotonic() - active_at) / 4))
+            self._wake.clear()
 
     def _send(self, store: Store) -> bool:
-        if not self._waiting:
+        if not self._queue:
             return False
-        while self._waiting:
-            name, data = self._waiting.popleft()
+        while self._queue:
+            name, data = self._queue.popleft()
             store.set(f"node/{self._control.node}/{self._sent}/{name}", data)  # type: ignore[arg-type]  # bytes, too
             self._sent += 1
         store.add("changes", 1)
         return True
 
     def _receive(self, store: Store) -> bool:
-        """Report the messages that are there; return True if there were any."""
+        """Report the messages in the store; return True if there were any."""
         received = False
         for node in self._next:
             for _ in range(AT_ONCE):
@@ -261,7 +262,7 @@ class _ControlProcess:
                 if not name:
                     break
                 data = store.get(f"{prefix}/{name}")
-                if self._control.node == 0:  # it alone reads them
+                if self._control.node == 0:  # no other node reads them
                     store.delete_key(f"{prefix}/{name}")
                 self._next[node] += 1
                 self._report(node, name, data)
@@ -269,42 +270,42 @@ class _ControlProcess:
         return received
 
     def _watch(self, store: Store) -> None:
-        """Report nodes whose counter has stopped."""
+        """Report the nodes whose counter has stopped."""
         silence_s = self._control.silence_s
         for node, (value, changed_at) in self._alive.items():
-            found, now = store.add(f"alive/{node}", 0), monotonic()
-            if found != value:
-                self._alive[node] = found, now
+            count, now = store.add(f"alive/{node}", 0), monotonic()
+            if count != value:
+                self._alive[node] = count, now
             elif value and now > changed_at + silence_s:
-                self._lose(node, f"no sign of life for {silence_s:g} s")
+                self._report_lost(node, f"no sign of life for {silence_s:g} s")
 
     def _report(self, node: int, name: str, data: bytes | NodeLost) -> None:
-        with self._reporting, suppress(OSError):  # the launcher has gone
+        with self._reporting, suppress(OSError):  # the launcher has exited
             self._reports.send((node, name, data))
 
-    def _lose(self, node: int, why: str) -> None:
+    def _report_lost(self, node: int, why: str) -> None:
         self._report(node, NodeLost.name, NodeLost(why))
 
     def _follow_launcher(self) -> None:
-        """Take the launcher's messages; exit when it is gone, or when the store doesn't answer."""
+        """Queue the launcher's messages; exit after it, or if the store doesn't answer."""
         readable = select.poll()
         readable.register(self._orders.fileno(), select.POLLIN)
         while True:
-            if readable.poll(1000 * max(0.0, self._due_at - monotonic())):
+            if readable.poll(1000 * max(0.0, self._answer_due_at - monotonic())):
                 try:
-                    self._waiting.append(self._orders.recv())
+                    self._queue.append(self._orders.recv())
                 except (EOFError, OSError):
                     break
-                self._woken.set()
-            if monotonic() >= self._due_at and self._is_open:
-                threading.Event().wait(ALIVE_S)  # the whole machine may have slept
-            if monotonic() >= self._due_at:
+                self._wake.set()
+            if monotonic() >= self._answer_due_at and self._is_open:
+                threading.Event().wait(ALIVE_S)  # the machine may have been suspended
+            if monotonic() >= self._answer_due_at:
                 host, silence_s = self._control.host, self._control.silence_s
                 lost = f"no sign of life from {host} for {silence_s:g} s"
-                self._lose(self._control.node, lost if self._is_open else self._no_answer)
+                self._report_lost(self._control.node, lost if self._is_open else self._no_answer)
                 os._exit(1)
-        self._waiting.append((Gone.name, b"{}"))
-        self._leaving = True
-        self._woken.set()
+        self._queue.append((Gone.name, b"{}"))
+        self._closing = True
+        self._wake.set()
         threading.Event().wait(EXIT_TIMEOUT_S / 2)
         os._exit(1)

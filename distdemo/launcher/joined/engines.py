@@ -1,7 +1,7 @@
 """Detect the engine (torchrun, srun, mpiexec) that started this process as one rank of a world.
 
 An engine sets environment variables. Each function below turns them into a `Placement`, or returns
-None if they are not set. Detection has no side effects: nothing is imported, resolved or connected.
+None if they are not set. Detection has no side effects: it imports, resolves and connects nothing.
 """
 
 from __future__ import annotations
@@ -208,10 +208,10 @@ def _first_slurm_host(environ: Environ) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Mpi:
-    """Variables of one kind of MPI. If ``rank`` is set, it started the process.
+    """Variables of one MPI implementation. If ``rank`` is set, it started the process.
 
     Attributes:
-        job: Variables that name this start, the same on all its ranks.
+        job: Variables that name this run, the same on all its ranks.
     """
 
     name: str
@@ -260,7 +260,7 @@ _MPIS = (
 
 
 def _mpi(environ: Environ) -> Placement | None:
-    """Return the placement of a rank of mpiexec. Only MASTER_* would name an address."""
+    """Return the placement of a rank of mpiexec. Only MASTER_* can set an address."""
     kind = _kind_of_mpi(environ)
     if kind is None:
         return None
@@ -325,7 +325,7 @@ class Engine:
 
     Attributes:
         find: Returns the placement of this process, or None.
-        looks_for: The variables, for people.
+        looks_for: Variables that it sets, for error messages.
         start: Example of a command line.
     """
 

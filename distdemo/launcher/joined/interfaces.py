@@ -1,6 +1,6 @@
 """Addresses of this machine, and sockets that listen on one of them only.
 
-Nothing here sends a packet, except for the system's resolver when it looks up a name.
+Only the system's resolver sends packets, to look up names.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from distdemo.errors import UsageError
 
 RESOLVE_TIMEOUT_S = 5.0
 
-BACKLOG = 4096  # connections that may wait; the kernel takes less if it allows less
-_SIOCGIFCONF = 0x8912  # linux/sockios.h: the IPv4 addresses of all interfaces, also second ones
+BACKLOG = 4096  # pending connections; the kernel may lower it
+_SIOCGIFCONF = 0x8912  # linux/sockios.h: IPv4 addresses of all interfaces
 _IFREQ = 40 if struct.calcsize("P") == 8 else 32  # bytes of a struct ifreq: a name, and a union
-_ROOM = 1024  # addresses that the answer has room for
+_MAX_ADDRESSES = 1024
 
 
 # ----------------------------------------------------------------------------- names and addresses
@@ -69,28 +69,28 @@ def resolved(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
     """Resolve a name or address, the system's first choice first.
 
     Returns:
-        The family, and the address as ``bind`` and ``connect`` take it.
+        Families and addresses, in the form for ``bind`` and ``connect``.
 
     Raises:
-        UsageError: The name doesn't resolve, or the resolver doesn't answer in time.
+        UsageError: The name doesn't resolve, or the resolver doesn't reply in time.
     """
     found: list[tuple[socket.AddressFamily, Any]] = []
     reason = f"no answer within {RESOLVE_TIMEOUT_S:g} s"
 
-    def ask() -> None:
+    def query() -> None:
         nonlocal reason
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             found.extend((each[0], each[4]) for each in answers)
-        except (OSError, UnicodeError) as error:  # a label of more than 63 letters is the latter
+        except (OSError, UnicodeError) as error:  # UnicodeError: a label is longer than 63 letters
             reason = str(error)
 
     if numeric(host) is not None:
-        ask()  # at once, and without a thread: ranks could not be forked while one is there
+        query()  # no thread, because ranks can't be forked from a threaded process
     else:
-        asking = threading.Thread(target=ask, daemon=True)  # the resolver can't be interrupted
-        asking.start()
-        asking.join(RESOLVE_TIMEOUT_S)
+        thread = threading.Thread(target=query, daemon=True)  # getaddrinfo has no timeout
+        thread.start()
+        thread.join(RESOLVE_TIMEOUT_S)
     if not found:
         raise UsageError(
             f"The host {host} can't be found.",
@@ -125,7 +125,7 @@ def name_for_others(host: str) -> str:
     if numeric(host) or host.rstrip(".").lower() == "localhost" or not is_loopback(host):
         return host
     with suppress(UsageError):
-        return address_towards("192.0.2.1", 0)  # of a network that is only for examples
+        return address_towards("192.0.2.1", 0)  # reserved for documentation
     own = reachable_addresses()
     if len(own) > 1:
         raise UsageError(
@@ -137,13 +137,13 @@ def name_for_others(host: str) -> str:
 
 
 def address_towards(host: str, port: int) -> str:
-    """Return the local address from which this system would reach the host. Sends nothing.
+    """Return the local address of this system's route to the host; send nothing.
 
     Raises:
         UsageError: The name doesn't resolve, or there is no route.
     """
     reason = ""
-    for family, address in resolved(host, port or 9):  # any port but 0 does for asking
+    for family, address in resolved(host, port or 9):  # any port except 0
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect(address)
@@ -164,8 +164,8 @@ def listening_socket(address: str, port: int) -> socket.socket:
     """Return a TCP socket that listens on one address of this machine.
 
     Args:
-        address: A numeric address, or a name that resolves to one.
-        port: 0 takes a free one.
+        address: Numeric address or host name.
+        port: Port; 0 for a free one.
 
     Raises:
         UsageError: The address isn't this machine's or means all of them, or the port is
@@ -180,22 +180,22 @@ def listening_socket(address: str, port: int) -> socket.socket:
             "A port on it could be reached from every network, without a password.",
             f"Use the one that the other hosts reach: {own}.",
         )
-    made = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(where)
-        made.listen(BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(BACKLOG)
     except OSError as error:
-        made.close()
+        listener.close()
         raise UsageError(
             f"Can't listen on {address}, port {port}.",
             f"{error.strerror or error}. This machine has {own}.",
             "Start node 0 on the machine with that address, and on a free port above 1023.",
         ) from error
-    return made
+    return listener
 
 
-# ------------------------------------------------------------------------------ asking the kernel
+# --------------------------------------------------------------------------------- kernel queries
 
 
 def addresses() -> dict[str, tuple[str, ...]]:
@@ -212,7 +212,7 @@ def interface_of(address: str) -> str | None:
     if wanted is None:
         return None
     known = {numeric(each): name for name, own in addresses().items() for each in own}
-    if wanted.is_loopback and wanted not in known:  # all of 127.0.0.0/8 is on the one interface
+    if wanted.is_loopback and wanted not in known:  # 127.0.0.0/8 belongs to one interface
         return known.get(numeric("127.0.0.1"))
     return known.get(wanted)
 
@@ -228,17 +228,17 @@ def _ipv4() -> list[tuple[str, str]]:
 
     Elsewhere than on Linux, return the addresses of this machine's name.
     """
-    room = array.array("B", bytes(_ROOM * _IFREQ))
-    question = struct.pack("iP", room.buffer_info()[1], room.buffer_info()[0])
+    buffer = array.array("B", bytes(_MAX_ADDRESSES * _IFREQ))
+    request = struct.pack("iP", buffer.buffer_info()[1], buffer.buffer_info()[0])
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFCONF, question)
+            reply = fcntl.ioctl(probe.fileno(), _SIOCGIFCONF, request)
     except OSError:
         with suppress(OSError):
             return [("", each) for each in socket.gethostbyname_ex(socket.gethostname())[2]]
         return []
-    told = struct.unpack("iP", answer)[0]
-    entries = [room[start : start + _IFREQ].tobytes() for start in range(0, told, _IFREQ)]
+    length = struct.unpack("iP", reply)[0]
+    entries = [buffer[start : start + _IFREQ].tobytes() for start in range(0, length, _IFREQ)]
     return [
         (entry[:16].partition(b"\0")[0].decode(), socket.inet_ntoa(entry[20:24]))
         for entry in entries

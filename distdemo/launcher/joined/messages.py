@@ -1,8 +1,8 @@
 """The control messages of a joined world: a closed set of small records, as JSON.
 
 A message is the value of a key of the store, and the last part of the key is its name. Anyone who
-reaches the store can write one. So the name alone chooses the record, a message carries no type,
-path or code, and what a rank returned is decoded into the type that the command declares.
+can connect to the store can write one. So the name alone selects the record, a message contains no
+type, path or code, and return values are decoded into the type that the command declares.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MESSAGE_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The node is there."""
+    """The node has connected to the store."""
 
     name: ClassVar[str] = "hello"
     host: str
@@ -33,7 +33,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A value that a rank of the node sent while it runs."""
+    """A value that a rank of the node sent while running."""
 
     name: ClassVar[str] = "sent"
     world: int
@@ -47,7 +47,7 @@ class RankEnded:
 
     Attributes:
         started_s: Time when the node began to start its ranks, on its wall clock.
-        value: What the rank returned.
+        value: Return value of the rank.
         stalled: True if the node's ranks made no progress for too long.
         interrupted: True if a signal to this node ended its ranks.
     """
@@ -63,7 +63,7 @@ class RankEnded:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The node can't take part."""
+    """The node can't join the world."""
 
     name: ClassVar[str] = "refused"
     what: str
@@ -73,7 +73,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The node's process has ended. Its control process sends this last."""
+    """The node's process has exited. Its control process sends this last."""
 
     name: ClassVar[str] = "gone"
 
@@ -86,9 +86,9 @@ class StartWorld:
     """Start the ranks of a world.
 
     Attributes:
-        digest: Digest of what rank 0 was asked for; the node must have been asked for the same.
-        command: The command line of rank 0, for people.
-        order: What the ranks run; None in the first world, where every node knows it.
+        digest: Digest of the request to rank 0; the node must have received the same request.
+        command: Command line of rank 0, for error messages.
+        order: Work of the ranks; None in the first world, where every node knows it.
     """
 
     name: ClassVar[str] = "start"
@@ -100,7 +100,7 @@ class StartWorld:
 
 @dataclass(frozen=True, slots=True)
 class StopWorld:
-    """The world is over: its ranks must end."""
+    """The world has ended: its ranks must exit."""
 
     name: ClassVar[str] = "stop"
     world: int
@@ -109,7 +109,7 @@ class StopWorld:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The command is over; leave with this exit code."""
+    """The command has ended; exit with this exit code."""
 
     name: ClassVar[str] = "exit"
     code: int
@@ -121,7 +121,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """Report of a control process to its own launcher: nothing more can come from a node."""
+    """Report of a control process to its own launcher: a node can't send anything more."""
 
     name: ClassVar[str] = "lost"
     why: str
@@ -142,7 +142,7 @@ def write(message: Message) -> bytes:
     """Encode a message.
 
     Raises:
-        ValueError: It is larger than its limit.
+        ValueError: The message exceeds its size limit.
     """
     data = json.dumps(encode(message), separators=(",", ":")).encode()
     if len(data) > _limit(message.name):
@@ -151,7 +151,7 @@ def write(message: Message) -> bytes:
 
 
 def read(node: int, name: str, data: bytes) -> Message | NodeLost:
-    """Decode a message that a node sent under this name; `NodeLost` if it is no such message."""
+    """Decode a message that a node sent under this name; return `NodeLost` if it is invalid."""
     kind: type[Message] = _NODES[name] if node else _COORDINATOR[name]
     try:
         return decode(kind, loads(data, max_bytes=_limit(name)))
@@ -160,7 +160,7 @@ def read(node: int, name: str, data: bytes) -> Message | NodeLost:
 
 
 def unreadable(node: int, name: str, error: ValueError) -> NodeLost:
-    """Return what a message that can't be read means: nothing more is taken from its node."""
+    """Return the `NodeLost` for a message that can't be read; its node is ignored from then on."""
     why = f"its message node/{node}/{name} can't be read: {error!s:.200}"
     return NodeLost(why, "Check who else can reach the address and port of node 0.")
 

@@ -1,8 +1,8 @@
-"""Worlds of mpiexec, which names no address: the ranks agree over MPI where the store is.
+"""Rendezvous under mpiexec, which sets no address: the ranks agree over MPI on the store's.
 
 The launcher of rank 0 offers two ports, bound but not listening: one on loopback, and one on an
-address that other hosts reach. Rank 0 finds out whether all ranks are on one host, and sends the
-address of one of the two to the other ranks. Each rank then tells its own launcher.
+address that other hosts reach. Rank 0 checks whether all ranks are on one host, and broadcasts
+one of the two addresses. Each rank then sends it to its own launcher.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from distdemo.errors import UsageError
 from distdemo.launcher.joined import interfaces
-from distdemo.launcher.rendezvous import StoreRendezvous, set_interface
+from distdemo.launcher.rendezvous import Rendezvous, connect_store, set_interface
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 BRIDGE = "distdemo.mpi.runtime"
 """Module that initializes MPI in a rank; loaded by name, as the launcher knows no backend."""
-FLUSH_TIMEOUT_S = 2.0  # for hydra to read what was written to standard error
+FLUSH_TIMEOUT_S = 2.0  # for hydra to read standard error
 FINALIZE_TIMEOUT_S = 2.0  # for hydra to acknowledge that a rank has finished
 _SHARED_MEMORY_ONLY = {"UCX_TLS": "self,sysv", "I_MPI_FABRICS": "shm"}
 """Settings of MPICH (over UCX) and Intel MPI, which would open sockets on one host, too."""
@@ -46,23 +46,23 @@ _SEGMENTS = "/dev/shm/"  # noqa: S108 - only to recognize paths
 
 @dataclass(frozen=True, slots=True)
 class MpiAddress:
-    """Address of the store, as a rank tells it to its own launcher."""
+    """Address of the store, which a rank sends to its own launcher."""
 
     host: str
     port: int
 
 
 @dataclass(frozen=True, slots=True)
-class MpiRendezvous(StoreRendezvous):
-    """A store whose address the ranks send each other over MPI.
+class MpiRendezvous(Rendezvous):
+    """Store whose address rank 0 broadcasts over MPI.
 
     Attributes:
-        offers: On the node of rank 0, the addresses and ports to choose from.
+        offers: Addresses and ports to choose from, on the node of rank 0.
         one_host: True if all ranks are known to be on this host.
     """
 
-    offers: tuple[tuple[str, int], ...] = ()
-    one_host: bool = False
+    offers: tuple[tuple[str, int], ...]
+    one_host: bool
 
     def store(self, world_size: int, timeout: timedelta, send: Callable[[object], None]) -> Store:
         """Initialize MPI, agree on the address, report it to the launcher, connect. Collective.
@@ -88,25 +88,25 @@ class MpiRendezvous(StoreRendezvous):
         host, _, port = address.rstrip(b"\0").decode().partition(" ")
         if not host:
             raise UsageError(
-                "The ranks have no address to meet at.",
+                "The ranks have no common address.",
                 "They are on several hosts, and no other host can reach the host of rank 0.",
                 "Set MASTER_ADDR and MASTER_PORT on all ranks.",
             )
         own = "" if same_host else interfaces.address_towards(host, int(port))
         set_interface(interfaces.interface_of(own) or "")
         send(MpiAddress(host, int(port)))
-        return self.connect(host, int(port), timeout)
+        return connect_store(host, int(port), timeout)
 
     def leave(self) -> None:
-        """Finalize MPI; mpiexec takes a rank that ends without this for a crash. Collective."""
+        """Finalize MPI; otherwise mpiexec reports a crash. Collective."""
         mpi = import_module("mpi4py.MPI")
         if mpi.Is_initialized() and not mpi.Is_finalized():
             mpi.Finalize()
-        # MPICH tells hydra when the process exits through the C library (PMI-1's finalize, over the
-        # descriptor that PMI_FD names). Ranks exit without that, because torch's static objects
-        # would be destroyed while its threads run.
+        # MPICH reports the exit to hydra from a C exit handler (PMI-1's finalize, over the
+        # descriptor in PMI_FD). Ranks exit without exit handlers, because these would destroy
+        # torch's static objects while its threads run.
         if (hydra := _hydra()) is not None:
-            with suppress(OSError):  # the library has signed off, and closed it
+            with suppress(OSError):  # the library has already sent it and closed the descriptor
                 os.write(hydra, b"cmd=finalize\n")
                 select([hydra], [], [], FINALIZE_TIMEOUT_S)
 
@@ -114,8 +114,8 @@ class MpiRendezvous(StoreRendezvous):
 def mpi_offers() -> list[socket.socket]:
     """Return two bound sockets that don't listen: on loopback, and on this host's own address.
 
-    The second has the address of the host's name, else of its first interface, if other hosts reach
-    one.
+    The second has the address of the host's name or else of its first interface; it is left out if
+    other hosts can reach neither.
 
     Raises:
         UsageError: mpi4py is not installed, so the ranks can't use MPI to agree.
@@ -135,30 +135,30 @@ def check_mpi4py() -> None:
     """Raise `UsageError` if mpi4py is not installed."""
     if importlib.util.find_spec("mpi4py") is None:
         raise UsageError(
-            "mpiexec started this process, but it does not say where the ranks can meet.",
-            "With mpi4py they would ask MPI; it is not installed.",
+            "mpiexec started this process, but sets no address for the ranks.",
+            "They would agree on one over MPI, but mpi4py is not installed.",
             "Try pip install 'distdemo[mpi]', or set MASTER_ADDR and MASTER_PORT on all ranks.",
         )
 
 
 def shared_segments(pid: int) -> set[str]:
-    """Return the shared-memory files that a rank maps: MPI leaves them if its ranks are killed."""
+    """Return the shared-memory files that a rank maps, which killed ranks leave behind."""
     with suppress(OSError), Path(f"/proc/{pid}/maps").open(encoding="utf-8") as maps:
         return {name for line in maps if (name := line.split()[-1]).startswith(_SEGMENTS)}
     return set()
 
 
 def abort_mpi() -> None:
-    """Have hydra end all ranks: those that wait for a failed one in MPI would hang.
+    """Make hydra end all ranks: those that wait in MPI for a failed rank would hang.
 
-    It does so on its own only for a process that was killed, or had initialized MPI. What was
-    written to standard error is lost unless hydra has read it.
+    Hydra does so on its own only if a process was killed or had initialized MPI. Output on standard
+    error is lost unless hydra has read it.
     """
     if (hydra := _hydra()) is None:
         return
     until = time.monotonic() + FLUSH_TIMEOUT_S
     unread = array.array("i", [0])
-    with suppress(OSError):  # standard error is no pipe of hydra's, or nothing reads it
+    with suppress(OSError):  # standard error isn't a pipe to hydra, or has no reader
         sys.stderr.flush()
         fcntl.ioctl(2, termios.FIONREAD, unread)
         while unread[0] and time.monotonic() < until:
@@ -169,6 +169,6 @@ def abort_mpi() -> None:
 
 
 def _hydra() -> int | None:
-    """Return the descriptor on which hydra listens, if it started us: MPICH's or Intel MPI's."""
+    """Return the descriptor of the PMI connection to hydra (MPICH, Intel MPI), or None."""
     number = os.environ.get("PMI_FD", "")
     return int(number) if number.isdigit() else None

@@ -1,11 +1,11 @@
 """The nodes of a joined world: a coordinator and its participants.
 
 A *node* is one process that an engine or a user started, with the ranks that it starts. Node 0 has
-rank 0 and is the coordinator: it starts each world, receives what the ranks of the other nodes send
-and how they end, judges the world, and says when it is over. The other nodes are participants::
+rank 0 and is the coordinator: it starts each world, receives the values and outcomes of the other
+nodes' ranks, judges the world, and ends it. The other nodes are participants::
 
     participant               coordinator
-                          <-  StartWorld: is it what this node was asked for?
+                          <-  StartWorld: does its digest match this node's request?
     Hello                 ->
     Sent ..., RankEnded   ->  judges when all have ended, or a node is lost
                           <-  StopWorld: the ranks must end
@@ -64,14 +64,14 @@ from distdemo.launcher.workers import POLL_S as WATCH_S
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldSpec
 
-SILENCE_TIMEOUT_S = 4.0, 8.0  # without a sign of life until a node is lost: at least, and at most
-RANKS_EXIT_TIMEOUT_S = 5.0  # for ranks to end together, on several hosts and over MPI
-REPORT_TIMEOUT_S = 3.0  # for participants to report how their ranks ended, once they have to stop
-SETTLE_TIMEOUT_S = 0.7  # for reports that are on their way when the coordinator stops the world
-EXIT_TIMEOUT_S = 2.0  # for participants to leave
+SILENCE_TIMEOUT_S = 4.0, 8.0  # without a message until a node is lost: minimum and maximum
+RANKS_EXIT_TIMEOUT_S = 5.0  # for ranks to exit, on several hosts and over MPI
+REPORT_TIMEOUT_S = 3.0  # for participants to report their outcomes after StopWorld
+SETTLE_TIMEOUT_S = 0.7  # for reports that were sent before the coordinator stops the world
+EXIT_TIMEOUT_S = 2.0  # for participants to exit
 VERDICT_TIMEOUT_S = 20.0  # beyond a world's deadline, for the coordinator to judge it
-ALONE_TIMEOUT_S = 2.0  # for the coordinator to find and report a fault of all ranks
-POLL_S = 0.05  # between two looks at a condition that no message announces
+ALL_FAILED_TIMEOUT_S = 2.0  # for the coordinator to find and report a fault of all ranks
+POLL_S = 0.05  # between checks of a condition that no message announces
 
 TEXT_LENGTH = 1000  # characters of another node's text that are shown
 
@@ -82,19 +82,19 @@ _ENDS = {
     "interrupted": StopReason.INTERRUPTED,
 }
 Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
-"""Turns the order for a world after the first into the function to run and its arguments."""
+"""Converts the order for a later world into the function to run and its arguments."""
 Relay = Callable[[], Iterable[tuple[int, Any]]]
-"""Returns values for the coordinator, each with its rank. Called now and then."""
+"""Returns values for the coordinator, each with its rank. Called periodically."""
 
 
 class CoordinatorLostError(JoinedWorldError):
-    """The coordinator is gone or can't be reached, so nothing judges this world."""
+    """The coordinator has exited or can't be reached, so this world gets no verdict."""
 
 
 class EarlyFailureError(JoinedWorldError):
     """A rank of this node failed before the coordinator's address was known.
 
-    The other ranks must be ended in another way: see `mpi.abort_mpi`.
+    Only the engine can end the other ranks: see `mpi.abort_mpi`.
     """
 
 
@@ -102,15 +102,15 @@ class Node:
     """This process's part of a joined world.
 
     Args:
-        placement: Place of this process in the world.
-        request: What this process was asked to do; every node must be asked for the same.
-        timeout_s: Seconds that the other nodes may take to join.
+        placement: Placement of this process in the world.
+        request: Request to this process; it must be the same on every node.
+        timeout_s: Seconds that the other nodes get to join.
 
     Attributes:
-        engine: Name of what started the processes.
+        engine: Name of the engine that started the processes.
         stalled: True if the ranks of another node made no progress for too long.
         interrupted: True if a signal to another node ended its ranks.
-        failed: True if another node had failed before any was told to stop.
+        failed: True if another node had failed before this one sent StopWorld.
 
     Raises:
         UsageError: The address of the store is not this machine's, or the port is taken.
@@ -127,8 +127,8 @@ class Node:
         self._selector = selectors.DefaultSelector()  # the control process may start later
         self._offers: list[socket.socket] = []  # ports that rank 0 chooses from, over MPI
         self._segments: set[str] = set()
-        self._world = -1  # number of the world that runs, or ran last
-        if not placement.master:  # the ranks will find out where the store is
+        self._world = -1  # number of the current or last world
+        if not placement.master:  # the ranks will agree on the store's address
             check_mpi4py()
             self._offers = mpi_offers() if placement.node == 0 else []
             return
@@ -162,14 +162,14 @@ class Node:
         )
         if control is None:
             offers = tuple(offer.getsockname()[:2] for offer in self._offers)
-            return ranks(MpiRendezvous("", 0, "", offers, place.one_host), interface=None)
+            return ranks(MpiRendezvous(offers, place.one_host), interface=None)
         own = interfaces.address_towards(control.host, control.port)
         interface = "" if interfaces.is_loopback(own) else interfaces.interface_of(own) or ""
         prefix = f"{control.prefix}/world/{self._world}"
         return ranks(StoreRendezvous(control.host, control.port, prefix), interface=interface)
 
-    def _take_address(self, workers: Workers, rank: int, value: MpiAddress) -> None:
-        """Take the address of the store from an own rank, and open it."""
+    def _open_at_address(self, workers: Workers, rank: int, value: MpiAddress) -> None:
+        """Open the store at the address that a local rank sent."""
         self._segments |= shared_segments(workers.pid(rank))
         if self._control is None:
             chosen = None
@@ -185,11 +185,11 @@ class Node:
     # ------------------------------------------------------------------------------- messages
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when a message arrived."""
+        """Return the descriptor that becomes readable when a message has arrived."""
         return self._selector.fileno()  # epoll and kqueue have one
 
     def on_message(self) -> bool:
-        """Take the messages that arrived. Never waits."""
+        """Handle the messages that have arrived, without waiting."""
         for node, message in () if self._control is None else self._control.receive():
             try:
                 self._on_message(node, message)
@@ -198,7 +198,7 @@ class Node:
         return True
 
     def close(self) -> None:
-        """End the control process, and remove what killed ranks of MPI left in memory."""
+        """End the control process, and remove the shared memory of killed MPI ranks."""
         if self._control is not None:
             self._control.close()
         for offer in self._offers:
@@ -227,10 +227,10 @@ class Node:
             self._send(Hello(socket.gethostname()))
 
     def _on_message(self, node: int, message: Message | NodeLost) -> None:
-        """Take a message.
+        """Handle a message.
 
         Raises:
-            ValueError: It is not what this node could send.
+            ValueError: The node can't have sent this message.
         """
         raise NotImplementedError
 
@@ -245,12 +245,12 @@ class Node:
     def _wait(
         self, interrupts: Interrupts | None, until: Callable[[], object], seconds: float
     ) -> None:
-        """Take messages until a condition holds, a signal comes or time runs out.
+        """Handle messages until a condition holds, a signal arrives or the time is over.
 
         Args:
             interrupts: Signals that end the wait.
-            until: The condition, checked after each message and at least every `POLL_S`.
-            seconds: Longest wait.
+            until: Condition, checked after each message and at least every `POLL_S`.
+            seconds: Maximum wait.
         """
         deadline = time.monotonic() + seconds
         ready = select.poll()
@@ -269,16 +269,18 @@ class Node:
 
 
 class Coordinator(Node):
-    """The node of rank 0. The arguments are a node's."""
+    """The node of rank 0; its arguments are those of `Node`."""
 
     def __init__(self, placement: Placement, request: Request, timeout_s: float) -> None:
         super().__init__(placement, request, timeout_s)
         self._ranks = {node: placement.ranks_of(node) for node in range(1, placement.nodes)}
-        self._hosts: dict[int, str] = {}  # by node, once it has said Hello
-        self._gone: dict[int, NodeLost] = {}  # nodes from which nothing can come in any world
+        self._hosts: dict[int, str] = {}  # by node, after its Hello
+        self._lost_nodes: dict[
+            int, NodeLost
+        ] = {}  # nodes that can't send anything more, in any world
         self._outcomes: dict[int, Outcome] = {}  # by rank, in this world
 
-    def run(  # noqa: PLR0913 - the launcher's contract, and what travels between nodes
+    def run(  # noqa: PLR0913 - run_world's callbacks, and the types of values between nodes
         self,
         world: WorldSpec,
         target: Callable[..., Any],
@@ -297,10 +299,10 @@ class Coordinator(Node):
             world: The whole world.
             target: As for `run_world`.
             args: As for `run_world`.
-            returns: Type of what a rank returns.
+            returns: Type of the ranks' return values.
             sends: Type of the values that ranks send.
-            order: What the other nodes run, unless this is the first world.
-            on_message: As for `run_world`; also gets the values of the other nodes' ranks.
+            order: Work of the other nodes, unless this is the first world.
+            on_message: As for `run_world`; also called for the other nodes' ranks.
             poll: As for `run_world`.
             after_start: As for `run_world`.
 
@@ -319,9 +321,9 @@ class Coordinator(Node):
         )
 
     def end(self, code: int) -> None:
-        """Have every node leave with this exit code."""
+        """Make every node exit with this exit code."""
         self._send(Exit(code))
-        self._wait(None, lambda: self._hosts.keys() <= self._gone.keys(), EXIT_TIMEOUT_S)
+        self._wait(None, lambda: self._hosts.keys() <= self._lost_nodes.keys(), EXIT_TIMEOUT_S)
         self.close()
 
     def begin(self, world: WorldSpec) -> LocalRanks:
@@ -330,11 +332,11 @@ class Coordinator(Node):
         self._spec = world
         self._failed_at: float | None = None
         self._began = time.time(), time.monotonic()
-        self._heard_at = time.monotonic()
+        self._last_message_at = time.monotonic()
         self._outcomes = {}
         self._done = self.failed = self.stalled = self.interrupted = False
-        for node, lost in self._gone.items():
-            self._lose(node, lost)
+        for node, lost in self._lost_nodes.items():
+            self._record_lost(node, lost)
         order = self._order if self._world else None
         self._send(StartWorld(self._world, self._request.digest, self._request.command, order))
         return super().begin(world)
@@ -346,7 +348,7 @@ class Coordinator(Node):
         on_message: OnMessage | None,
         poll: Poll | None,
     ) -> None:
-        """Watch the ranks of all nodes until they have ended, or must."""
+        """Watch the ranks of all nodes until they have ended or must be stopped."""
         self._on_value, self._poll = on_message, poll
         workers.watch(partial(self._on_local_value, workers), [self], poll=self._check)
         if workers.stop_reason is StopReason.DONE and workers.succeeded:
@@ -367,7 +369,7 @@ class Coordinator(Node):
         reason: Reason = "timed out" if timed_out else "ended"
         if signalled or self.interrupted:
             reason = "interrupted"
-        if reason != "timed out" and not self._done:  # a report of the cause may be on its way
+        if reason != "timed out" and not self._done:  # the cause may arrive shortly
             self._wait(None, self._all_ended, SETTLE_TIMEOUT_S)
         self.failed = self._failed_at is not None
         if not self._all_ended():
@@ -377,25 +379,25 @@ class Coordinator(Node):
         for node, ranks in self._ranks.items():
             if node in self._hosts:
                 why, hint = "its process did not report in time", "Its ranks may still hang there."
-                self._lose(node, NodeLost(why, hint))
+                self._record_lost(node, NodeLost(why, hint))
             elif reason == "timed out":
                 why = "never joined: nothing was received from its process"
                 hint = "Check that it was started, and that it reaches the address of node 0."
-                self._lose(node, NodeLost(why, hint))
-            else:  # it is not to blame
+                self._record_lost(node, NodeLost(why, hint))
+            else:  # it is not at fault
                 self._outcomes |= {r: Stopped(rank=r) for r in ranks if r not in self._outcomes}
 
     def stop(self) -> None:
-        """Have the ranks of all nodes end."""
+        """Make all nodes stop their ranks."""
         self._send(StopWorld(self._world))
 
     def outcomes(self, workers: Workers) -> list[Outcome]:
-        """Return how each rank of the world ended, in order."""
+        """Return the outcome of each rank of the world, in order."""
         every = (*workers.outcomes(), *self._outcomes.values())
         return sorted(every, key=lambda outcome: outcome.rank)
 
     def hosts(self) -> tuple[str, ...]:
-        """Return the host of each rank; empty if all are on this one."""
+        """Return the host of each rank; empty if all are on this host."""
         here = socket.gethostname()
         hosts = [here] * len(self._placement.ranks_of(0))
         for node, ranks in self._ranks.items():
@@ -404,7 +406,7 @@ class Coordinator(Node):
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Reason why this node's ranks must end; None while they run."""
+        """Reason to stop this node's ranks, or None."""
         if self.interrupted:
             return StopReason.INTERRUPTED
         failed = (
@@ -418,12 +420,12 @@ class Coordinator(Node):
 
     def _is_late(self) -> bool:
         now, stall = time.monotonic(), self._spec.stall
-        stalled = stall is not None and now > self._heard_at + stall + REPORT_TIMEOUT_S
+        stalled = stall is not None and now > self._last_message_at + stall + REPORT_TIMEOUT_S
         return stalled or now >= self._began[1] + self._spec.deadline
 
     def _on_local_value(self, workers: Workers, rank: int, value: Any) -> bool:  # noqa: ANN401 - whatever a rank sends
         if isinstance(value, MpiAddress):
-            self._take_address(workers, rank, value)
+            self._open_at_address(workers, rank, value)
         elif self._on_value is not None:
             self._done = self._done or self._on_value(rank, value) is True
         return self._done
@@ -435,26 +437,26 @@ class Coordinator(Node):
         return self._done
 
     def _on_message(self, node: int, message: Message | NodeLost) -> None:
-        self._heard_at = time.monotonic()
+        self._last_message_at = time.monotonic()
         if node == 0 and isinstance(message, NodeLost):  # the store itself
             for each in self._ranks:
-                self._leave(each, message)
-        elif node in self._gone:
+                self._record_node_lost(each, message)
+        elif node in self._lost_nodes:
             pass
         elif isinstance(message, NodeLost):
-            self._leave(node, message)
+            self._record_node_lost(node, message)
         elif isinstance(message, Hello):
             self._hosts[node] = message.host[:TEXT_LENGTH]
         elif isinstance(message, Gone):
-            self._leave(
+            self._record_node_lost(
                 node, NodeLost("its process exited without a report", "Check what ended it.")
             )
         elif isinstance(message, Refused):
             why = f"{message.what} {message.why}"[:TEXT_LENGTH].rstrip(". ")
             self._failed_at = self._failed_at or time.monotonic()
-            for rank in self._ranks[node]:  # whatever else went wrong is a consequence
+            for rank in self._ranks[node]:  # their other failures are consequences
                 self._outcomes[rank] = Lost(rank=rank, why=why, hint=message.hint)
-            self._gone[node] = NodeLost(why, message.hint)
+            self._lost_nodes[node] = NodeLost(why, message.hint)
         elif isinstance(message, Sent) and message.world == self._world:
             self._check_rank(node, message.rank)
             self._on_remote_value(message.rank, decode(self._sends, message.value))
@@ -466,7 +468,7 @@ class Coordinator(Node):
             if isinstance(outcome, Returned):
                 value = decode(self._returns, message.value)
                 if getattr(value, "rank", rank) != rank:
-                    raise ValueError(f"rank {rank} returned the result of another one")
+                    raise ValueError(f"rank {rank} returned the result of another rank")
                 outcome = replace(outcome, value=value)
             elif self._failed_at is None:
                 self._failed_at = time.monotonic()
@@ -483,16 +485,16 @@ class Coordinator(Node):
             return
         try:
             self._done = self._on_value(rank, value) is True
-        except (ArithmeticError, LookupError, TypeError) as error:  # an index beyond the end, say
+        except (ArithmeticError, LookupError, TypeError) as error:  # such as an index out of range
             raise ValueError(f"{type(error).__name__}: {error}") from error
 
-    def _leave(self, node: int, lost: NodeLost) -> None:
+    def _record_node_lost(self, node: int, lost: NodeLost) -> None:
         if node in self._hosts:
             lost = replace(lost, why=f"{lost.why} (host {self._hosts[node]})")
-        self._gone.setdefault(node, lost)
-        self._lose(node, lost)
+        self._lost_nodes.setdefault(node, lost)
+        self._record_lost(node, lost)
 
-    def _lose(self, node: int, lost: NodeLost) -> None:
+    def _record_lost(self, node: int, lost: NodeLost) -> None:
         at = time.monotonic() - self._began[1]
         for rank in self._ranks[node]:
             if rank not in self._outcomes:
@@ -504,13 +506,13 @@ class Coordinator(Node):
 
 
 class Participant(Node):
-    """A node without rank 0. The arguments are a node's."""
+    """A node without rank 0; its arguments are those of `Node`."""
 
     def __init__(self, placement: Placement, request: Request, timeout_s: float) -> None:
         super().__init__(placement, request, timeout_s)
-        self._orders: list[StartWorld | Exit] = []
+        self._queue: list[StartWorld | Exit] = []
         self._stopped: StopWorld | None = None
-        self._lost = ""  # reason why the coordinator can't be reached any more
+        self._lost = ""  # reason the coordinator can't be reached
         self._relay: Relay | None = None
 
     def serve(
@@ -523,25 +525,26 @@ class Participant(Node):
     ) -> int:
         """Run this node's ranks, one world after another, until the coordinator ends it.
 
-        No rank starts before it is clear that it belongs to the world that meets there; except
-        under mpiexec, where ranks must start before they can meet.
+        No rank starts before the coordinator has confirmed the request; except under mpiexec, where
+        the ranks must start to agree on the store's address.
 
         Args:
             world: The whole world.
-            target: What its ranks run first, as for `run_world`.
+            target: Function of the first world, as for `run_world`.
             args: As for `run_world`.
-            resume: What they run next, by the coordinator's order.
+            resume: Converts the coordinator's order for a later world.
             relay: Returns further values for the coordinator.
 
         Returns:
-            The exit code that the coordinator chose for all.
+            The exit code that the coordinator sent.
 
         Raises:
-            CoordinatorLostError: Nothing judges the world, or this process has no part in it.
+            CoordinatorLostError: The coordinator is lost, or this process doesn't belong to its
+                world.
             KeyboardInterrupt: After Ctrl-C; other signals go to their own handlers.
         """
         self._relay = relay
-        # The coordinator ends the world at its deadline. This one is for when it does not.
+        # The coordinator enforces the deadline. This later one applies if it doesn't.
         world = replace(world, deadline=world.deadline + VERDICT_TIMEOUT_S)
         order: StartWorld | Exit = StartWorld(0, "", "")
         if self._control is not None:
@@ -558,7 +561,7 @@ class Participant(Node):
         return order.code
 
     def refuse(self, error: DistdemoError) -> None:
-        """Tell the coordinator that this node can't take part."""
+        """Report to the coordinator that this node can't join the world."""
         what = f"can't take part on {socket.gethostname()}: {error.what}"
         self._send(Refused(what, error.why, error.hint))
 
@@ -569,7 +572,7 @@ class Participant(Node):
         _on_message: OnMessage | None,
         _poll: Poll | None,
     ) -> None:
-        """Watch this node's ranks, report how they end, and wait for the coordinator's verdict.
+        """Watch this node's ranks, report their outcomes, and wait until the world is stopped.
 
         Raises:
             EarlyFailureError: A rank failed before the coordinator's address was known.
@@ -577,7 +580,7 @@ class Participant(Node):
         workers.watch(partial(self._on_local_value, workers), [self], poll=self._check)
         outcomes = workers.outcomes()
         self._check(outcomes)
-        started_s = time.time() - (time.monotonic() - workers.began)
+        started_s = time.time() - (time.monotonic() - workers.started_at)
         for outcome in outcomes:
             self._send(
                 RankEnded(
@@ -591,21 +594,21 @@ class Participant(Node):
                 )
             )
         if self._control is None and not workers.succeeded and self.stop_reason is None:
-            # The coordinator finds the same if all ranks failed, and ends them. Otherwise the
-            # engine ends those that wait, once this process fails.
-            self._wait(interrupts, lambda: False, ALONE_TIMEOUT_S)
+            # If all ranks failed, the coordinator reports it and ends them. Otherwise the engine
+            # ends the ranks that wait, once this process has failed.
+            self._wait(interrupts, lambda: False, ALL_FAILED_TIMEOUT_S)
             judged = verdict.judge(workers.world, self.outcomes(workers))
             failed = any(isinstance(each, Died | Raised) for each in outcomes)
             if failed and judged is not None and interrupts.received is None:
                 raise EarlyFailureError(judged.what, judged.why, judged.hint)
-        left_s = workers.began + workers.world.deadline - time.monotonic()
+        left_s = workers.started_at + workers.world.deadline - time.monotonic()
         self._wait(interrupts, lambda: self.stop_reason, left_s)
 
     def stop(self) -> None:
         """Do nothing: only the coordinator stops a world."""
 
     def outcomes(self, workers: Workers) -> list[Outcome]:
-        """Return how each rank ended, in order; `Stopped` for those of other nodes."""
+        """Return the outcome of each rank, in order; `Stopped` for those of other nodes."""
         own = {outcome.rank: outcome for outcome in workers.outcomes()}
         return [own.get(r, Stopped(rank=r)) for r in range(self._placement.world_size)]
 
@@ -615,14 +618,14 @@ class Participant(Node):
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Reason why the ranks of this world must end; None while they run."""
+        """Reason to stop the ranks of this world, or None."""
         if self._stopped is not None and self._stopped.world >= self._world:
             return _ENDS[self._stopped.reason]
-        return StopReason.ENDED_EARLY if self._orders or self._lost else None
+        return StopReason.ENDED_EARLY if self._queue or self._lost else None
 
     def _on_local_value(self, workers: Workers, rank: int, value: Any) -> None:  # noqa: ANN401 - whatever a rank sends
         if isinstance(value, MpiAddress):
-            self._take_address(workers, rank, value)
+            self._open_at_address(workers, rank, value)
         else:
             self._send(Sent(self._world, rank, encode(value, decodable=True)))
 
@@ -638,21 +641,21 @@ class Participant(Node):
         elif isinstance(message, StopWorld):
             self._stopped = message
         elif isinstance(message, Exit):
-            self._orders.append(message)
+            self._queue.append(message)
         elif isinstance(message, StartWorld) and message.digest != self._request.digest:
             what = f"was asked for something different: distdemo {self._request.command}"
             self._send(Refused(what, "", "Give every process the same command."))
             self._lost = f"rank 0 was asked for something different: distdemo {message.command}"
         elif isinstance(message, StartWorld) and message.world > self._world:
-            self._orders.append(message)
+            self._queue.append(message)
 
     def _next_order(self, seconds: float) -> StartWorld | Exit:
         with Interrupts() as interrupts:
-            self._wait(interrupts, lambda: self._orders or self._lost, seconds)
+            self._wait(interrupts, lambda: self._queue or self._lost, seconds)
         interrupts.redeliver()
-        if not self._orders:
+        if not self._queue:
             raise _lost_error(self._lost or "it gave no order in time")
-        return self._orders.pop(0)
+        return self._queue.pop(0)
 
 
 def _lost_error(why: str) -> CoordinatorLostError:

@@ -1,4 +1,4 @@
-"""The place of this process in a world that something else started. No torch."""
+"""Placement of this process in a world that an engine started. No torch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The place of this process in a world that an engine, or several terminals, started.
+    """Placement of this process in a world that an engine, or several terminals, started.
 
-    A *node* is one process that starts ranks: a terminal starts several, and each process that an
-    engine started has one. Node 0 has rank 0; it judges the world and shows the result.
+    A *node* is one process that starts ranks: several per terminal, one per process of an engine.
+    Node 0 has rank 0; it judges the world and shows the result.
 
     Attributes:
         engine: ``torchrun``, ``slurm``, ``mpi``, ``environment`` (RANK, WORLD_SIZE and MASTER_*
-            set by hand or by an operator such as Kubeflow's) or ``terminals`` (made by the
+            set by hand or by an operator such as Kubeflow's) or ``terminals`` (from the
             command line, never detected).
         rank: First rank of this process.
         world_size: Number of ranks on all nodes.
@@ -24,8 +24,8 @@ class Placement:
         master: Host name or address of the store; empty if unknown (mpiexec).
         port: Port of the store; 0 if unknown.
         hosted: True if the engine serves the store (torchrun's agent).
-        job: Name of this start of the engine, different for each; empty if the engine has none.
-        why: Variables that were found, for people.
+        job: Unique name of this run of the engine; empty if the engine has none.
+        why: Sentence with the variables that were found.
         nnodes: Number of terminals; 0 under an engine.
         node_rank: Number of this terminal.
     """
@@ -82,11 +82,11 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The request that this process was given; it must be the same for all processes of a world.
+    """Request to this process; it must be the same for all processes of a world.
 
     Attributes:
         meaning: Everything that must be the same.
-        command: The command line, for people.
+        command: Command line, for error messages.
     """
 
     meaning: str

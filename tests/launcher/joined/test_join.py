@@ -7,19 +7,22 @@ import os
 import signal
 import socket
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from helpers import (
     LOOPBACK,
+    by_hand,
     children,
     commanded,
     free_port,
     marked_processes,
+    nodes,
     running,
     segments,
     tcp_addresses,
+    terminals,
     unused,
     wait_until,
     warmed,
@@ -39,52 +42,14 @@ def temporary(tmp_path):
     return folder
 
 
-@contextmanager
-def nodes(commands, temporary, settings=({}, {})):
-    """Run these commands in parallel, each with its own environment variables."""
-    with ExitStack() as stack:
-        started = []
-        for number, (command, env) in enumerate(zip(commands, settings, strict=True)):
-            folder = temporary / str(number)
-            folder.mkdir()
-            started.append(stack.enter_context(commanded(command, folder, env=env)))
-        yield started
-
-
-@contextmanager
-def terminals(temporary, *commands):
-    """Run one command on each of two nodes, or the same command on both."""
-    master = f"127.0.0.1:{free_port()}"
-    both = commands * 2 if len(commands) == 1 else commands
-    told = [
-        [*command, "--nnodes", "2", "--node-rank", str(node), "--master", master]
-        for node, command in enumerate(both)
-    ]
-    with nodes(told, temporary) as started:
-        yield started
-
-
-def by_hand(port, rank, size):
-    """Return the environment of one rank of a world set up by hand."""
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return {"RANK": str(rank), "WORLD_SIZE": str(size), **where}
-
-
 def joined(node):
     """Return a node's rank once it is connected; the first child is the control process."""
 
     def connected():
-        return len(children(node)) == 2 and all(addresses_of(pid) for pid in children(node))
+        return len(children(node)) == 2 and all(tcp_addresses(pid) for pid in children(node))
 
     assert wait_until(connected)
     return children(node)[1:]
-
-
-def addresses_of(pid, *, listening=False):
-    try:
-        return tcp_addresses(pid, listening=listening)
-    except OSError:
-        return []
 
 
 def struck(runs, strike):
@@ -189,8 +154,8 @@ def test_a_signal_to_either_node_ends_a_world_on_loopback_and_says_where_ranks_w
 ):
     def strike(*_):
         for pid in [pid for run in runs for pid in marked_processes(run.mark)]:
-            seen.update(addresses_of(pid))
-            listening.update(addresses_of(pid, listening=True))
+            seen.update(tcp_addresses(pid))
+            listening.update(tcp_addresses(pid, listening=True))
         runs[node].process.send_signal(number)
 
     seen: set[str] = set()

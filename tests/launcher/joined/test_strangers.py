@@ -6,14 +6,14 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
 
 import pytest
-from helpers import Run, commanded, free_port, marked_processes, tcp_addresses, wait_until
+from helpers import Run, free_port, marked_processes, tcp_addresses, terminals, wait_until
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from distdemo.launcher.joined import messages
@@ -35,20 +35,6 @@ FORGED = [  # test_messages.py has more of what is no message
 ]
 
 
-@contextmanager
-def held_up(temporary: Path) -> Iterator[tuple[int, list[Run]]]:
-    """Run a world of two nodes that waits to be interrupted; yield its store's port."""
-    port = free_port()
-    with ExitStack() as stack:
-        runs = []
-        for node in (0, 1):
-            folder = temporary / str(node)
-            folder.mkdir()
-            where = ["--nnodes", "2", "--node-rank", str(node), "--master", f"127.0.0.1:{port}"]
-            runs.append(stack.enter_context(commanded([*HELD_UP, *where], folder)))
-        yield port, runs
-
-
 def processes(runs: list[Run]) -> list[int]:
     return [pid for run in runs for pid in marked_processes(run.mark)]
 
@@ -63,11 +49,8 @@ def memory_of(pid: int, name: str) -> int:
 
 def ports(runs: list[Run]) -> set[int]:
     """Return the ports on which any process of the world listens."""
-    found = set()
-    for pid in processes(runs):
-        with suppress(OSError):  # the process has exited
-            found |= {int(each, 16) for each in tcp_addresses(pid, listening=True, ports=True)}
-    return found
+    found = (tcp_addresses(pid, listening=True, ports=True) for pid in processes(runs))
+    return {int(port, 16) for ports in found for port in ports}
 
 
 def connect(port: int) -> Store:
@@ -128,7 +111,8 @@ HARMLESS = (fill_the_store, send_garbage_without_end)
 def test_nothing_but_the_outcome_changes(
     attack: Callable[[int, list[Run]], None], tmp_path: Path
 ) -> None:
-    with held_up(tmp_path) as (port, runs), ExitStack() as stack:
+    port = free_port()  # of the store
+    with terminals(tmp_path, HELD_UP, port=port) as runs, ExitStack() as stack:
         assert wait_until(lambda: len(ports(runs)) >= 3)  # the store's, and one per rank
         for each in sorted(ports(runs)):
             for _ in range(200):
