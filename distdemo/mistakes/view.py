@@ -8,7 +8,7 @@ from rich.text import Text
 
 from distdemo.mistakes.catalogue import BACKENDS
 from distdemo.mistakes.records import ExerciseFolder, Line, MistakeList, MistakeReport, RankOutcome
-from distdemo.sanitizer.text import reason
+from distdemo.sanitizer.view import finding_view
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -75,11 +75,7 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
         where = "" if len(over) == len(trials) else f" over {listing(over)}"
         yield Heading(f"Report of the sanitizer{where}")
         for each in findings:
-            yield Paragraph(f"{'Warning: ' * (each.kind == 'shift')}{each.what}")
-            if rows := reason(each):
-                yield Paragraph(rows, verbatim=True)
-            if each.rule:
-                yield Paragraph(each.rule)
+            yield from finding_view(each)
         if not findings:
             yield Paragraph(NOTHING)
         yield Paragraph()

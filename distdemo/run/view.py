@@ -9,7 +9,8 @@ from rich.text import Text
 from distdemo.launcher.records import Returned
 from distdemo.run.records import RankOutput, RunReport
 from distdemo.run.view_output import captured_output
-from distdemo.sanitizer.text import calls_text, reason, stopped_text
+from distdemo.sanitizer.text import calls_text, stopped_text
+from distdemo.sanitizer.view import finding_view
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -50,9 +51,7 @@ def run_view(
     if calls:
         yield Paragraph(calls_text(report.calls), verbatim=True)
     for each in report.warnings:
-        yield Paragraph(f"Warning: {each.what}")
-        yield Paragraph(reason(each), verbatim=True)
-        yield Paragraph(each.rule)
+        yield from finding_view(each)
     if report.stopped and (world is None or world.ok):
         yield Paragraph(stopped_text(report.stopped))
     yield Summary(_verdict(report), report.ok)

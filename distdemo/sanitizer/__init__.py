@@ -1,15 +1,19 @@
 """Find the rank that made a different call, and its line.
 
 Every rank writes a note before each call of ``torch.distributed``; the launcher compares the notes
-while the ranks run:
+while the ranks run. From a call to a finding:
 
-- in a rank: ``hooks`` and ``kernels`` intercept calls, ``calls`` extracts what is compared,
-  ``buffers`` watches tensors, and ``notes`` defines the text that ranks write
-- in the launcher: ``matching`` compares calls by ``rules``, ``findings`` describes errors, and
-  ``judge`` decides which are certain, driven by ``inspector`` (a world) or ``recording`` (files)
+1. ``hooks`` intercepts a call from Python, ``kernels`` one from C++, in the rank that makes it.
+2. ``recorder`` writes a note: ``calls`` extracts what must be equal on all ranks. ``buffers``
+   watches the tensors on request.
+3. ``notes`` defines the text of the note, and the shared memory that it is written to.
+4. In the launcher, ``inspector`` reads this memory; ``recording`` writes and reads files instead.
+5. ``judge`` passes each note to ``matching``, which matches the ranks' calls by ``rules``.
+6. ``judge`` decides when an error is certain, and ``findings`` describes it.
+7. ``text`` and ``view`` show the finding, and ``timeline`` draws all calls.
 
-Other packages use ``inspector.Inspector``, ``hooks.record_calls``, ``timeline.Timeline``, ``text``
-and ``records``.
+Other packages use ``inspector.Inspector``, ``hooks.record_calls``, ``timeline.Timeline``, ``text``,
+``view`` and ``records``.
 
 A program that isn't started by ``distdemo run`` or ``python -m distdemo.sanitizer`` calls
 :func:`install`.

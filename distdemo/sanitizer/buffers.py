@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from distdemo.sanitizer.notes import Touched
+from distdemo.sanitizer.notes import MisuseNote
 from distdemo.sanitizer.records import SourceLine
 
 GIVEN = {
@@ -61,7 +61,7 @@ class Watched:
     """
 
     work: Any
-    note: Touched
+    note: MisuseNote
     tensors: tuple[Tensor, ...]
     memory: tuple[Memory, ...]
 
@@ -78,7 +78,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
     def __init__(
         self,
         guard: Callable[..., object],
-        report: Callable[[Touched], object],
+        report: Callable[[MisuseNote], object],
         source_line: Callable[[], SourceLine],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
@@ -87,7 +87,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         self._report = report
         self._source_line = source_line
 
-    def on_call(self, work: Any, method: str, args: tuple[Any, ...], note: Touched) -> None:  # noqa: ANN401 - a Work
+    def on_call(self, work: Any, method: str, args: tuple[Any, ...], note: MisuseNote) -> None:  # noqa: ANN401 - a Work
         """Watch the tensors of a call with this handle."""
         read, filled = GIVEN.get(method, ((), ()))
         tensors: list[Tensor] = []
@@ -102,7 +102,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         """Stop watching a call that is waited for."""
         self._works.pop(id(work), None)
 
-    def unwaited(self) -> Iterator[Touched]:
+    def unwaited(self) -> Iterator[MisuseNote]:
         """Yield a note for each call that was never waited for."""
         for watched in self._works.values():
             yield replace(watched.note, what="unwaited")

@@ -27,8 +27,8 @@ class Fields(NamedTuple):
     data: tuple[Any, ...] = ()
     reduce_op: str = ""
     root: int | None = None
-    gives: tuple[int, ...] = ()
-    takes: tuple[int, ...] = ()
+    send_counts: tuple[int, ...] = ()
+    receive_counts: tuple[int, ...] = ()
     peer: int | None = None
     tag: int = 0
     aliased: bool = False
@@ -47,8 +47,8 @@ def described(fields: Fields, source_line: SourceLine) -> Call:
         device=device,
         reduce_op=fields.reduce_op,
         root=fields.root,
-        gives=fields.gives,
-        takes=fields.takes,
+        send_counts=fields.send_counts,
+        receive_counts=fields.receive_counts,
         peer=fields.peer,
         tag=fields.tag,
         sync=fields.sync,
@@ -131,15 +131,15 @@ def _broadcast(args: Args, named: dict[str, Any]) -> Fields:
 
 def _allgather(args: Args, named: dict[str, Any]) -> Fields:
     outputs = args[0][0] if args[0] and not isinstance(args[0][0], Tensor) else args[0]
-    data, takes = _data(_first(args[1])), _counts(outputs)
+    data, receive_counts = _data(_first(args[1])), _counts(outputs)
     sync, aliased = _sync(args, named, 2), _aliased(outputs)
-    return Fields("all_gather", sync, data, "", None, (), takes, None, 0, aliased)
+    return Fields("all_gather", sync, data, "", None, (), receive_counts, None, 0, aliased)
 
 
 def _allgather_base(args: Args, named: dict[str, Any]) -> Fields:
-    takes = (args[0].numel(),)
+    receive_counts = (args[0].numel(),)
     sync, data = _sync(args, named, 2), _data(args[1])
-    return Fields("all_gather_single", sync, data, "", None, (), takes)
+    return Fields("all_gather_single", sync, data, "", None, (), receive_counts)
 
 
 def _coalesced(op: str) -> Callable[[Args, dict[str, Any]], Fields]:
@@ -179,24 +179,26 @@ def _reduce_scatter(args: Args, named: dict[str, Any]) -> Fields:
 def _reduce_scatter_base(args: Args, named: dict[str, Any]) -> Fields:
     given = _option(args, named, 2, "reduceOp")
     reduce_op = "sum" if given is None else _reduction(given)
-    sync, gives = _sync(args, named, 2), (args[1].numel(),)
+    sync, send_counts = _sync(args, named, 2), (args[1].numel(),)
     data = _data(args[0])
-    return Fields("reduce_scatter_single", sync, data, reduce_op, None, gives, ())
+    return Fields("reduce_scatter_single", sync, data, reduce_op, None, send_counts, ())
 
 
 def _alltoall(args: Args, named: dict[str, Any]) -> Fields:
     outputs, inputs = args[0], args[1]
     sync, data = _sync(args, named, 2), _data(inputs[0])
-    gives, takes = _counts(inputs), _counts(outputs)
-    return Fields("all_to_all", sync, data, "", None, gives, takes, None, 0, _aliased(outputs))
+    send_counts, receive_counts = _counts(inputs), _counts(outputs)
+    return Fields(
+        "all_to_all", sync, data, "", None, send_counts, receive_counts, None, 0, _aliased(outputs)
+    )
 
 
 def _alltoall_base(args: Args, named: dict[str, Any]) -> Fields:
     """Return the fields. Splits count rows of dimension 0; empty splits are equal, marked by −1."""
     output, into = args[0], args[1]
     sync, data = _sync(args, named, 4), _data(into)
-    gives, takes = _split(into, args[3]), _split(output, args[2])
-    return Fields("all_to_all_single", sync, data, "", None, gives, takes)
+    send_counts, receive_counts = _split(into, args[3]), _split(output, args[2])
+    return Fields("all_to_all_single", sync, data, "", None, send_counts, receive_counts)
 
 
 def _split(tensor: Tensor, splits: Sequence[int] | None) -> tuple[int, ...]:

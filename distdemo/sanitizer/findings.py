@@ -37,8 +37,8 @@ def mismatch(matcher: Matcher, at: Position) -> Finding | None:
         rows = [replace(row, did=f"{row.did} on {by_device[row.ranks[0]]}") for row in rows]
     rows += [Row(tuple(absent), "had not reached this call")] if absent else []
     rule = KINDS[kind].rule
-    for one, other, gives, takes in islice(size_mismatches(calls, group.members), 1):
-        rule = f"Rank {one} sends {gives} elements to rank {other}, which expects {takes}. {rule}"
+    for one, other, sent, expected in islice(size_mismatches(calls, group.members), 1):
+        rule = f"Rank {one} sends {sent} elements to rank {other}, which expects {expected}. {rule}"
     return Finding(kind, what, tuple(rows), matcher.before(group), rule, guilty, waiting)
 
 
@@ -113,29 +113,27 @@ def absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...])
     if rounds == 1 and any(line in lines for lines in group.mixed):
         rounds = 0  # other ranks were on another line then: not a loop
     ended = "left" if any(each in group.destroyed for each in gone) else "exited"
-    name, before = group.name(matcher.world_size), matcher.before(group)
-    if call.op == "new_group":
-        what = f"{ranks_of(gone)} {ended} before a new_group call in which other ranks are waiting."
-        return Finding("group", what, tuple(rows), before, KINDS["group"].rule, gone, others)
     returned = all(_returned(matcher, group, each) for each in gone)
     kind: Kind = "uneven" if rounds and returned else "absent"
-    if returned and len(gone) > len(others):
-        who = ranks_of(others).lower()
+    guilty, affected = gone, others
+    call_name = f"call {position + 1} of {group.name(matcher.world_size)}"
+    what = f"{ranks_of(gone)} {ended} before {call_name}, in which other ranks are waiting."
+    if call.op == "new_group":
+        kind = "group"
+        what = f"{ranks_of(gone)} {ended} before a new_group call in which other ranks are waiting."
+    elif returned and len(gone) > len(others):
+        guilty, affected = others, ()
+        made = f"{call_name.capitalize()} was made only by {ranks_of(others).lower()}"
+        what = f"{made}; most ranks {ended} without it."
+    elif kind == "uneven":
         what = (
-            f"Call {position + 1} of {name} was made only by {who}; most ranks {ended} without it."
-        )
-        return Finding(kind, what, tuple(rows), before, KINDS[kind].rule, others)
-    if kind == "uneven":
-        what = (
-            f"{ranks_of(gone)} {ended} before call {position + 1} of {name}, which other ranks "
+            f"{ranks_of(gone)} {ended} before {call_name}, which other ranks "
             f"make from a line that has already made {plural(rounds, 'call')}."
         )
-        return Finding(kind, what, tuple(rows), before, KINDS[kind].rule, gone, others)
-    call_name = f"call {position + 1} of {name}"
-    if call.op == "init_process_group":
-        call_name = "init_process_group"
-    what = f"{ranks_of(gone)} {ended} before {call_name}, in which other ranks are waiting."
-    return Finding(kind, what, tuple(rows), before, KINDS[kind].rule, gone, others)
+    elif call.op == "init_process_group":
+        what = what.replace(call_name, call.op)
+    before = matcher.before(group)
+    return Finding(kind, what, tuple(rows), before, KINDS[kind].rule, guilty, affected)
 
 
 def unmatched(matcher: Matcher, entry: Entry) -> Finding:

@@ -25,7 +25,7 @@ from distdemo.launcher.records import (
     WorldSpec,
 )
 from distdemo.sanitizer.judge import Judge
-from distdemo.sanitizer.notes import Ended, Ring, shared
+from distdemo.sanitizer.notes import EndNote, Ring, shared
 from distdemo.sanitizer.records import Finding, Notes
 from distdemo.sanitizer.rules import KINDS
 from distdemo.sanitizer.text import reason, stopped_text
@@ -166,11 +166,11 @@ class Inspector:
                 self.judge.read()
                 signal = f"was killed by signal {outcome.signal}"
                 how = f"exited with {outcome.exit_code}" if outcome.signal is None else signal
-                matcher.add(rank, Ended(how))
+                matcher.add(rank, EndNote(how))
             elif isinstance(outcome, Returned):
                 self.judge.read()
                 if outcome.left:
-                    matcher.add(rank, Ended("exited with 0"))
+                    matcher.add(rank, EndNote("exited with 0"))
                 elif state.ended is None and not state.lost:
                     matcher.stop(f"rank {rank} left no notes")
 

@@ -1,4 +1,4 @@
-"""Find the first error in the notes of all ranks."""
+"""Read the notes of all ranks, and decide when the first error in them is certain."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ class Judge:
     def calls(self) -> tuple[CallCount, ...]:
         """Return the calls in the order in which they first occurred, with their counts."""
         together: dict[tuple[str, str, str], Counter[int]] = {}
-        for made, counts in self._counts.values():
-            members, backend, nth = made.group
+        for note, counts in self._counts.values():
+            members, backend, nth = note.group
             if backend == "init":  # init_process_group, which files don't have
                 continue
             group = self.matcher.group(members, backend, nth).name(self.matcher.world_size)
-            key = (str(made.call), group, self.matcher.line(made.call.source_line))
+            key = (str(note.call), group, self.matcher.line(note.call.source_line))
             together.setdefault(key, Counter()).update(counts)
         found = []
         for (did, group, source_line), counts in together.items():
@@ -152,15 +152,15 @@ class Judge:
                 if self._timeline is not None:
                     self._timeline.add(rank, at, note)
 
-    def _count(self, rank: int, made: CallNote) -> None:
-        found = self._counts.get(id(made.call))
+    def _count(self, rank: int, note: CallNote) -> None:
+        found = self._counts.get(id(note.call))
         if found is None:
             if len(self._counts) >= MAX_KNOWN:
                 self._uncounted[rank] += 1
                 return
-            line = made.call.source_line
+            line = note.call.source_line
             self.matcher.callers[line.file, line.line].add(line.caller)
-            found = self._counts[id(made.call)] = (made, Counter())
+            found = self._counts[id(note.call)] = (note, Counter())
         found[1][rank] += 1
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import FrameType
 
-    from distdemo.sanitizer.hooks import Recorder
+    from distdemo.sanitizer.recorder import Recorder
 
 _groups: WeakSet[dist.ProcessGroup] = WeakSet()
 _held: list[torch.library.Library] = []  # torch drops the kernels with their library

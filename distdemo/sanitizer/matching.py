@@ -18,12 +18,12 @@ from distdemo.sanitizer.notes import (
     AcceptNote,
     CallNote,
     DestroyNote,
-    Ended,
+    EndNote,
     GroupKey,
+    MisuseNote,
     Note,
     ReturnNote,
-    Stopped,
-    Touched,
+    StopNote,
     WaitNote,
 )
 from distdemo.sanitizer.records import Call, Finding, Kind, Row, SourceLine
@@ -227,7 +227,7 @@ class RankState:
     unconfirmed: dict[int, Entry] = field(default_factory=dict)
     failed: set[tuple[Group, int]] = field(default_factory=set)
     lost: bool = False
-    ended: Ended | None = None
+    ended: EndNote | None = None
     refused: Problem | None = None
 
     @property
@@ -328,20 +328,20 @@ class Matcher:
                 state.waits[note.thread] = entry
         elif isinstance(note, ReturnNote):
             self._record_return(state, note)
-        elif isinstance(note, Touched):
-            self._report_buffers(rank, note)
+        elif isinstance(note, MisuseNote):
+            self._report_misuse(rank, note)
         elif isinstance(note, DestroyNote):
             for key in note.groups:
                 self.group(*key).destroyed.setdefault(rank, note)
             for thread, entry in list(state.unconfirmed.items()):
                 if rank in entry.group.destroyed:
                     self._accept(state, thread)
-        elif isinstance(note, Stopped):
+        elif isinstance(note, StopNote):
             self.stop(f"rank {rank}: {note.why}")
         else:
             self._record_end(state, note)
 
-    def _record_end(self, state: RankState, note: Ended) -> None:
+    def _record_end(self, state: RankState, note: EndNote) -> None:
         self.accept_all(state)
         if lost_peer(note.how):  # it was waiting for a rank that failed
             state.lost = True
@@ -451,7 +451,7 @@ class Matcher:
         while group.open and len(group.open[0]) == len(group.members):
             if group.open[0].unconfirmed or (group, group.agreed) in self.found:
                 return
-            self._forget(group)
+            self._drop_agreed(group)
 
     def _clashes(self, entry: Entry, others: Calls) -> bool:
         """Return True if a call doesn't match the other calls at its position."""
@@ -470,9 +470,9 @@ class Matcher:
             for each, other in others.items()
         )
 
-    def _forget(self, group: Group) -> None:
+    def _drop_agreed(self, group: Group) -> None:
         """Drop the oldest open call, which all members agreed on."""
-        calls = {rank: made.call for rank, made in group.open.popleft().items()}
+        calls = {rank: entry.call for rank, entry in group.open.popleft().items()}
         group.uneven.discard(group.agreed)
         lines: dict[SourceLine, set[int]] = {}
         for rank, call in calls.items():
@@ -533,8 +533,8 @@ class Matcher:
         return {
             rank
             for calls in group.open
-            for rank, made in calls.items()
-            if made.call.source_line == line
+            for rank, entry in calls.items()
+            if entry.call.source_line == line
         }
 
     def before(self, group: Group) -> str:
@@ -558,7 +558,7 @@ class Matcher:
     def _add(self, rank: int, finding: Finding) -> None:
         self.found.append(Problem(finding, rank, self.ranks[rank].call_count))
 
-    def _report_buffers(self, rank: int, note: Touched) -> None:
+    def _report_misuse(self, rank: int, note: MisuseNote) -> None:
         what, rule = MISUSES.get(note.what, (note.what, ""))
         rows = [Row((rank,), note.did, str(note.source_line))]
         did = "reads it" if note.what == "read" else "writes to it"
@@ -677,35 +677,29 @@ class Matcher:
         taken = entry.sends and channel._replace(sender=-1) in self._channels
         return () if taken else (members[call.peer],)
 
-    def _pair(self, give: Entry, take: Entry) -> None:
-        give.matched = take.matched = True
+    def _pair(self, send: Entry, receive: Entry) -> None:
+        send.matched = receive.matched = True
         if len(self._paired) < MAX_LINES:
-            self._paired |= {give.call.source_line, take.call.source_line}
-        give.other, take.other = take, give
-        sent, got = give.call, take.call
-        if sent.dtype != got.dtype:
-            what = (
-                f"Rank {give.rank} sends {sent.dtype}, and rank {take.rank} receives {got.dtype}."
-            )
-        elif sent.count > got.count or (sent.count < got.count and give.group.backend != "mpi"):
-            fate = (
-                "too small"
-                if got.count < sent.count
-                else "too large, and only part of it is filled"
-            )
-            what = (
-                f"Rank {give.rank} sends {sent.count} elements, and rank {take.rank} receives "
-                f"{got.count}: the receiver's tensor is {fate}."
-            )
+            self._paired |= {send.call.source_line, receive.call.source_line}
+        send.other, receive.other = receive, send
+        sent, received = send.call, receive.call
+        sends, receives = f"Rank {send.rank} sends", f"and rank {receive.rank} receives"
+        counts = f"{sends} {sent.count} elements, {receives} {received.count}"
+        if sent.dtype != received.dtype:
+            what = f"{sends} {sent.dtype}, {receives} {received.dtype}."
+        elif sent.count > received.count:
+            what = f"{counts}: the receiver's tensor is too small."
+        elif sent.count < received.count and send.group.backend != "mpi":
+            what = f"{counts}: the receiver's tensor is too large, and only part of it is filled."
         else:
             return
         rows = tuple(
-            Row((e.rank,), str(e.call), self.line(e.call.source_line)) for e in (give, take)
+            Row((e.rank,), str(e.call), self.line(e.call.source_line)) for e in (send, receive)
         )
-        both = (give.rank, take.rank)
+        both = (send.rank, receive.rank)
         found = Finding("p2p", what, rows, "", KINDS["p2p"].rule, both)
-        give.wrong = take.wrong = Problem(found, give.rank, give.order, give)
-        self.found.append(give.wrong)
+        send.wrong = receive.wrong = Problem(found, send.rank, send.order, send)
+        self.found.append(send.wrong)
 
     def unmatched(self) -> list[Entry]:
         """Return the sends and receives without another side, in the order of the ranks' calls.

@@ -140,9 +140,9 @@ class Writer:
         self._put(f"{line}\n".encode("ascii"))
 
 
-def touched_line(touched: Touched) -> str:
+def misuse_line(misuse: MisuseNote) -> str:
     """Return the line for a misuse of a call's memory."""
-    return f"B {json.dumps(asdict(touched))}"
+    return f"B {json.dumps(asdict(misuse))}"
 
 
 def stop_line(why: str) -> str:
@@ -156,7 +156,7 @@ def destroy_line(groups: list[int], source_line: SourceLine, failing: str) -> st
     return f"D {json.dumps(fields)}"
 
 
-def end_line(ended: Ended) -> str:
+def end_line(ended: EndNote) -> str:
     """Return the line for the end of the program."""
     return f"E {json.dumps(asdict(ended))}"
 
@@ -224,14 +224,14 @@ class ReturnNote:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class StopNote:
     """The rank has stopped recording, for this reason."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class MisuseNote:
     """Misuse of a call's memory.
 
     Attributes:
@@ -263,7 +263,7 @@ class DestroyNote:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndNote:
     """The rank's program has ended.
 
     Attributes:
@@ -277,7 +277,7 @@ class Ended:
     inside: str = ""
 
 
-Note = CallNote | AcceptNote | WaitNote | ReturnNote | Stopped | Touched | DestroyNote | Ended
+Note = CallNote | AcceptNote | WaitNote | ReturnNote | StopNote | MisuseNote | DestroyNote | EndNote
 
 
 @dataclass(slots=True)
@@ -293,7 +293,7 @@ class Reader:
     def read(self, piece: bytes) -> list[tuple[int, Note]]:
         """Return every complete note, with its time in µs since 1970 or 0.
 
-        A line that can't be parsed becomes a `Stopped`, which is the last note.
+        A line that can't be parsed becomes a `StopNote`, which is the last note.
         """
         if self._broken:
             return []
@@ -311,7 +311,7 @@ class Reader:
                 note = self._note(text)
             except (ValueError, LookupError, TypeError):
                 self._broken = True
-                return [*found, (0, Stopped(UNREADABLE))]
+                return [*found, (0, StopNote(UNREADABLE))]
             if note is not None:
                 found.append((at, note))
         return found
@@ -332,18 +332,18 @@ class Reader:
         if letter in ("f", "u"):
             return ReturnNote(thread, failed=True, undone=letter == "u")
         if letter == "X":
-            return Stopped(_json(str, rest))
+            return StopNote(_json(str, rest))
         if letter == "w":
             number, _, more = rest.partition(" ")
             return WaitNote(_number(number, MAX_NUMBER), thread, more == "+")
         if letter == "B":
-            return _json(Touched, rest)
+            return _json(MisuseNote, rest)
         if letter == "D":
             fields = _json(_DestroyFields, rest)
             groups = tuple(self._groups[each] for each in fields.groups)
             return DestroyNote(groups, fields.source_line, fields.failing)
         if letter == "E":
-            return _json(Ended, rest)
+            return _json(EndNote, rest)
         if letter == "G":
             name, nth, backend, members = rest.split(" ", 3)
             key = self._group_key(members, backend, _number(nth, MAX_NUMBER))

@@ -20,7 +20,7 @@ from distdemo.errors import UsageError
 from distdemo.files import MEMORY_BYTES, limited_memory, open_file
 from distdemo.launcher.verdict import ranks_of
 from distdemo.sanitizer.judge import Judge
-from distdemo.sanitizer.notes import UNREADABLE, Ended
+from distdemo.sanitizer.notes import UNREADABLE, EndNote
 from distdemo.sanitizer.records import Finding, Recording, Row, SourceLine
 
 if TYPE_CHECKING:
@@ -82,8 +82,9 @@ def record(folder: Path) -> None:
     """
     import atexit
 
-    from distdemo.sanitizer.hooks import Recorder, install, is_installed, safely
+    from distdemo.sanitizer.hooks import install, is_installed
     from distdemo.sanitizer.notes import Writer
+    from distdemo.sanitizer.recorder import Recorder, safely
 
     if is_installed():
         return
@@ -238,7 +239,7 @@ def _finding(judge: Judge, absent: set[int]) -> Finding | None:
     if any(state.lost for state in matcher.ranks):
         for rank, state in enumerate(matcher.ranks):
             if state.ended is None and not state.lost and not state.blocked:
-                matcher.add(rank, Ended("ended without an end note"))
+                matcher.add(rank, EndNote("ended without an end note"))
     running = {
         rank: str(state.last.source_line) if state.last else ""
         for rank, state in enumerate(matcher.ranks)

@@ -36,20 +36,20 @@ class Op:
     """
 
     data: Literal["all to all", "from root", "to root", "to peer", "from peer"] = "all to all"
-    lists: tuple[Literal["gives", "takes"], ...] = ()
+    lists: tuple[Literal["send_counts", "receive_counts"], ...] = ()
     parts: bool = False
 
 
 OPS = {
-    "all_gather": Op(lists=("takes",), parts=True),
-    "all_to_all": Op(lists=("gives", "takes"), parts=True),
+    "all_gather": Op(lists=("receive_counts",), parts=True),
+    "all_to_all": Op(lists=("send_counts", "receive_counts"), parts=True),
     "all_to_all_single": Op(parts=True),
     "broadcast": Op("from root"),
-    "gather": Op("to root", lists=("takes",), parts=True),
+    "gather": Op("to root", lists=("receive_counts",), parts=True),
     "recv": Op("from peer"),
     "reduce": Op("to root"),
-    "reduce_scatter": Op(lists=("gives",)),
-    "scatter": Op("from root", lists=("gives",), parts=True),
+    "reduce_scatter": Op(lists=("send_counts",)),
+    "scatter": Op("from root", lists=("send_counts",), parts=True),
     "send": Op("to peer"),
 }
 """Ops that differ from the default."""
@@ -100,8 +100,8 @@ class Call:
         device: ``cpu`` or ``cuda``.
         reduce_op: ``sum``, ...; empty if the call reduces nothing.
         root: Root rank, or None.
-        gives: Number of elements sent to each rank, if each rank gets its own part.
-        takes: Number of elements received from each rank, likewise.
+        send_counts: Number of elements sent to each rank, if each rank gets its own part.
+        receive_counts: Number of elements received from each rank, likewise.
         peer: Peer of a send or receive, or −1 for any.
         tag: Tag of a send or receive.
         sync: True if the call itself waits for completion.
@@ -119,8 +119,8 @@ class Call:
     device: str = ""
     reduce_op: str = ""
     root: int | None = None
-    gives: tuple[int, ...] = ()
-    takes: tuple[int, ...] = ()
+    send_counts: tuple[int, ...] = ()
+    receive_counts: tuple[int, ...] = ()
     peer: int | None = None
     tag: int = 0
     sync: bool = True
@@ -163,8 +163,12 @@ class Call:
     @property
     def part(self) -> int | None:
         """Size of all parts that this rank sends and receives, or None if they differ."""
-        even = self.gives[1:] if self.gives[:1] == (-1,) else ()
-        sizes = {*self.gives, *self.takes} if not even or self.gives != self.takes else {*even}
+        even = self.send_counts[1:] if self.send_counts[:1] == (-1,) else ()
+        sizes = (
+            {*self.send_counts, *self.receive_counts}
+            if not even or self.send_counts != self.receive_counts
+            else {*even}
+        )
         if len(self.rules.lists) == 1:
             sizes.add(self.count)
         return sizes.pop() if len(sizes) == 1 else None
@@ -182,8 +186,8 @@ class Call:
             data,
             "" if self.root is None else f"root {self.root}",
             peer,
-            _parts_text("sends", self.gives),
-            _parts_text("receives", self.takes),
+            _parts_text("sends", self.send_counts),
+            _parts_text("receives", self.receive_counts),
             f"strides {list(self.strides)}" if self.strides else "",
             f"ranks {list(self.members)}" if self.op == "new_group" else "",
         ]

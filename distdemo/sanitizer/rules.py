@@ -28,7 +28,7 @@ class KindInfo:
 def _size(call: Call) -> object:
     if call.rules.parts:
         return None  # every pair of ranks is compared
-    return call.gives if call.rules.lists else (call.count, call.gives)
+    return call.send_counts if call.rules.lists else (call.count, call.send_counts)
 
 
 KINDS: dict[Kind, KindInfo] = {
@@ -189,24 +189,24 @@ def size_mismatches(
         return
     numbers = {rank: members.index(rank) for rank in calls}
     for (one, i), (other, j) in permutations(numbers.items(), 2):
-        gives = _sent_size(calls[one], i, j, len(members))
-        takes = _received_size(calls[other], j, i, len(members))
-        if gives is not None and takes is not None and gives != takes:
-            yield one, other, gives, takes
+        sent = _sent_size(calls[one], i, j, len(members))
+        expected = _received_size(calls[other], j, i, len(members))
+        if sent is not None and expected is not None and sent != expected:
+            yield one, other, sent, expected
 
 
 def _sent_size(call: Call, own: int, other: int, n: int) -> int | None:
     """Return the number of elements sent to another rank, or None if none or unknown."""
     if not call.sends_to(own, other):
         return None
-    return _part_size(call.gives, other, n) if call.gives else call.count
+    return _part_size(call.send_counts, other, n) if call.send_counts else call.count
 
 
 def _received_size(call: Call, own: int, other: int, n: int) -> int | None:
     """Return the number of elements expected from another rank, or None."""
     if not call.receives_from(own, other):
         return None
-    return _part_size(call.takes, other, n) if call.takes else call.count
+    return _part_size(call.receive_counts, other, n) if call.receive_counts else call.count
 
 
 def _part_size(parts: tuple[int, ...], other: int, n: int) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from distdemo import dtypes
 from distdemo.errors import DistdemoError, UsageError
-from distdemo.sanitizer.notes import CallNote, Ended, Note, ReturnNote, WaitNote
+from distdemo.sanitizer.notes import CallNote, EndNote, Note, ReturnNote, WaitNote
 from distdemo.sanitizer.records import Call
 
 
@@ -113,18 +113,22 @@ class Timeline:
         elif isinstance(note, WaitNote):
             self._open[row] = (at, self._pending.pop((rank, note.number), None), note.number)
         elif isinstance(note, ReturnNote) and row in self._open:
-            began, made, number = self._open.pop(row)
-            if made is None:
+            began, call_note, number = self._open.pop(row)
+            if call_note is None:
                 return
-            name = made.call.op if number < 0 else f"wait for {made.call.op}"
-            self._add_event("X", rank, began, thread, name, _event_args(made), dur=at - began)
+            name = call_note.call.op if number < 0 else f"wait for {call_note.call.op}"
+            self._add_event("X", rank, began, thread, name, _event_args(call_note), dur=at - began)
             if number >= 0:
-                self._add_event("e", rank, at, thread, made.call.op, {}, id=number, cat="async")
-        elif isinstance(note, Ended):
-            for other, (began, made, _) in list(self._open.items()):
-                if other[0] == rank and made is not None:
-                    args = {**_event_args(made), "unfinished": True}
-                    self._add_event("X", rank, began, other[1], made.call.op, args, dur=at - began)
+                self._add_event(
+                    "e", rank, at, thread, call_note.call.op, {}, id=number, cat="async"
+                )
+        elif isinstance(note, EndNote):
+            for other, (began, call_note, _) in list(self._open.items()):
+                if other[0] == rank and call_note is not None:
+                    args = {**_event_args(call_note), "unfinished": True}
+                    self._add_event(
+                        "X", rank, began, other[1], call_note.call.op, args, dur=at - began
+                    )
                     del self._open[other]
 
     def _add_event(  # noqa: PLR0913, PLR0917 - fields of an event
@@ -146,13 +150,13 @@ class Timeline:
         self._comma = ","
 
 
-def _event_args(made: CallNote) -> dict[str, Any]:
+def _event_args(note: CallNote) -> dict[str, Any]:
     """Return the details shown when a call is clicked."""
-    call: Call = made.call
+    call: Call = note.call
     args: dict[str, Any] = {"call": str(call), "line": str(call.source_line)}
     if call.source_line.caller:
         args["called from"] = call.source_line.caller
-    args["group"] = f"{list(made.group[0])} over {made.group[1]}"
+    args["group"] = f"{list(note.group[0])} over {note.group[1]}"
     known = dtypes.DTYPES.get(call.dtype)
     if known is not None:
         args["bytes"] = call.count * known.itemsize

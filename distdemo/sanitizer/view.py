@@ -18,7 +18,7 @@ def recording_view(report: Recording, sign: Signs, *, calls: bool = False) -> It
     if calls:
         yield Paragraph(calls_text(report.calls), verbatim=True)
     for each in (*report.warnings, *report.findings):
-        yield from _finding(each)
+        yield from finding_view(each)
     for what, ranks in (("left no notes", report.absent), ("did not end", report.unended)):
         if ranks:
             yield Paragraph(f"{rank_label(ranks).capitalize()} {what}.")
@@ -36,7 +36,7 @@ def _verdict(report: Recording) -> str:
     return f"No errors in {plural(count, 'call')}."
 
 
-def _finding(finding: Finding) -> Iterator[Paragraph]:
+def finding_view(finding: Finding) -> Iterator[Paragraph]:
     """Yield what happened, the ranks' calls in columns, and the rule."""
     yield Paragraph(f"Warning: {finding.what}" if finding.kind == "shift" else finding.what)
     if rows := reason(finding):

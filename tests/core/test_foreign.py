@@ -35,7 +35,7 @@ from distdemo.launcher.records import (
     WorldSpec,
 )
 from distdemo.ops.spec import OpSpec
-from distdemo.sanitizer.notes import Ended, call_line, end_line
+from distdemo.sanitizer.notes import EndNote, call_line, end_line
 from distdemo.sanitizer.records import Call, SourceLine
 from distdemo.trace.page import page
 from distdemo.view import plot
@@ -224,7 +224,7 @@ def test_notes(tmp_path: Path, command) -> None:
         head = {"rank": rank, "world_size": 2, "host": HOSTILE}
         call = Call("all_reduce", place, "float32", (4 + rank,), 4, reduce_op=HOSTILE + str(rank))
         lines = (f"H {json.dumps(head)}", "G 0 0 gloo [0, 1]", call_line(0, 0, call), "0")
-        end = end_line(Ended(f"raised ValueError: {HOSTILE}", place, HOSTILE))
+        end = end_line(EndNote(f"raised ValueError: {HOSTILE}", place, HOSTILE))
         (tmp_path / f"rank-{rank}.notes").write_text("\n".join((*lines, end, "")))
     for form in ([], ["--calls"], ["--format", "json"]):
         code, out, err = command("sanitize", str(tmp_path), *form)

@@ -27,7 +27,14 @@ from distdemo.files import limited_memory, read_file
 from distdemo.measure.recording import read
 from distdemo.sanitizer import notes
 from distdemo.sanitizer import recording as recording_of_notes
-from distdemo.sanitizer.notes import Ended, Touched, call_line, destroy_line, end_line, touched_line
+from distdemo.sanitizer.notes import (
+    EndNote,
+    MisuseNote,
+    call_line,
+    destroy_line,
+    end_line,
+    misuse_line,
+)
 from distdemo.sanitizer.recording import compare_recordings
 from distdemo.sanitizer.records import Call, SourceLine
 from distdemo.sanitizer.view import recording_view
@@ -108,11 +115,11 @@ def test_a_changed_document_is_compared_or_refused(
 HERE = SourceLine("train.py", 12, "step")
 CALLS = [
     Call("all_reduce", HERE, "float32", (8,), 8, "cpu", "sum"),
-    Call("all_to_all", HERE, "float32", (4,), 4, "cpu", gives=(2, 2), takes=(2, 2)),
+    Call("all_to_all", HERE, "float32", (4,), 4, "cpu", send_counts=(2, 2), receive_counts=(2, 2)),
     Call("send", HERE, "float32", (4,), 4, "cpu", peer=1),
     Call("recv", HERE, "float32", (4,), 4, "cpu", peer=-1),
     Call("broadcast", HERE, "float32", (4,), 4, "cpu", root=0, sync=False),
-    Call("gather", HERE, "float32", (4,), 4, "cpu", root=1, gives=(4, 4)),
+    Call("gather", HERE, "float32", (4,), 4, "cpu", root=1, send_counts=(4, 4)),
     Call("new_group", HERE, members=(0, 1)),
 ]
 
@@ -123,8 +130,8 @@ def lines(rank: int) -> list[str]:
     found += [f"t{10**15} G 0 0 gloo [0, 1]", "G 1 0 gloo [0, 1]"]
     found += [call_line(number, 0, call) for number, call in enumerate(CALLS)]
     found += ["0", "r", "1", "r", "2" if rank == 0 else "3", "r 0", "4", "w 3", "r", "5", "f"]
-    found += [f"t{10**15} @1 6", "@1 u", touched_line(Touched("x", HERE))]
-    return [*found, destroy_line([0, 1], HERE, ""), end_line(Ended("returned", HERE))]
+    found += [f"t{10**15} @1 6", "@1 u", misuse_line(MisuseNote("x", HERE))]
+    return [*found, destroy_line([0, 1], HERE, ""), end_line(EndNote("returned", HERE))]
 
 
 @given(st.data())

@@ -147,12 +147,25 @@ class Network:
     def __len__(self) -> int:
         return len(self.hosts)
 
+    def terminal(self, number: int, *command: str, port: int, master: str = "") -> Command:
+        """Start the command as it is typed on one of the hosts.
+
+        Args:
+            number: Number of the host.
+            command: Command line.
+            port: Port of the rendezvous, on hosts that nobody else has.
+            master: Name or address of the first host, as the command line has it.
+        """
+        where = f"{master or self[0].address}:{port}"
+        nodes = ("--nnodes", str(len(self)), "--node-rank", str(number), "--master", where)
+        return self[number].fork_command(*command, *nodes)
+
     def cut(self, host: Host) -> None:
         """Pull the host's cable.
 
         It is the switch's end, so that the host keeps address and routes, and only hears nothing.
         """
-        _do("ip", "-n", host.switch, "link", "set", host.port, "down")
+        do("ip", "-n", host.switch, "link", "set", host.port, "down")
 
 
 @contextmanager
@@ -182,16 +195,16 @@ def network(count: int, directory: Path) -> Iterator[Network]:
 
 def _build(switch: str, hosts: Sequence[Host]) -> None:
     """Make the namespaces, the bridge, the cables, and the names."""
-    _do("ip", "netns", "add", switch)
-    _do("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
-    _do("ip", "-n", switch, "link", "set", "br0", "up")
+    do("ip", "netns", "add", switch)
+    do("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
+    do("ip", "-n", switch, "link", "set", "br0", "up")
     names = "".join(f"{host.address} {host.name}\n" for host in hosts)
     for host in hosts:
         etc = ETC / host.namespace
         etc.mkdir(parents=True)
         (etc / "hosts").write_text(f"127.0.0.1 localhost\n::1 localhost\n{names}")
         (etc / "nsswitch.conf").write_text("hosts: files\n")  # no name server can be reached
-        _do("ip", "netns", "add", host.namespace)
+        do("ip", "netns", "add", host.namespace)
         _connect(host)
 
 
@@ -215,8 +228,8 @@ def _connect(host: Host) -> None:
         f"link set {host.port} master br0 up",
     )
     own = ("link set lo up", f"addr add {host.address}/24 dev eth0", "link set eth0 up")
-    _do("ip", "-n", host.switch, "-batch", "-", given="\n".join(batch))
-    _do("ip", "-n", host.namespace, "-batch", "-", given="\n".join(own))
+    do("ip", "-n", host.switch, "-batch", "-", given="\n".join(batch))
+    do("ip", "-n", host.namespace, "-batch", "-", given="\n".join(own))
 
 
 # ---------------------------------------------------------------------------------- taking it away
@@ -267,7 +280,8 @@ def is_dead(pid: int) -> bool:
         return True
 
 
-def _do(*command: str, given: str | None = None) -> None:
+def do(*command: str, given: str | None = None) -> None:
+    """Run a program that has to succeed soon."""
     subprocess.run(command, check=True, input=given, text=True, capture_output=True, timeout=QUICK)
 
 

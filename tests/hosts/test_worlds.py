@@ -22,13 +22,6 @@ MPIEXEC = Path(sys.executable).with_name("mpiexec")
 needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason=f"there is no {MPIEXEC}")
 
 
-def terminal(net: Network, number: int, *command: str, master: str = "") -> Command:
-    """The command as it is typed on this one of the hosts."""
-    where = f"{master or net[0].address}:{PORT}"
-    nodes = ("--nnodes", str(len(net)), "--node-rank", str(number), "--master", where)
-    return net[number].fork_command(*command, *nodes)
-
-
 def torchrun(net: Network, number: int, *command: str) -> Command:
     """The same under torchrun, with a rank on each host."""
     where = ("--master-addr", net[0].address, "--master-port", str(PORT))
@@ -89,7 +82,7 @@ def test_own_names_on_loopback_are_no_hindrance(hosts: Hosts) -> None:
         others = [line for line in file.read_text().splitlines() if not line.endswith(host.name)]
         file.write_text("\n".join(["127.0.0.1 localhost", f"127.0.1.1 {host.name}", *others, ""]))
     asked = ("barrier", "--straggler", "0:600", "--timeout", "600", "--format", "json")
-    runs = [terminal(net, n, *asked, master="h0") for n in (0, 1)]
+    runs = [net.terminal(n, *asked, port=PORT, master="h0") for n in (0, 1)]
     assert wait_until(lambda: all(map(connected, net)))
     pids = [pid for host in net for pid in host.processes()]
     heard = {address for pid in pids for address in tcp_addresses(pid, listening=True)}
@@ -108,7 +101,7 @@ def kernel(address: str) -> str:
 def test_a_pulled_cable_is_told_on_either_side_in_time(hosts: Hosts) -> None:
     net = hosts(2)
     asked = ("barrier", "-n", "2", "--straggler", "0:90", "--timeout", "14", "--format", "json")
-    runs = [terminal(net, n, *asked) for n in (0, 1)]
+    runs = [net.terminal(n, *asked, port=PORT) for n in (0, 1)]
     assert wait_until(lambda: all(map(connected, net)))
     net.cut(net[1])
     (code, out, _), (other, told, _) = finished(runs)
@@ -121,10 +114,8 @@ def test_a_pulled_cable_is_told_on_either_side_in_time(hosts: Hosts) -> None:
 
 def test_a_host_that_never_comes_is_named(hosts: Hosts) -> None:
     net = hosts(2)
-    lonely = terminal(net, 0, "all-reduce", "--timeout", "1")
-    where = f"{net[0].address}:{PORT + 1}"  # nobody listens there
-    alone = ("--nnodes", "2", "--node-rank", "1", "--master", where)
-    lost = net[1].fork_command("all-reduce", *alone, "--timeout", "1")
+    lonely = net.terminal(0, "all-reduce", "--timeout", "1", port=PORT)
+    lost = net.terminal(1, "all-reduce", "--timeout", "1", port=PORT + 1)  # nobody listens there
     (code, out, _), (other, _, err) = finished([lonely, lost])
     assert (code, other) == (1, 1)
     assert "Ranks 2, 3: never joined" in out

@@ -22,7 +22,6 @@ from helpers import wait_until
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import _coalescing_manager, _get_default_group
-from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn.functional import pad
 from torch.nn.parallel import DistributedDataParallel
 
@@ -214,6 +213,8 @@ def chunks_of_ten_are_scattered_to_four(rank: int, right: bool) -> None:
 
 @mistake("shape", 1)
 def one_rank_has_a_longer_shard(rank: int, right: bool) -> None:
+    from torch.distributed.tensor import DTensor, Replicate, Shard  # noqa: PLC0415 - 40 MB
+
     mesh = init_device_mesh("cpu", (SIZE,))
     shard = torch.ones(3 if rank == 1 and not right else 2, 4)
     sharded = DTensor.from_local(shard, mesh, [Shard(0)], run_check=False)
@@ -919,6 +920,8 @@ def functional_collectives_bring_what_they_should(rank: int) -> None:
     first, second = functional.all_reduce_coalesced([mine, -mine], "sum", world)
     assert torch.equal(first + 0, total)
     assert torch.equal(second + 0, -total)
+    from torch.distributed.tensor import DTensor, Shard  # noqa: PLC0415 - 40 MB
+
     mesh = init_device_mesh("cpu", (SIZE,))
     whole = DTensor.from_local(mine, mesh, [Shard(0)]).full_tensor()
     assert torch.equal(whole, gathered)

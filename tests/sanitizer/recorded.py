@@ -31,7 +31,7 @@ from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Outcome, Returned, WorldReport, WorldSpec
 from distdemo.sanitizer.hooks import record_calls
 from distdemo.sanitizer.inspector import Inspector
-from distdemo.sanitizer.notes import Ended, end_line
+from distdemo.sanitizer.notes import EndNote, end_line
 from distdemo.sanitizer.records import Finding, Notes
 
 FOLDER = Path(__file__).parent / "recorded"
@@ -53,7 +53,7 @@ def sanitized(name: str, *, buffers: bool) -> Run:
     """Run a program; return the report, the findings and each rank's notes."""
     world = WorldSpec(SIZE, deadline=60.0, start_method="fork", capture=True)
     inspector, notes = Inspector(world), [bytearray() for _ in range(SIZE)]
-    feed, ends = inspector.judge.feed, dict[int, Ended]()
+    feed, ends = inspector.judge.feed, dict[int, EndNote]()
 
     def keep(rank: int, piece: bytes) -> None:
         if inspector.judge.finding is None:  # later notes include the effects of killing ranks
@@ -61,7 +61,7 @@ def sanitized(name: str, *, buffers: bool) -> Run:
         feed(rank, piece)
 
     def add(original: Callable[..., None], rank: int, note: object) -> None:
-        if isinstance(note, Ended):  # of a rank that died
+        if isinstance(note, EndNote):  # of a rank that died
             ends[rank] = note
         original(rank, note)
 

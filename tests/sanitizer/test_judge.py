@@ -91,7 +91,7 @@ def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(
     monkeypatch.setattr(time, "time_ns", lambda: next(clock))
     for line in (*lines, "0", "r", "1", "w 1", "r", "0"):
         writer.write(line)
-    writer.write(texts.end_line(texts.Ended("returned")))
+    writer.write(texts.end_line(texts.EndNote("returned")))
     with closing(Timeline(tmp_path / "calls.json")) as timeline:
         for at, note in Reader().read(b"".join(kept)):
             timeline.add(1, at, note)
@@ -119,7 +119,7 @@ def test_a_timeline_that_can_not_be_written_is_removed_and_raises_nothing(tmp_pa
     try:
         with closing(Timeline(file)) as timeline:
             for at in range(1, 9):
-                timeline.add(at, at, texts.Ended("returned"))
+                timeline.add(at, at, texts.EndNote("returned"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not file.exists()
@@ -311,12 +311,12 @@ def test_a_deadlock_is_reported_while_other_ranks_continue() -> None:
 REFUSED = SourceLine("train.py", 50, "step")
 ENDS = {
     "caught": ("0\nr", None),
-    "raised": (texts.end_line(texts.Ended("raised RuntimeError: no", REFUSED)), "argument"),
+    "raised": (texts.end_line(texts.EndNote("raised RuntimeError: no", REFUSED)), "argument"),
     "raised another": (
-        texts.end_line(texts.Ended("raised ValueError: 3", SourceLine("a.py", 9))),
+        texts.end_line(texts.EndNote("raised ValueError: 3", SourceLine("a.py", 9))),
         None,
     ),
-    "given up": (texts.end_line(texts.Ended("exited with 1")), "argument"),
+    "given up": (texts.end_line(texts.EndNote("exited with 1")), "argument"),
 }
 
 

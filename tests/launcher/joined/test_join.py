@@ -35,13 +35,6 @@ MPIEXEC = Path(sys.executable).with_name("mpiexec")
 needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason=f"there is no {MPIEXEC}")
 
 
-@pytest.fixture
-def temporary(tmp_path):
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    return folder
-
-
 def joined(node):
     """Return a node's rank once it is connected; the first child is the control process."""
 
@@ -96,8 +89,8 @@ def variable(pid, name):
 # ---------------------------------------------------------------------------------- terminals
 
 
-def test_two_terminals_make_one_world(temporary):
-    with terminals(temporary, ["all-reduce", "-n", "3"]) as runs:
+def test_two_terminals_make_one_world(tmp_path):
+    with terminals(tmp_path, ["all-reduce", "-n", "3"]) as runs:
         first, second = [run.finish() for run in runs]
         for run in runs:
             run.leaves_nothing()
@@ -108,9 +101,9 @@ def test_two_terminals_make_one_world(temporary):
     assert second[2].startswith("Rank 2 ran here; the run succeeded. Node 0 (127.0.0.1) shows")
 
 
-def test_a_terminal_with_a_different_command_is_reported(temporary):
+def test_a_terminal_with_a_different_command_is_reported(tmp_path):
     asked = ["broadcast", "--format", "json"], ["broadcast", "--root", "1", "-n", "4"]
-    with terminals(temporary, *asked) as runs:
+    with terminals(tmp_path, *asked) as runs:
         first, second = [run.finish() for run in runs]
     assert first[1], first
     (error,) = json.loads(first[1])["errors"]
@@ -121,8 +114,8 @@ def test_a_terminal_with_a_different_command_is_reported(temporary):
     assert "Rank 0 was asked for something different: distdemo broadcast" in second[2]
 
 
-def test_a_killed_rank_of_another_node_is_named_and_all_end(temporary):
-    with terminals(temporary, [*HELD_UP, "--format", "json"]) as runs:
+def test_a_killed_rank_of_another_node_is_named_and_all_end(tmp_path):
+    with terminals(tmp_path, [*HELD_UP, "--format", "json"]) as runs:
         first, second = struck(runs, lambda _, ranks: os.kill(ranks[0], signal.SIGKILL))
     assert (first[0], first[2], second[:2]) == (1, "", (1, ""))
     document = json.loads(first[1])
@@ -132,14 +125,14 @@ def test_a_killed_rank_of_another_node_is_named_and_all_end(temporary):
     assert document["world"]["outcomes"][1]["kind"] == "died"
 
 
-def test_a_killed_node_is_named_and_without_node_0_the_other_says_so(temporary):
-    with terminals(temporary, HELD_UP) as runs:
+def test_a_killed_node_is_named_and_without_node_0_the_other_says_so(tmp_path):
+    with terminals(tmp_path, HELD_UP) as runs:
         first, second = struck(runs, lambda *_: runs[1].process.kill())
     assert (first[0], second[0]) == (1, -signal.SIGKILL)
     assert f"Rank 1: its process exited without a report (host {socket.gethostname()})" in first[1]
-    for folder in temporary.iterdir():
+    for folder in tmp_path.iterdir():
         folder.rmdir()
-    with terminals(temporary, HELD_UP) as runs:
+    with terminals(tmp_path, HELD_UP) as runs:
         first, second = struck(runs, lambda *_: runs[0].process.kill())
     assert (first[:2], second[:2]) == ((-signal.SIGKILL, ""), (1, ""))
     assert "Node 0 gave no verdict.\nThe connection to 127.0.0.1:" in second[2]
@@ -150,7 +143,7 @@ def test_a_killed_node_is_named_and_without_node_0_the_other_says_so(temporary):
     [(0, signal.SIGINT, (130, 130)), (1, signal.SIGTERM, (1, 1))],
 )
 def test_a_signal_to_either_node_ends_a_world_on_loopback_and_says_where_ranks_were(
-    node, number, codes, temporary
+    node, number, codes, tmp_path
 ):
     def strike(*_):
         for pid in [pid for run in runs for pid in marked_processes(run.mark)]:
@@ -160,7 +153,7 @@ def test_a_signal_to_either_node_ends_a_world_on_loopback_and_says_where_ranks_w
 
     seen: set[str] = set()
     listening: set[str] = set()
-    with terminals(temporary, HELD_UP) as runs:
+    with terminals(tmp_path, HELD_UP) as runs:
         said = struck(runs, strike)
     assert listening
     assert seen <= LOOPBACK  # no other machine can reach it
@@ -173,34 +166,34 @@ def test_a_signal_to_either_node_ends_a_world_on_loopback_and_says_where_ranks_w
 # ------------------------------------------------------------------------- ranks set up by hand
 
 
-def test_a_second_process_of_a_rank_is_refused_and_the_world_continues(temporary):
+def test_a_second_process_of_a_rank_is_refused_and_the_world_continues(tmp_path):
     port = free_port()
     settings = [by_hand(port, rank, 2) for rank in (0, 1)]
     command = HELD_UP[:1] + HELD_UP[3:]
 
     def refused(*_):
-        with commanded(command, temporary, env=settings[1]) as again:
+        with commanded(command, tmp_path, env=settings[1]) as again:
             code, out, err = again.finish()
         assert (code, out) == (1, "")
         assert "Another process has its ranks already." in err
         assert [run.process.poll() for run in runs] == [None, None]
         runs[0].process.send_signal(signal.SIGINT)
 
-    with nodes(2 * [command], temporary, settings) as runs:
+    with nodes(2 * [command], tmp_path, settings) as runs:
         first, second = struck(runs, refused)
     assert (first[0], second[0]) == (130, 130)
 
 
-def test_a_node_that_can_not_take_part_is_reported_by_node_0(temporary):
+def test_a_node_that_can_not_take_part_is_reported_by_node_0(tmp_path):
     """A program that new processes must import, but whose file is missing."""
-    gone = temporary / "program.py"
+    gone = tmp_path / "program.py"
     gone.write_text("import os; os.unlink(__file__); from distdemo.__main__ import main; main()")
     port = free_port()
     settings = [by_hand(port, rank, 2) for rank in range(2)]
     with (
-        commanded(["all-reduce", "--format", "json"], temporary, env=settings[0]) as one,
+        commanded(["all-reduce", "--format", "json"], tmp_path, env=settings[0]) as one,
         warmed(
-            [str(gone), "all-reduce", "--start-method", "spawn"], temporary, env=settings[1]
+            [str(gone), "all-reduce", "--start-method", "spawn"], tmp_path, env=settings[1]
         ) as other,
     ):
         first, second = one.finish(), other.finish()
@@ -249,13 +242,13 @@ if __name__ == "__main__":
 """
 
 
-def test_one_world_follows_another_and_a_failure_ends_only_its_own(temporary):
-    program = temporary / "worlds.py"
+def test_one_world_follows_another_and_a_failure_ends_only_its_own(tmp_path):
+    program = tmp_path / "worlds.py"
     program.write_text(WORLDS)
     port = free_port()
     with ExitStack() as stack:
         zero, other = [
-            stack.enter_context(warmed([str(program)], temporary, env=by_hand(port, rank, 2)))
+            stack.enter_context(warmed([str(program)], tmp_path, env=by_hand(port, rank, 2)))
             for rank in range(2)
         ]
         (code, out, err), (second, nothing, _) = zero.finish(), other.finish()
@@ -269,9 +262,9 @@ def test_one_world_follows_another_and_a_failure_ends_only_its_own(temporary):
     assert three.strip() == one.strip().replace("one", "three")
 
 
-def test_a_size_that_contradicts_the_engine_is_reported_once(temporary):
+def test_a_size_that_contradicts_the_engine_is_reported_once(tmp_path):
     settings = [by_hand(29500, rank, 2) for rank in range(2)]
-    with nodes(2 * [["all-reduce", "-n", "4"]], temporary, settings) as runs:
+    with nodes(2 * [["all-reduce", "-n", "4"]], tmp_path, settings) as runs:
         first, second = [run.finish() for run in runs]
     assert (first[0], *second) == (2, 2, "", "")
     assert "--world-size 4, but this world has 2 ranks." in first[2]
@@ -280,7 +273,7 @@ def test_a_size_that_contradicts_the_engine_is_reported_once(temporary):
 # ------------------------------------------------------------------------------------- torchrun
 
 
-def test_workers_of_torchrun_make_one_world_that_speaks_once(temporary):
+def test_workers_of_torchrun_make_one_world_that_speaks_once(tmp_path):
     """Two workers and the store of torchrun's agent. On two hosts it is torchrun's own."""
     store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     agent = {
@@ -291,7 +284,7 @@ def test_workers_of_torchrun_make_one_world_that_speaks_once(temporary):
     settings = [
         {**by_hand(store.port, rank, 2), **agent, "LOCAL_RANK": str(rank)} for rank in range(2)
     ]
-    with nodes(2 * [["all-reduce", "--format", "json"]], temporary, settings) as runs:
+    with nodes(2 * [["all-reduce", "--format", "json"]], tmp_path, settings) as runs:
         first, second = [run.finish() for run in runs]
     assert (first[0], *second) == (0, 0, "", "")
     document = json.loads(first[1])
@@ -306,10 +299,10 @@ def test_workers_of_torchrun_make_one_world_that_speaks_once(temporary):
 @needs_mpi
 @pytest.mark.mpi
 @pytest.mark.parametrize("met", [2, 0], ids=["rank", "unconnected rank"])
-def test_a_kill_under_mpiexec_ends_all_processes_and_is_reported(met, temporary):
+def test_a_kill_under_mpiexec_ends_all_processes_and_is_reported(met, tmp_path):
     """Successful worlds under mpiexec are tested on two hosts."""
     command = ["-n", "2", sys.executable, "-m", "distdemo", *HELD_UP[:1], *HELD_UP[3:]]
-    with running(command, temporary, program=MPIEXEC) as run:
+    with running(command, tmp_path, program=MPIEXEC) as run:
         _, rank = under_mpiexec(run, 1, met)
         os.kill(rank, signal.SIGKILL)
         code, out, err = run.finish()

@@ -1,0 +1,382 @@
+"""Write the notes of a rank: each call, its outcome, new groups and the end of the program.
+
+``hooks`` and ``kernels`` call this when the program calls torch.distributed. An error here ends the
+recording with a reason, and the program continues.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from distdemo.launcher.failures import text_of
+from distdemo.launcher.records import headline
+from distdemo.launcher.stacks import is_library, is_ours
+from distdemo.sanitizer.buffers import Buffers
+from distdemo.sanitizer.calls import Fields, described
+from distdemo.sanitizer.notes import (
+    MAX_KNOWN,
+    EndNote,
+    MisuseNote,
+    Writer,
+    call_line,
+    destroy_line,
+    end_line,
+    misuse_line,
+    stop_line,
+)
+from distdemo.sanitizer.records import Call, SourceLine
+from distdemo.view.foreign import write_message
+
+TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with file names of code
+MAX_ERROR_CHARS = 400  # characters of an exception's text
+MAX_FRAMES = 12  # frames between a user's function and its caller
+
+
+class Tracked(NamedTuple):
+    """Call that a handle belongs to.
+
+    Attributes:
+        number: Number of the call on this rank.
+        sync: True if torch waits in the call itself.
+        from_any: True for a receive from any rank.
+    """
+
+    number: int
+    sync: bool
+    from_any: bool
+
+
+class PendingGroup:
+    """Placeholder for a group that is being created."""
+
+
+class Recorder:
+    """Records the calls of this rank.
+
+    Args:
+        writer: Writer of the notes.
+        world: This rank and the world size for the reader of the notes; by default the program's.
+        buffers: True to watch the tensors of calls, too.
+    """
+
+    def __init__(
+        self, writer: Writer, world: tuple[int, int] | None = None, *, buffers: bool = False
+    ) -> None:
+        self._writer = writer
+        self._world = world
+        self._lock = threading.RLock()  # a signal handler may call, too
+        self.local = threading.local()
+        self._calls: dict[Any, int] = {}
+        self._code_refs: list[CodeType | None] = []  # keeps their ids from being reused
+        self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
+        self._pending_groups: dict[tuple[str, tuple[int, ...]], PendingGroup] = {}
+        self._same_members: Counter[tuple[tuple[int, ...], str]] = Counter()
+        self._numbers = itertools.count()
+        self._spare_threads = threading.active_count() - 1  # not of the program
+        self._kinds: dict[str, str] = {}
+        self._count = 0
+        self._works: dict[int, Tracked] = {}
+        guard = partial(safely, self)
+        self.buffers = Buffers(guard, self.record_misuse, self.source_line) if buffers else None
+        self.off = False
+        self._renumbered = False  # True in a new world with different rank numbers
+        os.register_at_fork(after_in_child=self._stop)
+
+    def _stop(self) -> None:
+        self.off = True
+
+    def record_call(self, group: Any, fields: Fields, via: str = "") -> int:  # noqa: ANN401 - a group
+        """Record a call and return its number on this rank.
+
+        Args:
+            group: Group of the call.
+            fields: Result of a function in ``calls.METHODS``.
+            via: Part of torch that made the call, or empty.
+        """
+        return self._record(fields, group, partial(described, fields), via)
+
+    @property
+    def calls(self) -> int:
+        """Number of recorded calls."""
+        return self._count
+
+    @property
+    def size(self) -> int:
+        """World size for the reader of the notes, or 0 if unknown."""
+        return self._world[1] if self._world is not None else 0
+
+    def record_new_group(self, members: tuple[int, ...], how: str = "") -> None:
+        """Record a call that creates a group.
+
+        Args:
+            members: Global ranks of the members.
+            how: ``init`` for the default group; ``local`` if only the members call it, so it is a
+                call on a group of these; empty if the whole world calls it.
+        """
+        group: Any = dist.group.WORLD
+        if how:
+            with self._lock:
+                group = self._pending_groups.setdefault((how, members), PendingGroup())
+                if group not in self._groups:
+                    number = next(self._numbers)
+                    self._groups[group] = {"": number}
+                    self._writer.write(f"G {number} 0 {how} {list(members)}")
+        op = "init_process_group" if how == "init" else "new_group"
+        self._record((op, members), group, partial(Call, op, members=members))
+
+    def record_non_member(self, op: str) -> None:
+        """Record a collective on a group that this rank isn't in, where torch does nothing."""
+        if self.is_registered(dist.group.WORLD):
+            self._record(("outside", op), dist.group.WORLD, partial(Call, f"outside {op}"))
+
+    def _record(self, what: Any, group: Any, make: Callable[..., Call], via: str = "") -> int:  # noqa: ANN401 - a hashable key; a group
+        code, line, caller, called_at = self._user_lines()
+        key = (what, id(code), line, id(caller), called_at, id(group), via)
+        with self._lock:
+            number = self._calls.get(key)
+            if number is None:
+                source_line = replace(_source_line(code, line, caller, called_at), via=via)
+                number = self._describe(key, group, make(source_line=source_line))
+                self._code_refs += (code, caller)
+            self._writer.write(str(number))
+            self.local.unaccepted = not via
+            self._count += 1
+            return self._count - 1
+
+    def record_accept(self) -> None:
+        """Record that torch has accepted this thread's latest call, once."""
+        if getattr(self.local, "unaccepted", False):
+            self.local.unaccepted = False
+            self._write(f"a{self._other_threads()}")
+
+    def _other_threads(self) -> str:
+        """Return a mark if there are threads that haven't called, and so may still do so."""
+        return " +" if threading.active_count() > self._writer.threads + self._spare_threads else ""
+
+    def record_wait(self, work: Any) -> Tracked | None:  # noqa: ANN401 - a Work
+        """Record that a call is waited for, and return it, or None if it isn't a recorded call."""
+        waited = self._works.pop(id(work), None)
+        if waited is not None and not waited.sync:
+            self._write(f"w {waited.number}{self._other_threads()}")
+        return waited
+
+    def record_return(self, source: int = -1) -> None:
+        """Record that the call or wait has returned.
+
+        Args:
+            source: Group rank of the sender for a receive from any rank, or −1.
+        """
+        self._write("r" if source < 0 else f"r {source}")
+
+    def record_failure(self, *, accepted: bool) -> None:
+        """Record that the call or wait raised.
+
+        Args:
+            accepted: True if torch had accepted the call.
+        """
+        self._write("f" if accepted else "u")
+
+    def _write(self, line: str) -> None:
+        with self._lock:
+            self._writer.write(line)
+
+    def record_misuse(self, misuse: MisuseNote) -> None:
+        """Record a misuse of a call's memory."""
+        self._write(misuse_line(misuse))
+
+    def source_line(self) -> SourceLine:
+        """Return the user's line that this is called from."""
+        return _source_line(*self._user_lines())
+
+    def record_end(
+        self, error: BaseException | None, source_line: SourceLine | None = None
+    ) -> None:
+        """Record the end of the program; ``source_line`` is for an error without a traceback."""
+        if self.buffers is not None and error is None:
+            for misuse in self.buffers.unwaited():
+                self.record_misuse(misuse)
+        ended = EndNote("returned") if error is None else _exception_note(error)
+        self._write(end_line(replace(ended, source_line=source_line) if source_line else ended))
+
+    def track(self, work: Any, waited: Tracked) -> None:  # noqa: ANN401 - a Work
+        """Remember the call that a handle belongs to."""
+        if len(self._works) > MAX_KNOWN:
+            self._works.clear()
+        self._works[id(work)] = waited
+
+    def register(self, group: Any) -> None:  # noqa: ANN401 - a group
+        """Record a new group. Groups with the same members are distinguished by their order.
+
+        If devices have different backends, each backend has its own sequence of calls.
+        """
+        world = dist.group.WORLD
+        here = None if world is None else (world.rank(), world.size())
+        if self._world is not None and group is world:
+            self._renumbered = here != self._world
+            alike = here is not None and here[1] == self._world[1]  # other ranks may keep theirs
+            if self._renumbered and (alike or not self._same_members):
+                self.stop("the program numbers its ranks differently from the launcher")
+        if group in self._groups or self.off or self._renumbered:
+            return
+        members = tuple(int(rank) for rank in c10d._world.pg_group_ranks[group])  # noqa: SLF001 - as get_process_group_ranks does
+        pairs = [part.partition(":")[::2] for part in _backends(group).split(",")]
+        several = len({backend for _, backend in pairs}) > 1
+        with self._lock:
+            self._calls.clear()  # their keys contain group addresses, which may be reused
+            self._code_refs.clear()
+            numbers = self._groups[group] = {}
+            for device, backend in pairs if several else [("", pairs[0][1])]:
+                name = f"{backend}/{device}" if several else backend
+                nth, number = self._same_members[members, name], next(self._numbers)
+                self._same_members[members, name] += 1
+                self._writer.write(f"G {number} {nth} {name} {list(members)}")
+                numbers[device] = number
+
+    def record_destroy(self, group: Any) -> None:  # noqa: ANN401 - a group, or None for all
+        """Record that the program destroys a group, unless Python does so at exit."""
+        source_line = self.source_line()
+        if self._kinds.get(source_line.file) != "user":
+            return
+        all_of_them = group is None or group is dist.group.WORLD
+        error = sys.exc_info()[1]
+        failing = "" if error is None else _exception_note(error).how
+        with self._lock:
+            groups = [
+                number
+                for each, numbers in self._groups.items()
+                if each is group or (all_of_them and isinstance(each, dist.ProcessGroup))
+                for number in numbers.values()
+            ]
+            if groups:
+                self._writer.write(destroy_line(groups, source_line, failing))
+
+    def is_registered(self, group: Any) -> bool:  # noqa: ANN401 - a group
+        """Return True if the group was registered."""
+        return group in self._groups
+
+    def stop(self, why: str) -> None:
+        """Stop recording, which ends the comparison for all ranks; the program continues."""
+        if self.off:
+            return
+        self.off = True
+        try:
+            self._write(stop_line(why[:MAX_ERROR_CHARS]))
+        except (OSError, ValueError):  # the launcher can't be told
+            write_message(f"distdemo's sanitizer stopped on this rank: {why}\n")
+
+    def fail(self, error: BaseException) -> None:
+        """Stop recording because of an internal error."""
+        self.stop(f"{type(error).__name__}: {error}")
+
+    def _user_lines(self) -> tuple[CodeType | None, int, CodeType | None, int]:
+        """Return the user's innermost line, and the line that called its function if it is near.
+
+        Without a user's line, return the innermost line outside torch.
+        """
+        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - nothing else is as cheap
+        found: FrameType | None = None
+        spare: FrameType | None = None
+        known, left = self._kinds, MAX_FRAMES
+        while frame is not None and left:
+            file = frame.f_code.co_filename
+            kind = known.get(file)
+            if kind is None:
+                kind = known[file] = owner_of(file)
+            if kind == "user":
+                if found is not None:
+                    return found.f_code, found.f_lineno, frame.f_code, frame.f_lineno
+                found = frame
+                if frame.f_code.co_name == "<module>":
+                    break
+            elif kind == "ours" and frame.f_code.co_name == "rank_main":  # main function of a rank
+                break
+            elif found is not None:
+                left -= 1
+            elif kind == "library" and spare is None:
+                spare = frame
+            frame = frame.f_back
+        found = found or spare
+        if found is None:
+            return None, 0, None, 0
+        return found.f_code, found.f_lineno, None, 0
+
+    def _describe(self, key: Any, group: Any, call: Call) -> int:  # noqa: ANN401 - a group
+        if len(self._calls) >= MAX_KNOWN:
+            self._calls.clear()
+            self._code_refs.clear()
+        number = self._calls[key] = len(self._calls)
+        devices = self._groups[group]
+        group_number = devices[""] if "" in devices else devices.get(call.device or "cpu", 0)
+        self._writer.write(call_line(number, group_number, call))
+        return number
+
+
+def _backends(group: Any) -> str:  # noqa: ANN401 - a group
+    """Return the backends of a group, ``cpu:gloo,cuda:nccl``."""
+    try:
+        found = str(dist.get_backend_config(group))
+    except (KeyError, RuntimeError, ValueError):
+        found = ""
+    return found if ":" in found else f":{dist.get_backend(group)}"
+
+
+def _source_line(
+    code: CodeType | None, line: int, caller: CodeType | None, called_at: int
+) -> SourceLine:
+    if code is None:
+        return SourceLine()
+    by = "" if caller is None else str(SourceLine(caller.co_filename, called_at, caller.co_name))
+    return SourceLine(code.co_filename, line, code.co_name, caller=by)
+
+
+def owner_of(file: str) -> str:
+    """Return the owner of a file's code: ``user``, ``library``, ``ours`` or ``inner`` (torch)."""
+    if is_ours(file):
+        return "ours"
+    if file.startswith(("<", TORCH)):
+        return "inner"
+    return "library" if is_library(file) else "user"
+
+
+def _exception_note(error: BaseException) -> EndNote:
+    """Return the end note of a program that raised."""
+    source_line, inside = SourceLine(), ""
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not (is_library(code.co_filename) or is_ours(code.co_filename)):
+            source_line, inside = SourceLine(code.co_filename, trace.tb_lineno, code.co_name), ""
+        elif code.co_filename == c10d.__file__ and not inside:
+            inside = "" if code.co_name == "monitored_barrier" else code.co_name
+        trace = trace.tb_next
+    if isinstance(error, SystemExit):
+        how = "returned" if error.code in (None, 0) else f"exited with {error.code}"
+        return EndNote(how, source_line)
+    said = re.sub(r" at 0x[0-9a-f]+", "", headline(text_of(error)))[:MAX_ERROR_CHARS]
+    return EndNote(f"raised {type(error).__name__}: {said}", source_line, inside)
+
+
+def safely(recorder: Recorder, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - its result
+    """Call a function unless recording has stopped; an exception only stops the recording."""
+    if recorder.off:
+        return None
+    try:
+        return function(*args)
+    except Exception as error:  # noqa: BLE001 - the program must not be affected
+        recorder.fail(error)
+        return None
