@@ -111,9 +111,8 @@ def _frames(error: BaseException) -> list[TracebackType]:
 
 def _user_traceback(error: BaseException) -> str:
     """Return the traceback from the user's first frame on, or all of it if there is none."""
-    here = os.path.dirname(__file__)  # noqa: PTH120 - two strings, no path
     trace = error.__traceback__
-    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == here:  # noqa: PTH120 - as above
+    while trace is not None and is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
     return "".join(lines)

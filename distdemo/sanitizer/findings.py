@@ -38,7 +38,8 @@ def mismatch(matcher: Matcher, at: Position) -> Finding | None:
     rows += [Row(tuple(absent), "had not reached this call")] if absent else []
     rule = KINDS[kind].rule
     for one, other, sent, expected in islice(size_mismatches(calls, group.members), 1):
-        rule = f"Rank {one} sends {sent} elements to rank {other}, which expects {expected}. {rule}"
+        count = plural(sent, "element")
+        rule = f"Rank {one} sends {count} to rank {other}, which expects {expected}. {rule}"
     return Finding(kind, what, tuple(rows), matcher.before(group), rule, guilty, waiting)
 
 
@@ -92,7 +93,7 @@ def late_ranks(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
     if not late:
         return None
     rows = matcher.rows({rank: entry.call for rank, entry in waiting.items()})
-    so_far = "had not reached this call so far"
+    so_far = "had not reached this call yet"
     rows += [Row((rank,), so_far, running.get(rank, "")) for rank in sorted(late)]
     before = matcher.before(next(iter(waiting.values())).group)
     ranks = tuple(sorted(late))

@@ -90,6 +90,7 @@ def links_view(report: LinksReport, sign: Signs) -> Iterator[Block]:
     if legend := " ".join(_legend(report)):
         yield Paragraph(legend, colours.QUIET)
     yield from _slow_links(report)
+    yield Paragraph()
     yield Paragraph("Latency is half of a round trip, so the two directions of a pair share it.")
     yield Paragraph("Figures are from the fastest tenth of a link's messages in the best round.")
     if report.hosts:

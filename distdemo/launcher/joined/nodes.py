@@ -643,9 +643,9 @@ class Participant(Node):
         elif isinstance(message, Exit):
             self._queue.append(message)
         elif isinstance(message, StartWorld) and message.digest != self._request.digest:
-            what = f"was asked for something different: distdemo {self._request.command}"
+            what = f"was started with a different command: distdemo {self._request.command}"
             self._send(Refused(what, "", "Give every process the same command."))
-            self._lost = f"rank 0 was asked for something different: distdemo {message.command}"
+            self._lost = f"rank 0 was started with a different command: distdemo {message.command}"
         elif isinstance(message, StartWorld) and message.world > self._world:
             self._queue.append(message)
 

@@ -109,9 +109,9 @@ def test_a_terminal_with_a_different_command_is_reported(tmp_path):
     (error,) = json.loads(first[1])["errors"]
     assert (first[0], second[0]) == (1, 1)
     assert error["ranks"] == [2, 3]
-    assert "was asked for something different: distdemo broadcast --root 1" in error["what"]
+    assert "was started with a different command: distdemo broadcast --root 1" in error["what"]
     assert error["hint"] == "Give every process the same command."
-    assert "Rank 0 was asked for something different: distdemo broadcast" in second[2]
+    assert "Rank 0 was started with a different command: distdemo broadcast" in second[2]
 
 
 def test_a_killed_rank_of_another_node_is_named_and_all_end(tmp_path):
