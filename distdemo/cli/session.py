@@ -130,7 +130,7 @@ class Session:
 
     @property
     def shares_output(self) -> bool:
-        """True if standard output may contain other text than the result: it isn't a document."""
+        """True if standard output may contain text in addition to the result: it isn't a document."""
         return self.format == "table"
 
     @property
@@ -173,7 +173,7 @@ class Session:
         return size
 
     def ranks_here(self, world_size: int) -> int:
-        """Return the number of ranks on this machine, as far as it is known."""
+        """Return the number of ranks that this process knows to be on this machine."""
         return world_size if self.placement is None else self.placement.ranks_here
 
     def world(

@@ -151,7 +151,7 @@ def list_ops() -> Result:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(OpOptions):
-    """Options of ``distdemo explain``: the operation, and some of its own options."""
+    """Options of ``distdemo explain``: the operation and a subset of its options."""
 
     name: Annotated[
         str,

@@ -1,4 +1,4 @@
-"""What calls must agree on: the kinds of findings, and checks of calls without any state."""
+"""Kinds of findings, and checks of calls that need no state."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Grid:
         return table
 
     def split(self, parts: int) -> list[Grid]:
-        """Return grids that share the columns: each has the first column and some of the others.
+        """Return grids that share the columns: each has the first column and a share of the remaining ones.
 
         Rows that are empty in these columns are left out.
         """
