@@ -130,7 +130,7 @@ class Session:
 
     @property
     def shares_output(self) -> bool:
-        """True if standard output may contain text in addition to the result: it isn't a document."""
+        """True if standard output may contain text in addition to the result."""
         return self.format == "table"
 
     @property

@@ -92,7 +92,7 @@ class Grid:
         return table
 
     def split(self, parts: int) -> list[Grid]:
-        """Return grids that share the columns: each has the first column and a share of the remaining ones.
+        """Return grids that share the columns: the first column and a part of the rest each.
 
         Rows that are empty in these columns are left out.
         """
