@@ -48,7 +48,7 @@ FEATURES = {
     "rpc",
     "run",
     "doctor",
-    "mistakes",
+    "learn",
     "testing",
 }
 MAY |= dict.fromkeys(FEATURES, set(MAY) - {"__main__"})
@@ -138,7 +138,7 @@ MAY_WRITE = {
 
 def test_text_reaches_the_terminal_through_few_modules() -> None:
     for module, file in FILES.items():
-        if module in MAY_WRITE or module.startswith("distdemo.mistakes.programs"):
+        if module in MAY_WRITE or module.startswith("distdemo.learn.mistakes.programs"):
             continue
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call):

@@ -20,7 +20,7 @@ from distdemo.launcher.records import (
     WorldSpec,
     headline,
 )
-from distdemo.mistakes.records import Mistake, OutcomeKind, RankOutcome, Trial
+from distdemo.learn.mistakes.records import Mistake, OutcomeKind, RankOutcome, Trial
 from distdemo.sanitizer.hooks import record_calls
 from distdemo.sanitizer.inspector import Inspector
 from distdemo.sanitizer.records import Notes

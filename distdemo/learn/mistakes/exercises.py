@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distdemo.errors import UsageError
-from distdemo.mistakes.records import ExerciseFolder, Mistake
+from distdemo.learn.mistakes.records import ExerciseFolder, Mistake
 
 TIMEOUT_S = 20  # per test; findings of the sanitizer fail at once
 TEST = '''\

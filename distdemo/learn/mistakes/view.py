@@ -6,8 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from distdemo.mistakes.catalogue import BACKENDS
-from distdemo.mistakes.records import ExerciseFolder, Line, MistakeList, MistakeReport, RankOutcome
+from distdemo.learn.mistakes.catalogue import BACKENDS
+from distdemo.learn.mistakes.records import (
+    ExerciseFolder,
+    Line,
+    MistakeList,
+    MistakeReport,
+    RankOutcome,
+)
 from distdemo.sanitizer.view import finding_view
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary

@@ -15,8 +15,8 @@ from distdemo.cli.options import WorldOptions
 from distdemo.cli.session import Session
 from distdemo.cli.types import offer, one_of, unknown
 from distdemo.errors import UsageError
-from distdemo.mistakes.catalogue import MISTAKES
-from distdemo.mistakes.records import Mistake, MistakeList, MistakeReport
+from distdemo.learn.mistakes.catalogue import MISTAKES
+from distdemo.learn.mistakes.records import Mistake, MistakeList, MistakeReport
 
 DEADLINE_S = 60.0  # for a program that does not hang
 
@@ -67,8 +67,8 @@ class MistakesOptions:
 
 
 @command(
-    record="distdemo.mistakes.records:MistakeList distdemo.mistakes.records:MistakeReport "
-    "distdemo.mistakes.records:ExerciseFolder",
+    record="distdemo.learn.mistakes.records:MistakeList "
+    "distdemo.learn.mistakes.records:MistakeReport distdemo.learn.mistakes.records:ExerciseFolder",
     epilog="Try: distdemo mistakes; distdemo mistakes shape --explain; distdemo mistakes root "
     "--backend gloo,mpi; distdemo mistakes --exercises lesson",
 )
@@ -78,7 +78,7 @@ def mistakes(session: Session, options: MistakesOptions) -> Result:
     Each program runs on real ranks; one that hangs is stopped after two seconds. The exit code is
     0 if it behaves as documented and the repaired program is correct on every rank.
     """
-    from distdemo.mistakes import view
+    from distdemo.learn.mistakes import view
 
     name, folder = options.name, options.exercises
     mistake = None if name is None else MISTAKES.get(name.lower().replace("_", "-"))
@@ -92,7 +92,7 @@ def mistakes(session: Session, options: MistakesOptions) -> Result:
         )
     every = tuple(MISTAKES.values()) if mistake is None else (mistake,)
     if folder is not None:
-        from distdemo.mistakes.exercises import write_exercises
+        from distdemo.learn.mistakes.exercises import write_exercises
 
         return Result(write_exercises(folder, every), view.exercises_view)
     if mistake is None:
@@ -109,7 +109,7 @@ def _run(mistake: Mistake, names: tuple[str, ...], session: Session) -> MistakeR
         for name in names
     ]
     with session.waiting(f"{mistake.name} on {mistake.world_size} ranks", *worlds):
-        from distdemo.mistakes.trial import try_mistake
+        from distdemo.learn.mistakes.trial import try_mistake
         from distdemo.versions import versions
 
         worlds = [backends.prepared(world) for world in worlds]

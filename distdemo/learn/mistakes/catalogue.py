@@ -21,7 +21,7 @@ import re
 from ast import literal_eval
 from pathlib import Path
 
-from distdemo.mistakes.records import Line, Mistake
+from distdemo.learn.mistakes.records import Line, Mistake
 
 WRONG = "  # wrong"
 RIGHT = re.compile(r"(\s*)# right: (.*)")

@@ -23,10 +23,10 @@ from mpi.worlds import needs_mpi
 from distdemo import backends
 from distdemo.launcher import workers
 from distdemo.launcher.records import WorldSpec
-from distdemo.mistakes import trial, view
-from distdemo.mistakes.catalogue import BACKENDS, MISTAKES
-from distdemo.mistakes.exercises import write_exercises
-from distdemo.mistakes.records import (
+from distdemo.learn.mistakes import trial, view
+from distdemo.learn.mistakes.catalogue import BACKENDS, MISTAKES
+from distdemo.learn.mistakes.exercises import write_exercises
+from distdemo.learn.mistakes.records import (
     Mistake,
     MistakeList,
     MistakeReport,

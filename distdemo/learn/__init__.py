@@ -1,0 +1,1 @@
+"""What a learner needs: steps to try, exercises to solve, and common mistakes."""
