@@ -85,6 +85,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         PROGRAMS,
         "Call functions on other workers, and take a training step over them (maintenance mode).",
     ),
+    "learn": (
+        "distdemo.learn.command:learn",
+        AROUND,
+        "Learn collectives step by step: predict, run, compare.",
+    ),
     "hello": (
         "distdemo.demo.command:hello",
         AROUND,
@@ -149,7 +154,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
-    epilog="Try: distdemo all-reduce; distdemo explain scatter; distdemo p2p --nonblocking",
+    epilog="Try: distdemo learn; distdemo all-reduce; distdemo explain scatter",
 )
 
 

@@ -14,7 +14,8 @@
 
 ``cli.app`` lists the commands. ``cli.runner`` reads the options from the record's fields, adds the
 shared ones (``--format``, ``--output``, ``--quiet``, ``--traceback``), shows the result and exits
-with the exit code. A command prints nothing, writes no file and never exits.
+with the exit code. A command prints nothing, except by ``session.show``, writes no file and never
+exits.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Result:
             ``record.world``, if there is one.
         partial: True if there is a result to show in addition to the failure.
         writes_failure: True if files are written even after a failure, which is the result then.
+        is_shown: True if the command has shown the report while it ran; only the verdict is left.
         interrupted: True if a signal ended the command early.
         errors: Errors of the document, in addition to the world's verdict.
         files: More files: the option, the path, and a function that returns the content.
@@ -76,6 +78,7 @@ class Result:
     world: WorldReport | None = None
     partial: bool = False
     writes_failure: bool = False
+    is_shown: bool = False
     interrupted: bool = False
     errors: tuple[Error, ...] = ()
     files: tuple[tuple[str, Path | None, Callable[[], Content]], ...] = ()

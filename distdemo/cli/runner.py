@@ -269,7 +269,7 @@ class _Output:
         from distdemo.view.blocks import show_blocks, to_markdown
         from distdemo.view.console import output, signs
 
-        console, quiet = output(), self.session.quiet
+        console, quiet = output(), self.session.quiet or self.result.is_shown
         sign = signs(console)
         if self.session.format == "table":
             show_blocks(console, self.blocks(sign, quiet=quiet))

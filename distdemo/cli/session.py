@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,8 +33,11 @@ if TYPE_CHECKING:
     from distdemo.cli.options import WorldOptions
     from distdemo.launcher.joined.nodes import Coordinator, Participant, Relay, Resume
     from distdemo.launcher.records import WorldReport
+    from distdemo.view.blocks import Block
+    from distdemo.view.console import Signs
 
 JOIN_TIMEOUT_S = 1800.0  # for all nodes to join, at most; torch's own limit
+MAX_LINE = 1000  # characters of an answer
 PORT = 29500  # torch's own default
 
 
@@ -132,6 +135,12 @@ class Session:
     def shares_output(self) -> bool:
         """True if standard output may contain text in addition to the result."""
         return self.format == "table"
+
+    @property
+    def is_interactive(self) -> bool:
+        """True if a command may ask questions: it has a terminal for input and for output."""
+        terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+        return terminal and self.shares_output and not self.quiet
 
     @property
     def has_foreign_results(self) -> bool:
@@ -344,6 +353,37 @@ class Session:
                 f"{ranks} ran here; the run {outcome}. Node 0 ({place.master}) shows the result.\n"
             )
         raise typer.Exit(code)
+
+    # ----------------------------------------------------------------------------- questions
+
+    def show(self, blocks: Callable[[Signs], Iterable[Block]]) -> None:
+        """Print a part of the report before the result, if the session is interactive."""
+        if self.is_interactive:
+            from distdemo.view.blocks import show_blocks
+            from distdemo.view.console import output, signs
+
+            console = output()
+            show_blocks(console, blocks(signs(console)))
+
+    def ask(self, prompt: str) -> str | None:
+        """Return the next line of standard input, or None at its end.
+
+        Args:
+            prompt: Text that is shown before it, if the session is interactive. A terminal is not
+                read without a prompt.
+        """
+        if sys.stdin is None or (sys.stdin.isatty() and not self.is_interactive):
+            return None
+        if self.is_interactive:
+            sys.stdout.write(prompt)
+            sys.stdout.flush()
+        line = ""
+        try:
+            line = sys.stdin.readline(MAX_LINE)
+        finally:
+            if self.is_interactive and not line.endswith("\n"):  # Ctrl-C or Ctrl-D
+                sys.stdout.write("\n")
+        return line.strip() if line else None
 
     # ------------------------------------------------------------------------------- the end
 

@@ -1,8 +1,8 @@
 """The list of mistakes, read from their programs.
 
-A program is a file in ``programs`` with both versions and the documentation of a mistake. It starts
-with a header of ``# key: value`` lines; continuation lines are indented. Wrong lines end with
-``# wrong``; lines of the repaired version are comments that start with ``# right: ``::
+A program is a file in ``programs`` with both versions and the documentation of a mistake in its
+header (see ``learn.programs``). Wrong lines end with ``# wrong``; lines of the repaired version are
+comments that start with ``# right: ``::
 
     # title: A different root on each rank
     # ranks: 3
@@ -18,10 +18,10 @@ and ``mpi`` list how each rank ends, measured with torch 2.13 and MPICH.
 from __future__ import annotations
 
 import re
-from ast import literal_eval
 from pathlib import Path
 
 from distdemo.learn.mistakes.records import Line, Mistake
+from distdemo.learn.programs import read_program, values_of_ranks
 
 WRONG = "  # wrong"
 RIGHT = re.compile(r"(\s*)# right: (.*)")
@@ -52,29 +52,19 @@ NAMES = (
 def read_mistake(name: str) -> Mistake:
     """Read a mistake from its program's file."""
     file = Path(__file__).parent / "programs" / f"{name.replace('-', '_')}.py"
-    lines = file.read_text(encoding="utf-8").splitlines()
-    start = next(number for number, line in enumerate(lines) if not line.startswith("#"))
-    found: dict[str, str] = {}
-    key = ""
-    for line in lines[:start]:
-        text = line.removeprefix("# ")
-        if text.startswith(" "):
-            found[key] += f" {text.strip()}"
-        else:
-            key, _, value = text.partition(": ")
-            found[key] = value
+    header, lines = read_program(file)
+    found = {key: values[0] for key, values in header.items()}
     ranks = int(found["ranks"])
-    values = tuple(literal_eval(each.strip()) for each in found["returns"].split("|"))
     return Mistake(
         name=name,
         title=found["title"],
         world_size=ranks,
-        expected=values * ranks if len(values) == 1 else values,
+        expected=values_of_ranks(found["returns"], ranks),
         outcomes={each: found[each] for each in BACKENDS},
         finding=found.get("finding", ""),
         why=found["why"],
         hints=(found["hint 1"], found["hint 2"], found["hint 3"]),
-        program=tuple(map(_line, lines[start:])),
+        program=tuple(map(_line, lines)),
         link=found.get("link", ""),
     )
 

@@ -2,50 +2,16 @@
 
 from __future__ import annotations
 
-import runpy
-import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import torch
 
 from distdemo.launcher.local import run_world
 from distdemo.launcher.process_tree import temporary_folder
 from distdemo.launcher.records import (
-    Died,
-    Outcome,
-    Raised,
-    Returned,
-    TimedOut,
     WorldSpec,
-    headline,
 )
-from distdemo.learn.mistakes.records import Mistake, OutcomeKind, RankOutcome, Trial
-from distdemo.sanitizer.hooks import record_calls
+from distdemo.learn.mistakes.records import Mistake, RankOutcome, Trial
+from distdemo.learn.trial import HANG_TIMEOUT_S, STALL_TIMEOUT_S, rank_outcome, work
 from distdemo.sanitizer.inspector import Inspector
-from distdemo.sanitizer.records import Notes
-
-if TYPE_CHECKING:
-    from distdemo.launcher.rank import Rank
-
-HANG_TIMEOUT_S = 2.0  # without progress, for a program documented to hang
-STALL_TIMEOUT_S = 20.0  # for other programs, and for one that didn't behave as documented
-
-
-def work(rank: Rank, file: str, notes: Notes | None) -> Any:  # noqa: ANN401 - the program's value
-    """Run a program on this rank with the process group initialized. Collective.
-
-    Args:
-        rank: Handle of this rank.
-        file: Path of the program.
-        notes: Settings of the recording of its calls, or None.
-    """
-    if rank.device != "cpu":
-        torch.set_default_device(rank.device)
-    rank.barrier("all are here")
-    rank.report_phase("the program runs")  # start-up time doesn't count
-    with record_calls(notes, rank.rank, rank.world_size):
-        return runpy.run_path(file)["work"](rank.rank, rank.world_size)
 
 
 def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
@@ -64,7 +30,7 @@ def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
         def run(stall: float, *, repaired: bool = False) -> tuple[RankOutcome, ...]:
             file.write_text(mistake.text(repaired=repaired), encoding="utf-8")
             ended = run_world(replace(world, stall=stall), work, (str(file), None)).outcomes
-            return tuple(map(_rank_outcome, ended, mistake.expected))
+            return tuple(map(rank_outcome, ended, mistake.expected))
 
         outcomes = run(
             HANG_TIMEOUT_S if any("hang" in each for each in documented) else STALL_TIMEOUT_S
@@ -90,27 +56,6 @@ def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
     wrong = [each.rank for each in repaired if each.kind != "right"]
     problems += [f"The repaired program is wrong on ranks {wrong}."] if wrong else []
     return Trial(world.backend, outcomes, findings, repaired, tuple(problems))
-
-
-def _rank_outcome(outcome: Outcome, expected: Any) -> RankOutcome:  # noqa: ANN401 - the program's value
-    kind: OutcomeKind = "lost"
-    value, what = None, "stopped with the other ranks"
-    if isinstance(outcome, Returned):
-        value, what = outcome.value, ""
-        kind = "right" if value == expected else "wrong"
-    elif isinstance(outcome, TimedOut):
-        kind, what = "hang", ""
-        if where := outcome.where:
-            what = f"in {where.collective or 'Python'} at {where.source_line.partition(' ')[0]}"
-    elif isinstance(outcome, Died):
-        number = outcome.signal
-        kind = "abort"
-        what = signal.Signals(number).name if number else f"exit code {outcome.exit_code}"
-    elif isinstance(outcome, Raised) and outcome.consequence:
-        what = "lost a peer"
-    elif isinstance(outcome, Raised):
-        kind, what = "error", f"{outcome.type}: {headline(outcome.message)}"
-    return RankOutcome(outcome.rank, kind, value, expected, what)
 
 
 def _as_documented(outcomes: tuple[RankOutcome, ...], documented: list[list[str]]) -> bool:

@@ -1,0 +1,137 @@
+"""``distdemo learn``: a path of short steps; predict, run, compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from distdemo.cli.contract import Error, Result, command
+from distdemo.cli.options import WorldOptions
+from distdemo.cli.session import Session
+from distdemo.cli.types import offer, unknown
+from distdemo.learn.answers import fits
+from distdemo.learn.catalogue import NAMES, STEPS
+from distdemo.learn.records import Lesson, PlayedStep, Step, StepList
+
+DEADLINE_S = 60.0  # of a step's program
+QUIT = ("q", "quit", "exit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnOptions:
+    """Options of ``distdemo learn``."""
+
+    step: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STEP",
+            help=f"Name or number of the step to start with: {', '.join(NAMES)}.",
+            show_default=False,
+            autocompletion=offer(NAMES),
+        ),
+    ] = None
+
+
+@command(
+    record="distdemo.learn.records:Lesson distdemo.learn.records:StepList",
+    epilog="Try: distdemo learn; distdemo learn ring; distdemo learn 6",
+)
+def learn(session: Session, options: LearnOptions) -> Result:
+    """Learn collectives step by step: predict, run, compare.
+
+    Each step shows a program and asks what a rank will hold. Then the program runs on real ranks.
+    Without a terminal only STEP runs, with the prediction from standard input, or the steps are
+    listed. A wrong prediction is no failure.
+    """
+    from distdemo.learn import view
+
+    start = 0 if options.step is None else find_step(options.step).number - 1
+    if options.step is None and not session.is_interactive:
+        return Result(StepList(tuple(STEPS.values())), view.list_view)
+    last = len(STEPS) if session.is_interactive else start + 1
+    steps = list(STEPS.values())[start:last]
+    played: list[PlayedStep] = []
+    interrupted = False
+    try:
+        for each in _play(session, steps):
+            played.append(each)  # noqa: PERF402 - those before an interruption count
+    except KeyboardInterrupt:
+        interrupted = True
+    left = steps[len(played) :]
+    return Result(
+        Lesson(tuple(played), left[0].name if left else ""),
+        partial(view.lesson_view, interrupted=interrupted),
+        is_shown=session.is_interactive,
+        interrupted=interrupted,
+        errors=(Error("Interrupted."),) if interrupted else (),
+    )
+
+
+def find_step(text: str) -> Step:
+    """Return a step by its name or number.
+
+    Raises:
+        UsageError: There is no such step.
+    """
+    name = text.lower().replace("_", "-")
+    if name.isdecimal() and 1 <= int(name) <= len(NAMES):
+        name = NAMES[int(name) - 1]
+    if name not in STEPS:
+        raise unknown("step", NAMES, text, "distdemo learn")
+    return STEPS[name]
+
+
+def _play(session: Session, steps: Sequence[Step]) -> Iterator[PlayedStep]:
+    """Yield each step after its run, until the learner stops."""
+    from distdemo.launcher.torch_import import load_compiler
+    from distdemo.learn import view
+
+    session.show(view.welcome)
+    for step in steps:
+        session.show(view.gap)
+        session.show(partial(view.step_view, step))
+        world = session.world(step.world_size, WorldOptions(backend="gloo", timeout=DEADLINE_S))
+        session.prepare(world)  # while the learner reads
+        if step.needs_compiler:
+            load_compiler()
+        prediction = _prediction(session, step)
+        if prediction is None:
+            return
+        with session.waiting(f"{step.name} on {step.world_size} ranks", world):
+            from distdemo.learn.trial import play_step
+
+            played = play_step(step, world, prediction)
+        yield played
+        session.show(partial(view.result_view, played))
+        session.show(view.gap)
+        if step is not steps[-1] and not _goes_on(session, step):
+            return
+
+
+def _prediction(session: Session, step: Step) -> str | None:
+    """Return the learner's prediction, empty for none, or None to stop.
+
+    In a terminal, an answer that doesn't have the form of a prediction is asked for again.
+    """
+    from distdemo.learn import view
+
+    while True:
+        typed = session.ask("Your prediction: ")
+        if typed is None:
+            return None if session.is_interactive else ""
+        if typed.lower() in QUIT:
+            return None
+        if not (typed and session.is_interactive) or fits(typed, step.answer):
+            return typed
+        session.show(partial(view.help_view, step))
+
+
+def _goes_on(session: Session, step: Step) -> bool:
+    """Return True if the learner wants to see the next step."""
+    following = NAMES[step.number]
+    typed = session.ask(f"Enter continues with step {step.number + 1}, {following}; q stops: ")
+    return typed is not None and typed.lower() not in QUIT

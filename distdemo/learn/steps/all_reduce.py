@@ -1,0 +1,26 @@
+# title: reduce and all_reduce: combine the tensors of all ranks
+# ranks: 4
+# text: A reduction combines the tensors of all ranks into one, element by element. op says how: SUM
+#   (the default), MAX, MIN, PRODUCT. reduce leaves the result only on the root, and all_reduce
+#   leaves it on every rank. Both work in place: the result replaces the tensor that you pass.
+# question: What is total on rank 3?
+# form: two numbers, such as 7 8
+# ask: 3 total
+# returns: {"total": [6, 4], "largest": 30} | {"total": [6, 4], "largest": None}
+#   | {"total": [6, 4], "largest": None} | {"total": [6, 4], "largest": None}
+# why: 0 + 1 + 2 + 3 and 1 + 1 + 1 + 1. The second element counts the ranks. In the same way, a sum
+#   and a number of samples give the right mean even if some ranks have more samples than others.
+#   largest is shown for the root only: on other ranks its content is undefined after reduce.
+# try: distdemo all-reduce --reduce-op max
+# try: distdemo reduce --root 2
+import torch
+import torch.distributed as dist
+
+
+def work(rank, world_size):
+    total = torch.tensor([rank, 1])
+    dist.all_reduce(total)  # op=dist.ReduceOp.SUM
+    largest = torch.tensor(10 * rank)
+    dist.reduce(largest, dst=0, op=dist.ReduceOp.MAX)
+    mine = largest.item() if rank == 0 else None
+    return {"total": total.tolist(), "largest": mine}

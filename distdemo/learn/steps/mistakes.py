@@ -1,0 +1,28 @@
+# title: When the calls don't fit together
+# ranks: 3
+# text: torch.distributed doesn't check that the calls of all ranks fit together. If they don't, a
+#   program may hang, raise an error, or return a wrong result without an error. Here is one round
+#   of the ring again, with recv and send instead of isend: each rank should return the number of
+#   its left neighbour.
+# question: What happens?
+# form: right, hangs or error
+# ask: 0
+# outcome: hang
+# why: Every rank waits in recv for a message that its neighbour would send on the next line, so no
+#   rank gets there. This is a deadlock. distdemo stopped it after two seconds without progress;
+#   torch would wait for half an hour. distdemo run names the ranks and lines of a deadlock in your
+#   own programs.
+# try: distdemo mistakes recv-recv --explain
+# try: distdemo mistakes
+import torch
+import torch.distributed as dist
+
+
+def work(rank, world_size):
+    right = (rank + 1) % world_size
+    left = (rank - 1) % world_size
+    mine = torch.tensor(10 * rank)
+    theirs = torch.tensor(0)
+    dist.recv(theirs, left)
+    dist.send(mine, right)
+    return theirs.item()
