@@ -22,6 +22,7 @@ from distdemo.demo.command import example
 from distdemo.doctor.checks import CHECKS
 from distdemo.doctor.torch import world
 from distdemo.launcher.joined.engines import ENGINES
+from distdemo.learn.catalogue import STEPS
 from distdemo.ops.spec import OpSpec
 from distdemo.sanitizer.rules import KINDS
 
@@ -153,6 +154,14 @@ def engines_table() -> Iterator[str]:
         yield f"| `{name}` | {engine.looks_for} | `{engine.start}` |"
 
 
+def steps_table() -> Iterator[str]:
+    """Yield the steps of the lesson."""
+    yield "| | Name | Step |"
+    yield "|---|---|---|"
+    for step in STEPS.values():
+        yield f"| {step.number} | `{step.name}` | {step.title} |"
+
+
 TABLES: dict[Path, dict[str, Callable[[], Iterator[str]]]] = {
     README: {"commands": commands_table},
     DOCS / "ops.md": {"operations": operations_table},
@@ -161,6 +170,7 @@ TABLES: dict[Path, dict[str, Callable[[], Iterator[str]]]] = {
     DOCS / "bench.md": {"traffic": traffic_table},
     DOCS / "doctor.md": {"checks": checks_table},
     DOCS / "sanitizer.md": {"kinds": kinds_table},
+    DOCS / "learn.md": {"steps": steps_table},
     DOCS / "engines.md": {"engines": engines_table},
 }
 

@@ -29,7 +29,7 @@ class LearnOptions:
         str | None,
         typer.Argument(
             metavar="STEP",
-            help=f"Name or number of the step to start with: {', '.join(NAMES)}.",
+            help="Name or number of the step to start with; by default the first.",
             show_default=False,
             autocompletion=offer(NAMES),
         ),
@@ -37,7 +37,7 @@ class LearnOptions:
 
 
 @command(
-    record="distdemo.learn.records:Lesson distdemo.learn.records:StepList",
+    record="distdemo.learn.records:StepList distdemo.learn.records:Lesson",
     epilog="Try: distdemo learn; distdemo learn ring; distdemo learn 6",
 )
 def learn(session: Session, options: LearnOptions) -> Result:

@@ -42,6 +42,7 @@ CHEAP = {
     "doctor": "--only torch",
     "ops": "",
     "explain": "scatter",
+    "learn": "",
     "mistakes": "",
 }
 """A command line of each command that takes little time. OLD: a file that bench wrote; NOTES: its
