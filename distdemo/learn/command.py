@@ -98,12 +98,12 @@ def _play(session: Session, steps: Sequence[Step]) -> Iterator[PlayedStep]:
         session.prepare(world)  # while the learner reads
         if step.needs_compiler:
             load_compiler()
+        from distdemo.learn.trial import play_step
+
         prediction = _prediction(session, step)
         if prediction is None:
             return
         with session.waiting(f"{step.name} on {step.world_size} ranks", world):
-            from distdemo.learn.trial import play_step
-
             played = play_step(step, world, prediction)
         yield played
         session.show(partial(view.result_view, played))

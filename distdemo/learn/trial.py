@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import runpy
 import signal
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from distdemo.launcher.records import (
 )
 from distdemo.learn.mistakes.records import OutcomeKind, RankOutcome
 from distdemo.learn.records import PlayedStep, Step
+from distdemo.sanitizer.hooks import record_calls
 from distdemo.sanitizer.records import Notes
 
 if TYPE_CHECKING:
@@ -44,11 +44,7 @@ def work(rank: Rank, file: str, notes: Notes | None) -> Any:  # noqa: ANN401 - t
         torch.set_default_device(rank.device)
     rank.barrier("all are here")
     rank.report_phase("the program runs")  # start-up time doesn't count
-    with ExitStack() as stack:
-        if notes is not None:
-            from distdemo.sanitizer.hooks import record_calls
-
-            stack.enter_context(record_calls(notes, rank.rank, rank.world_size))
+    with record_calls(notes, rank.rank, rank.world_size):
         return runpy.run_path(file)["work"](rank.rank, rank.world_size)
 
 

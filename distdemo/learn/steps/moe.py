@@ -2,9 +2,9 @@
 # ranks: 3
 # text: In an all_to_all every rank has a different piece for every rank, and piece i goes to rank
 #   i. all_to_all_single cuts one tensor into these pieces. A mixture of experts (MoE) is a layer
-#   with an expert, a small network, on each rank. A router chooses the
-#   expert of each token; here it is expert i for token i. One all_to_all brings the tokens to their
-#   experts (dispatch), and another brings the results back (combine).
+#   with an expert, a small network, on each rank. A router chooses the expert of each token,
+#   here expert i for token i. One all_to_all brings the tokens to their experts (dispatch), and
+#   another one brings the results back (combine).
 # question: Which tokens arrive at rank 1?
 # form: three numbers, such as 7 8 9
 # ask: 1 arrived

@@ -2,9 +2,8 @@
 # ranks: 4
 # text: Every collective is made of messages from one rank to another. send(tensor, dst) sends one.
 #   recv(buffer, src) waits until one has arrived. isend starts to send and returns at once, and
-#   wait() returns when its tensor may be changed. In a ring each rank sends to its right neighbour
-#   and receives from its left one, and passes on in the next round what it has received in this
-#   one.
+#   wait() returns when the tensor may be changed again. In a ring each rank sends to its right
+#   neighbour and receives from its left one. In the next round it passes on what it has received.
 # question: What does rank 2 return: its total after each of the three rounds?
 # form: three numbers, such as 7 8 9
 # ask: 2
