@@ -52,17 +52,7 @@ NAMES = (
 def read_mistake(name: str) -> Mistake:
     """Read a mistake from its program's file."""
     file = Path(__file__).parent / "programs" / f"{name.replace('-', '_')}.py"
-    lines = file.read_text(encoding="utf-8").splitlines()
-    start = next(number for number, line in enumerate(lines) if not line.startswith("#"))
-    found: dict[str, str] = {}
-    key = ""
-    for line in lines[:start]:
-        text = line.removeprefix("# ")
-        if text.startswith(" "):
-            found[key] += f" {text.strip()}"
-        else:
-            key, _, value = text.partition(": ")
-            found[key] = value
+    found, lines = read_header(file)
     ranks = int(found["ranks"])
     values = tuple(literal_eval(each.strip()) for each in found["returns"].split("|"))
     return Mistake(
@@ -74,9 +64,25 @@ def read_mistake(name: str) -> Mistake:
         finding=found.get("finding", ""),
         why=found["why"],
         hints=(found["hint 1"], found["hint 2"], found["hint 3"]),
-        program=tuple(map(_line, lines[start:])),
+        program=tuple(map(_line, lines)),
         link=found.get("link", ""),
     )
+
+
+def read_header(file: Path) -> tuple[dict[str, str], list[str]]:
+    """Return the values of a program's header by key, and the lines after the header."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    start = next(number for number, line in enumerate(lines) if not line.startswith("#"))
+    found: dict[str, str] = {}
+    key = ""
+    for line in lines[:start]:
+        text = line.removeprefix("# ")
+        if text.startswith(" "):
+            found[key] += f" {text.strip()}"
+        else:
+            key, _, value = text.partition(": ")
+            found[key] = value
+    return found, lines[start:]
 
 
 def _line(text: str) -> Line:
