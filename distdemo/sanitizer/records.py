@@ -48,13 +48,13 @@ OPS = {
     "all_to_all_single": Op(parts=True),
     "broadcast": Op("from root"),
     "gather": Op("to root", lists=("receive_counts",), parts=True),
+    "end of traffic": Op(internal=True),  # see testing.counting
     "init_process_group": Op(internal=True),  # files don't have it
     "recv": Op("from peer"),
     "reduce": Op("to root"),
     "reduce_scatter": Op(lists=("send_counts",)),
     "scatter": Op("from root", lists=("send_counts",), parts=True),
     "send": Op("to peer"),
-    "traffic": Op(internal=True),  # the ranks exchange their counts: see testing.counting
 }
 """Ops that differ from the default."""
 

@@ -79,7 +79,7 @@ def counted() -> Iterator[Traffic]:
     finally:
         recorder.stop_copy(copy)
     block = store.add(f"distdemo/traffic/{rank}", 1)
-    with recorder.record_meeting("traffic"):
+    with recorder.record_meeting("end of traffic"):
         store.set(f"distdemo/traffic/{block}/{rank}", f"{first}\n{copy.decode()}")
         copies = [store.get(f"distdemo/traffic/{block}/{other}") for other in range(n)]
     activities = [Activity.read(other, each) for other, each in enumerate(copies)]
@@ -112,14 +112,14 @@ class Message:
 
 
 class Step(NamedTuple):
-    """What a rank does with a message: it posts a send or receive, or waits for a receive."""
+    """Step of a rank: it posts a send or receive, or waits for a receive."""
 
     message: Message
     waits: bool = False
 
 
 class Activity:
-    """What one rank did in a block.
+    """Sends, receives and calls of one rank in a block.
 
     Args:
         rank: Global rank.
@@ -142,7 +142,7 @@ class Activity:
 
         Args:
             rank: Global rank.
-            text: Number of the first call on a line of its own, then the notes.
+            text: Line with the number of the first call, then the notes.
 
         Raises:
             RuntimeError: The notes are incomplete.

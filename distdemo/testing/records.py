@@ -64,7 +64,7 @@ class TaskResult:
         reports: Each rank's pytest reports in serialized form.
         warnings: Warnings that pytest recorded on ranks, as arguments of its hook.
         refused: Reason why the test could not be run, or empty.
-        calls: Calls of all ranks, as far as they were recorded.
+        calls: Recorded calls of all ranks, with their counts.
     """
 
     world: WorldReport | None

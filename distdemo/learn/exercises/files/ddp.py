@@ -7,7 +7,7 @@
 #   handles in a list that the hooks and the returned function share.
 # hint 4: The returned function waits for every handle, divides each gradient by n, and clears the
 #   list for the next backward pass.
-"""What DDP does: averaging overlaps with the backward pass."""
+"""Averaging that overlaps with the backward pass, as in DDP."""
 
 import torch
 import torch.distributed as dist

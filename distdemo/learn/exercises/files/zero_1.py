@@ -29,7 +29,7 @@ def step(parameters, gradients, momentum, learning_rate):
         parameters [p0 p1 p2], gradients [g0 g1 g2] of its batch, momentum [m2]  # rank 2
 
     Cost: a reduce_scatter and an all_gather with a payload of S bytes each. Each moves (n−1)/n · S
-    bytes per rank, together as many as one all_reduce: the saved memory costs nothing.
+    bytes per rank. Together that equals one all_reduce, so the saved memory costs no time.
 
     Args:
         parameters: Flat tensor, equal on all ranks; its length is a multiple of n.
