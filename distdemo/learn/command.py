@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import WorldOptions
 from distdemo.cli.session import Session
 from distdemo.cli.types import offer, unknown
+from distdemo.errors import UsageError
 from distdemo.learn.answers import fits
 from distdemo.learn.catalogue import NAMES, STEPS
 from distdemo.learn.records import Lesson, PlayedStep, Step, StepList
@@ -29,16 +31,26 @@ class LearnOptions:
         str | None,
         typer.Argument(
             metavar="STEP",
-            help="Name or number of the step to start with; by default the first.",
+            help="Name or number of the step to start with [default: the first].",
             show_default=False,
             autocompletion=offer(NAMES),
         ),
     ] = None
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write exercises with tests to a new folder."),
+    ] = None
+    hint: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Show the N-th hint of the exercise named STEP."),
+    ] = None
 
 
 @command(
-    record="distdemo.learn.records:StepList distdemo.learn.records:Lesson",
-    epilog="Try: distdemo learn; distdemo learn ring; distdemo learn 6",
+    record="distdemo.learn.records:StepList distdemo.learn.records:Lesson "
+    "distdemo.learn.records:ExerciseFolder distdemo.learn.records:Hint",
+    epilog="Try: distdemo learn; distdemo learn ring; distdemo learn --write exercises; "
+    "distdemo learn ring --hint 1",
 )
 def learn(session: Session, options: LearnOptions) -> Result:
     """Learn collectives step by step: predict, run, compare.
@@ -49,6 +61,8 @@ def learn(session: Session, options: LearnOptions) -> Result:
     """
     from distdemo.learn import view
 
+    if options.write is not None or options.hint is not None:
+        return _exercises(options)
     start = 0 if options.step is None else find_step(options.step).number - 1
     if options.step is None and not session.is_interactive:
         return Result(StepList(tuple(STEPS.values())), view.list_view)
@@ -68,6 +82,24 @@ def learn(session: Session, options: LearnOptions) -> Result:
         is_shown=session.is_interactive,
         interrupted=interrupted,
         errors=(Error("Interrupted."),) if interrupted else (),
+    )
+
+
+def _exercises(options: LearnOptions) -> Result:
+    """Write the exercises, or show a hint."""
+    from distdemo.learn import exercises, exercises_view
+
+    name, folder, number = options.step, options.write, options.hint
+    if number is None and folder is not None and name is None:
+        return Result(exercises.write_exercises(folder), exercises_view.exercises_view)
+    if number is not None and folder is None and name is not None:
+        return Result(exercises.hint(name, number), exercises_view.hint_view)
+    raise UsageError(
+        "--hint requires the name of an exercise."
+        if folder is None
+        else "--write writes all exercises.",
+        "A hint belongs to one exercise, and --write takes no name and no hint.",
+        "Try distdemo learn ring --hint 1, or distdemo learn --write exercises.",
     )
 
 

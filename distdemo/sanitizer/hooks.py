@@ -37,7 +37,12 @@ _LOADED = [module for name, module in sys.modules.items() if name.startswith(_HO
 
 def is_installed() -> bool:
     """Return True if the calls of this process are already recorded."""
-    return hasattr(dist.ProcessGroup.allreduce, "_recorded")
+    return current_recorder() is not None
+
+
+def current_recorder() -> Recorder | None:
+    """Return the recorder of this process, or None if its calls aren't recorded."""
+    return getattr(dist.ProcessGroup.allreduce, "_recorded", None)
 
 
 def install(recorder: Recorder) -> Recorder:
@@ -259,7 +264,7 @@ def _recorded(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:
         finally:
             local.busy = False
 
-    method._recorded = True  # type: ignore[attr-defined]  # noqa: SLF001 - prevents replacing it again
+    method._recorded = recorder  # type: ignore[attr-defined]  # noqa: SLF001 - prevents replacing it again
     return method
 
 

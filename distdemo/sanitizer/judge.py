@@ -121,7 +121,7 @@ class Judge:
         together: dict[tuple[str, str, str], Counter[int]] = {}
         for note, counts in self._counts.values():
             members, backend, nth = note.group
-            if backend == "init":  # init_process_group, which files don't have
+            if note.call.rules.internal:
                 continue
             group = self.matcher.group(members, backend, nth).name(self.matcher.world_size)
             key = (str(note.call), group, self.matcher.line(note.call.source_line))

@@ -116,9 +116,13 @@ class Writer:
     Args:
         write: Function that writes the bytes of a line.
         timed: True to begin each line with the time.
+
+    Attributes:
+        copies: Buffers that get every line, too.
     """
 
     def __init__(self, write: Callable[[bytes], object], *, timed: bool = False) -> None:
+        self.copies: list[bytearray] = []
         self._put = write
         self._timed = timed
         self._main = threading.main_thread().ident
@@ -137,7 +141,10 @@ class Writer:
             line = f"@{number} {line}"
         if self._timed:
             line = f"t{time.time_ns() // 1000} {line}"
-        self._put(f"{line}\n".encode("ascii"))
+        text = f"{line}\n".encode("ascii")
+        self._put(text)
+        for copy in self.copies:
+            copy.extend(text)
 
 
 def misuse_line(misuse: MisuseNote) -> str:

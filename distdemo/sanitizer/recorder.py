@@ -12,7 +12,8 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import CodeType, FrameType
@@ -84,6 +85,7 @@ class Recorder:
         self._calls: dict[Any, int] = {}
         self._code_refs: list[CodeType | None] = []  # keeps their ids from being reused
         self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
+        self._group_lines: list[str] = []
         self._pending_groups: dict[tuple[str, tuple[int, ...]], PendingGroup] = {}
         self._same_members: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._numbers = itertools.count()
@@ -135,7 +137,7 @@ class Recorder:
                 if group not in self._groups:
                     number = next(self._numbers)
                     self._groups[group] = {"": number}
-                    self._writer.write(f"G {number} 0 {how} {list(members)}")
+                    self._write_group(f"G {number} 0 {how} {list(members)}")
         op = "init_process_group" if how == "init" else "new_group"
         self._record((op, members), group, partial(Call, op, members=members))
 
@@ -195,6 +197,36 @@ class Recorder:
         with self._lock:
             self._writer.write(line)
 
+    def _write_group(self, line: str) -> None:
+        self._group_lines.append(line)
+        self._writer.write(line)
+
+    def _forget_calls(self) -> None:
+        """Define each call again when it is made next."""
+        self._calls.clear()
+        self._code_refs.clear()
+
+    def start_copy(self) -> bytearray:
+        """Return a buffer that gets every note from now on, and the definitions that they need."""
+        with self._lock:
+            self._forget_calls()
+            copy = bytearray("".join(f"{line}\n" for line in self._group_lines), "ascii")
+            self._writer.copies.append(copy)
+        return copy
+
+    def stop_copy(self, copy: bytearray) -> None:
+        """Write no more notes to this buffer."""
+        with self._lock:
+            self._writer.copies = [each for each in self._writer.copies if each is not copy]
+
+    @contextmanager
+    def record_meeting(self, name: str) -> Iterator[None]:
+        """Record that this rank waits within the block until every rank of the world does."""
+        self._record((name,), dist.group.WORLD, partial(Call, name))
+        self.record_accept()
+        yield
+        self.record_return()
+
     def record_misuse(self, misuse: MisuseNote) -> None:
         """Record a misuse of a call's memory."""
         self._write(misuse_line(misuse))
@@ -237,14 +269,13 @@ class Recorder:
         pairs = [part.partition(":")[::2] for part in _backends(group).split(",")]
         several = len({backend for _, backend in pairs}) > 1
         with self._lock:
-            self._calls.clear()  # their keys contain group addresses, which may be reused
-            self._code_refs.clear()
+            self._forget_calls()  # their keys contain group addresses, which may be reused
             numbers = self._groups[group] = {}
             for device, backend in pairs if several else [("", pairs[0][1])]:
                 name = f"{backend}/{device}" if several else backend
                 nth, number = self._same_members[members, name], next(self._numbers)
                 self._same_members[members, name] += 1
-                self._writer.write(f"G {number} {nth} {name} {list(members)}")
+                self._write_group(f"G {number} {nth} {name} {list(members)}")
                 numbers[device] = number
 
     def record_destroy(self, group: Any) -> None:  # noqa: ANN401 - a group, or None for all
@@ -317,8 +348,7 @@ class Recorder:
 
     def _describe(self, key: Any, group: Any, call: Call) -> int:  # noqa: ANN401 - a group
         if len(self._calls) >= MAX_KNOWN:
-            self._calls.clear()
-            self._code_refs.clear()
+            self._forget_calls()
         number = self._calls[key] = len(self._calls)
         devices = self._groups[group]
         group_number = devices[""] if "" in devices else devices.get(call.device or "cpu", 0)

@@ -33,11 +33,13 @@ class Op:
         data: Direction in which data moves.
         lists: Fields of `Call` that need one size per rank.
         parts: True if every pair of ranks has its own part, with its own size.
+        internal: True if it is no call of the program itself.
     """
 
     data: Literal["all to all", "from root", "to root", "to peer", "from peer"] = "all to all"
     lists: tuple[Literal["send_counts", "receive_counts"], ...] = ()
     parts: bool = False
+    internal: bool = False
 
 
 OPS = {
@@ -46,6 +48,8 @@ OPS = {
     "all_to_all_single": Op(parts=True),
     "broadcast": Op("from root"),
     "gather": Op("to root", lists=("receive_counts",), parts=True),
+    "end of traffic": Op(internal=True),  # see testing.counting
+    "init_process_group": Op(internal=True),  # files don't have it
     "recv": Op("from peer"),
     "reduce": Op("to root"),
     "reduce_scatter": Op(lists=("send_counts",)),

@@ -3,6 +3,7 @@
 - ``@pytest.mark.ranks(4)``: run the test on every rank of a new world (``plugin``)
 - :func:`run_ranks`: run a function on every rank, in any test
 - :func:`ranks`: use the same settings for several runs
+- :func:`traffic`: count the bytes, rounds and calls of a block, on a rank
 
 Importing this package doesn't import torch.
 """
@@ -10,11 +11,14 @@ Importing this package doesn't import torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-__all__ = ["RanksError", "ranks", "run_ranks"]
+if TYPE_CHECKING:
+    from distdemo.testing.counting import Traffic
+
+__all__ = ["RanksError", "ranks", "run_ranks", "traffic"]
 
 
 class RanksError(AssertionError):
@@ -83,3 +87,23 @@ def ranks(n: int, **settings: Any) -> Iterator[Run]:  # noqa: ANN401 - settings 
         return partial(run_ranks, fn, n, **settings)(*args)
 
     yield run
+
+
+def traffic() -> AbstractContextManager[Traffic]:
+    """Return a context manager that counts what its block sends and calls. Collective.
+
+    ::
+
+        with traffic() as used:
+            average(gradients)
+        assert [call.op for call in used.calls] == ["all_reduce"]
+
+    Every rank of the world must enter and leave the block. It waits at the end for all ranks, so
+    blocks of other tests and of other code don't mix.
+
+    Raises:
+        RuntimeError: The sanitizer is off.
+    """
+    from distdemo.testing.counting import counted
+
+    return counted()

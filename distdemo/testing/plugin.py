@@ -58,9 +58,10 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()
     parser.getgroup("distdemo").addoption(
         "--ranks-report",
-        choices=("first", "all"),
+        choices=("first", "all", "calls"),
         default="first",
-        help="Tracebacks to show for a test that failed on several ranks.",
+        help="What to show of a test that failed on ranks: the first traceback, all distinct "
+        "tracebacks, or the first traceback and the calls of all ranks.",
     )
 
 
@@ -171,7 +172,7 @@ def _reports(item: pytest.Item, options: RanksOptions, size: int) -> Iterable[py
                     "location": location,
                 }
             )
-        return merged(item, results[0], size, whole=item.config.option.ranks_report == "all")
+        return merged(item, results[0], size, item.config.option.ranks_report)
     return [pytest.TestReport.from_item_and_call(item, call)]
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distdemo.launcher.records import WorldReport
-    from distdemo.sanitizer.records import Finding
+    from distdemo.sanitizer.records import CallCount, Finding
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class TaskResult:
         reports: Each rank's pytest reports in serialized form.
         warnings: Warnings that pytest recorded on ranks, as arguments of its hook.
         refused: Reason why the test could not be run, or empty.
+        calls: Recorded calls of all ranks, with their counts.
     """
 
     world: WorldReport | None
@@ -71,3 +72,4 @@ class TaskResult:
     reports: dict[int, list[dict[str, Any]]]
     warnings: tuple[tuple[Any, ...], ...] = ()
     refused: str = ""
+    calls: tuple[CallCount, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,16 +17,21 @@ from _pytest.skipping import evaluate_xfail_marks
 
 from distdemo.launcher.records import Raised, TimedOut
 from distdemo.launcher.verdict import ranks_of
+from distdemo.sanitizer.matching import FROM
+from distdemo.sanitizer.text import calls_text
+from distdemo.view.format import plural
 
 if TYPE_CHECKING:
+    from distdemo.sanitizer.records import CallCount
     from distdemo.testing.records import TaskResult
 
 PHASES = ("setup", "call", "teardown")
+MAX_CALLS = 40  # lines that are shown
 Reports = dict[int, list[pytest.TestReport]]
 
 
 def merged(
-    item: pytest.Item, result: TaskResult, size: int, *, whole: bool
+    item: pytest.Item, result: TaskResult, size: int, detail: str
 ) -> list[pytest.TestReport]:
     """Return one report per phase for all ranks.
 
@@ -33,7 +39,7 @@ def merged(
         item: Test.
         result: Result of the test.
         size: Number of ranks.
-        whole: True to show every distinct traceback.
+        detail: Value of ``--ranks-report``.
     """
     if result.world is None:
         return [_failure_report(item, "setup", result.refused), _passed(item, "teardown")]
@@ -42,7 +48,7 @@ def merged(
         rank: [hook.pytest_report_from_serializable(config=item.config, data=each) for each in sent]
         for rank, sent in sorted(result.reports.items())
     }
-    decided = _decided(item, result, reports, size, whole=whole)
+    decided = _decided(item, result, reports, size, whole=detail == "all")
     merged = []
     for when in PHASES:
         if decided is not None and decided.when == when:
@@ -58,7 +64,20 @@ def merged(
             merged.append(_best(of_all, reports))
         elif when == "teardown" or (decided is not None and when == "setup"):
             merged.append(_passed(item, when))
+    for report in merged:
+        if report.failed and detail == "calls" and isinstance(report.longrepr, ExceptionChainRepr):
+            report.longrepr.addsection("calls of all ranks", _calls(result.calls))
     return merged
+
+
+def _calls(calls: Sequence[CallCount]) -> str:
+    """Return the calls of all ranks; a caller that they share is the test, and left out."""
+    callers = {each.source_line.partition(FROM)[2] for each in calls}
+    text = calls_text(calls[:MAX_CALLS])
+    if len(callers) == 1:
+        text = text.replace(f"{FROM}{callers.pop()}", "")
+    more = len(calls) - MAX_CALLS
+    return text + (f"\n  and {plural(more, 'other call')}" if more > 0 else "")
 
 
 def _best(of_all: list[pytest.TestReport], reports: Reports) -> pytest.TestReport:

@@ -157,10 +157,12 @@ class Server:
             return TaskResult(report_of(stop), (), reports)
         finally:
             self._busy = False
+        calls: tuple[Any, ...] = ()
         if inspector is not None:
             report, findings = inspector.conclude(report)
+            calls = inspector.judge.calls()
         _load(modules)
-        return TaskResult(report, findings, reports, tuple(shown.values()))
+        return TaskResult(report, findings, reports, tuple(shown.values()), calls=calls)
 
 
 def _load(modules: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Mistakes behave as documented on real ranks; exercises fail until they are repaired."""
+"""Mistakes behave as documented on real ranks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
 from forked import in_a_child
 from golden import golden
-from helpers import PATIENCE, warmed
 from json_schema import document_schema
 from mpi.worlds import needs_mpi
 
@@ -25,7 +23,6 @@ from distdemo.launcher import workers
 from distdemo.launcher.records import WorldSpec
 from distdemo.learn.mistakes import trial, view
 from distdemo.learn.mistakes.catalogue import BACKENDS, MISTAKES
-from distdemo.learn.mistakes.exercises import write_exercises
 from distdemo.learn.mistakes.records import (
     Mistake,
     MistakeList,
@@ -39,8 +36,6 @@ from distdemo.view.blocks import quiet
 GOLDEN = Path(__file__).parent / "golden"
 MPI = [pytest.mark.mpi, needs_mpi]
 OVER_MPI = ("dtype", "order", "small-receive")  # different outcome from gloo
-BROKEN = ("shape", "early-read", "uneven-batches")  # a call, a result, and a number of calls
-REPAIRED = ("rank-0-only", "send-send", "sum-not-mean")
 EACH = [(name, "gloo") for name in MISTAKES]
 EACH += [pytest.param(name, "mpi", marks=MPI) for name in OVER_MPI]  # type: ignore[misc]  # pytest's
 
@@ -145,61 +140,16 @@ def test_the_document_and_exit_code_1_if_it_differs_from_the_documentation(
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_invalid_options_are_rejected(
-    command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_invalid_options_are_rejected(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mpi = backends.REGISTRY["mpi"]
     monkeypatch.setattr(mpi, "missing", lambda: "mpi4py is not installed.")
-    (tmp_path / "notes.txt").touch()
     for line, expected in {
         "mistakes shap": "There is no mistake 'shap'.\nChoices: shape, ",
         "mistakes shap -q": "Did you mean distdemo mistakes shape?",
         "mistakes shape --backend gloo,mpj": "--backend mpj: there is no such choice.",
         "mistakes shape --backend gloo,mpi": "mpi4py is not installed.",
         "mistakes --explain": "--explain requires a mistake to run.",
-        "mistakes shape --backend gloo --exercises new": "--backend requires a mistake to run.",
-        f"mistakes --exercises {tmp_path}": f"{tmp_path} is not empty.",
-        f"mistakes --exercises {tmp_path}/notes.txt": "The exercises can't be written to",
     }.items():
         code, out, err = command(*line.split())
         assert (code, out) == (2, ""), line
         assert " ".join(expected.split()) in " ".join(err.split()), line
-    assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
-
-
-# ------------------------------------------------------------------------------------ the exercises
-
-
-@pytest.mark.timeout(300)  # on a loaded machine
-def test_an_exercise_fails_until_it_is_repaired(command: Any, tmp_path: Path) -> None:
-    folder, report = tmp_path / "exercises", tmp_path / "report.xml"
-    assert command("mistakes", "--exercises", str(folder))[0] == 0
-    for name in REPAIRED:
-        text = MISTAKES[name].text(repaired=True)
-        (folder / f"{MISTAKES[name].module}.py").write_text(text)
-    files = [f"{folder}/test_{MISTAKES[name].module}.py" for name in (*BROKEN, *REPAIRED)]
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={report}", *files]
-    with warmed(words, tmp_path) as run:
-        run.finish(2 * PATIENCE)
-    failures = {
-        case.get("name", ""): "".join(failed.text or "" for failed in case.findall("failure"))
-        for case in ET.parse(report).getroot().iter("testcase")  # noqa: S314 - written by our pytest
-    }
-    assert len(failures) == len(files)
-    for name in BROKEN:
-        assert f"{MISTAKES[name].module}.py:" in failures[f"test_{MISTAKES[name].module}"]
-    for name in REPAIRED:
-        assert failures[f"test_{MISTAKES[name].module}"] == ""
-
-
-def test_the_exercises_have_hints_and_no_solution(tmp_path: Path) -> None:
-    written = write_exercises(tmp_path / "new" / "lesson", list(MISTAKES.values()))
-    folder = Path(written.folder)
-    assert sorted(each.name for each in folder.iterdir()) == list(written.files)
-    readme = (folder / "README.md").read_text()
-    assert readme.count("<details>") == 3 * len(MISTAKES)
-    for mistake in MISTAKES.values():
-        program = (folder / f"{mistake.module}.py").read_text()
-        assert program == mistake.text()
-        for hint in mistake.hints:
-            assert hint in readme

@@ -1,10 +1,9 @@
-"""``distdemo mistakes``: run common mistakes, and write exercises."""
+"""``distdemo mistakes``: run common mistakes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,20 +56,13 @@ class MistakesOptions:
         ),
     ] = None
     explain: Annotated[bool, typer.Option("--explain", help="Explain the cause.")] = False
-    exercises: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write all mistakes, or NAME, as exercises to a new folder.",
-        ),
-    ] = None
 
 
 @command(
     record="distdemo.learn.mistakes.records:MistakeList "
-    "distdemo.learn.mistakes.records:MistakeReport distdemo.learn.mistakes.records:ExerciseFolder",
+    "distdemo.learn.mistakes.records:MistakeReport",
     epilog="Try: distdemo mistakes; distdemo mistakes shape --explain; distdemo mistakes root "
-    "--backend gloo,mpi; distdemo mistakes --exercises lesson",
+    "--backend gloo,mpi; distdemo learn --write lesson",
 )
 def mistakes(session: Session, options: MistakesOptions) -> Result:
     """Run common bugs: what each does, what the sanitizer reports, and the fix.
@@ -80,23 +72,18 @@ def mistakes(session: Session, options: MistakesOptions) -> Result:
     """
     from distdemo.learn.mistakes import view
 
-    name, folder = options.name, options.exercises
+    name = options.name
     mistake = None if name is None else MISTAKES.get(name.lower().replace("_", "-"))
     if name is not None and mistake is None:
         raise unknown("mistake", MISTAKES, name, "distdemo mistakes")
-    if (mistake is None or folder is not None) and (options.explain or options.backend):
+    if mistake is None and (options.explain or options.backend):
         raise UsageError(
             f"{'--explain' if options.explain else '--backend'} requires a mistake to run.",
-            "Lists and exercises run no program.",
+            "The list runs no program.",
             "Try distdemo mistakes shape --backend gloo,mpi --explain.",
         )
-    every = tuple(MISTAKES.values()) if mistake is None else (mistake,)
-    if folder is not None:
-        from distdemo.learn.mistakes.exercises import write_exercises
-
-        return Result(write_exercises(folder, every), view.exercises_view)
     if mistake is None:
-        return Result(MistakeList(every), view.list_view)
+        return Result(MistakeList(tuple(MISTAKES.values())), view.list_view)
     report = _run(mistake, options.backend or ("gloo",), session)
     errors = tuple(map(Error, report.problems))
     return Result(report, partial(view.report_view, explain=options.explain), errors=errors)

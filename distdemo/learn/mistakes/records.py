@@ -145,16 +145,3 @@ class MistakeList:
 
     mistakes: tuple[Mistake, ...]
     ok: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, slots=True)
-class ExerciseFolder:
-    """Exercises written to a folder.
-
-    Attributes:
-        files: File names in the folder.
-    """
-
-    folder: str
-    files: tuple[str, ...]
-    ok: ClassVar[bool] = True

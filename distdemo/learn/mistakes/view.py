@@ -1,4 +1,4 @@
-"""Views of mistakes: the list, a report, and written exercises."""
+"""Views of mistakes: the list and a report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from rich.text import Text
 
 from distdemo.learn.mistakes.catalogue import BACKENDS
 from distdemo.learn.mistakes.records import (
-    ExerciseFolder,
     Line,
     MistakeList,
     MistakeReport,
@@ -25,17 +24,9 @@ LONGEST = 72  # most characters of an exception in a cell
 KIND_TEXTS = {"hang": "hangs", "abort": "aborts", "error": "error", "wrong": "wrong"}
 """Text of each outcome in the list, the worst first."""
 LEGEND = "wrong: a wrong result without an error. Sanitizer: the kind of its finding.\n"
-MORE = "distdemo mistakes NAME runs one; distdemo mistakes --exercises DIR writes them all."
+MORE = "distdemo mistakes NAME runs one; distdemo learn --write DIR writes them as exercises."
 STOPPED = "Hanging ranks were stopped. torch itself would wait 30 minutes, or forever."
 NOTHING = "No finding: all ranks make the same calls in the same order."
-
-
-def exercises_view(record: ExerciseFolder, _: Signs) -> Iterator[Block]:
-    """Yield the files that were written."""
-    yield Heading(record.folder)
-    yield Paragraph("\n".join(f"  {name}" for name in record.files), verbatim=True)
-    files = plural(len(record.files), "file")
-    yield Summary(f"{files} in {record.folder}: start with README.md.")
 
 
 def list_view(record: MistakeList, _: Signs) -> Iterator[Block]:

@@ -1,0 +1,254 @@
+"""Count the messages, rounds and calls of a block of code, from the notes of the sanitizer.
+
+Each rank copies the notes that it writes within the block. At the end of the block the ranks
+exchange these copies through the store, not through calls that would be counted, and every rank
+counts the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from distdemo import dtypes
+from distdemo.sanitizer.notes import CallNote, GroupKey, Reader, ReturnNote, StopNote, WaitNote
+from distdemo.sanitizer.records import Call
+
+INPUTS_ONLY = ("all_gather_coalesced", "all_gather_into_tensor_coalesced")
+"""Ops whose notes have the sizes of one rank's parts, not of the parts of all ranks."""
+
+
+class CollectiveCall(NamedTuple):
+    """A collective call of this rank.
+
+    Attributes:
+        op: Name of the op, ``all_reduce``.
+        payload_bytes: Bytes of this rank's tensor, or of the parts of all ranks together if the op
+            has one part per rank: S in the tables of ``distdemo ops``.
+        blocking: False if the call was made with ``async_op=True``, or in C++.
+    """
+
+    op: str
+    payload_bytes: int
+    blocking: bool
+
+
+@dataclass(init=False, slots=True)
+class Traffic:
+    """Traffic of a block; the attributes exist once the block has ended.
+
+    Attributes:
+        sent_bytes: Bytes that this rank sent in point-to-point messages.
+        total_bytes: Bytes that all ranks sent in point-to-point messages.
+        rounds: Rounds that these messages take if a rank can send one message and receive one
+            message per round. See `count_rounds`.
+        calls: Collective calls of this rank, in order. Their messages aren't counted above.
+    """
+
+    sent_bytes: int
+    total_bytes: int
+    rounds: int
+    calls: tuple[CollectiveCall, ...]
+
+
+@contextmanager
+def counted() -> Iterator[Traffic]:
+    """Yield the traffic of the block, which is counted at its end. Collective.
+
+    Raises:
+        RuntimeError: The calls of this rank aren't recorded.
+    """
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    from distdemo.sanitizer.hooks import current_recorder
+
+    recorder = current_recorder()
+    if recorder is None or recorder.off or not recorder.is_registered(dist.group.WORLD):
+        raise RuntimeError("traffic() requires the sanitizer, which is off on this rank")
+    rank, n = dist.get_rank(), dist.get_world_size()
+    store = c10d._get_default_store()  # noqa: SLF001 - the ranks' only way around counted calls
+    used = Traffic()
+    copy = recorder.start_copy()
+    first = recorder.calls
+    try:
+        yield used
+    finally:
+        recorder.stop_copy(copy)
+    block = store.add(f"distdemo/traffic/{rank}", 1)
+    with recorder.record_meeting("end of traffic"):
+        store.set(f"distdemo/traffic/{block}/{rank}", f"{first}\n{copy.decode()}")
+        copies = [store.get(f"distdemo/traffic/{block}/{other}") for other in range(n)]
+    activities = [Activity.read(other, each) for other, each in enumerate(copies)]
+    sent = [each.sent_bytes for each in activities]
+    used.sent_bytes, used.total_bytes = sent[rank], sum(sent)
+    used.rounds = count_rounds([each.steps for each in activities])
+    used.calls = tuple(activities[rank].calls)
+
+
+# --------------------------------------------------------------------------------- reading notes
+
+
+@dataclass(eq=False, slots=True)
+class Message:
+    """A send or receive of one rank.
+
+    Attributes:
+        group: Group of the call.
+        sends: True for a send.
+        peer: Global rank of the other side, or −1 if unknown.
+        tag: Tag of the message.
+        nth: Number of earlier messages of its channel on this rank; set by `count_rounds`.
+    """
+
+    group: GroupKey
+    sends: bool
+    peer: int
+    tag: int
+    nth: int = 0
+
+
+class Step(NamedTuple):
+    """Step of a rank: it posts a send or receive, or waits for a receive."""
+
+    message: Message
+    waits: bool = False
+
+
+class Activity:
+    """Sends, receives and calls of one rank in a block.
+
+    Args:
+        rank: Global rank.
+
+    Attributes:
+        sent_bytes: Bytes that it sent in point-to-point messages.
+        steps: Its steps in order; each receive is waited for, at the latest at the end.
+        calls: Its collective calls.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.sent_bytes = 0
+        self.steps: list[Step] = []
+        self.calls: list[CollectiveCall] = []
+        self._rank = rank
+
+    @classmethod
+    def read(cls, rank: int, text: bytes) -> Activity:
+        """Return the activity that these notes describe.
+
+        Args:
+            rank: Global rank.
+            text: Line with the number of the first call, then the notes.
+
+        Raises:
+            RuntimeError: The notes are incomplete.
+        """
+        found = cls(rank)
+        number, _, text = text.partition(b"\n")
+        nth = int(number)
+        unwaited: dict[int, Message] = {}
+        waits: dict[int, Message] = {}  # the receive that each thread waits for
+        for _, note in Reader().read(text):
+            if isinstance(note, StopNote):
+                raise RuntimeError(f"the traffic of rank {rank} is unknown: {note.why}")  # noqa: TRY004 - not about types
+            if isinstance(note, CallNote):
+                message = found._add(note)
+                if message is not None and not message.sends:
+                    unwaited[nth] = message
+                nth += 1
+            elif isinstance(note, WaitNote) and note.number in unwaited:
+                message = waits[note.thread] = unwaited.pop(note.number)
+                found.steps.append(Step(message, waits=True))
+            elif isinstance(note, ReturnNote):
+                message = waits.pop(note.thread, None)
+                if message is not None and note.source >= 0:
+                    message.peer = message.group[0][note.source]
+        found.steps += (Step(message, waits=True) for message in unwaited.values())
+        return found
+
+    def _add(self, note: CallNote) -> Message | None:
+        """Add a call; return its message if it is a send or receive."""
+        call, members = note.call, note.group[0]
+        itemsize = dtypes.DTYPES[call.dtype].itemsize if call.dtype else 0
+        if call.peer is None:
+            if not call.rules.internal and call.op != "new_group":
+                size = _elements(call, len(members)) * itemsize
+                self.calls.append(CollectiveCall(call.op, size, call.sync))
+            return None
+        sends = call.op == "send"
+        peer = members[call.peer] if call.peer >= 0 else -1
+        message = Message(note.group, sends, peer, call.tag)
+        self.steps.append(Step(message))
+        self.sent_bytes += call.count * itemsize * sends
+        return message
+
+
+def _elements(call: Call, n: int) -> int:
+    """Return the elements of one rank's tensor, or of the parts of all ranks together."""
+    if call.op == "all_to_all_single":  # its parts may be given as −1 and their sum
+        return call.count
+    if parts := call.send_counts or call.receive_counts:
+        return sum(parts) * (n if call.op in INPUTS_ONLY else 1)
+    return call.count * (n if call.rules.parts else 1)
+
+
+# ---------------------------------------------------------------------------------------- rounds
+
+
+def count_rounds(programs: Sequence[Sequence[Step]]) -> int:
+    """Return the number of rounds that the messages of all ranks take.
+
+    In a round, a rank sends at most one message and receives at most one; a link can do both at
+    once (R. Thakur, R. Rabenseifner, W. Gropp, Optimization of Collective Communication Operations
+    in MPICH, IJHPCA 19, 2005, section 3). A message is sent in the first round in which its sender
+    has got that far and sends nothing else, and arrives at the end of the first round in which its
+    receiver receives nothing else. A rank continues at once after a send, and after a receive when
+    the message has arrived. A receive without a send in the block takes no round.
+
+    Args:
+        programs: Steps of each rank, in order.
+    """
+    n = len(programs)
+    clocks, next_send, positions = [0] * n, [0] * n, [0] * n
+    receiving: list[set[int]] = [set() for _ in programs]  # rounds in which each rank receives
+    arrivals: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
+    expected: defaultdict[tuple[object, ...], int] = defaultdict(int)
+
+    def advance(rank: int, *, stuck: bool = False) -> bool:
+        """Take the next step of a rank, if it can; a rank that is stuck waits for nothing."""
+        if positions[rank] == len(programs[rank]):
+            return False
+        message, waits = programs[rank][positions[rank]]
+        ends = (rank, message.peer) if message.sends else (message.peer, rank)
+        channel = (message.group, *ends, message.tag)
+        if waits:
+            if message.nth < len(arrivals[channel]):
+                end = arrivals[channel][message.nth]
+                while end in receiving[rank]:
+                    end += 1
+                receiving[rank].add(end)
+                clocks[rank] = max(clocks[rank], end)
+            elif not stuck:
+                return False
+        elif message.sends:
+            start = max(clocks[rank], next_send[rank])
+            next_send[rank] = start + 1
+            arrivals[channel].append(start + 1)
+        else:
+            message.nth = expected[channel]
+            expected[channel] += 1
+        positions[rank] += 1
+        return True
+
+    moved = True
+    while moved:
+        moved = False
+        for rank in range(n):
+            while advance(rank):
+                moved = True
+        moved = moved or any(advance(rank, stuck=True) for rank in range(n))
+    return max(clocks, default=0)

@@ -1,0 +1,12 @@
+# expected: Rank 0: the gradient of 0.weight is \[\[10.0, .*, expected \[\[2.5,
+import torch
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    gradients = [parameter.grad for parameter in model.parameters()]
+    bucket = torch.cat([each.reshape(-1) for each in gradients])
+    dist.all_reduce(bucket)
+    parts = bucket.split([each.numel() for each in gradients])
+    for gradient, part in zip(gradients, parts, strict=True):
+        gradient.copy_(part.view_as(gradient))
