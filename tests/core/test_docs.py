@@ -6,7 +6,9 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,22 @@ def test_a_page_is_no_book_and_its_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         if not link.startswith("http"):
             assert (page.parent / link).exists(), link
+
+
+def test_the_menu_and_the_home_page_list_every_page_once_at_most_nine_at_a_level() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with mkdocs")
+    menu = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+
+    def pages(entries: list[dict[str, Any]]) -> Iterator[str]:
+        assert len(entries) <= 9
+        for entry in entries:
+            ((_, page),) = entry.items()
+            yield from [page] if isinstance(page, str) else pages(page)
+
+    listed = list(pages(menu))
+    assert sorted(listed) == sorted(each.name for each in DOCS.glob("*.md"))
+    home = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert re.findall(r"^- \[.+?\]\((.+?)\)", home, flags=re.MULTILINE) == listed[1:]
 
 
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
