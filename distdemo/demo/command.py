@@ -161,21 +161,25 @@ class ExplainOptions(OpOptions):
             autocompletion=offer(op.command for op in ops.REGISTRY.values()),
         ),
     ]
+    code: Annotated[
+        bool, typer.Option("--code", help="Print a program that makes the call, for torchrun.")
+    ] = False
 
 
 @command(
-    epilog="Try: distdemo explain scatter; distdemo explain all-reduce -n 3 --reduce-op max",
+    epilog="Try: distdemo explain scatter; distdemo explain all-reduce -n 3 --reduce-op max; "
+    "distdemo explain scatter --code",
     record="distdemo.demo.records:Explanation",
     takes=frozenset(
-        {"name", "world_size", "root", "reduce_op", "dtype", "shape"}
+        {"name", "code", "world_size", "root", "reduce_op", "dtype", "shape"}
         | {"pattern", "variant", "objects"}
     ),
 )
 def explain(options: ExplainOptions) -> Result:
     """Draw an operation: what each rank holds, what moves where, the cost, the usual mistake."""
-    from distdemo.demo.explain import explain_op
+    from distdemo.demo.explain import example_code, explain_op
     from distdemo.demo.request import make_specs
-    from distdemo.demo.view_picture import picture
+    from distdemo.demo.view_picture import code_view, picture
 
     resolved = ops.resolve(options.name)
     if resolved is None:
@@ -186,4 +190,11 @@ def explain(options: ExplainOptions) -> Result:
         flag = f"--{option.replace('_', '-')}"
         raise UsageError(f"{op.command} has no option {flag}.", op.doc.summary, "Leave it out.")
     size = max(options.world_size or op.default_world, op.smallest_world)
-    return Result(explain_op(op, make_specs(op, options, size)[0]), picture)
+    explanation = explain_op(op, make_specs(op, options, size)[0])
+    if not options.code:
+        return Result(explanation, picture)
+    for option in sorted(options.given - {"name", "code"}):
+        flag = f"--{option.replace('_', '-')}"
+        why = "The program is always the same."
+        raise UsageError(f"--code and {flag} can't be combined.", why, f"Leave out {flag}.")
+    return Result(replace(explanation, code=example_code(op)), code_view)

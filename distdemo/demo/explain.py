@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from distdemo.demo.records import ExplainedRank, Explanation, Holding, ObjectPiece, Piece
 from distdemo.ops.contract import Op, Slice, Source, Undefined
@@ -61,6 +62,14 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
         is_barrier=op.is_barrier,
         names=tuple(form.names for form in op.all_forms if form.since),
     )
+
+
+def example_code(op: Op) -> str:
+    """Return the op's program in ``examples``, which a wheel has within the package."""
+    package = Path(__file__).parents[1]
+    installed = package / "examples"
+    folder = installed if installed.exists() else package.parent / "examples"
+    return (folder / "ops" / f"{op.name}.py").read_text(encoding="utf-8")
 
 
 def _sources(op: Op, rank: int, spec: OpSpec) -> tuple[Source, ...]:

@@ -206,6 +206,7 @@ class Explanation:
         moves: (from, to) for each pair between which data moves.
         is_barrier: True if no data moves and the ranks wait for each other.
         names: Sentences about names of its calls in other releases of torch.
+        code: Program that makes the call, with --code.
         spec: Spec that is drawn.
     """
 
@@ -217,6 +218,7 @@ class Explanation:
     moves: tuple[tuple[int, int], ...] = ()
     is_barrier: bool = False
     names: tuple[str, ...] = ()
+    code: str = ""
     ok: ClassVar[bool] = True
 
 

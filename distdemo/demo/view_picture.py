@@ -59,6 +59,11 @@ def picture(explanation: Explanation, sign: Signs) -> Iterator[Block]:
     yield Facts(tuple(_facts(explanation)))
 
 
+def code_view(explanation: Explanation, _: Signs) -> Iterator[Block]:
+    """Yield the program alone, so that it can be piped into a file."""
+    yield Paragraph(explanation.code.removesuffix("\n"), verbatim=True)
+
+
 def _picture(explanation: Explanation, console: Console) -> RenderableType:
     """Return the full_width drawing that fits, or a list."""
     sign = signs(console)

@@ -111,6 +111,7 @@ REFUSED = [
     ("all-reduce --reduce-op premul_sum --factor nan", "--factor nan: out of range."),
     ("explain all-reduse", "There is no operation 'all-reduse'."),
     ("explain all-reduce --root 1", "all-reduce has no option --root."),
+    ("explain scatter --code -n 3", "--code and --world-size can't be combined."),
     ("explain barrier --dtype int8", "barrier has no option --dtype."),
 ]
 

@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -78,6 +79,8 @@ def test_a_program_is_short_and_holds_both_versions() -> None:
             assert 10 <= len(text.splitlines()) <= 25, name
             assert max(map(len, text.splitlines())) <= 73, name  # 80 columns with the line number
             assert not re.search("# (wrong|right)", text), name
+        roles = [each.role for each in mistake.program]
+        assert ("right", "wrong") not in pairwise(roles), name  # - before +
 
 
 # ------------------------------------------------------------------------ the reports, the command

@@ -23,6 +23,8 @@ from distdemo.view.tables import Column, Grid
 LONGEST = 72  # most characters of an exception in a cell
 KIND_TEXTS = {"hang": "hangs", "abort": "aborts", "error": "error", "wrong": "wrong"}
 """Text of each outcome in the list, the worst first."""
+MARKS = {"both": (" ", ""), "wrong": ("-", colours.WRONG), "right": ("+", colours.RIGHT)}
+"""Mark and style of a line of the repaired program, by its role."""
 LEGEND = "wrong: a wrong result without an error. Sanitizer: the kind of its finding.\n"
 MORE = "distdemo mistakes NAME runs one; distdemo learn --write DIR writes them as exercises."
 STOPPED = "Hanging ranks were stopped. torch itself would wait 30 minutes, or forever."
@@ -77,7 +79,7 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
             yield Paragraph(NOTHING)
         yield Paragraph()
     yield Heading("Repaired")
-    yield Paragraph(_repair(mistake.program), verbatim=True)
+    yield Paragraph(_repaired(mistake.program), verbatim=True)
     yield _outcomes({each.backend: each.repaired for each in trials}, sign)
     if explain:
         yield Paragraph()
@@ -112,15 +114,14 @@ def _program(lines: Sequence[Line], sign: Signs) -> Text:
     return Text("\n").join(shown)
 
 
-def _repair(lines: Sequence[Line]) -> Text:
-    """Return the wrong lines and their replacements, with their line numbers."""
-    shown, numbers = [], {"wrong": 0, "right": 0}
+def _repaired(lines: Sequence[Line]) -> Text:
+    """Return the whole repaired program, numbered; removed lines have no number."""
+    shown, number = [], 0
     for line in lines:
-        for version in numbers:
-            numbers[version] += line.role in ("both", version)
-        if line.role != "both":
-            sign, style = ("-", colours.WRONG) if line.role == "wrong" else ("+", colours.RIGHT)
-            shown.append(Text(f"{sign} {numbers[line.role]:>2}  {line.text}", style=style))
+        number += line.role != "wrong"
+        mark, style = MARKS[line.role]
+        text = f"{mark} {'' if line.role == 'wrong' else number:>2}  {line.text}".rstrip()
+        shown.append(Text(text, style=style))
     return Text("\n").join(shown)
 
 

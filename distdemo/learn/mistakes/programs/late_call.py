@@ -19,9 +19,9 @@ import torch.distributed as dist
 def work(rank, world_size):
     loss = torch.tensor([6.0 * (rank + 1)])
     count = torch.tensor([2.0])
-    # right: dist.all_reduce(loss)
     if rank != 1:  # wrong
         dist.all_reduce(loss)  # wrong
+    # right: dist.all_reduce(loss)
     dist.all_reduce(count)
     if rank == 1:  # wrong
         dist.all_reduce(loss)  # wrong

@@ -4,13 +4,14 @@
 # gloo: hang hang
 # mpi: wrong wrong
 # finding: shape
-# why: Calls are matched by order alone. A dict keeps its insertion order, and the order of a set
-#   of strings differs between processes. So conv on rank 0 is matched with head on rank 1. If both
-#   had the same size, they would be mixed up silently, and the sanitizer would not detect it.
+# why: Calls are matched by order alone, so conv on rank 0 is matched with head on rank 1. If both
+#   had the same size, they would be mixed up silently, and the sanitizer would not detect it. In
+#   real programs the order often comes from a set of strings, which differs between processes, or
+#   from a dict that ranks fill in a different order. sorted() makes it equal.
 # link: https://github.com/NVIDIA/apex/issues/19
 # hint 1: Print the layers in the order in which each rank reduces them.
 # hint 2: Rank 1 starts with head, rank 0 with conv.
-# hint 3: grads.values() follows the order of the dict: sort it by name.
+# hint 3: layers must have the same order on all ranks.
 """Add up the gradients of two layers over all ranks."""
 
 import torch
@@ -18,10 +19,9 @@ import torch.distributed as dist
 
 
 def work(rank, world_size):
-    grads = {}
-    for layer in ["conv", "head"] if rank == 0 else ["head", "conv"]:
-        grads[layer] = torch.ones(4 if layer == "conv" else 2)
-    # right: for _, grad in sorted(grads.items()):
-    for grad in grads.values():  # wrong
-        dist.all_reduce(grad)
+    grads = {"conv": torch.ones(4), "head": torch.ones(2)}
+    layers = ["conv", "head"] if rank == 0 else ["head", "conv"]  # wrong
+    # right: layers = sorted(grads)
+    for layer in layers:
+        dist.all_reduce(grads[layer])
     return grads["conv"].tolist() + grads["head"].tolist()

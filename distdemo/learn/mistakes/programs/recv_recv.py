@@ -9,7 +9,7 @@
 # link: https://github.com/pytorch/pytorch/issues/109401
 # hint 1: Both ranks wait in recv. Which rank has sent something before?
 # hint 2: Neither rank 0 nor rank 1 reaches its send.
-# hint 3: Start the send before recv with isend, which does not block, and wait for it afterwards.
+# hint 3: Replace recv with irecv, which does not block, and wait for it after send.
 """Let two ranks swap their numbers."""
 
 import torch
@@ -20,8 +20,8 @@ def work(rank, world_size):
     other = 1 - rank
     mine = torch.tensor([1.0 + rank])
     theirs = torch.zeros(1)
-    # right: sending = dist.isend(mine, other)
-    dist.recv(theirs, other)
-    dist.send(mine, other)  # wrong
-    # right: sending.wait()
+    dist.recv(theirs, other)  # wrong
+    # right: receiving = dist.irecv(theirs, other)
+    dist.send(mine, other)
+    # right: receiving.wait()
     return theirs.item()

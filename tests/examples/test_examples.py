@@ -1,0 +1,128 @@
+"""The programs in ``examples``: they run as they say, and the pages show them as they are."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from distdemo import ops
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WRITTEN = {"mistakes.md", "learn.md"}  # pages with programs that distdemo writes for learners
+FAULTY = {"absent.py", "ddp.py", "raises.py", "step.py", "swap.py", "waits.py"}
+Command = Callable[..., tuple[int, str, str]]
+
+
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of the page and the text of each block in this language."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            yield page.name, block
+
+
+def shown_runs() -> list[tuple[str, str]]:
+    """Return the ``distdemo run`` lines that the pages show with their output, and the output."""
+    prompt = "$ distdemo run "
+    shown = (block.partition("\n")[::2] for _, block in blocks("text") if block.startswith(prompt))
+    return [(line.removeprefix(prompt), output) for line, output in shown]
+
+
+def words(output: str) -> Counter[str]:
+    """Count the words of an output without times, folders, versions and the tables' lines."""
+    output = re.sub(r"\d[\d.,]* (µs|ms|s)\b", "TIME", output)
+    output = re.sub(r'File ".*/', 'File "', output)
+    output = re.sub(r"^(Started by|distdemo \d|\.\.\.).*", "", output, flags=re.MULTILINE)
+    return Counter(re.sub(r"[─-╿]", " ", output).split())
+
+
+# -------------------------------------------------------------------------- one for each operation
+
+
+def test_every_operation_has_an_example() -> None:
+    assert {each.stem for each in (EXAMPLES / "ops").glob("*.py")} == set(ops.REGISTRY)
+
+
+@pytest.mark.parametrize("name", ops.REGISTRY)
+def test_an_operations_example_is_short_and_runs_on_four_ranks(command: Command, name: str) -> None:
+    file = EXAMPLES / "ops" / f"{name}.py"
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith(f'"""{name}: ')
+    assert f"\ntorchrun --nproc-per-node 4 {name}.py\n" in text
+    assert 15 <= len(text.splitlines()) <= 30
+    assert max(map(len, text.splitlines())) <= 80  # on a slide
+    code, out, err = command("run", str(file), "-n", "4")
+    assert (code, err) == (0, "")
+    assert {f"rank {rank} of 4" for rank in range(4)} <= set(re.findall(r"rank \d of 4", out))
+
+
+def test_torchrun_runs_an_example() -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    line = [*torchrun, "--nproc-per-node", "2", str(EXAMPLES / "ops" / "all_reduce.py")]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        assert f"rank {rank} of 2 has the sum [3.0, 3.0, 3.0, 3.0]" in done.stdout
+
+
+@pytest.mark.parametrize("name", ops.REGISTRY)
+def test_explain_prints_the_example_as_it_is(command: Command, name: str) -> None:
+    file = EXAMPLES / "ops" / f"{name}.py"
+    code, out, err = command("explain", ops.REGISTRY[name].command, "--code")
+    assert (code, out, err) == (0, file.read_text(encoding="utf-8"), "")
+    out = command("explain", name, "--code", "--format", "json")[1]
+    assert json.loads(out)["code"] == file.read_text(encoding="utf-8")
+
+
+# ------------------------------------------------------------------------- the programs of the docs
+
+
+def test_a_whole_program_in_the_docs_is_an_example() -> None:
+    examples = {file.read_text(encoding="utf-8") for file in EXAMPLES.rglob("*.py")}
+    whole = [
+        (page, block)
+        for page, block in blocks("python")
+        if re.search("^import torch.distributed", block, re.MULTILINE)
+    ]
+    assert len(whole) >= 8
+    for page, block in whole:
+        assert block in examples, f"{page} shows a program that is not in examples:\n{block}"
+
+
+def test_a_program_that_the_docs_run_is_an_example() -> None:
+    started = r"(?:distdemo run|(?:torchrun|mpiexec)\b.*) (?:python )?(\w+\.py)"
+    found = {
+        (page, name)
+        for language in ("sh", "text")
+        for page, block in blocks(language)
+        if page not in WRITTEN
+        for name in re.findall(started, block)
+    }
+    assert len(found) >= 10
+    missing = [(page, name) for page, name in found if not (EXAMPLES / name).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("line", "output"), [pytest.param(*each, id=each[0]) for each in shown_runs()]
+)
+def test_the_docs_show_the_real_output(
+    command: Command, monkeypatch: pytest.MonkeyPatch, line: str, output: str
+) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    code, out, err = command("run", *line.split())
+    expected, found = words(output), words(err + out)
+    if output.endswith("...\n"):
+        assert expected <= found, f"{expected - found} not in:\n{err}{out}"
+    else:
+        assert expected == found
+    assert code == (1 if line.partition(".py")[0] + ".py" in FAULTY else 2 * line.endswith("men"))
