@@ -31,6 +31,7 @@ EXAMPLES = {
     "reduce_op": "--reduce-op max",
 }
 """Example arguments, by the option that the op takes."""
+RING_SIZE = ", for a ring or an exchange 4"
 
 
 def example(op: Op) -> str:
@@ -92,6 +93,11 @@ def _command_of(op: Op) -> Callable[..., Result]:
         record="distdemo.demo.records:OpReport",
         takes=frozenset(each.name for each in fields(OpOptions)) - (OF_SOME_OPS - takes(op)),
         annotations={"root": Annotated[int, root]},
+        defaults={
+            "world_size": f"{op.default_world}{RING_SIZE if 'pattern' in op.takes else ''}",
+            "shape": ",".join(map(str, op.default_shape)),
+            "variant": "list",
+        },
     )(run)
 
 
@@ -154,18 +160,20 @@ class ExplainOptions(OpOptions):
     """Options of ``distdemo explain``: the operation and a subset of its options."""
 
     name: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="OP",
-            help="Operation: scatter.",
+            help="Operation to draw. [default: list all]",
+            show_default=False,
             autocompletion=offer(op.command for op in ops.REGISTRY.values()),
         ),
-    ]
+    ] = None
 
 
 @command(
     epilog="Try: distdemo explain scatter; distdemo explain all-reduce -n 3 --reduce-op max",
-    record="distdemo.demo.records:Explanation",
+    record="distdemo.demo.records:Explanation distdemo.demo.records:OpList",
+    defaults={"world_size": "4, for p2p 2"},
     takes=frozenset(
         {"name", "world_size", "root", "reduce_op", "dtype", "shape"}
         | {"pattern", "variant", "objects"}
@@ -177,6 +185,8 @@ def explain(options: ExplainOptions) -> Result:
     from distdemo.demo.request import make_specs
     from distdemo.demo.view_picture import picture
 
+    if options.name is None:
+        return list_ops()
     resolved = ops.resolve(options.name)
     if resolved is None:
         known = [each.command for each in ops.REGISTRY.values()]

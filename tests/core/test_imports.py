@@ -16,13 +16,14 @@ FILES = {
     file.relative_to(PACKAGE.parent).with_suffix("").as_posix().replace("/", "."): file
     for file in PACKAGE.rglob("*.py")
 }
-BASE = {"errors", "dtypes", "encoding", "files", "versions"}
+BASE = {"errors", "dtypes", "encoding", "files", "versions", "words"}
 CORE = {"launcher", "ops", "backends", "view"}
 MAY = {
     # room: the rooms below it, which its modules may import
     "errors": set(),
     "versions": set(),
     "dtypes": set(),
+    "words": set(),
     "files": set(),
     "encoding": {"versions"},
     "comm": {"errors"},  # an op runs one of these helpers for users' programs
