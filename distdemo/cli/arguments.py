@@ -176,7 +176,8 @@ class Syntax:
         ]
 
     def _offered(self, param: Any) -> list[str]:  # noqa: ANN401 - click's
-        return [str(each.value) for each in param.shell_complete(self._context, "")]
+        # typer offers an empty word where the shell completes files.
+        return [each.value for each in param.shell_complete(self._context, "") if each.value]
 
     def _has(self, means: str) -> bool:
         """Return True if the command has all options among these words."""

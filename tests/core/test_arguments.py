@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +95,7 @@ UNDERSTOOD = (
     ("check allreduce bcast", "check --op all-reduce --op broadcast"),
     ("mistakes deadlock", "mistakes deadlock"),
     ("explain list", "explain list"),
+    ("sanitize strict", "sanitize strict"),
     # numbers
     ("hello 4", "hello --world-size 4"),
     ("all-reduce 8", "all-reduce --world-size 8"),
@@ -178,6 +182,34 @@ def test_every_name_of_the_tables_means_something() -> None:
         assert means.startswith("--") or means.split()[0] in names
     for typed, means in words.OPTIONS.items():
         assert any(each.meaning(typed) == means.split() for each in syntaxes), typed
+
+
+def test_every_default_is_in_help_and_no_type_of_python(
+    command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for width in ("60", "200"):
+        monkeypatch.setenv("COLUMNS", width)
+        for name in ("", *command_names()):
+            _, out, _ = command(*name.split(), "--help")
+            assert not re.search(r"<\w+>|\\\[", out), (name, width)
+            text = " ".join(re.sub("[│╭╮╰╯─]", " ", out).split())
+            if width == "200" and "Number of ranks." in text:
+                assert re.search(r"Number of ranks\. \[default: \d", text), name
+
+
+def test_bash_completes_with_the_script_that_is_shown() -> None:
+    program = Path(sys.executable).with_name("distdemo")
+    lines = f"""
+        eval "$({program} --show-completion bash)"
+        complete -p distdemo
+        COMP_WORDS=(distdemo allreduce --reduce) COMP_CWORD=2
+        _distdemo_completion {program}
+        echo "${{COMPREPLY[@]}}"
+    """
+    bash = ["bash", "--norc", "-c", lines]
+    done = subprocess.run(bash, capture_output=True, text=True, check=True)
+    completes = "complete -o default -F _distdemo_completion distdemo"
+    assert done.stdout.splitlines() == [completes, "--reduce-op"]
 
 
 def test_last_value() -> None:
