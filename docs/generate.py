@@ -15,7 +15,7 @@ from typing import Any
 import release_changes
 from json_schema import document_schema
 
-from distdemo import ops, schedules
+from distdemo import ops, schedules, words
 from distdemo.backends import REGISTRY
 from distdemo.cli.app import COMMANDS, command_names, records_of, typer_command
 from distdemo.demo.command import example
@@ -45,7 +45,27 @@ def reference() -> str:
         for panel, rows in panels.items():
             lines.append(f"\n| {panel} | | |\n|---|---|---|\n" + "\n".join(rows) + "\n")
         parts.append("".join(lines))
-    return "".join(parts)
+    return "".join([*parts, "\n## Other names\n\n", *(f"{row}\n" for row in other_names())])
+
+
+def other_names() -> Iterator[str]:
+    """Yield the names of PyTorch, MPI, NCCL and their launchers, with what they mean here."""
+    yield "distdemo understands names of PyTorch, MPI, NCCL, nccl-tests and launchers. For a name"
+    yield "that could mean two things, it suggests what is close.\n"
+    yield "- An operation in any spelling, with the prefix of a library: `all_reduce`, `AllReduce`,"
+    yield "  `dist.all_reduce`, `MPI_Allreduce`, `ncclAllReduce`. `all_reduce_perf` measures it."
+    yield "- An option with other dashes, and a choice as an option or as a word: `--worldsize 4`,"
+    yield "  `train --ddp`, `p2p ring`, `all-reduce --gloo`."
+    yield "- A number is the world size; with a unit, a message size: `hello 4`, `bench all 1M`.\n"
+    yield "| Typed | Meaning |"
+    yield "|---|---|"
+    commands = words.OPS | words.COMMANDS
+    for table in (commands, words.OPTIONS):
+        means: dict[str, list[str]] = {}
+        for typed, meaning in table.items():
+            means.setdefault(meaning.replace("_", "-"), []).append(f"`{typed}`")
+        for meaning, typed_names in means.items():
+            yield f"| {', '.join(typed_names)} | `{meaning}` |"
 
 
 def _row(option: Any) -> str:  # noqa: ANN401 - typer's
@@ -60,7 +80,8 @@ def _row(option: Any) -> str:  # noqa: ANN401 - typer's
 
 
 def _text(text: str | None) -> str:
-    return (text or "").replace("\\[", "[").replace("|", "\\|").replace("\b", "").strip()
+    text = re.sub(r" \\\[default: (.*)\]$", r" Default: `\1`.", text or "")
+    return text.replace("\\[", "[").replace("|", "\\|").replace("\b", "").strip()
 
 
 def schemas() -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from distdemo import ops
+from distdemo import backends, ops
 from distdemo.cli.options import (
     ADVANCED,
     Destination,
@@ -40,7 +40,7 @@ def _bytes(flag: str, letter: str, text: str) -> Any:  # noqa: ANN401 - typer's 
 
 
 def _count(flag: str, what: str, least: int = 1, most: int = MOST_ITERS) -> Any:  # noqa: ANN401 - typer's own
-    return count(what, least, most, flag, show_default=False, rich_help_panel=ADVANCED)
+    return count(what, least, most, flag, rich_help_panel=ADVANCED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,16 +51,22 @@ class BenchOptions(WorldOptions):
         list[str] | None,
         typer.Argument(
             metavar="OP",
-            help="all-reduce (default), scatter, ..., or all.",
+            help="Operations to measure, or all. [default: all-reduce]",
             show_default=False,
             autocompletion=offer((*(op.command for op in ops.REGISTRY.values()), EVERY_OP)),
         ),
     ] = None
     backend: Annotated[
-        str, typer.Option("--backend", metavar="NAME,...", help="One or more backends.")
+        str,
+        typer.Option(
+            "--backend",
+            metavar="NAME,...",
+            help="One or more backends.",
+            autocompletion=offer(("auto", *backends.REGISTRY)),
+        ),
     ] = "auto"
-    min_bytes: Annotated[int | None, _bytes("--min-bytes", "-b", "Smallest size (8).")] = None
-    max_bytes: Annotated[int | None, _bytes("--max-bytes", "-e", "Largest size (64M).")] = None
+    min_bytes: Annotated[int | None, _bytes("--min-bytes", "-b", "Smallest size.")] = None
+    max_bytes: Annotated[int | None, _bytes("--max-bytes", "-e", "Largest size.")] = None
     step_factor: Annotated[
         float,
         typer.Option("--step-factor", "-f", metavar="NUMBER", help="Factor between sizes."),
@@ -88,7 +94,7 @@ class BenchOptions(WorldOptions):
             metavar="SHARE",
             parser=parse_share,
             show_default=False,
-            help="Target half-width of the median's confidence interval (5%).",
+            help="Target half-width of the median's confidence interval. [default: 5%]",
         ),
     ] = PRECISION
     plot: Plot = None
@@ -107,7 +113,12 @@ class BenchOptions(WorldOptions):
         _count("--launches", "Number of fresh worlds to time.", most=MOST_LAUNCHES),
     ] = None
     check_every: Annotated[
-        int, _count("--check-every", "Number of timed iterations between verifications.", 0)
+        int,
+        _count(
+            "--check-every",
+            "Number of timed iterations between verifications; 0: one, at the start.",
+            0,
+        ),
     ] = 0
     no_limits: Annotated[
         bool,

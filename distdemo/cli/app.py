@@ -125,8 +125,34 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 """Each command's function, help panel and first line of help, by name."""
 
 
-class Commands(TyperGroup):
+class _PlainTypes:
+    """Mixin that leaves the types of Python out of help: metavars name the values."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's, or typer's own copy
+        """Return the parameters. Help calls this."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # the command's own
+        for each in params:
+            if each.param_type_name == "argument":  # typer shows its metavar as its name
+                each.display_type_rich = lambda ctx: None  # noqa: ARG005 - by name
+            elif each.metavar is None:
+                each.metavar = ""
+        return params
+
+
+class Command(_PlainTypes, TyperCommand):
+    """A command."""
+
+
+class Commands(_PlainTypes, TyperGroup):
     """The group of all commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - likewise
+        """Return the options of distdemo itself."""
+        params = super().get_params(ctx)
+        for each in params:
+            if each.name in ("install_completion", "show_completion"):  # see ``main.run``
+                each.metavar = "[SHELL]"
+        return params
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's, or typer's own copy
         """Return the names in the order in which help lists them."""
@@ -142,7 +168,9 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - likewise
         """Return the command that these words start with. Shell completion calls this, too."""
         # Only completion calls this with raw words. Normalising twice would add another ``--``.
-        words = normalize_argv(args, command_names()) if ctx.resilient_parsing else args
+        words = args
+        if ctx.resilient_parsing:
+            words = normalize_argv(args, command_names(), typer_command)
         name, _, rest = super().resolve_command(ctx, words)
         return name, name and typer_command(name), rest
 
@@ -213,20 +241,21 @@ def typer_command(name: str) -> Any:  # noqa: ANN401 - click's command
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(
         name,
+        cls=Command,
         help=text,
         epilog=function.info.epilog,
         context_settings={"help_option_names": ["--help", "-h"]},
     )(runnable(name, function))
-    return typer.main.get_command(single)
+    found = typer.main.get_command(single)
+    for each in found.params:
+        each.help = _escaped(each.help or "")  # type: ignore[attr-defined]  # Typer's have one
+    return found
 
 
 def options_of(name: str) -> list[str]:
-    """Return every option of a command; empty if there is no such command."""
-    return (
-        [flag for each in typer_command(name).params for flag in each.opts]
-        if name in COMMANDS
-        else []
-    )
+    """Return every option of a command, or those of distdemo itself."""
+    found = typer_command(name) if name in COMMANDS else typer.main.get_command(app)
+    return [flag for each in found.params for flag in each.opts if flag.startswith("-")]
 
 
 def commands_with(option: str) -> list[str]:

@@ -96,6 +96,7 @@ class CommandInfo:
             the JSON schema is made from it.
         takes: Fields of the options record that the command has; None for all.
         annotations: Options that are declared differently from the record, by field.
+        defaults: Texts for help on what an option without a value means, by field.
     """
 
     joins: bool = False
@@ -104,6 +105,7 @@ class CommandInfo:
     record: str = ""
     takes: frozenset[str] | None = None
     annotations: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, function: Run) -> Run:
         """Return the function itself, with ``info`` attached."""

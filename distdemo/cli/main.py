@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import time
@@ -10,10 +11,11 @@ from collections.abc import Sequence
 
 import typer
 
+from distdemo import words as other_names
 from distdemo.cli import signals
-from distdemo.cli.arguments import RENAMED, last_value, normalize_argv, own_words
+from distdemo.cli.arguments import Syntax, last_value, normalize_argv, own_words
 from distdemo.cli.runner import CommandEnded, envelope
-from distdemo.cli.types import BadValue, nearest, unknown
+from distdemo.cli.types import BadValue, did_you_mean, nearest, unknown
 from distdemo.errors import (
     EXIT_FAILED,
     EXIT_OK,
@@ -37,9 +39,12 @@ def run(arguments: Sequence[str]) -> int:
     signals.install()
     code = EXIT_OK
     try:
-        from distdemo.cli.app import command_names, joins
+        from distdemo.cli.app import command_names, joins, typer_command
 
-        words = normalize_argv(arguments or ["--help"], command_names())
+        words = normalize_argv(arguments or ["--help"], command_names(), typer_command)
+        if words[0] in ("--show-completion", "--install-completion") and len(words) > 1:
+            # Typer finds out the shell itself, and takes its name only if it must not.
+            os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
         silent = not _may_print(words)
         if silent:
             # Discard what views print. Standard error stays, for bugs.
@@ -167,9 +172,12 @@ def _usage_error(error: Exception, words: Sequence[str]) -> UsageError:
         return error.usage_error()
     message = str(getattr(error, "format_message", lambda: str(error))()).strip()
     if message.startswith("No such command"):
-        return unknown("command", command_names(), command, "distdemo")
+        return unknown("command", command_names(), command, "distdemo", other_names.COMMANDS)
     if message.startswith("No such option"):
         return _no_such_option(str(getattr(error, "option_name", "")), command)
+    extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((\S+).*\)", message)
+    if extra is not None:
+        return _no_such_argument(extra[1], command)
     why = 'Write the value after a space or "=".'
     context = getattr(error, "ctx", None)
     if context is not None:
@@ -178,26 +186,52 @@ def _usage_error(error: Exception, words: Sequence[str]) -> UsageError:
     return UsageError(message, why, f"{_program(command)} --help lists every option.")
 
 
+def _no_such_argument(word: str, command: str) -> UsageError:
+    """Return an error for a word that is neither an option nor a value of one."""
+    return UsageError(
+        f"{command} has no argument {word!r}.",
+        f"{_program(command)} --help lists its options.",
+        did_you_mean(_near_options(word, command)) or "Leave it out.",
+    )
+
+
 def _no_such_option(option: str, command: str) -> UsageError:
     """Return an error that names the commands with this option, or a similar option."""
     from distdemo.cli.app import commands_with, options_of
 
-    own = [name for name in options_of(command) if name.startswith("--")]
-    renamed = [new for new in RENAMED.get(option, ()) if new in own][:1]
-    others = [] if renamed or command == "run" else commands_with(option)
+    own = options_of(command)
+    near = [new for new in other_names.SUGGESTED.get(option, ()) if new in own][:1]
+    others = [] if near or command == "run" else commands_with(option)
     if others:
         return UsageError(
             f"{command or 'distdemo'} has no option {option}.",
             f"These have one: {', '.join(others)}.",
-            "Leave it out.",
+            "Leave it out." if command else f"Try distdemo COMMAND {option} ...",
         )
-    near = renamed or nearest(option, own, 0.8 if command == "run" else 0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else "Leave it out."
+    near = near or _near_options(option, command)
+    hint = did_you_mean(near) or "Leave it out."
     why = f"{_program(command)} --help lists every option."
     if command == "run":
         why = 'Put your program\'s options after "--".'
         hint = hint if near else f"Try distdemo run FILE.py -n 4 -- {option} ..."
     return UsageError(f"{command or 'distdemo'} has no option {option}.", why, hint)
+
+
+def _near_options(word: str, command: str) -> list[str]:
+    """Return the options that a word is close to, those with a value last."""
+    from distdemo.cli.app import COMMANDS, options_of, typer_command
+
+    own = options_of(command)
+    if command not in COMMANDS:
+        return nearest(word, own)
+    syntax = Syntax(typer_command(command))
+    exact = syntax.with_value(word)
+    near = exact or nearest(word, own)
+    return near or [
+        option
+        for name in nearest(word, {name for _, name in syntax.choices})
+        for option in syntax.with_value(name)
+    ]
 
 
 def _command(words: Sequence[str]) -> str:

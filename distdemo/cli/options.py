@@ -124,8 +124,8 @@ DType = Annotated[
 ]
 ReduceOp = Annotated[str, choice("OP", REDUCTIONS, f"{', '.join(REDUCTIONS)}.", REDUCTION_NAMES)]
 Root = Annotated[int, count("Root rank.", 0, metavar="RANK")]
-Sender = Annotated[int | None, count("Sending rank (0).", 0, metavar="RANK")]
-Destination = Annotated[int | None, count("Receiving rank (1).", 0, metavar="RANK")]
+Sender = Annotated[int | None, count("Sending rank.", 0, metavar="RANK")]
+Destination = Annotated[int | None, count("Receiving rank.", 0, metavar="RANK")]
 Pattern = Annotated[
     str,
     choice("PATTERN", PATTERNS, "; ".join(map(": ".join, PATTERNS.items())) + "."),
@@ -198,6 +198,10 @@ Timeline = Annotated[
 Strict = Annotated[bool, typer.Option("--strict", help="Treat warnings as failures.")]
 
 
+DEFAULTS = {"world_size": "4", "timeout": "30, more for many ranks", "src": "0", "dst": "1"}
+"""Texts for help on what an option without a value means, by field, unless a command differs."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorldOptions:
     """Options of every command that starts a world."""
@@ -250,7 +254,7 @@ Master = Annotated[
     typer.Option(
         "--master",
         metavar="HOST[:PORT]",
-        help="Address of node 0, which opens this port (29500) while it runs.",
+        help="Address of node 0, which opens the port while it runs. [default: port 29500]",
         rich_help_panel=NODES,
     ),
 ]

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -16,6 +17,7 @@ from distdemo.cli import signals
 from distdemo.cli.contract import CommandInfo, Content, Error, Result
 from distdemo.cli.files import write_result
 from distdemo.cli.options import (
+    DEFAULTS,
     OUTPUT,
     Launcher,
     Master,
@@ -112,15 +114,25 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
 def _parameters(record: type, info: CommandInfo) -> list[inspect.Parameter]:
     """Return the options in a record's fields as parameters."""
     hints = get_type_hints(record, include_extras=True) | dict(info.annotations)
+    defaults = {**DEFAULTS, **info.defaults}
     return [
         _parameter(
             each.name,
-            hints[each.name],
+            _with_default(hints[each.name], defaults.get(each.name)),
             each.default if each.default is not MISSING else inspect.Parameter.empty,
         )
         for each in fields(record)
         if info.takes is None or each.name in info.takes
     ]
+
+
+def _with_default(kind: Any, text: str | None) -> Any:  # noqa: ANN401 - an annotated type
+    """Return an option whose help ends with its default, which its value doesn't show."""
+    if text is None:
+        return kind
+    option = copy(kind.__metadata__[0])
+    option.help = f"{option.help} [default: {text}]"
+    return Annotated[kind.__origin__, option]
 
 
 def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:  # noqa: ANN401 - any type

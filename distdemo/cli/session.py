@@ -219,9 +219,8 @@ class Session:
             )
         if (chosen.rank_per_gpu or device == "cuda") and not backends.has_gpu():
             what = "--device cuda" if device == "cuda" else f"--backend {chosen.name}"
-            raise UsageError(
-                f"{what} needs a GPU.", "This machine shows none.", "Try --backend gloo."
-            )
+            hint = "Try --device cpu." if device == "cuda" else "Try --backend gloo."
+            raise UsageError(f"{what} needs a GPU.", "This machine shows none.", hint)
         place = self.placement
         if place is not None and place.engine not in (chosen.engines or (place.engine,)):
             raise UsageError(

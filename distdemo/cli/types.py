@@ -17,13 +17,15 @@ from typing import Any, TypeVar
 
 import typer
 
-from distdemo import dtypes
+from distdemo import dtypes, words
 from distdemo.errors import UsageError
 
 T = TypeVar("T")
 MAX_SECONDS = 1e9
 MAX_BYTES = 1 << 60
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
+LEAST_SHARE = 0.75
+"""Least share of equal letters in a name and its suggestion."""
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -304,15 +306,18 @@ def one_of(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
     """Return a parser of one of these names, or of an alias, in upper or lower case."""
     choices = tuple(names)
     known = {name: name for name in choices} | dict(aliases or {})
+    known |= {word: name for word, name in words.VALUES.items() if name in known}
 
     @_parser
     def parse(text: str) -> str:
-        word = text.lower().removeprefix("torch.")
-        name = known.get(word)
+        word = words.without_prefix(text)
+        name = known.get(text.lower(), known.get(word))
         if name is None:
-            near = [known[each] for each in nearest(word, known)]
+            near = [each for each in words.SUGGESTED.get(word, ()) if each in known]
+            near = near or [known[each] for each in nearest(word, known)]
             why = f"Choices: {', '.join(choices)}."
-            raise BadValue(text, "there is no such choice.", why, (near or choices)[0])
+            example, hint = (near[0], "") if near else ("", "Use one of them.")
+            raise BadValue(text, "there is no such choice.", why, example, hint)
         return name
 
     return parse
@@ -327,34 +332,69 @@ def offer(names: Iterable[str]) -> Callable[[str], list[str]]:
 parse_dtype = one_of(dtypes.DTYPES, dtypes.NAMES)
 
 
-def unknown(kind: str, names: Iterable[str], given: str, prefix: str = "") -> UsageError:
-    """Return the error for an unknown name, with the closest known names."""
-    known = list(names)
-    lead = f"{prefix} " if prefix else ""
-    near = nearest(given, known)
-    hint = f"Did you mean {' or '.join(lead + name for name in near)}?" if near else ""
-    return UsageError(
-        f"There is no {kind} {given!r}.",
-        f"Choices: {', '.join(known)}.",
-        hint or f"Try {lead}{known[0]}.",
-    )
-
-
-def nearest(given: str, names: Iterable[str], cutoff: float = 0.5) -> list[str]:
-    """Return one or two names that are similar to the given one.
+def unknown(
+    kind: str,
+    names: Iterable[str],
+    given: str,
+    prefix: str = "",
+    aliases: Mapping[str, str] | None = None,
+) -> UsageError:
+    """Return the error for an unknown name, with the closest known names.
 
     Args:
-        given: Name as typed.
+        kind: What it names: ``command``.
         names: Known names.
-        cutoff: Least similarity, 0 to 1.
+        given: Name as typed.
+        prefix: Words to write before a suggestion.
+        aliases: Other names, with what to suggest for them.
     """
     known = list(names)
+    lead = f"{prefix} " if prefix else ""
+    near = words.SUGGESTED.get(given, ()) or nearest(given, known)
+    if not near and aliases:
+        near = list(dict.fromkeys(aliases[name] for name in nearest(given, aliases)))
+    hint = did_you_mean(lead + name for name in near) or "Use one of them."
+    return UsageError(f"There is no {kind} {given!r}.", f"Choices: {', '.join(known)}.", hint)
 
-    def letters(name: str) -> str:
-        return "".join(filter(str.isalnum, name.lower()))
 
-    same = [name for name in known if letters(name) == letters(given)]
-    return same or difflib.get_close_matches(given.lower(), known, n=2, cutoff=cutoff)
+def did_you_mean(near: Iterable[str]) -> str:
+    """Return the question for these suggestions, or an empty string if there are none."""
+    text = " or ".join(near)
+    return f"Did you mean {text}?" if text else ""
+
+
+def nearest(given: str, names: Iterable[str]) -> list[str]:
+    """Return one or two names that the given one is close to, or [].
+
+    Close are: the same letters; one begins with the other; or at least three quarters of the
+    letters in the same order, or all in another one.
+    """
+    wanted = words.letters(given)
+    known = {name: words.letters(name) for name in names}
+    same = [
+        name
+        for name, letters in known.items()
+        if wanted in (letters, words.letters(name.rpartition(" ")[2]))
+    ]
+    begun = [
+        name
+        for name, letters in known.items()
+        if len(min(letters, wanted, key=len)) > 2
+        and (letters.startswith(wanted) or wanted.startswith(letters))
+    ]
+    if same or 0 < len(begun) <= 2:
+        return same or begun
+    shares = {
+        name: max(
+            difflib.SequenceMatcher(None, wanted, letters).ratio(),
+            LEAST_SHARE * (sorted(letters) == sorted(wanted)),
+        )
+        for name, letters in known.items()
+        if letters
+    }
+    best = max(shares.values(), default=0)
+    close = [name for name, share in shares.items() if share >= max(LEAST_SHARE, best - 0.05)]
+    return close[:2]
 
 
 def ranks_to_show(ranks: RankList | None, world_size: int) -> frozenset[int] | None:
@@ -365,6 +405,13 @@ def ranks_to_show(ranks: RankList | None, world_size: int) -> frozenset[int] | N
     """
     if ranks is None:
         return None
+    if len(ranks) == 1 and ranks[0] >= world_size:  # perhaps meant as their number
+        raise UsageError(
+            f"--ranks {ranks[0]}: there is no such rank.",
+            f"A world of {world_size} has the ranks 0 to {world_size - 1}; --ranks chooses those "
+            "to show.",
+            f"Try --ranks {world_size - 1}, or --world-size {ranks[0]} for {ranks[0]} ranks.",
+        )
     for rank in ranks:
         check_rank("--ranks", rank, world_size)
     return frozenset(ranks or range(world_size))
@@ -409,8 +456,10 @@ def file_to_write(*endings: str) -> Callable[[Any], Path]:
             raise BadValue(text, "not a file.", "Standard output has the result.", example)
         if endings and path.suffix.lower() not in endings:
             stem = path.stem.lstrip(".") or "result"
+            named = f".{text}" in endings
             why = f"The suffix chooses the format: {', '.join(endings)}."
-            raise BadValue(text, "unknown suffix.", why, f"{stem}{endings[0]}")
+            example = f"result.{text}" if named else f"{stem}{endings[0]}"
+            raise BadValue(text, "unknown suffix.", why, example)
         why = _why_unwritable(path)
         if why:
             raise BadValue(text, "it can't be written.", why, example)

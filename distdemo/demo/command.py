@@ -31,6 +31,7 @@ EXAMPLES = {
     "reduce_op": "--reduce-op max",
 }
 """Example arguments, by the option that the op takes."""
+RING_SIZE = ", for a ring or an exchange 4"
 
 
 def example(op: Op) -> str:
@@ -92,6 +93,11 @@ def _command_of(op: Op) -> Callable[..., Result]:
         record="distdemo.demo.records:OpReport",
         takes=frozenset(each.name for each in fields(OpOptions)) - (OF_SOME_OPS - takes(op)),
         annotations={"root": Annotated[int, root]},
+        defaults={
+            "world_size": f"{op.default_world}{RING_SIZE if 'pattern' in op.takes else ''}",
+            "shape": ",".join(map(str, op.default_shape)),
+            "variant": "list",
+        },
     )(run)
 
 
@@ -154,13 +160,14 @@ class ExplainOptions(OpOptions):
     """Options of ``distdemo explain``: the operation and a subset of its options."""
 
     name: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="OP",
-            help="Operation: scatter.",
+            help="Operation to draw. [default: list all]",
+            show_default=False,
             autocompletion=offer(op.command for op in ops.REGISTRY.values()),
         ),
-    ]
+    ] = None
     code: Annotated[
         bool, typer.Option("--code", help="Print a program that makes the call, for torchrun.")
     ] = False
@@ -169,7 +176,8 @@ class ExplainOptions(OpOptions):
 @command(
     epilog="Try: distdemo explain scatter; distdemo explain all-reduce -n 3 --reduce-op max; "
     "distdemo explain scatter --code",
-    record="distdemo.demo.records:Explanation",
+    record="distdemo.demo.records:Explanation distdemo.demo.records:OpList",
+    defaults={"world_size": "4, for p2p 2"},
     takes=frozenset(
         {"name", "code", "world_size", "root", "reduce_op", "dtype", "shape"}
         | {"pattern", "variant", "objects"}
@@ -181,6 +189,14 @@ def explain(options: ExplainOptions) -> Result:
     from distdemo.demo.request import make_specs
     from distdemo.demo.view_picture import code_view, picture
 
+    if options.name is None and options.code:
+        raise UsageError(
+            "--code requires an operation.",
+            "There is one program per operation.",
+            "Try distdemo explain scatter --code.",
+        )
+    if options.name is None:
+        return list_ops()
     resolved = ops.resolve(options.name)
     if resolved is None:
         known = [each.command for each in ops.REGISTRY.values()]

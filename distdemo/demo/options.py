@@ -54,6 +54,11 @@ def parse_lengths(text: str) -> Lengths:
     return Lengths(map(int, parts))
 
 
+def parse_splits(text: str) -> Lengths:
+    """Parse lengths; empty for ``auto``, which is 1, 2, 3, ..."""
+    return Lengths() if text == "auto" else parse_lengths(text)
+
+
 def parse_straggler(text: str) -> Straggler:
     """Parse a rank and its delay in seconds: ``2:0.5``."""
     rank, _, delay = text.partition(":")
@@ -108,8 +113,9 @@ class OpOptions(WorldOptions):
         list[Lengths] | None,
         typer.Option(
             metavar="LENGTHS",
-            parser=parse_lengths,
-            help="Length of the part for each rank: 1,2,0,3. Give it once, or once per rank.",
+            parser=parse_splits,
+            help="Length of the part for each rank, once or once per rank: 1,2,0,3. Without a "
+            "value: 1,2,3, ...",
         ),
     ] = None
     objects: Annotated[

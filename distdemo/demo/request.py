@@ -87,12 +87,17 @@ def make_specs(
     _check_form(op, base, options)
     ranks = size * max(1, len(groups))
     lone = op.single_row_label(base)
+    rows = _root_pieces(op, base, rows)
     if rows and len(rows) != ranks and not (len(rows) == 1 and lone is not None):
         alone = f", or one for rank {lone}" if lone is not None else ""
+        hint = f"Give --values {ranks} times, or a file of {ranks} lines."
+        if len(rows) == 1 and len(rows[0]) == ranks and not base.objects:
+            each = " ".join(f"--values {number}" for number in rows[0])
+            hint = f"For one number per rank, try {each}."
         raise UsageError(
             f"--values has {plural(len(rows), 'row')} for {plural(ranks, 'rank')}.",
             f"{op.command} takes one row per rank{alone}.",
-            f"Give --values {ranks} times, or a file of {ranks} lines.",
+            hint,
         )
     if base.objects or op.is_barrier:
         base = replace(base, shape=())
@@ -138,6 +143,18 @@ def _rows(options: OpOptions) -> Sequence[Row | str]:
         for number in row:
             check_fit("--values", number, options.dtype)
     return rows
+
+
+def _root_pieces(op: Op, base: OpSpec, rows: Sequence[Row | str]) -> Sequence[Row | str]:
+    """Cut a single row into a piece per rank if the root holds them all, as for scatter."""
+    size = base.group_size
+    if len(rows) != 1 or isinstance(rows[0], str):
+        return rows
+    held = sorted(op.pieces(rank, base) for rank in range(size))
+    length, rest = divmod(len(rows[0]), size)
+    if held != [0] * (size - 1) + [size] or rest or not length:
+        return rows
+    return [rows[0][start : start + length] for start in range(0, size * length, length)]
 
 
 def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
@@ -210,7 +227,8 @@ def _with_data(op: Op, base: OpSpec, options: OpOptions, rows: Sequence[Row], ra
             _check_count(size, len(row), "--sizes")
         return replace(base, sizes=sizes, shape=(max(sizes),))
     if options.splits:
-        splits = tuple(map(tuple, options.splits))
+        default = range(1, base.group_size + 1)
+        splits = tuple(tuple(each or default) for each in options.splits)
         _check_lengths("--splits", splits, base.group_size)
         splits = splits * ranks if len(splits) == 1 else splits
         if len(splits) != ranks:

@@ -31,7 +31,7 @@ class LearnOptions:
         str | None,
         typer.Argument(
             metavar="STEP",
-            help="Name or number of the step to start with [default: the first].",
+            help="Name or number of the step to start with. [default: the first]",
             show_default=False,
             autocompletion=offer(NAMES),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distdemo import words
 from distdemo.ops.all_gather import AllGather
 from distdemo.ops.all_reduce import AllReduce
 from distdemo.ops.all_to_all import AllToAll
@@ -34,7 +35,7 @@ REGISTRY: dict[str, Op] = {op.name: op for op in _ALL}
 
 
 def find(name: str) -> Op | None:
-    """Return the op of this name, as written by torch or the command line, or without dashes."""
+    """Return the op of this name, as written by torch, MPI, NCCL or the command line."""
     return _BY_LETTERS.get(_letters(name))
 
 
@@ -48,7 +49,7 @@ def resolve(name: str) -> tuple[Op, tuple[str, ...]] | None:
 
 
 def _letters(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")
+    return words.without_prefix(name).replace("-", "").replace("_", "")
 
 
 def check_names(all_ops: Sequence[Op]) -> None:
@@ -64,3 +65,8 @@ def check_names(all_ops: Sequence[Op]) -> None:
 check_names(_ALL)
 _BY_LETTERS = {_letters(op.name): op for op in _ALL}
 _CALLS = {_letters(name): (op, tuple(flags)) for op in _ALL for name, flags in op.aliases.items()}
+for _name, _means in words.OPS.items():
+    _torch_name, *_flags = _means.split()
+    _CALLS[_name] = (REGISTRY[_torch_name], tuple(_flags))
+    if not _flags:
+        _BY_LETTERS[_name] = REGISTRY[_torch_name]

@@ -28,6 +28,7 @@ class RpcOptions(WorldOptions):
     joins=True,
     epilog="Try: distdemo rpc; distdemo rpc -n 3",
     takes=frozenset({"world_size", "timeout", "start_method", "stall"}),
+    defaults={"world_size": "2", "stall": f"{STALL_S:g}"},
 )
 def rpc(session: Session, options: RpcOptions) -> Result:
     """Call functions on other workers, and take a training step over them (maintenance mode).

@@ -100,7 +100,6 @@ class RunOptions(WorldOptions):
             metavar="SECONDS",
             parser=parse_stall,
             help="Limit on the time in which no rank writes or computes; or never.",
-            show_default=f"{STALL:g}",
             rich_help_panel=ADVANCED,
         ),
     ] = None
@@ -129,6 +128,7 @@ class RunOptions(WorldOptions):
 @command(
     joins=True,
     record="distdemo.run.records:RunReport",
+    defaults={"timeout": "none", "stall": f"{STALL:g}"},
     epilog="Try: distdemo run train.py; distdemo run train.py:step -n 2 -- 10; distdemo run -m "
     "package.module",
 )

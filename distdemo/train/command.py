@@ -107,6 +107,7 @@ class TrainOptions(WorldOptions):
 @command(
     record="distdemo.train.records:TrainReport",
     joins=True,
+    defaults={"timeout": "none", "stall": f"{STALL_S:g}", "dataset": "generated"},
     epilog="Try: distdemo train; distdemo train --mode ddp --timeline ddp.json; distdemo train "
     "--dataset digits --plot curves.svg",
 )

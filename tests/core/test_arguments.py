@@ -1,39 +1,114 @@
-"""What people type becomes what the parser knows."""
+"""What people type becomes what the parser knows, or a suggestion that is close."""
 
 from __future__ import annotations
 
+import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
-from distdemo.cli.app import command_names
-from distdemo.cli.arguments import last_value, normalize_argv
+import pytest
 
-ARRANGED = (
-    ("all-reduce -n 2", "all-reduce -n 2"),
+from distdemo import words
+from distdemo.cli.app import command_names, typer_command
+from distdemo.cli.arguments import Syntax, last_value, normalize_argv
+from distdemo.cli.types import nearest
+
+UNDERSTOOD = (
+    # commands
     ("all_reduce -n 2", "all-reduce -n 2"),
-    ("allreduce", "all-reduce"),
+    ("AllReduce", "all-reduce"),
+    ("torch.distributed.all_reduce", "all-reduce"),
+    ("MPI_Allreduce", "all-reduce"),
+    ("ncclAllReduce", "all-reduce"),
+    ("bcast", "broadcast"),
+    ("alltoallv", "all-to-all --splits=auto"),
+    ("reduce_scatter_tensor", "reduce-scatter --variant single"),
+    ("all_reduce_perf -b 8 -e 1M -f 2", "bench all-reduce -b 8 -e 1M -f 2"),
     ("isend -n 2", "p2p --nonblocking -n 2"),
     ("send", "p2p"),
-    ("--format json check --op barrier", "check --format json --op barrier"),
-    ("help", "--help"),
-    ("help scatter", "scatter --help"),
-    ("all-reduce --json", "all-reduce --format json"),
-    ("all-reduce --op max", "all-reduce --reduce-op max"),
-    ("check --op max", "check --op max"),
-    ("all-reduce --world_size=2", "all-reduce --world-size=2"),
-    ("run x.py --nproc-per-node 2", "run x.py --world-size 2"),
-    ("run x.py --nproc_per_node=2", "run x.py --world-size=2"),
-    ("run x.py -- --json --op max", "run x.py -- -- --json --op max"),
+    ("sendrecv", "p2p"),
+    ("send-recv", "p2p"),
+    ("list", "ops"),
+    ("list ops", "ops"),
+    ("version", "--version"),
+    ("completion zsh", "--show-completion zsh"),
+    ("--show-completion bash", "--show-completion bash"),
+    ("benchmark allreduce", "bench allreduce"),
+    ("demo all-reduce", "all-reduce"),
+    ("run all-reduce", "all-reduce"),
+    ("links -n 3", "'bench links' -n 3"),
     ("bench links -n 3", "'bench links' -n 3"),
     ("bench -n 3 links", "'bench links' -n 3"),
     ("bench all-reduce links", "bench all-reduce links"),
     ("bench -- links", "bench -- links"),
-    ("run bench links", "run bench links"),
-    ("all-gather --uneven 3,0,7", "all-gather --uneven --sizes 3,0,7"),
-    ("all-gather --uneven -n 3", "all-gather --uneven -n 3"),
-    ("all-reduce --values my_file", "all-reduce --values my_file"),
-    ("chekc --op x", "chekc --op x"),
+    ("help", "--help"),
+    ("help scatter", "scatter --help"),
+    ("--format json check --op barrier", "check --format json --op barrier"),
+    ("chekc --op all-reduce", "chekc --op all-reduce"),
     ("--version", "--version"),
     ("", ""),
+    # run, and the programs that it replaces
+    ("x.py", "run x.py"),
+    ("torchrun --nproc-per-node 2 x.py:f", "run --world-size 2 x.py:f"),
+    ("run python x.py", "run x.py"),
+    ("run torchrun --nproc_per_node=2 x.py", "run --world-size=2 x.py"),
+    ("run mpiexec -np 2 python3 -m package", "run --world-size 2 -m package"),
+    ("run x.py --nproc-per-node 2", "run x.py --world-size 2"),
+    ("run x.py --gpus 2 4 --cpu", "run x.py --gpus 2 4 --cpu"),
+    ("run x.py --sanitize", "run x.py --sanitize=calls"),
+    ("run --sanitize x.py", "run --sanitize=calls x.py"),
+    ("run --sanitize buffers x.py", "run --sanitize buffers x.py"),
+    ("run --no-sanitize x.py", "run --sanitize=off x.py"),
+    ("run x.py -- --json --op max", "run x.py -- -- --json --op max"),
+    # options
+    ("all-reduce --async-op", "all-reduce --async"),
+    ("barrier --non-blocking", "barrier --async"),
+    ("p2p --non_blocking", "p2p --nonblocking"),
+    ("bench --nonblocking", "bench --nonblocking"),
+    ("hello -np 4", "hello --world-size 4"),
+    ("hello --worldsize 4", "hello --world-size 4"),
+    ("hello --world 4", "hello --world-size 4"),
+    ("doctor --world", "doctor --world"),
+    ("hello --ntasks=4", "hello --world-size=4"),
+    ("bench --ngpus 2", "bench --device cuda --world-size 2"),
+    ("bench --minbytes 8 --maxbytes 1K", "bench --min-bytes 8 --max-bytes 1K"),
+    ("all-reduce --count 8", "all-reduce --shape 8"),
+    ("all-reduce --op MPI_SUM", "all-reduce --reduce-op MPI_SUM"),
+    ("check --op max", "check --op max"),
+    ("broadcast --source 1", "broadcast --src 1"),
+    ("all-reduce --json", "all-reduce --format json"),
+    ("all-reduce --values my_file", "all-reduce --values my_file"),
+    ("all-reduce -qn 2", "all-reduce -qn 2"),
+    ("all-reduce --fill -1", "all-reduce --fill -1"),
+    # names of choices
+    ("train --ddp", "train --mode ddp"),
+    ("train ddp", "train --mode ddp"),
+    ("p2p ring", "p2p --pattern ring"),
+    ("p2p --ring", "p2p --pattern ring"),
+    ("trace allreduce ring", "trace allreduce --algorithm ring"),
+    ("all-reduce --nccl", "all-reduce --backend nccl"),
+    ("all-reduce --gpu", "all-reduce --device cuda"),
+    ("all-reduce --mpi", "all-reduce --mpi"),
+    ("check allreduce bcast", "check --op all-reduce --op broadcast"),
+    ("mistakes deadlock", "mistakes deadlock"),
+    ("explain list", "explain list"),
+    ("sanitize strict", "sanitize strict"),
+    # numbers
+    ("hello 4", "hello --world-size 4"),
+    ("all-reduce 8", "all-reduce --world-size 8"),
+    ("all-reduce 8 -n 4", "all-reduce --world-size 8 -n 4"),
+    ("all-reduce -n 4 8", "all-reduce -n 4 8"),
+    ("p2p ring 4", "p2p --pattern ring --world-size 4"),
+    ("explain scatter 3", "explain scatter --world-size 3"),
+    ("bench allreduce 1M", "bench allreduce --sizes 1M"),
+    ("bench allreduce 4", "bench allreduce 4"),
+    ("all-gather --uneven 3,0,7", "all-gather --uneven --sizes 3,0,7"),
+    ("all-gather --uneven -n 3", "all-gather --uneven -n 3"),
+    ("all-to-all --splits -n 3", "all-to-all --splits=auto -n 3"),
+    ("all-to-all --splits 1,0,2", "all-to-all --splits 1,0,2"),
 )
 LAST = (
     ("all-reduce --format json", "json"),
@@ -42,11 +117,99 @@ LAST = (
     ("all-reduce --format", ""),
     ("run x.py -- --format json", ""),
 )
+SUGGESTED = {
+    "verison": "Did you mean distdemo --version?",
+    "trian": "Did you mean distdemo train?",
+    "benchmarks": "Did you mean distdemo bench?",
+    "demo": "Did you mean distdemo hello or distdemo all-reduce?",
+    "ring": "Did you mean distdemo p2p --pattern ring or distdemo trace --algorithm ring?",
+    "compare": "Did you mean distdemo bench compare or distdemo trace compare?",
+    "bash": "Use one of them.",
+    "bench --fail-on 10": "Leave it out.",
+    "bench --count 1M": "Did you mean --sizes?",
+    "trace --algor ring": "Did you mean --algorithm?",
+    "all-reduce --mpi": "Did you mean --backend mpi or --launcher mpi?",
+    "all-reduce --verbose": "Leave it out.",
+    "p2p rnig": "Did you mean --pattern ring?",
+    "all-reduce --pattern ring": "These have one: p2p, bench, explain.",
+    "hello -n 4 8": "hello has no argument '8'.",
+    "hello --ranks 4": "Try --ranks 3, or --world-size 4 for 4 ranks.",
+    "all-reduce --backend tcp": "Use one of them.",
+    "all-reduce --output json": "Try --output result.json.",
+    "all-gather --values 1,2,3 -n 3": "try --values 1 --values 2 --values 3.",
+    "-n 4 hallo": "Try distdemo COMMAND -n ...",
+}
+"""What is typed, and the line of the message that matters."""
 
 
-def test_arrange() -> None:
-    for typed, arranged in ARRANGED:
-        assert normalize_argv(shlex.split(typed), command_names()) == shlex.split(arranged), typed
+@pytest.mark.parametrize(("typed", "understood"), UNDERSTOOD)
+def test_names_that_can_mean_one_thing_are_understood(typed: str, understood: str) -> None:
+    argv = normalize_argv(shlex.split(typed), command_names(), typer_command)
+    assert argv == shlex.split(understood)
+
+
+def test_a_file_is_run_rather_than_the_operation_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("scatter.py", "python"):
+        (tmp_path / name).touch()
+    for typed in ("run scatter", "run python"):
+        assert normalize_argv(typed.split(), command_names(), typer_command) == typed.split()
+
+
+@pytest.mark.usefixtures("no_rank_starts")
+def test_for_other_names_only_what_is_close_is_suggested(command: Any) -> None:
+    for typed, line in SUGGESTED.items():
+        code, out, err = command(*shlex.split(typed))
+        assert (code, out) == (2, ""), typed
+        assert line in " ".join(err.split()), typed
+
+
+def test_similar_names() -> None:
+    names = command_names()
+    assert nearest("version", names) == []
+    assert nearest("all_reduce", names) == ["all-reduce"]
+    assert nearest("al-reduce", names) == ["all-reduce"]
+    assert nearest("fail-on", ["--variant", "--plot", "--output"]) == []
+    assert nearest("gpus", ["--group", "--values"]) == []
+
+
+def test_every_name_of_the_tables_means_something() -> None:
+    names = command_names()
+    syntaxes = [Syntax(typer_command(name)) for name in names]
+    for means in words.COMMANDS.values():
+        assert means.startswith("--") or means.split()[0] in names
+    for typed, means in words.OPTIONS.items():
+        assert any(each.meaning(typed) == means.split() for each in syntaxes), typed
+
+
+def test_every_default_is_in_help_and_no_type_of_python(
+    command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for width in ("60", "200"):
+        monkeypatch.setenv("COLUMNS", width)
+        for name in ("", *command_names()):
+            _, out, _ = command(*name.split(), "--help")
+            assert not re.search(r"<\w+>|\\\[", out), (name, width)
+            text = " ".join(re.sub("[│╭╮╰╯─]", " ", out).split())
+            if width == "200" and "Number of ranks." in text:
+                assert re.search(r"Number of ranks\. \[default: \d", text), name
+
+
+def test_bash_completes_with_the_script_that_is_shown() -> None:
+    program = Path(sys.executable).with_name("distdemo")
+    lines = f"""
+        eval "$({program} --show-completion bash)"
+        complete -p distdemo
+        COMP_WORDS=(distdemo allreduce --reduce) COMP_CWORD=2
+        _distdemo_completion {program}
+        echo "${{COMPREPLY[@]}}"
+    """
+    bash = ["bash", "--norc", "-c", lines]
+    done = subprocess.run(bash, capture_output=True, text=True, check=True)
+    completes = "complete -o default -F _distdemo_completion distdemo"
+    assert done.stdout.splitlines() == [completes, "--reduce-op"]
 
 
 def test_last_value() -> None:

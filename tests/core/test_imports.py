@@ -17,13 +17,14 @@ FILES = {
     for file in PACKAGE.rglob("*.py")
     if file.parent != PACKAGE / "learn/exercises/files"  # for a learner's folder, not imported
 }
-BASE = {"errors", "dtypes", "encoding", "files", "versions"}
+BASE = {"errors", "dtypes", "encoding", "files", "versions", "words"}
 CORE = {"launcher", "ops", "backends", "view"}
 MAY = {
     # room: the rooms below it, which its modules may import
     "errors": set(),
     "versions": set(),
     "dtypes": set(),
+    "words": set(),
     "files": set(),
     "encoding": {"versions"},
     "comm": {"errors"},  # an op runs one of these helpers for users' programs

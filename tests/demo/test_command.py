@@ -13,6 +13,7 @@ from strategies import right_over_gloo
 
 from distdemo import ops
 from distdemo.check import matrix
+from distdemo.cli.app import typer_command
 from distdemo.cli.arguments import normalize_argv
 from distdemo.cli.contract import Result
 from distdemo.cli.runner import runnable
@@ -163,7 +164,7 @@ def specs_of() -> Any:
     group = typer.main.get_command(app)
 
     def make(line: str) -> Any:
-        argv = normalize_argv(shlex.split(line)[1:], names)
+        argv = normalize_argv(shlex.split(line)[1:], names, typer_command)
         group.main(args=argv, prog_name="distdemo", standalone_mode=False)
         return seen[-1]
 

@@ -31,7 +31,7 @@ class FitOptions:
         ),
     ]
     algorithm: Annotated[
-        str | None, choice("NAME", NAMES, "Algorithm to fit [default: the one that fits best].")
+        str | None, choice("NAME", NAMES, "Algorithm to fit. [default: the one that fits best]")
     ] = None
     predict: Annotated[
         list[int] | None,

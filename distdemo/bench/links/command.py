@@ -32,7 +32,7 @@ class LinksOptions(WorldOptions):
         typer.Option(
             metavar="SMALL,LARGE",
             parser=parse_sizes,
-            show_default="8,1M",
+            show_default=False,
             help="Message sizes for latency and bandwidth.",
         ),
     ] = SIZES
@@ -55,6 +55,7 @@ class LinksOptions(WorldOptions):
 @command(
     joins=True,
     record="distdemo.bench.links.records:LinksReport",
+    defaults={"timeout": "none", "stall": f"{STALL_S:g}", "sizes": "8,1M"},
     epilog="Try: distdemo bench links; distdemo bench links -n 8 --sizes 8,16M",
 )
 def links(session: Session, options: LinksOptions) -> Result:

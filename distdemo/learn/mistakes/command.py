@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from distdemo import backends
+from distdemo import backends, ops
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import WorldOptions
 from distdemo.cli.session import Session
@@ -40,7 +40,7 @@ class MistakesOptions:
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="Mistake to run [default: list all].",
+            help="Mistake to run, or a word to search for: deadlock. [default: list all]",
             show_default=False,
             autocompletion=offer(MISTAKES),
         ),
@@ -50,7 +50,7 @@ class MistakesOptions:
         typer.Option(
             metavar="NAME,...",
             parser=parse_backends,
-            help="Backends to compare, such as gloo,mpi [default: gloo].",
+            help="Backends to compare, such as gloo,mpi. [default: gloo]",
             show_default=False,
             autocompletion=offer(backends.REGISTRY),
         ),
@@ -74,8 +74,11 @@ def mistakes(session: Session, options: MistakesOptions) -> Result:
 
     name = options.name
     mistake = None if name is None else MISTAKES.get(name.lower().replace("_", "-"))
+    found = tuple(MISTAKES.values()) if mistake is None else (mistake,)
     if name is not None and mistake is None:
-        raise unknown("mistake", MISTAKES, name, "distdemo mistakes")
+        found = _search(name)
+        if not found:
+            raise unknown("mistake", MISTAKES, name, "distdemo mistakes")
     if mistake is None and (options.explain or options.backend):
         raise UsageError(
             f"{'--explain' if options.explain else '--backend'} requires a mistake to run.",
@@ -83,10 +86,21 @@ def mistakes(session: Session, options: MistakesOptions) -> Result:
             "Try distdemo mistakes shape --backend gloo,mpi --explain.",
         )
     if mistake is None:
-        return Result(MistakeList(tuple(MISTAKES.values())), view.list_view)
+        return Result(MistakeList(found), view.list_view)
     report = _run(mistake, options.backend or ("gloo",), session)
     errors = tuple(map(Error, report.problems))
     return Result(report, partial(view.report_view, explain=options.explain), errors=errors)
+
+
+def _search(word: str) -> tuple[Mistake, ...]:
+    """Return the mistakes with this word as finding, outcome or in the title, or with this call."""
+    word, op = word.lower(), ops.find(word)
+    return tuple(
+        each
+        for each in MISTAKES.values()
+        if word in f"{each.finding} {' '.join(each.outcomes.values())} {each.title}".lower().split()
+        or (op is not None and f"dist.{op.name}(" in each.text())
+    )
 
 
 def _run(mistake: Mistake, names: tuple[str, ...], session: Session) -> MistakeReport:

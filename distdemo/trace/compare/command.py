@@ -153,6 +153,7 @@ def _link(options: CompareOptions, op: str) -> CostModel | None:
 @command(
     joins=True,
     record="distdemo.trace.compare.records:Comparison",
+    defaults={"timeout": "none", "stall": "30, more for many ranks", "sizes": "1K,64K,1M,16M"},
     epilog="Try: distdemo trace compare; distdemo trace compare broadcast -n 8 --sizes 1K,16M; "
     "distdemo trace compare -a ring,doubling --plot times.svg",
 )
@@ -227,6 +228,7 @@ def _errors(report: Comparison) -> tuple[Error, ...]:
 @command(
     exports=(".html",),
     record="distdemo.trace.compare.records:Comparison",
+    defaults={"sizes": "1K,1M,1G"},
     epilog="Try: distdemo trace simulate -n 65536 --alpha 5us --beta 10GB/s; "
     "distdemo trace simulate -a ring -n 5 --output ring.html",
     takes=frozenset(
@@ -235,7 +237,7 @@ def _errors(report: Comparison) -> tuple[Error, ...]:
     ),
     annotations={
         "world_size": Annotated[
-            int | None, count("Number of ranks (4).", 2, None, "--world-size", "-n")
+            int | None, count("Number of ranks.", 2, None, "--world-size", "-n")
         ]
     },
 )
