@@ -58,7 +58,7 @@ def _run(op: Op, session: Session, options: OpOptions) -> Result:
         report = replace(report, explanation=explain_op(op, specs[0]))
     errors = []
     for each in report.ranks:
-        if each.attendance and not each.ok:
+        if each.present is not None and not each.ok:
             what = f"Rank {each.rank} left the barrier before all ranks arrived."
             errors.append(Error(what, "", ranks=(each.rank,)))
         elif not each.ok:
@@ -185,5 +185,5 @@ def explain(options: ExplainOptions) -> Result:
     for option in sorted(options.given & OF_SOME_OPS - takes(op)):
         flag = f"--{option.replace('_', '-')}"
         raise UsageError(f"{op.command} has no option {flag}.", op.doc.summary, "Leave it out.")
-    size = max(options.world_size or op.default_world, op.smallest_world)
+    size = max(options.world_size or op.default_size(options.pattern), op.smallest_world)
     return Result(explain_op(op, make_specs(op, options, size)[0]), picture)
