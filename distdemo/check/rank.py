@@ -96,4 +96,4 @@ def run_verified(
     with inference(role.spec):
         buffers = make_buffers(role.op, role.rank, role.spec, rank.device)
         timing = run_role(rank, role, buffers, group)
-        return verify_role(role, buffers, timing.attendance)
+        return verify_role(role, buffers, timing.present)

@@ -59,7 +59,7 @@ def _run(op: Op, session: Session, options: OpOptions) -> Result:
         report = replace(report, explanation=explain_op(op, specs[0]))
     errors = []
     for each in report.ranks:
-        if each.attendance and not each.ok:
+        if each.present is not None and not each.ok:
             what = f"Rank {each.rank} left the barrier before all ranks arrived."
             errors.append(Error(what, "", ranks=(each.rank,)))
         elif not each.ok:
@@ -94,7 +94,7 @@ def _command_of(op: Op) -> Callable[..., Result]:
         takes=frozenset(each.name for each in fields(OpOptions)) - (OF_SOME_OPS - takes(op)),
         annotations={"root": Annotated[int, root]},
         defaults={
-            "world_size": f"{op.default_world}{RING_SIZE if 'pattern' in op.takes else ''}",
+            "world_size": f"{op.default_size(None)}{RING_SIZE if 'pattern' in op.takes else ''}",
             "shape": ",".join(map(str, op.default_shape)),
             "variant": "list",
         },
@@ -177,7 +177,7 @@ class ExplainOptions(OpOptions):
     epilog="Try: distdemo explain scatter; distdemo explain all-reduce -n 3 --reduce-op max; "
     "distdemo explain scatter --code",
     record="distdemo.demo.records:Explanation distdemo.demo.records:OpList",
-    defaults={"world_size": "4, for p2p 2"},
+    defaults={"world_size": f"4, for p2p 2{RING_SIZE}"},
     takes=frozenset(
         {"name", "code", "world_size", "root", "reduce_op", "dtype", "shape"}
         | {"pattern", "variant", "objects"}
@@ -205,7 +205,7 @@ def explain(options: ExplainOptions) -> Result:
     for option in sorted(options.given & OF_SOME_OPS - takes(op)):
         flag = f"--{option.replace('_', '-')}"
         raise UsageError(f"{op.command} has no option {flag}.", op.doc.summary, "Leave it out.")
-    size = max(options.world_size or op.default_world, op.smallest_world)
+    size = max(options.world_size or op.default_size(options.pattern), op.smallest_world)
     explanation = explain_op(op, make_specs(op, options, size)[0])
     if not options.code:
         return Result(explanation, picture)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,8 +13,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
-from distdemo import backends
+from distdemo import backends, ops
 from distdemo.demo.records import (
     CallStep,
     Event,
@@ -38,6 +39,7 @@ from distdemo.versions import versions
 
 WHOLE = 1024  # largest number of elements that is kept whole
 ENDS = 16  # elements kept at each end of a larger tensor
+MEETING = 64  # largest number of ranks that meet at a barrier, whose connections cost time
 PIECES = 16  # pieces kept at each end of a longer list
 
 
@@ -75,8 +77,9 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
         own = [rank.rank] * len(buffers.send)
         before = summarize(buffers.send, own, spec, listed=op.list_before)
         events: list[Event] = []
+        start_together(rank, role, group)
         timing = run_role(rank, role, buffers, group, _recorder(rank, role, buffers, events))
-        verification = verify_role(role, buffers, timing.attendance)
+        verification = verify_role(role, buffers, timing.present)
         after = _after(role, buffers.recv)
     return RankResult(
         rank=rank.rank,
@@ -95,11 +98,45 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
             CallStep(name, summarize(tensors, [None] * len(tensors), listed=True), sent)
             for name, tensors, sent in buffers.trail
         ),
-        attendance=timing.attendance,
+        started_s=timing.started_s,
+        ended_s=timing.ended_s,
+        present=timing.present,
         takes_part=op.takes_part(role.rank, spec),
         group=role.group,
         group_rank=None if role.group is None or role.rank == rank.rank else role.rank,
     )
+
+
+def start_together(rank: Rank, role: GroupRole, group: ProcessGroup | None) -> None:
+    """Connect the ranks of a group and let them meet at a barrier. Collective.
+
+    So the time of the next call includes neither connection setup nor the wait for a rank that was
+    started later. Backends connect the ranks that an algorithm needs at its first call, so this
+    makes the same call on at most one element per dimension.
+    """
+    op, spec = role.op, role.spec
+    if role.group is None or spec.group_size == 1:
+        return
+    rank.report_phase("connecting")
+    if not op.is_barrier:
+        small = replace(
+            spec,
+            shape=_at_most_one(spec.shape),
+            sizes=spec.sizes and _at_most_one(spec.sizes),
+            splits=spec.splits and tuple(map(_at_most_one, spec.splits)),
+            values=None,
+            fill=None,
+            objects_json=None,
+        )
+        op.run(make_buffers(op, role.rank, small, rank.device), small, group, async_op=False)
+        rank.synchronize()
+    if spec.group_size <= MEETING:
+        barrier = ops.REGISTRY["barrier"]
+        barrier.run(Buffers(), replace(spec, monitored=False), group, async_op=False)
+
+
+def _at_most_one(lengths: Sequence[int]) -> tuple[int, ...]:
+    return tuple(min(1, length) for length in lengths)
 
 
 def _recorder(
@@ -110,11 +147,11 @@ def _recorder(
         return None
     original = {id(each): each.clone() for each in [*buffers.send, *buffers.recv]}
 
-    def record(what: str, tensors: Sequence[Tensor], rule: str) -> None:
+    def record(call: str, called: float, tensors: Sequence[Tensor], rule: str) -> None:
         now = time.monotonic()
         unchanged = all(same(tensor, original[id(tensor)]) for tensor in tensors)
         held = summarize(tensors, [None] * len(tensors))
-        events.append(Event(rank.rank, now, what, held, unchanged, rule))
+        events.append(Event(rank.rank, called, now, call, held, unchanged, rule))
 
     return record
 
@@ -194,23 +231,26 @@ def op_report(op: Op, specs: tuple[OpSpec, ...], world: WorldReport) -> OpReport
 
 
 def _since_the_first(results: Sequence[RankResult], hosts: Sequence[str]) -> Iterator[RankResult]:
-    """Yield the results with times since the first event of the world.
+    """Yield the results with times since the first call of each group.
 
-    With several hosts, times are since the first event on each host: their clocks differ.
+    With several hosts, times are since the group's first call on each host: their clocks differ.
     """
-    times: defaultdict[str, list[float]] = defaultdict(list)
-    home = {each.rank: hosts[each.rank] if hosts else "" for each in results}
+    home = {each.rank: (each.group, hosts[each.rank] if hosts else "") for each in results}
+    first: dict[tuple[int | None, str], float] = {}
     for each in results:
-        times[home[each.rank]] += [event.at_s for event in each.events]
-        times[home[each.rank]] += [each.attendance.arrived_s] if each.attendance else []
+        if each.takes_part:
+            first[home[each.rank]] = min(first.get(home[each.rank], math.inf), each.started_s)
     for each in results:
-        first = min(times[home[each.rank]], default=0.0)
-        events = tuple(replace(event, at_s=event.at_s - first) for event in each.events)
-        attendance = each.attendance
-        if attendance is not None:
-            attendance = replace(
-                attendance,
-                arrived_s=attendance.arrived_s - first,
-                left_s=attendance.left_s - first,
-            )
-        yield replace(each, events=events, attendance=attendance)
+        if not each.takes_part:
+            yield replace(each, started_s=0.0, ended_s=0.0)
+            continue
+        start = first[home[each.rank]]
+        yield replace(
+            each,
+            started_s=each.started_s - start,
+            ended_s=each.ended_s - start,
+            events=tuple(
+                replace(event, called_s=event.called_s - start, returned_s=event.returned_s - start)
+                for event in each.events
+            ),
+        )

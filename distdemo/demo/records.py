@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from distdemo.launcher.clock import HOST
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import OpDoc, Traffic
-from distdemo.ops.spec import Attendance, Call, Mismatch, Number, OpSpec
+from distdemo.ops.spec import Call, Mismatch, Number, OpSpec
 
 # ---------------------------------------------------------------------------- data of a rank
 
@@ -107,19 +107,21 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One moment of a non-blocking operation.
+    """One call of a non-blocking operation.
 
     Attributes:
-        at_s: Seconds since the first event of the world, or of the host if there are several.
-        what: Description, ``irecv returned``.
-        buffer: Contents of the buffer at that time.
+        called_s: Seconds from the first call of the group on this host until this call.
+        returned_s: Seconds until it returned, from the same moment.
+        call: ``irecv``, ``isend``, ``batch_isend_irecv`` or ``wait``.
+        buffer: Contents of the buffer when it returned.
         unchanged: True if the buffer still had its original contents.
         rule: Permitted use of the buffer from here on.
     """
 
     rank: int
-    at_s: float
-    what: str
+    called_s: float
+    returned_s: float
+    call: str
     buffer: Holding
     unchanged: bool
     rule: str
@@ -151,11 +153,16 @@ class RankResult:
         wrong: Number of elements that differ.
         mismatches: The first wrong elements.
         tolerance: Largest allowed difference; 0 where the result must match exactly.
-        time_s: Seconds of the call, and of the wait if there was a handle.
+        time_s: Seconds of the call, and of the wait if there was a handle. The ranks are connected
+            before; up to 64 also meet at a barrier.
         launch_s: Seconds until the call returned its handle, by the host's clock; None if it
             blocked.
         wait_s: Seconds in ``wait``; None for a blocking call.
         clock: Clock of ``time_s`` and ``wait_s``: ``HOST`` or ``EVENTS``.
+        started_s: Seconds from the first call of the group on this host until this rank's call.
+        ended_s: Seconds until this rank's call was complete, from the same moment.
+        events: Calls of a non-blocking point-to-point op.
+        present: Number of ranks that had arrived at a barrier when this one left it.
         takes_part: True if the rank makes the call.
         group: Index of the rank's group, or None if it is in no group.
         group_rank: Rank within the group, if it differs from `rank`.
@@ -172,9 +179,11 @@ class RankResult:
     launch_s: float | None = None
     wait_s: float | None = None
     clock: str = HOST
+    started_s: float = 0.0
+    ended_s: float = 0.0
     events: tuple[Event, ...] = ()
     steps: tuple[CallStep, ...] = ()
-    attendance: Attendance | None = None
+    present: int | None = None
     takes_part: bool = True
     group: int | None = 0
     group_rank: int | None = None

@@ -47,7 +47,7 @@ def make_request(
     given = len(rows) or len(options.sizes or ())
     if options.splits and options.split is None:  # with --split there is one per rank of a group
         given = max(given, len(options.splits[0]))
-    size = max(op.default_world, max(options.group or (), default=0) + 1)
+    size = max(op.default_size(options.pattern), max(options.group or (), default=0) + 1)
     if options.group is None and given >= max(2, op.smallest_world):
         size = given
     why = f"{op.command} needs two ranks: a rank can't send to itself."

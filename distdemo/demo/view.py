@@ -17,7 +17,7 @@ from distdemo.demo.records import (
     Piece,
     RankResult,
 )
-from distdemo.demo.view_cells import held, lines, sources
+from distdemo.demo.view_cells import held, lines, moved, sources
 from distdemo.demo.view_picture import picture
 from distdemo.launcher.clock import EVENTS
 from distdemo.view import colours
@@ -27,7 +27,6 @@ from distdemo.view.format import (
     decimal_size,
     distinct,
     duration,
-    moved,
     plural,
     ranks_text,
     shape_text,
@@ -38,7 +37,7 @@ from distdemo.view.tables import Cell, Column, Grid, select
 MANY = 16  # events shown from each end, and mismatches shown
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # names of groups; later groups have numbers
 RIGHT = {"Rank", "of", "Process", "Pickle", "Arrived", "Left", "Present", "Launch", "Wait"}
-RIGHT |= {"Waited", "Time", "Clock", "Sent"}
+RIGHT |= {"Waited", "Time", "Called", "Returned", "Sent"}
 FOLDS = {"Host", "What it does"}
 """Right-aligned columns, and columns whose cells may wrap."""
 USUAL_FORMS = ("tensor", "list", "plain", "blocking", "nonblocking", "ring", "ring nonblocking")
@@ -77,7 +76,7 @@ def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) 
     if report.warning:
         yield Paragraph(f"! {report.warning}", "yellow")
     yield Fitted(draw)
-    events = sorted((e for each in report.ranks for e in each.events), key=lambda e: e.at_s)
+    events = sorted((e for each in report.ranks for e in each.events), key=lambda e: e.returned_s)
     if events:
         if len(events) > 2 * MANY:
             events[MANY:-MANY] = []
@@ -119,11 +118,12 @@ def _rank_cells(report: OpReport, each: RankResult, sign: Signs, width: int) -> 
     elif report.groups:
         group = _letter(each.group or 0) if len(report.groups) > 1 else "rank"
         cells["Group"] = f"{group} {each.rank if each.group_rank is None else each.group_rank}"
-    attendance, is_barrier = each.attendance, _is_barrier(report)
+    is_barrier = _is_barrier(report)
     if is_barrier:
-        cells["Arrived"] = duration(attendance.arrived_s) if attendance else sign.none
-        cells["Left"] = duration(attendance.left_s) if attendance else sign.none
-        cells["Present"] = str(attendance.present) if attendance else sign.none
+        arrived = each.present is not None
+        cells["Arrived"] = duration(each.started_s) if arrived else sign.none
+        cells["Left"] = duration(each.ended_s) if arrived else sign.none
+        cells["Present"] = str(each.present) if arrived else sign.none
     else:
         cells["Before"] = held(each.before, sign, width)
         if report.spec.objects:
@@ -132,7 +132,9 @@ def _rank_cells(report: OpReport, each: RankResult, sign: Signs, width: int) -> 
         cells["From"] = _from(each, sign)
     cells["Verified"] = _verified(each, sign)
     times = {"Waited" if is_barrier else "Time": each.time_s}
-    if report.spec.async_op:
+    if _has_events(report):  # the table of calls has their times
+        times = {}
+    elif report.spec.async_op:
         times = {"Launch": each.launch_s or 0.0, "Wait": each.wait_s or 0.0}
     for name, seconds in times.items():
         cells[name] = duration(seconds) if each.takes_part else sign.none
@@ -140,7 +142,11 @@ def _rank_cells(report: OpReport, each: RankResult, sign: Signs, width: int) -> 
 
 
 def _is_barrier(report: OpReport) -> bool:
-    return any(each.attendance is not None for each in report.ranks)
+    return any(each.present is not None for each in report.ranks)
+
+
+def _has_events(report: OpReport) -> bool:
+    return any(each.events for each in report.ranks)
 
 
 def _rank(rank: int) -> Text:
@@ -166,10 +172,10 @@ def _verified(each: RankResult, sign: Signs) -> Text:
     if each.checked == 0:
         return Text(sign.none, style=colours.QUIET)
     if not each.ok:
-        what = "too early" if each.attendance else f"{each.wrong:,} wrong"
+        what = "too early" if each.present is not None else f"{each.wrong:,} wrong"
         return Text(f"{sign.wrong} {what}", style=colours.WRONG)
     what = "exact" if each.tolerance == 0 else "close"
-    if each.attendance:
+    if each.present is not None:
         what = "all arrived"
     elif each.group is None:
         what = "same"
@@ -181,9 +187,10 @@ def _events(events: Sequence[Event], sign: Signs, width: int) -> Grid:
     return _grid(
         [
             {
-                "Clock": duration(event.at_s),
                 "Rank": _rank(event.rank),
-                "Call": event.what,
+                "Call": event.call,
+                "Called": duration(event.called_s),
+                "Returned": duration(event.returned_s),
                 "Buffer": held(event.buffer, sign, width),
                 "Status": event.rule,
             }
@@ -278,8 +285,13 @@ def _op_verdict(report: OpReport, sign: Signs) -> str:
 def _notes(report: OpReport) -> Iterator[str]:
     """Yield the op's notes on this spec, and the members of the groups."""
     yield from ops.REGISTRY[report.spec.op].notes(report.spec)
-    if report.world.hosts and any(each.events or each.attendance for each in report.ranks):
-        yield "Times are since the first event on each host."
+    if _has_events(report):
+        yield (
+            "Times are since the first rank started. The ranks wait for each other between the "
+            "calls, so each buffer is as its own call left it."
+        )
+    if report.world.hosts and (_has_events(report) or _is_barrier(report)):
+        yield "Each host has its own first call: their clocks differ."
     if len(report.groups) > 1:
         named = (
             f"{_letter(number)} is ranks {ranks_text(members)}"
@@ -295,7 +307,7 @@ def _mismatches(report: OpReport) -> Iterator[str]:
     for each in report.ranks:
         for miss in each.mismatches:
             got, expected = distinct(miss.got, miss.expected)
-            if each.attendance is not None:
+            if each.present is not None:
                 yield f"rank {each.rank} left when {got} of {expected} ranks had arrived"
                 continue
             piece = f", piece {miss.piece}" if len(each.after.pieces) > 1 else ""
@@ -304,24 +316,13 @@ def _mismatches(report: OpReport) -> Iterator[str]:
 
 
 def _footer(report: OpReport) -> Iterator[str]:
-    """Yield the slowest rank, the bytes moved, and on GPUs the clock and library versions."""
-    spec, traffic = report.spec, report.traffic
-    arrivals = [(each.attendance.arrived_s, each.rank) for each in report.ranks if each.attendance]
-    if arrivals:
-        late, rank = max(arrivals)
-        yield f"Last to arrive: rank {rank}, {duration(late)} after the first."
-    elif report.ranks:
-        slowest = max(report.ranks, key=lambda each: each.time_s)
-        connects = report.world.world.lazy and spec.group_size > 1
-        also = " including connection setup" if connects else ""
-        yield f"Slowest: rank {slowest.rank}, {duration(slowest.time_s)}{also}."
+    """Yield the times, the bytes moved, and on GPUs the clock and library versions."""
+    if not _has_events(report):
+        yield from _times(report)
+    if not _is_barrier(report):
         where = " in each group" if len(report.groups) > 1 else ""
-        moves = moved(traffic.payload_bytes, traffic.busbw_formula, traffic.busbw_factor)
-        if traffic.busbw_formula == "1":
-            yield f"Moves{where}: {moves}, {traffic.payload_is}."
-        else:
-            padded = "; every pickle padded to the largest" if spec.objects else ""
-            yield f"Moves{where}: {moves} ({traffic.payload_is}{padded})."
+        padded = "; every pickle padded to the largest" if report.spec.objects else ""
+        yield f"Moves{where}: {moved(report.traffic)}{padded}."
     names = {"nccl": "NCCL", "cuda": "CUDA", "hip": "HIP"}
     software = [
         f"{names[key]} {version}" for key, version in report.versions.items() if key in names
@@ -330,6 +331,25 @@ def _footer(report: OpReport) -> Iterator[str]:
         software.insert(0, f"Timed by {EVENTS}")
     if software:
         yield f"{'; '.join(software)}."
+
+
+def _times(report: OpReport) -> Iterator[str]:
+    """Yield who was last, on one clock; with several hosts, whose call took the longest."""
+    timed = [each for each in report.ranks if each.takes_part]
+    if len(timed) < 2:
+        return
+    if report.world.hosts:
+        longest = max(timed, key=lambda each: each.time_s)
+        yield f"Longest call: rank {longest.rank}, {duration(longest.time_s)}."
+        return
+    first = "the first of its group" if len(report.groups) > 1 else "the first"
+    late = max(timed, key=lambda each: each.started_s)
+    last = max(timed, key=lambda each: each.ended_s)
+    arrive, leave = ("arrive", "leave") if _is_barrier(report) else ("start", "finish")
+    yield (
+        f"Last to {arrive}: rank {late.rank}, {duration(late.started_s)} after {first}; "
+        f"to {leave}: rank {last.rank}, at {duration(last.ended_s)}."
+    )
 
 
 # ---------------------------------------------------------------------------------- hello and ops

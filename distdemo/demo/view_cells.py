@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from rich.text import Text
 
 from distdemo.demo.records import Holding, ObjectPiece, Piece
+from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import Number
 from distdemo.view import colours
 from distdemo.view.console import Signs
-from distdemo.view.format import number
+from distdemo.view.format import decimal_size, number
 from distdemo.view.tables import WIDTHS
 
 CUT = 17  # width of a tensor that is shown by its ends
@@ -47,6 +48,18 @@ def sources(holding: Holding, sign: Signs) -> Text:
             "all" if piece.source is None else f"rank {piece.source}",
             style=colours.of_source(piece.source),
         ),
+    )
+
+
+def moved(traffic: Traffic) -> str:
+    """Return the least bytes that a rank has to move: ``2(n−1)/n × S = 24 B, sent by ...``."""
+    size = decimal_size(traffic.payload_bytes)
+    if traffic.busbw_formula == "1":
+        return f"{size}, {traffic.payload_is}, {traffic.moved_by}"
+    least = decimal_size(traffic.payload_bytes * traffic.busbw_factor)
+    return (
+        f"at least {traffic.busbw_formula} × S = {least}, {traffic.moved_by}; "
+        f"S = {size}, {traffic.payload_is}"
     )
 
 

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from distdemo import ops
 from distdemo.demo.records import Explanation
-from distdemo.demo.view_cells import held, sources
+from distdemo.demo.view_cells import held, moved, sources
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Drawing, Facts, Heading, Paragraph
 from distdemo.view.console import Signs, signs
-from distdemo.view.format import moved, plural, shape_text
+from distdemo.view.format import plural, shape_text
 from distdemo.view.tables import WIDTHS, Column, Grid, full_width
 
 # The bus: a vertical line. Data enters from the left, results leave to the right.
@@ -129,12 +129,9 @@ def _facts(explanation: Explanation) -> Iterator[tuple[str, str]]:
         yield "Name", name
     yield "Used to", doc.when
     if not explanation.is_barrier:
-        moves = moved(traffic.payload_bytes, traffic.busbw_formula, traffic.busbw_factor)
-        is_one = traffic.busbw_formula == "1"
-        ratio = (
-            "" if is_one else f" = {traffic.busbw_factor:.4g} at n = {explanation.spec.group_size}"
-        )
-        what = traffic.payload_is if is_one else f"S is {traffic.payload_is}"
-        factor = f"busbw factor {traffic.busbw_formula}{ratio}"
-        yield "Costs", f"{moves} over the busiest link ({what}; {factor})."
+        moves = moved(traffic)
+        factor = f"busbw factor {traffic.busbw_formula}"
+        if traffic.busbw_formula != "1":
+            factor += f" = {traffic.busbw_factor:.4g} at n = {explanation.spec.group_size}"
+        yield "Costs", f"{moves[:1].upper()}{moves[1:]} ({factor})."
     yield "Mistake", doc.mistake

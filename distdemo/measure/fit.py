@@ -1,6 +1,6 @@
 """Fit α and β of Hockney's model to measured times, by each algorithm's cost.
 
-The model: a message of s bytes takes α + s·β (R. W. Hockney, The communication challenge for MPP,
+The model: a message of b bytes takes α + b·β (R. W. Hockney, The communication challenge for MPP,
 Parallel Computing 20, 1994). An algorithm costs α once per round in which anything is sent, and β
 per byte of the largest message in each round. The cost of reducing a byte (γ) can't be separated
 from β by timing and is included in β.

@@ -86,10 +86,10 @@ class AllGather(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = all n pieces, factor (n−1)/n: a rank doesn't receive its own."""
         n = spec.group_size
+        whole, payload = n * spec.bytes_each(), "all n pieces"
         if spec.variant == "uneven":
-            padded = n * spec.bytes_of(_largest(spec))
-            return Traffic(padded, "all n pieces, padded", (n - 1) / n, "(n−1)/n")
-        return Traffic(n * spec.bytes_each(), "all n pieces", (n - 1) / n, "(n−1)/n")
+            whole, payload = n * spec.bytes_of(_largest(spec)), "all n pieces, padded"
+        return Traffic(whole, payload, (n - 1) / n, "(n−1)/n", "received by each rank")
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
         """Return the cost of padding uneven tensors."""

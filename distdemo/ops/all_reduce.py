@@ -36,7 +36,8 @@ class AllReduce(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = one tensor, factor 2(n−1)/n: a reduce-scatter and an all-gather."""
         n = spec.group_size
-        return Traffic(spec.bytes_each(), "one rank's tensor", 2 * (n - 1) / n, "2(n−1)/n")
+        payload, moved_by = "one rank's tensor", "sent and received by each rank"
+        return Traffic(spec.bytes_each(), payload, 2 * (n - 1) / n, "2(n−1)/n", moved_by)
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.all_reduce``."""

@@ -98,11 +98,13 @@ class AllToAll(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = all n parts of the rank with the most data, factor (n−1)/n: one stays."""
         n = spec.group_size
-        if spec.splits is None:
-            return Traffic(n * spec.bytes_each(), "all n parts of a rank", (n - 1) / n, "(n−1)/n")
-        most = max(spec.bytes_of((self.row(rank, spec),)) for rank in range(n))
-        payload = "all n parts of the rank with most"
-        return Traffic(most, payload, (n - 1) / n, "(n−1)/n")
+        whole, payload = n * spec.bytes_each(), "all n parts of a rank"
+        moved_by = "sent and received by each rank"
+        if spec.splits is not None:
+            whole = max(spec.bytes_of((self.row(rank, spec),)) for rank in range(n))
+            payload = "all n parts of the rank with most"
+            moved_by = "sent by that rank if its parts were equal"
+        return Traffic(whole, payload, (n - 1) / n, "(n−1)/n", moved_by)
 
     # ------------------------------------------------------------------------- execution
 

@@ -54,7 +54,7 @@ class Broadcast(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = one tensor, factor 1."""
         payload = spec.bytes_each(spec.root or 0)
-        return Traffic(payload, f"the root's {spec.noun}", 1.0, "1")
+        return Traffic(payload, f"the root's {spec.noun}", 1.0, "1", "received by every other rank")
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.broadcast`` or ``dist.broadcast_object_list``."""

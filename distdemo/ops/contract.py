@@ -38,12 +38,14 @@ class Traffic:
         payload_is: Description of S.
         busbw_factor: Ratio of busbw to algbw.
         busbw_formula: Formula of the factor in n, as text.
+        moved_by: Which ranks send or receive ``busbw_factor`` times S, as text.
     """
 
     payload_bytes: int
     payload_is: str = field(metadata={"json": False})
     busbw_factor: float
     busbw_formula: str = field(metadata={"json": False})
+    moved_by: str = field(default="", metadata={"json": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +266,6 @@ class Op(ABC):
         lazy: True if gloo may connect ranks at their first message, faster in large worlds.
         is_barrier: True if no data moves and no rank may leave before all have arrived.
         smallest_world: Smallest sensible number of ranks.
-        default_world: Default number of ranks.
         default_shape: Default shape of one piece.
     """
 
@@ -279,7 +280,6 @@ class Op(ABC):
     lazy: ClassVar[bool] = True
     is_barrier: ClassVar[bool] = False
     smallest_world: ClassVar[int] = 1
-    default_world: ClassVar[int] = 4
     default_shape: ClassVar[tuple[int, ...]] = (4,)
 
     @property
@@ -375,6 +375,10 @@ class Op(ABC):
     def single_row_label(self, spec: OpSpec) -> int | None:
         """Return the label of a single row of values, or None if every row is needed."""
         return None
+
+    def default_size(self, pattern: str | None) -> int:
+        """Return the default number of ranks, given the pattern of a point-to-point op."""
+        return 4
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
         """Return notes to show below the result."""

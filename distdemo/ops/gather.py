@@ -64,7 +64,8 @@ class Gather(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = all n pieces, factor (n−1)/n: the root's own isn't sent."""
         n = spec.group_size
-        return Traffic(n * spec.bytes_each(), "all n pieces", (n - 1) / n, "(n−1)/n")
+        whole = n * spec.bytes_each()
+        return Traffic(whole, "all n pieces", (n - 1) / n, "(n−1)/n", "received by the root")
 
     def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """Return the root's tensor and its slot in the list, which may share memory."""

@@ -56,7 +56,6 @@ class PointToPoint(Op):
     takes = frozenset({"src", "dst", "nonblocking", "pattern", "objects"})
     lazy = False  # without a connection, even irecv blocks until the peer sends
     smallest_world = 2
-    default_world = 2
     forms = (
         Form("blocking", "send/recv", {"objects": False, "pattern": "pair", "async_op": False}),
         Form(
@@ -125,7 +124,17 @@ class PointToPoint(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = one tensor, factor 1."""
         sender = self.single_row_label(spec)
-        return Traffic(spec.bytes_each(sender), f"one {spec.noun}", 1.0, "1")
+        if _is_pair(spec):
+            moved_by = "sent by src to dst"
+        elif spec.pattern == "ring" or spec.group_size == 2:
+            moved_by = "sent and received by each rank"
+        else:
+            moved_by = "sent by each rank to each of its 2 neighbours, and received from each"
+        return Traffic(spec.bytes_each(sender), f"one {spec.noun}", 1.0, "1", moved_by)
+
+    def default_size(self, pattern: str | None) -> int:
+        """Return 2 for a pair; in a ring of 2 ranks, both neighbours are the same rank."""
+        return 2 if pattern in (None, "pair") else 4
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
         """Return the order of calls in a ring or an exchange."""

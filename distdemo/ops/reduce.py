@@ -48,7 +48,7 @@ class Reduce(Op):
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = one tensor, factor 1."""
-        return Traffic(spec.bytes_each(), "one rank's tensor", 1.0, "1")
+        return Traffic(spec.bytes_each(), "one rank's tensor", 1.0, "1", "sent by every other rank")
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.reduce``."""

@@ -71,7 +71,8 @@ class ReduceScatter(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = all n pieces of one rank, factor (n−1)/n."""
         n = spec.group_size
-        return Traffic(n * spec.bytes_each(), "all n pieces of a rank", (n - 1) / n, "(n−1)/n")
+        whole, moved_by = n * spec.bytes_each(), "sent by each rank"
+        return Traffic(whole, "all n pieces of a rank", (n - 1) / n, "(n−1)/n", moved_by)
 
     def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """Return the rank's own piece and the result, which may share memory."""

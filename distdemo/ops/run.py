@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.launcher.clock import HOST, Clock, clock_of
 from distdemo.ops.buffers import expected, expected_objects
-from distdemo.ops.spec import Attendance, Mismatch, Verification
+from distdemo.ops.spec import Mismatch, Verification
 from distdemo.ops.verify import verify, verify_objects
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from distdemo.ops.contract import Buffers
     from distdemo.ops.groups import GroupRole
 
-Observer = Callable[[str, "Sequence[Tensor]", str], object]
-"""Callback after each step of a non-blocking op: the step (``irecv returned``), its tensors, and
-the permitted use of them from here on."""
+Observer = Callable[[str, float, "Sequence[Tensor]", str], object]
+"""Callback after each call of a non-blocking op: the call (``irecv``), the time at which it was
+made, its tensors, and the permitted use of them from here on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,18 @@ class CallTiming:
             blocked.
         wait_s: Seconds in ``wait``; None for a blocking call.
         clock: Clock of ``time_s`` and ``wait_s``.
-        attendance: Times at a barrier; None for other ops.
+        started_s: Time of the call, by ``time.monotonic``.
+        ended_s: Time at which it was complete, by the same clock.
+        present: Number of ranks that had arrived at a barrier when this one left it.
     """
 
     time_s: float = 0.0
     launch_s: float | None = None
     wait_s: float | None = None
     clock: str = HOST
-    attendance: Attendance | None = None
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    present: int | None = None
 
 
 def run_role(
@@ -79,9 +83,11 @@ def run_role(
     where = f", {role.name}" if role.name else ""
     if not op.is_barrier:
         rank.report_phase(f"entered {op.name}{where}")
+        started = time.monotonic()
         timing = _call(rank, role, buffers, group, observe)
+        ended = time.monotonic()
         rank.report_phase(f"left {op.name}{where}")
-        return timing
+        return replace(timing, started_s=started, ended_s=ended)
     counter = f"barrier/{role.name}/{spec.member(0)}"
     if spec.straggler == role.rank:
         # Stop sleeping if another rank has left the barrier: that is already wrong.
@@ -96,7 +102,7 @@ def run_role(
     present = rank.count(counter)
     rank.count(f"{counter}/left", 1)
     rank.report_phase(f"left {op.name}{where}")
-    return replace(timing, attendance=Attendance(arrived, left, present))
+    return replace(timing, started_s=arrived, ended_s=left, present=present)
 
 
 def _call(
@@ -137,34 +143,35 @@ def _nonblocking(  # noqa: PLR0917 - the arguments of `run_role`, and the clock
     handles: list[Any] = []
     launch = 0.0
     for number, stage in enumerate(op.stages(buffers, spec, group)):
-        started = time.perf_counter()
+        started = time.monotonic()
         new_handles = stage.call()
-        launch += time.perf_counter() - started
+        launch += time.monotonic() - started
         handles += new_handles
         if in_stages:
             if observe is not None and new_handles:
-                observe(f"{stage.name} returned", stage.tensors, stage.rule)
+                observe(stage.name, started, stage.tensors, stage.rule)
             rank.barrier(f"{role.name}/{number}/{spec.member(0)}", spec.group_size)
+    started = time.monotonic()
     wait_started = clock.mark()
     for handle in handles:
         handle.wait()
     waited = clock.between(wait_started, clock.mark())
     rank.synchronize()
     if in_stages and observe is not None and handles:
-        observe("wait returned", buffers.recv, "free to be used")
+        observe("wait", started, buffers.recv, "free to be used")
     return CallTiming(launch + waited, launch, waited, clock.name)
 
 
-def verify_role(role: GroupRole, buffers: Buffers, attendance: Attendance | None) -> Verification:
+def verify_role(role: GroupRole, buffers: Buffers, present: int | None) -> Verification:
     """Compare this rank's result with the expected one.
 
     A barrier is right if the whole group had arrived when this rank left.
     """
     op, rank, spec = role.op, role.rank, role.spec
-    if attendance is not None:
-        if attendance.present == spec.group_size:
+    if present is not None:
+        if present == spec.group_size:
             return Verification(ok=True, checked=1)
-        miss = Mismatch(0, (), attendance.present, spec.group_size)
+        miss = Mismatch(0, (), present, spec.group_size)
         return Verification(ok=False, checked=1, wrong=1, mismatches=(miss,))
     if op.is_barrier:
         return Verification(ok=True, checked=0)

@@ -59,7 +59,8 @@ class Scatter(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = all n pieces, factor (n−1)/n: the root keeps its own."""
         n = spec.group_size
-        return Traffic(n * spec.bytes_each(), "all n pieces", (n - 1) / n, "(n−1)/n")
+        whole = n * spec.bytes_each()
+        return Traffic(whole, "all n pieces", (n - 1) / n, "(n−1)/n", "sent by the root")
 
     def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """Return the root's own piece and its result, which may share memory."""

@@ -165,19 +165,6 @@ class Verification:
     mismatches: tuple[Mismatch, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Attendance:
-    """Times when a rank arrived at a barrier and left it, since the first arrival.
-
-    Attributes:
-        present: Number of ranks in the group that had arrived when this one left.
-    """
-
-    arrived_s: float
-    left_s: float
-    present: int
-
-
 # -------------------------------------------------------------------------------- Python objects
 
 

@@ -79,12 +79,12 @@ class Doubling(AllGather):
     source = f"{THAKUR}, 4.1 (recursive doubling; beyond a power of 2 with partners, as in 4.5)"
     formulas = Formulas(
         rounds=Formula("lg p + 2·[e>0]", lambda n, _: floor_log(n) + 2 * odd(n)),
-        sent=Formula("(n−1)/n·B; e>0: (n+p−2 + Σ min(2^k, e))/n·B", _sent_doubling),
+        sent=Formula("(n−1)/n·S; e>0: (n+p−2 + Σ min(2^k, e))/n·S", _sent_doubling),
         busiest=Formula(
-            "2(n−1)/n·B; e>0: (2n+p−3 + Σ min(2^k, e))/n·B",
+            "2(n−1)/n·S; e>0: (2n+p−3 + Σ min(2^k, e))/n·S",
             lambda n, _: _sent_doubling(n) + others(n),
         ),
-        total=Formula("(n−1)B", lambda n, _: n - 1),
+        total=Formula("(n−1)S", lambda n, _: n - 1),
         serial=lambda n, _: Fraction(power(n) - 1 + stood_for(n) + odd(n) * n, n),
     )
 

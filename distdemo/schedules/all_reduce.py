@@ -47,9 +47,9 @@ class Ring(AllReduce):
     source = f"{PATARASUK}; {THAKUR}, section 5 (ring)"
     formulas = Formulas(
         rounds=Formula("2(n−1)", lambda n, _: 2 * (n - 1)),
-        sent=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
-        busiest=Formula("4(n−1)/n·B", lambda n, _: 4 * others(n)),
-        total=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
+        sent=Formula("2(n−1)/n·S", lambda n, _: 2 * others(n)),
+        busiest=Formula("4(n−1)/n·S", lambda n, _: 4 * others(n)),
+        total=Formula("2(n−1)S", lambda n, _: 2 * (n - 1)),
         serial=lambda n, _: 2 * others(n),
     )
 
@@ -65,9 +65,9 @@ class Ring(AllReduce):
 
 _TO_ALL = Formulas(
     rounds=Formula("n−1", lambda n, _: n - 1),
-    sent=Formula("(n−1)B", lambda n, _: n - 1),
-    busiest=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
-    total=Formula("n(n−1)B", lambda n, _: n * (n - 1)),
+    sent=Formula("(n−1)S", lambda n, _: n - 1),
+    busiest=Formula("2(n−1)S", lambda n, _: 2 * (n - 1)),
+    total=Formula("n(n−1)S", lambda n, _: n * (n - 1)),
     serial=lambda n, _: n - 1,
 )
 """Costs if every rank's whole tensor reaches every other rank without being reduced on the way."""
@@ -136,9 +136,9 @@ class Aggregator(AllReduce):
     source += "Parameter Server, OSDI 2014, with a single server that is a rank itself"
     formulas = Formulas(
         rounds=Formula("2(n−1)", lambda n, _: 2 * (n - 1)),
-        sent=Formula("(n−1)B", lambda n, _: n - 1),
-        busiest=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
-        total=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
+        sent=Formula("(n−1)S", lambda n, _: n - 1),
+        busiest=Formula("2(n−1)S", lambda n, _: 2 * (n - 1)),
+        total=Formula("2(n−1)S", lambda n, _: 2 * (n - 1)),
         serial=lambda n, _: 2 * (n - 1),
     )
 
@@ -167,9 +167,9 @@ class BinaryTree(AllReduce):
     source += "and scan, Parallel Computing 35(12), 2009 (one tree, not pipelined)"
     formulas = Formulas(
         rounds=Formula("4⌊lg n⌋ − 2·[e=0], n > 1", lambda n, _: 2 * len(_levels(n))),
-        sent=Formula("B, 2B from n = 3, 3B from n = 5", lambda n, _: _sent_in_tree(n)),
-        busiest=Formula("2B, 4B from n = 3, 6B from n = 5", lambda n, _: 2 * _sent_in_tree(n)),
-        total=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
+        sent=Formula("S, 2S from n = 3, 3S from n = 5", lambda n, _: _sent_in_tree(n)),
+        busiest=Formula("2S, 4S from n = 3, 6S from n = 5", lambda n, _: 2 * _sent_in_tree(n)),
+        total=Formula("2(n−1)S", lambda n, _: 2 * (n - 1)),
         serial=lambda n, _: 2 * len(_levels(n)),
     )
 
@@ -215,9 +215,9 @@ class Doubling(AllReduce):
     source = f"{THAKUR}, 4.5 (recursive doubling)"
     formulas = Formulas(
         rounds=Formula("lg p + 2·[e>0]", lambda n, _: floor_log(n) + 2 * odd(n)),
-        sent=Formula("(lg p + [e>0])B", lambda n, _: floor_log(n) + odd(n)),
-        busiest=Formula("2(lg p + [e>0])B", lambda n, _: 2 * (floor_log(n) + odd(n))),
-        total=Formula("(p·lg p + 2e)B", lambda n, _: power(n) * floor_log(n) + 2 * (n - power(n))),
+        sent=Formula("(lg p + [e>0])S", lambda n, _: floor_log(n) + odd(n)),
+        busiest=Formula("2(lg p + [e>0])S", lambda n, _: 2 * (floor_log(n) + odd(n))),
+        total=Formula("(p·lg p + 2e)S", lambda n, _: power(n) * floor_log(n) + 2 * (n - power(n))),
         serial=lambda n, _: floor_log(n) + 2 * odd(n),
     )
 
@@ -246,11 +246,11 @@ class HalvingDoubling(AllReduce):
     source += f"{THAKUR}, 4.5"
     formulas = Formulas(
         rounds=Formula("2 lg p + 2·[e>0]", lambda n, _: 2 * (floor_log(n) + odd(n))),
-        sent=Formula("(2(p−1)/p + [e>0])B", lambda n, _: 2 * others(power(n)) + odd(n)),
+        sent=Formula("(2(p−1)/p + [e>0])S", lambda n, _: 2 * others(power(n)) + odd(n)),
         busiest=Formula(
-            "(4(p−1)/p + 2·[e>0])B", lambda n, _: 2 * (2 * others(power(n)) + Fraction(odd(n)))
+            "(4(p−1)/p + 2·[e>0])S", lambda n, _: 2 * (2 * others(power(n)) + Fraction(odd(n)))
         ),
-        total=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
+        total=Formula("2(n−1)S", lambda n, _: 2 * (n - 1)),
         serial=lambda n, _: 2 * others(power(n)) + 2 * odd(n),
     )
 

@@ -56,10 +56,10 @@ class Bruck(AllToAll):
         rounds=Formula("lg n", lambda n, _: log(n)),
         sent=BITS,
         busiest=Formula(
-            "2 · bits set in 1..n−1, /n·B; lg n·B where e=0",
+            "2 · bits set in 1..n−1, /n·S; lg n·S where e=0",
             lambda n, _: Fraction(2 * bits_set(n), n),
         ),
-        total=Formula("bits set in 1..n−1, ·B; n(lg n)/2·B where e=0", lambda n, _: bits_set(n)),
+        total=Formula("bits set in 1..n−1, ·S; n(lg n)/2·S where e=0", lambda n, _: bits_set(n)),
         serial=lambda n, _: Fraction(bits_set(n), n),
     )
 

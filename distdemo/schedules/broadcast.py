@@ -36,9 +36,9 @@ class Tree(Broadcast):
     source = f"{THAKUR}, 4.2; {CHAN} (binomial, or minimum spanning tree)"
     formulas = Formulas(
         rounds=Formula("lg n", lambda n, _: log(n)),
-        sent=Formula("lg n·B", lambda n, _: log(n)),
-        busiest=Formula("lg n·B", lambda n, _: log(n)),
-        total=Formula("(n−1)B", lambda n, _: n - 1),
+        sent=Formula("lg n·S", lambda n, _: log(n)),
+        busiest=Formula("lg n·S", lambda n, _: log(n)),
+        total=Formula("(n−1)S", lambda n, _: n - 1),
         serial=lambda n, _: log(n),
     )
 
@@ -55,9 +55,9 @@ class Flat(Broadcast):
     source = f"{PJESIVAC} (flat tree)"
     formulas = Formulas(
         rounds=Formula("n−1", lambda n, _: n - 1),
-        sent=Formula("(n−1)B", lambda n, _: n - 1),
-        busiest=Formula("(n−1)B", lambda n, _: n - 1),
-        total=Formula("(n−1)B", lambda n, _: n - 1),
+        sent=Formula("(n−1)S", lambda n, _: n - 1),
+        busiest=Formula("(n−1)S", lambda n, _: n - 1),
+        total=Formula("(n−1)S", lambda n, _: n - 1),
         serial=lambda n, _: n - 1,
     )
 

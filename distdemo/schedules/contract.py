@@ -104,8 +104,8 @@ class Formula:
 
     Attributes:
         text: Formula as text. n: ranks, C: chunks, lg: logarithm to base 2 rounded up, p: largest
-            power of 2 that is at most n, e = n − p, B: the payload (``Op.traffic``).
-        value: Function that returns a number of rounds, or bytes as a multiple of B; exact if all
+            power of 2 that is at most n, e = n − p, S: the payload (``Op.traffic``).
+        value: Function that returns a number of rounds, or bytes as a multiple of S; exact if all
             chunks are equal.
     """
 
@@ -122,7 +122,7 @@ class Formulas:
         sent: Bytes sent by the rank that sends most.
         busiest: Bytes sent and received by the busiest rank.
         total: Bytes sent by all ranks together.
-        serial: Largest message of each round, added up, as a multiple of B. It costs β per byte.
+        serial: Largest message of each round, added up, as a multiple of S. It costs β per byte.
     """
 
     rounds: Formula
@@ -224,21 +224,21 @@ def stood_for(n: int) -> int:
 
 RING = Formulas(
     rounds=Formula("n−1", lambda n, _: n - 1),
-    sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
-    busiest=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
-    total=Formula("(n−1)B", lambda n, _: n - 1),
+    sent=Formula("(n−1)/n·S", lambda n, _: others(n)),
+    busiest=Formula("2(n−1)/n·S", lambda n, _: 2 * others(n)),
+    total=Formula("(n−1)S", lambda n, _: n - 1),
     serial=lambda n, _: others(n),
 )
 """Costs if every rank sends and receives one part in each round."""
 BITS = Formula(
-    "bits set in 1..n−1, /n·B; (lg n)/2·B where e=0", lambda n, _: Fraction(bits_set(n), n)
+    "bits set in 1..n−1, /n·S; (lg n)/2·S where e=0", lambda n, _: Fraction(bits_set(n), n)
 )
 """Bytes if each part is sent once per set bit of its distance."""
 PIPELINE = Formulas(
     rounds=Formula("n−1 + C−1, n > 1", lambda n, c: several(n) * (n - 1 + c - 1)),
-    sent=Formula("B", lambda n, _: several(n)),
-    busiest=Formula("B, 2B from n = 3", lambda n, _: min(n - 1, 2)),
-    total=Formula("(n−1)B", lambda n, _: n - 1),
+    sent=Formula("S", lambda n, _: several(n)),
+    busiest=Formula("S, 2S from n = 3", lambda n, _: min(n - 1, 2)),
+    total=Formula("(n−1)S", lambda n, _: n - 1),
     serial=lambda n, c: Fraction(several(n) * (n - 1 + c - 1), c),
 )
 """Costs if chunks follow each other along a chain of ranks."""

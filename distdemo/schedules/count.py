@@ -81,7 +81,7 @@ class FormulaCheck:
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Cost of a message in Hockney's model: a message of s bytes takes α + s·β.
+    """Cost of a message in Hockney's model: a message of b bytes takes α + b·β.
 
     Attributes:
         alpha_s: α, in seconds.
@@ -244,7 +244,7 @@ def by_formula(schedule: Schedule, payload: int) -> Counts:
 
     Args:
         schedule: Schedule to evaluate.
-        payload: B in bytes.
+        payload: S in bytes.
     """
     formulas, size = schedule.algorithm.formulas, (schedule.n, schedule.sizes.chunks)
     rounds = int(formulas.rounds.value(*size))
@@ -267,7 +267,7 @@ def checks(schedule: Schedule, counts: Counts, payload: int) -> tuple[FormulaChe
     Args:
         schedule: Schedule that was counted.
         counts: Counts of the schedule.
-        payload: B in bytes.
+        payload: S in bytes.
     """
     formulas, chunks = schedule.algorithm.formulas, schedule.sizes.chunks
     equal = schedule.sizes.larger == 0

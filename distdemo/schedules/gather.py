@@ -54,8 +54,8 @@ class Tree(Gather):
     source = f"{THAKUR}, 4.5 (binomial)"
     formulas = Formulas(
         rounds=Formula("lg n", lambda n, _: log(n)),
-        sent=Formula("max(n−m, m/2)/n·B, m the highest power of 2 below n", _sent_in_tree),
-        busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        sent=Formula("max(n−m, m/2)/n·S, m the highest power of 2 below n", _sent_in_tree),
+        busiest=Formula("(n−1)/n·S", lambda n, _: others(n)),
         total=BITS,
         serial=lambda n, _: others(n),
     )
@@ -73,9 +73,9 @@ class Flat(Gather):
     source = f"folklore; the linear scatter backwards, {THAKUR}, 4.4"
     formulas = Formulas(
         rounds=Formula("n−1", lambda n, _: n - 1),
-        sent=Formula("B/n", lambda n, _: Fraction(several(n), n)),
-        busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
-        total=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        sent=Formula("S/n", lambda n, _: Fraction(several(n), n)),
+        busiest=Formula("(n−1)/n·S", lambda n, _: others(n)),
+        total=Formula("(n−1)/n·S", lambda n, _: others(n)),
         serial=lambda n, _: others(n),
     )
 

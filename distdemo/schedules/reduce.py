@@ -35,9 +35,9 @@ class Tree(Reduce):
     source = f"{THAKUR}, 4.5; {CHAN} (binomial, or minimum spanning tree)"
     formulas = Formulas(
         rounds=Formula("lg n", lambda n, _: log(n)),
-        sent=Formula("B", lambda n, _: several(n)),
-        busiest=Formula("lg n·B", lambda n, _: log(n)),
-        total=Formula("(n−1)B", lambda n, _: n - 1),
+        sent=Formula("S", lambda n, _: several(n)),
+        busiest=Formula("lg n·S", lambda n, _: log(n)),
+        total=Formula("(n−1)S", lambda n, _: n - 1),
         serial=lambda n, _: log(n),
     )
 
@@ -54,9 +54,9 @@ class Flat(Reduce):
     source = f"{PJESIVAC} (flat tree)"
     formulas = Formulas(
         rounds=Formula("n−1", lambda n, _: n - 1),
-        sent=Formula("B", lambda n, _: several(n)),
-        busiest=Formula("(n−1)B", lambda n, _: n - 1),
-        total=Formula("(n−1)B", lambda n, _: n - 1),
+        sent=Formula("S", lambda n, _: several(n)),
+        busiest=Formula("(n−1)S", lambda n, _: n - 1),
+        total=Formula("(n−1)S", lambda n, _: n - 1),
         serial=lambda n, _: n - 1,
     )
 

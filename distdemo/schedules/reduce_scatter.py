@@ -77,9 +77,9 @@ class Halving(ReduceScatter):
     source = f"{THAKUR}, 4.4 (recursive halving)"
     formulas = Formulas(
         rounds=Formula("lg p + 2·[e>0]", lambda n, _: floor_log(n) + 2 * odd(n)),
-        sent=Formula("(n−1)/n·B, B where e>0", lambda n, _: 1 if odd(n) else others(n)),
-        busiest=Formula("2(n−1)/n·B; e>0: (2n+p−2 + Σ min(2^k, e))/n·B", _busiest_halving),
-        total=Formula("(n−1 + e/n)B", lambda n, _: n - 1 + Fraction(n - power(n), n)),
+        sent=Formula("(n−1)/n·S, S where e>0", lambda n, _: 1 if odd(n) else others(n)),
+        busiest=Formula("2(n−1)/n·S; e>0: (2n+p−2 + Σ min(2^k, e))/n·S", _busiest_halving),
+        total=Formula("(n−1 + e/n)S", lambda n, _: n - 1 + Fraction(n - power(n), n)),
         serial=lambda n, _: Fraction(power(n) - 1 + stood_for(n) + odd(n) * (n + 1), n),
     )
 

@@ -42,8 +42,8 @@ class Tree(Scatter):
     source = f"{THAKUR}, 4.2 (binomial)"
     formulas = Formulas(
         rounds=Formula("lg n", lambda n, _: log(n)),
-        sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
-        busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        sent=Formula("(n−1)/n·S", lambda n, _: others(n)),
+        busiest=Formula("(n−1)/n·S", lambda n, _: others(n)),
         total=BITS,
         serial=lambda n, _: others(n),
     )
@@ -61,9 +61,9 @@ class Flat(Scatter):
     source = f"{THAKUR}, 4.4 (the linear scatter of the old reduce-scatter)"
     formulas = Formulas(
         rounds=Formula("n−1", lambda n, _: n - 1),
-        sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
-        busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
-        total=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        sent=Formula("(n−1)/n·S", lambda n, _: others(n)),
+        busiest=Formula("(n−1)/n·S", lambda n, _: others(n)),
+        total=Formula("(n−1)/n·S", lambda n, _: others(n)),
         serial=lambda n, _: others(n),
     )
 

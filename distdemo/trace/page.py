@@ -269,7 +269,7 @@ def _verdict(report: TraceReport) -> Iterator[str]:
 def _counts(report: TraceReport) -> str:
     """Return the table of formulas, counts and bytes handed to the backend."""
     table = _table("Formulas and counts", *cost_table(report, Signs()))
-    letters = to_html(f"B: {payload_text(report.traffic)}; {LETTERS}")
+    letters = to_html(f"S: {payload_text(report.traffic)}; {LETTERS}")
     return f'<div class="counts">{table}</div><p class="quiet">{letters}</p>'
 
 

@@ -184,7 +184,7 @@ class TraceReport:
     """A run on real ranks, round by round, or the same on paper, without a world.
 
     Attributes:
-        traffic: Traffic of the op. Its payload is the B of the formulas.
+        traffic: Traffic of the op. Its payload is the S of the formulas.
         spec: Run of every rank.
         element_bytes: Bytes per element.
         chunk_elements: Elements of each chunk, by chunk number.

@@ -57,7 +57,7 @@ def trace_view(
     least, most = min(report.chunk_elements), max(report.chunk_elements)
     each = plural(most, "element") if least == most else f"{least:,} to {plural(most, 'element')}"
     chunks = plural(len(report.chunk_elements), "chunk")
-    yield Paragraph(f"B = {payload_text(report.traffic)}, in {chunks} of {each}.")
+    yield Paragraph(f"S = {payload_text(report.traffic)}, in {chunks} of {each}.")
     yield Paragraph(report.algorithm.summary)
     yield Paragraph(f"Source: {report.algorithm.source}.", colours.QUIET)
     if report.fault:
@@ -95,7 +95,7 @@ def _costs(report: TraceReport, sign: Signs) -> Iterator[Block]:
     columns = [Column(heads[0]), Column(heads[1], folds=True)]
     columns += [Column(head, right=True) for head in heads[2:]]
     yield Grid(columns, [[Text(cell, STYLES.get(cell[-1], "")) for cell in row] for row in rows])
-    letters = f"B: {payload_text(report.traffic)}; n: ranks; trace list explains the other letters."
+    letters = f"S: {payload_text(report.traffic)}; n: ranks; trace list explains the other letters."
     yield Paragraph(letters, colours.QUIET)
     yield Paragraph(
         "Sent: by the rank that sends most. Busiest: sent plus received.", colours.QUIET
@@ -129,6 +129,6 @@ def list_view(record: AlgorithmList, sign: Signs) -> Iterator[Block]:
             source = (f"\n  {info.source}.", colours.QUIET)
             yield Paragraph(Text.assemble((f"{info.name}: ", "bold"), info.summary, source))
         yield Paragraph()
-    letters = f"B: bytes of one rank's tensor, or of all n parts; {LETTERS}"
+    letters = f"S: bytes of one rank's tensor, or of all n parts; {LETTERS}"
     yield Paragraph(letters, colours.QUIET)
     yield Paragraph(HINT, colours.QUIET)

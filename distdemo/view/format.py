@@ -118,13 +118,6 @@ def times(value: float) -> str:
     return f"{digits(value)}×" if math.isfinite(value) else "—"
 
 
-def moved(payload: int, formula: str, factor: float) -> str:
-    """Format the bytes that an op moves, with the formula: ``2(n−1)/n × 16 B = 24 B``."""
-    if formula == "1":
-        return decimal_size(payload)
-    return f"{formula} × {decimal_size(payload)} = {decimal_size(payload * factor)}"
-
-
 def shape_text(dtype: str, shape: tuple[int, ...]) -> str:
     """Format dtype and shape: ``float32[2, 3]``; ``float32[]`` for a scalar."""
     return f"{dtype}[{', '.join(map(str, shape))}]"

@@ -73,7 +73,7 @@ def test_its_words_and_forms_are_what_torch_has(op: Op) -> None:
     if op.root_is:
         call = op.all_forms[0].call.partition("/")[0]
         assert op.root_is in inspect.signature(getattr(dist, call)).parameters
-    assert op.default_world >= op.smallest_world >= 1
+    assert op.default_size(None) >= op.smallest_world >= 1
     assert len({form.name for form in op.all_forms}) == len(op.all_forms)
     for form in op.all_forms:
         assert bool(form.flags) == (form != op.all_forms[0])

@@ -177,20 +177,20 @@ def test_the_steps_of_uneven_tensors_are_reported():
 def test_a_batch_returns_before_the_data_has_to_be_there():
     for record in results()["exchange"]:
         returned, waited = record.events
-        assert (returned.what, waited.what) == ("batch_isend_irecv returned", "wait returned")
+        assert (returned.call, waited.call) == ("batch_isend_irecv", "wait")
         assert not waited.unchanged
-    last = max(record.events[0].at_s for record in results()["exchange"])
-    assert all(record.events[1].at_s >= last for record in results()["exchange"])
+    last = max(record.events[0].returned_s for record in results()["exchange"])
+    assert all(record.events[1].called_s >= last for record in results()["exchange"])
 
 
 def test_both_calls_of_a_nonblocking_pair_return_before_the_data_has_to_be_there():
     ranks = results()["pair"]
-    receiver = {event.what: event for event in ranks[0].events}
-    sender = {event.what: event for event in ranks[2].events}
-    assert receiver["irecv returned"].unchanged
-    assert receiver["irecv returned"].at_s <= sender["isend returned"].at_s
-    assert sender["isend returned"].at_s <= receiver["wait returned"].at_s
-    assert not receiver["wait returned"].unchanged
+    receiver = {event.call: event for event in ranks[0].events}
+    sender = {event.call: event for event in ranks[2].events}
+    assert receiver["irecv"].unchanged
+    assert receiver["irecv"].returned_s <= sender["isend"].called_s
+    assert sender["isend"].returned_s <= receiver["wait"].called_s
+    assert not receiver["wait"].unchanged
     assert ranks[1].events == ()
     assert not ranks[1].takes_part
 
@@ -198,6 +198,12 @@ def test_both_calls_of_a_nonblocking_pair_return_before_the_data_has_to_be_there
 def test_an_async_op_times_the_launch_and_the_wait():
     for record in results()["async"]:
         assert record.time_s == record.launch_s + record.wait_s
+
+
+def test_the_times_of_all_ranks_are_from_one_clock():
+    records = results()["async"]
+    last = max(record.started_s for record in records)
+    assert all(record.ended_s >= last for record in records)  # no sum without the last tensor
 
 
 def test_the_buffers_of_the_other_ranks_are_undefined_after_a_reduce():
@@ -211,9 +217,9 @@ def test_the_buffers_of_the_other_ranks_are_undefined_after_a_reduce():
 def test_no_rank_leaves_a_barrier_before_the_straggler_arrives(name):
     groups = [(0, 3), (1, 2)] if name == "groups" else [(0, 1, 2, 3)]
     for members in groups:
-        found = [results()[name][rank].attendance for rank in members]
-        last = max(each.arrived_s for each in found)
-        assert all(each.left_s >= last for each in found)
+        found = [results()[name][rank] for rank in members]
+        last = max(each.started_s for each in found)
+        assert all(each.ended_s >= last for each in found)
         assert [each.present for each in found] == [len(members)] * len(members)
 
 

@@ -42,6 +42,8 @@ def test_the_defaults_are_the_op_s_own() -> None:
     assert spec("all_to_all") == OpSpec("all_to_all", 4, shape=(2,), variant="list")
     assert spec("barrier") == OpSpec("barrier", 4, shape=())
     assert spec("p2p") == OpSpec("p2p", 2, src=0, dst=1, pattern="pair")
+    assert spec("p2p", pattern="ring") == OpSpec("p2p", 4, pattern="ring")
+    assert spec("p2p", pattern="exchange") == OpSpec("p2p", 4, pattern="exchange")
 
 
 FORMS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [

@@ -36,7 +36,7 @@ from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.ops.buffers import expected, held_before
 from distdemo.ops.contract import Undefined
 from distdemo.ops.groups import role_of
-from distdemo.ops.spec import Attendance, Mismatch, OpSpec
+from distdemo.ops.spec import Mismatch, OpSpec
 from distdemo.view.console import Signs
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -64,6 +64,8 @@ def imagined(*specs: OpSpec, size: int = 0, **more: Any) -> Any:
                 after=after,
                 checked=0 if after.undefined else 4,
                 time_s=0.001 * (1 + rank),
+                started_s=0.0001 * (size - 1 - rank),
+                ended_s=0.001 * (1 + rank) + 0.0001 * (size - 1 - rank),
                 launch_s=0.0005 if spec.async_op else None,
                 wait_s=0.00025 if spec.async_op else None,
                 takes_part=mine.takes_part(role.rank, spec),
@@ -103,10 +105,10 @@ REPORTS = {
     "nonblocking": imagined(
         OpSpec("p2p", 2, src=0, dst=1, pattern="pair", async_op=True),
         events=[
-            (Event(0, 0.001, "isend returned", BUFFER, True, "not to be changed yet"),),
+            (Event(0, 0.001, 0.0012, "isend", BUFFER, True, "not to be changed yet"),),
             (
-                Event(1, 0.0, "irecv returned", BUFFER, True, "not to be read yet"),
-                Event(1, 0.002, "wait returned", BUFFER, False, "free to be used"),
+                Event(1, 0.0, 0.0005, "irecv", BUFFER, True, "not to be read yet"),
+                Event(1, 0.002, 0.0025, "wait", BUFFER, False, "free to be used"),
             ),
         ],
     ),
@@ -114,10 +116,12 @@ REPORTS = {
         OpSpec("all_gather", 2, shape=(2,), variant="uneven", sizes=(2, 1)),
         steps=[(CallStep("pad to the largest", BUFFER, 0), CallStep("all_gather", BUFFER, 64))] * 2,
     ),
-    "barrier": imagined(BARRIER, attendance=[Attendance(0.0, 0.5, 2), Attendance(0.5, 0.5, 2)]),
+    "barrier": imagined(BARRIER, started_s=[0.0, 0.5], ended_s=[0.5, 0.51], present=[2, 2]),
     "open-barrier": imagined(
         BARRIER,
-        attendance=[Attendance(0.0, 0.1, 1), Attendance(0.5, 0.5, 2)],
+        started_s=[0.0, 0.5],
+        ended_s=[0.1, 0.5],
+        present=[1, 2],
         checked=[1, 4],
         wrong=[1, 0],
         mismatches=[(Mismatch(0, (), 1, 2),), ()],

@@ -43,7 +43,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "trace.md"
 
 
 def payload_of(schedule: Schedule, elements: int) -> int:
-    """Return the op's B in bytes of float32."""
+    """Return the op's S in bytes of float32."""
     spec = OpSpec(schedule.algorithm.op, schedule.n, shape=(elements,))
     return ops.REGISTRY[spec.op].traffic(spec).payload_bytes
 
@@ -148,7 +148,7 @@ def test_a_cost_is_a_line_in_the_payload_and_lines_cross() -> None:
     assert (ring.rounds, float(ring.share)) == (6, 1.5)
     assert ring.seconds(100, 10.0, 1.0) == 6 * 10 + 150
     assert cost("broadcast", "chain", 5, chunks=8).rounds == 4 + 7
-    assert cost("all_to_all", "pairwise", 4).share == 0.75  # B is all 4 parts of a rank
+    assert cost("all_to_all", "pairwise", 4).share == 0.75  # S is all 4 parts of a rank
     lines = costs("all_reduce", 8)
     for each in crossovers(lines, 1e-5, 1e-9):
         times = {line.algorithm: line.seconds(each.size_bytes, 1e-5, 1e-9) for line in lines}

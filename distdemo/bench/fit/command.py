@@ -49,7 +49,7 @@ class FitOptions:
 def fit(options: FitOptions) -> Result:
     """Fit the α–β model to measured times and predict those of other worlds.
 
-    A message of s bytes takes α + s·β. The number of times that an algorithm pays α and β follows
+    A message of b bytes takes α + b·β. The number of times that an algorithm pays α and β follows
     from its schedule in distdemo trace.
     """
     from distdemo.bench.fit.report import make_report

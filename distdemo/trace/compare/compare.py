@@ -229,5 +229,5 @@ def link_of_files(paths: Sequence[Path], op: str) -> CostModel:
 
 
 def _payload(op: OpSpec) -> int:
-    """Return B in bytes."""
+    """Return S in bytes."""
     return ops.REGISTRY[op.op].traffic(op).payload_bytes

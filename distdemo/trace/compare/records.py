@@ -97,7 +97,7 @@ class ComparedSize:
 
     Attributes:
         op: Call with its shape.
-        traffic: Traffic of the op. Its payload is the size, and the B of the formulas.
+        traffic: Traffic of the op. Its payload is the size, and the S of the formulas.
         candidates: Candidates; the backend's own call is first, if there is one.
     """
 
