@@ -287,8 +287,8 @@ class _Output:
         """Write every file, even if another one failed. Show the errors and return them."""
         files = [each for each in self.result.files if each[1] is not None]
         output = self.session.output
-        if output is not None:
-            files[:0] = self.output_files(output)
+        named = [] if output is None else self.output_files(output)
+        files[:0] = named
         failed = []
         for flag, path, make in files:
             try:
@@ -298,6 +298,11 @@ class _Output:
 
                 show_error(error)
                 failed.append(error)
+        if len(named) > 1 and not failed and not self.session.quiet:
+            from distdemo.view.console import messages
+
+            names = f"{named[0][1]} to {named[-1][1]}"
+            messages().print(f"Wrote {len(named)} pictures: {names}.", soft_wrap=True)
         return failed
 
     def output_files(self, output: Path) -> list[tuple[str, Path, Callable[[], Content]]]:
@@ -315,10 +320,6 @@ class _Output:
             return draw_slides(suffix[1:], title, list(slides.values()))
 
         paths = [output.with_stem(f"{output.stem}{name}") for name in slides]
-        if len(paths) > 1 and not self.session.quiet:
-            from distdemo.view.console import messages
-
-            messages().print(f"Pictures: {len(paths)}, {paths[0]} to {paths[-1]}.")
         return [
             ("--output", path, partial(lambda number: pictures()[number], number))
             for number, path in enumerate(paths)

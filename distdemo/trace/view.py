@@ -69,7 +69,7 @@ def trace_view(
         return Picture(report, console, ranks).draw(every=every)
 
     def animate(console: Console) -> None:
-        from distdemo.trace.animate import play
+        from distdemo.trace.view_animation import play
 
         play(Picture(report, console, ranks), console, speed or 1.0)
 

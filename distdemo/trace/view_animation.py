@@ -102,9 +102,11 @@ class _Keyboard:
     """
 
     def __init__(self) -> None:
-        self._input = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else -1
-        self.is_used = self._input >= 0 and os.tcgetpgrp(self._input) == os.getpgrp()
-        self._received = b""
+        self.is_used, self._received = False, b""
+        if sys.stdin is not None and sys.stdin.isatty():
+            self._input = sys.stdin.fileno()
+            with suppress(OSError):  # it doesn't control this process
+                self.is_used = os.tcgetpgrp(self._input) == os.getpgrp()
         # A signal is handled between two reads, when the terminal is in a known state.
         self._wake, self._woken = os.pipe()
         if self.is_used:
