@@ -17,9 +17,9 @@ from distdemo.demo.explain import explain_op
 from distdemo.demo.view_picture import picture
 from distdemo.trace.records import TraceReport
 from distdemo.trace.view import trace_slides
-from distdemo.view.blocks import Block, Grid, Heading, Paragraph, Summary
+from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.slide import HEIGHT, THEME, WIDTH, draw_slides
-from distdemo.view.tables import Column
+from distdemo.view.tables import Column, Grid
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = '</text><script>alert(1)</script>&\x1b[31m"'
