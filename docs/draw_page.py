@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-from draw import traced  # the script's folder is on the path
-
-from distdemo.launcher.torch_import import load_torch
-from distdemo.trace.page import page as page_of
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("chromium", "google-chrome", "google-chrome-stable")
@@ -33,10 +29,10 @@ def main(file: Path) -> None:
     if browser is None:
         sys.stderr.write(f"Chromium not found: {file.name} is unchanged.\n")
         return
-    load_torch()
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "page.html")
-        page.write_text(page_of(traced()), encoding="utf-8")
+        run = [sys.executable, "-m", "distdemo", "trace", "-n", "4", "--output", str(page)]
+        subprocess.run(run, check=True)  # noqa: S603 - our own command
         screenshot(browser, page, file)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from copy import copy
 from dataclasses import MISSING, dataclass, fields
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
     from distdemo.view.blocks import Block
     from distdemo.view.console import Signs
+
+
+PICTURES = (".svg", ".png")  # suffixes of pictures for slides
 
 
 class CommandEnded(Exception):  # noqa: N818 - it reads as what happened, as typer.Exit does
@@ -157,7 +161,7 @@ def _raise_interrupted(stop: BaseException) -> None:
 def _shared_parameters(info: CommandInfo) -> list[inspect.Parameter]:
     """Return the options of every command, and those of joined worlds."""
     formats = ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
-    suffixes = (".json", ".txt", ".md", *info.exports)
+    suffixes = (".json", ".txt", ".md", *PICTURES, *info.exports)
     format_option = choice("FORMAT", formats, f"{listing(formats, 'or')}.", rich_help_panel=OUTPUT)
     output_option = typer.Option(
         "--output",
@@ -295,9 +299,8 @@ class _Output:
         """Write every file, even if another one failed. Show the errors and return them."""
         files = [each for each in self.result.files if each[1] is not None]
         output = self.session.output
-        if output is not None:
-            suffix = output.suffix.lower()
-            files.insert(0, ("--output", output, lambda: self.content(suffix)))
+        named = [] if output is None else self.output_files(output)
+        files[:0] = named
         failed = []
         for flag, path, make in files:
             try:
@@ -307,4 +310,36 @@ class _Output:
 
                 show_error(error)
                 failed.append(error)
+        if len(named) > 1 and not failed and not self.session.quiet:
+            from distdemo.view.console import messages
+
+            names = f"{named[0][1]} to {named[-1][1]}"
+            messages().print(f"Wrote {len(named)} pictures: {names}.", soft_wrap=True)
         return failed
+
+    def output_files(self, output: Path) -> list[tuple[str, Path, Callable[[], Content]]]:
+        """Return the files of ``--output``: one, or one per picture."""
+        suffix = output.suffix.lower()
+        if suffix not in PICTURES:
+            return [("--output", output, lambda: self.content(suffix))]
+        slides = self.slides()
+
+        @cache
+        def pictures() -> list[bytes]:
+            from distdemo.view.slide import draw_slides
+
+            title = f"distdemo {self.session.command}"
+            return draw_slides(suffix[1:], title, list(slides.values()))
+
+        paths = [output.with_stem(f"{output.stem}{name}") for name in slides]
+        return [
+            ("--output", path, partial(lambda number: pictures()[number], number))
+            for number, path in enumerate(paths)
+        ]
+
+    def slides(self) -> dict[str, Callable[[Signs], Iterable[Block]]]:
+        """Return the blocks of each picture, by the name that is added to the file's."""
+        record, views = self.result.record, self.result.slides
+        if views is None or self.failed is not None:
+            return {"": self.blocks}
+        return {name: partial(view, record) for name, view in views(record).items()}

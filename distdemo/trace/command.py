@@ -51,13 +51,14 @@ def trace(session: Session, options: TraceOptions) -> Result:
         ended = session.start(world, run_trace, (spec,), returns=RankTrace)
         report = make_report(spec, ended)
     from distdemo.trace.page import page
-    from distdemo.trace.view import trace_text, trace_view
+    from distdemo.trace.view import trace_slides, trace_text, trace_view
 
     speed = options.speed or (1.0 if options.animate else None)
     return Result(
         report,
         partial(trace_view, ranks=shown, speed=speed),
         exports={".html": page, ".txt": partial(trace_text, ranks=shown)},
+        slides=partial(trace_slides, ranks=shown),
         errors=_wrong_ranks(report),
     )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.schedules.count import AlgorithmInfo
@@ -24,12 +24,13 @@ from distdemo.trace.texts import (
 )
 from distdemo.trace.view_picture import Picture
 from distdemo.view import colours
-from distdemo.view.blocks import Block, Drawing, Heading, Paragraph, Summary, to_text
-from distdemo.view.console import Signs
+from distdemo.view.blocks import Block, Drawing, Heading, Paragraph, Summary, View, to_text
+from distdemo.view.console import PLAIN_WIDTH, Signs, in_memory
 from distdemo.view.format import exact_size, plural
 from distdemo.view.tables import Cell, Column, Grid
 
 MOST_WRONG = 16  # wrong chunks that are listed
+SLIDE_COLUMNS = (80, 105, 130)  # widths at which a table is tried before a list
 STYLES = {"≠": colours.WRONG, "≈": colours.UNSURE}
 COLUMNS = {"Rounds": "rounds", "Sent by a rank, max": "sent", "Total": "total"}
 """Columns of the list of algorithms, and the formulas in them."""
@@ -67,10 +68,12 @@ def trace_view(
     def draw(console: Console) -> RenderableType:
         return Picture(report, console, ranks).draw(every=every)
 
-    def play(console: Console) -> None:
-        Picture(report, console, ranks).play(console, speed or 1.0)
+    def animate(console: Console) -> None:
+        from distdemo.trace.view_animation import play
 
-    yield Drawing(draw, play if speed and report.rounds else None)
+        play(Picture(report, console, ranks), console, speed or 1.0)
+
+    yield Drawing(draw, animate if speed and report.rounds else None)
     yield from _costs(report, sign)
     for note in notes(report):
         yield Paragraph(note, colours.QUIET)
@@ -85,6 +88,33 @@ def trace_view(
 def trace_text(report: TraceReport, ranks: frozenset[int] | None = None) -> str:
     """Return the content of a text file, with every round."""
     return to_text(partial(trace_view, report, ranks=ranks, every=True))
+
+
+def trace_slides(report: TraceReport, ranks: frozenset[int] | None = None) -> dict[str, View]:
+    """Return one slide per round, and one of the start that explains the signs, by ``-00``, ..."""
+
+    @cache
+    def picture(width: int) -> Picture:
+        return Picture(report, in_memory(width), ranks)
+
+    columns = next((each for each in SLIDE_COLUMNS if picture(each).is_table), 0)
+
+    def slide(index: int, report: TraceReport, sign: Signs) -> Iterator[Block]:
+        yield Heading(title(report, sign))
+        yield Paragraph()
+        yield Drawing(
+            lambda console: Group(*picture(console.width).draw_still(index)), slide_columns=columns
+        )
+        if index == 0:
+            yield Paragraph()
+            yield Drawing(lambda console: picture(console.width).draw_legend())
+        if index == len(report.rounds):
+            yield Paragraph()
+            yield Summary(verdict_text(report), report.ok)
+
+    return {
+        f"-{index:02}": partial(slide, index) for index in picture(PLAIN_WIDTH).default_rounds()
+    }
 
 
 def _costs(report: TraceReport, sign: Signs) -> Iterator[Block]:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
-from time import sleep
 from typing import Literal, NamedTuple
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -28,8 +27,6 @@ FEW_NAMES = 6  # largest number of named chunks of a message of which all names 
 FEW_CHUNKS = 8  # largest number of chunks of a rank of which all are listed
 ALL_ROUNDS = 40  # largest number of rounds of which all are shown
 ROUNDS_AT_ENDS = 2  # rounds shown at each end if there are more
-ROUND_S = 1.2  # seconds that each round is played at speed 1
-BAR_COLUMNS = 20  # columns of the bar of rounds
 ADDED, RECEIVED, ABSENT = "+", "▸", "—"
 """Signs before a cell: combined or received in this round. Sign instead of a cell: not held."""
 CONTENTS = {
@@ -105,6 +102,11 @@ class Picture:
             tables: tuple[Layout, ...] = ("bars", "plain") if self._reduced else ("plain",)
             self._layout = next((each for each in tables if self._fits(each)), "list")
 
+    @property
+    def is_table(self) -> bool:
+        """True if the chunks are columns of a table, rather than a list per rank."""
+        return self._layout != "list"
+
     # -------------------------------------------------------------------------------- all rounds
 
     def draw(self, *, every: bool = False) -> Group:
@@ -113,8 +115,8 @@ class Picture:
         Args:
             every: True to draw all rounds, however many there are.
         """
-        parts: list[RenderableType] = [self._legend(), Text()]
-        shown = range(len(self.frames)) if every else sorted(self._default_rounds())
+        parts: list[RenderableType] = [self.draw_legend(), Text()]
+        shown = range(len(self.frames)) if every else self.default_rounds()
         for before, index in pairwise((-1, *shown)):
             if index > before + 1:
                 omitted = f"Rounds {before + 1} to {index - 1} are omitted"
@@ -123,42 +125,28 @@ class Picture:
             parts += [*self.draw_frame(self.frames[index]), Text()]
         return Group(*parts)
 
-    def play(self, console: Console, speed: float) -> None:
-        """Play all rounds in place, one after the other.
+    def draw_still(self, index: int) -> Iterator[RenderableType]:
+        """Yield one frame with its chunks at the same height in each round; 0 is the start."""
+        yield from self.draw_frame(self.frames[index], self._most_lines)
 
-        Args:
-            console: Terminal.
-            speed: Speed; 1 shows each round for 1.2 s.
+    @cached_property
+    def _most_lines(self) -> int:
+        """Return the number of lines that the messages of a round need, at most."""
+        return max(_height(self._messages(frame)) for frame in self.frames)
 
-        Raises:
-            KeyboardInterrupt: Ctrl-C was pressed. The terminal is restored.
-        """
-        console.print(self._legend(), Text(), sep="\n")
-        last = len(self.frames) - 1
-        lines = max(_height(self._messages(frame)) for frame in self.frames)
-        with Live(
-            console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        ) as live:
-            for index, frame in enumerate(self.frames):
-                done = round(BAR_COLUMNS * index / last)
-                bar = f"{'━' * done}{'╌' * (BAR_COLUMNS - done)} {index}/{last}"
-                drawn = self.draw_frame(frame, lines)
-                live.update(Group(*drawn, Text(bar, style=colours.QUIET)), refresh=True)
-                sleep(ROUND_S / speed)
-
-    def _default_rounds(self) -> set[int]:
-        """Return the frames to draw if there are many: ends, phase changes and errors."""
+    def default_rounds(self) -> list[int]:
+        """Return the frames to draw: all, or of many the ends, phase changes and errors."""
         report, last = self._report, len(self.frames) - 1
         if last <= ALL_ROUNDS:
-            return set(range(last + 1))
+            return list(range(last + 1))
         shown = {*range(ROUNDS_AT_ENDS + 1), *range(last - ROUNDS_AT_ENDS + 1, last + 1)}
         for before, after in pairwise(report.rounds):
             if before.phase != after.phase:
                 shown |= {before.number, after.number}
         shown |= {each.round for each in report.wrong if each.round is not None}
-        return shown | ({report.fault.round} if report.fault else set())
+        return sorted(shown | ({report.fault.round} if report.fault else set()))
 
-    def _legend(self) -> Table:
+    def draw_legend(self) -> Table:
         """Return a table that explains the signs."""
         grid = Table.grid(padding=(0, 2))
         grid.add_column(no_wrap=True)

@@ -114,10 +114,12 @@ class Drawing:
     Attributes:
         draw: Function that returns it for a console; its width and encoding matter.
         play: Function that plays it on a terminal that can_redraw, instead; None if nothing moves.
+        slide_columns: Least width in columns on a slide.
     """
 
     draw: Callable[[Console], RenderableType]
     play: Callable[[Console], None] | None = None
+    slide_columns: int = 0
 
 
 Block = Heading | Paragraph | Summary | Item | Grid | Fitted | Facts | Bullets | Drawing
@@ -138,7 +140,7 @@ def quiet(blocks: Iterable[Block]) -> list[Block]:
 
 def show_blocks(console: Console, blocks: Iterable[Block]) -> None:
     """Print a report on a console."""
-    drawn = [(each, _drawn(each, console)) for each in blocks]  # before anything is printed
+    drawn = [(each, draw_block(each, console)) for each in blocks]  # before anything is printed
     for each, renderable in drawn:
         if isinstance(each, Drawing) and each.play is not None and can_redraw(console):
             each.play(console)
@@ -155,7 +157,8 @@ def to_text(blocks: Callable[[Signs], Iterable[Block]]) -> str:
     return as_text(write)
 
 
-def _drawn(block: Block, console: Console) -> RenderableType:
+def draw_block(block: Block, console: Console) -> RenderableType:
+    """Return the block as a Rich renderable for this console."""
     if isinstance(block, Heading):
         return Text(block.text, style="bold")
     if isinstance(block, Paragraph):

@@ -127,18 +127,21 @@ def _is_terminal(stream: object) -> bool:
     return bool(isatty and isatty())
 
 
+def in_memory(width: int = FILE_WIDTH) -> Console:
+    """Return a console without colour that prints into a `StringIO`."""
+    return _Console(
+        file=io.StringIO(),
+        width=width,
+        color_system=None,
+        force_terminal=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
 def as_text(write: Callable[[Console], None]) -> str:
     """Return what a function prints, without colour and `FILE_WIDTH` wide, as text for a file."""
-    memory = io.StringIO()
-    write(
-        _Console(
-            file=memory,
-            width=FILE_WIDTH,
-            color_system=None,
-            force_terminal=False,
-            highlight=False,
-            markup=False,
-            emoji=False,
-        )
-    )
-    return memory.getvalue()
+    console = in_memory()
+    write(console)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]  # it is a StringIO
