@@ -18,4 +18,5 @@ dist.broadcast(tensor, src=0)  # overwrites the tensor of every other rank
 assert tensor.tolist() == [1.0, 2.0, 3.0, 4.0]
 print(f"rank {rank} of {n} has {tensor.tolist()}")
 
+dist.barrier()  # a rank that leaves early can break connections of other ranks
 dist.destroy_process_group()

@@ -23,4 +23,5 @@ if gathered is not None:
 else:
     print(f"rank {rank} of {n} sent {tensor.tolist()}")
 
+dist.barrier()  # a rank that leaves early can break connections of other ranks
 dist.destroy_process_group()

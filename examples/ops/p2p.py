@@ -21,4 +21,5 @@ elif rank == 1:
 else:
     print(f"rank {rank} of {n} takes no part")
 
+dist.barrier()  # a rank that leaves early can break connections of other ranks
 dist.destroy_process_group()

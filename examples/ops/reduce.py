@@ -19,4 +19,5 @@ if rank == 0:  # other ranks' tensors are undefined now
 else:
     print(f"rank {rank} of {n} has no result")
 
+dist.barrier()  # a rank that leaves early can break connections of other ranks
 dist.destroy_process_group()

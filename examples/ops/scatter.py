@@ -19,4 +19,5 @@ dist.scatter(received, pieces, src=0)
 assert torch.equal(received, torch.arange(4.0) + 10 * rank)
 print(f"rank {rank} of {n} received {received.tolist()}")
 
+dist.barrier()  # a rank that leaves early can break connections of other ranks
 dist.destroy_process_group()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from mpi.worlds import needs_mpi
 
 from distdemo import ops
 
@@ -84,6 +85,30 @@ def test_explain_prints_the_example_as_it_is(command: Command, name: str) -> Non
 
 
 # ------------------------------------------------------------------------- the programs of the docs
+
+
+@pytest.mark.parametrize("line", ["mean.py", "absent.py", "swap.py -n 2"])
+def test_a_script_succeeds_or_fails_as_it_says(command: Command, line: str) -> None:
+    name, *options = line.split()
+    assert command("run", str(EXAMPLES / name), *options)[0] == (name in FAULTY)
+
+
+@pytest.mark.mpi
+@needs_mpi
+def test_a_script_runs_over_mpi() -> None:
+    line = ["run", str(EXAMPLES / "over_mpi.py"), "--backend", "mpi", "-n", "3"]
+    # In a process of its own, because MPI stays loaded.
+    done = subprocess.run(
+        [sys.executable, "-m", "distdemo", *line], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(f"rank {rank} of 3: 6\n" in done.stdout for rank in range(3))
+
+
+def test_python_runs_the_program_that_launches_ranks() -> None:
+    line = [sys.executable, str(EXAMPLES / "launched.py")]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert any(f"$ python launched.py\n{done.stdout}" == block for _, block in blocks("text"))
 
 
 def test_a_whole_program_in_the_docs_is_an_example() -> None:
