@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from distdemo.demo.records import ExplainedRank, Explanation, Holding, ObjectPiece, Piece
@@ -11,7 +12,8 @@ from distdemo.ops.reduction import reduce_numbers, wrapped
 from distdemo.ops.spec import Number, OpSpec, object_of, pickled_size
 from distdemo.ops.values import ValueRule, element, value_rule
 
-SHOWN = 4  # elements shown per tensor
+WHOLE = 16  # largest number of elements that is shown whole
+ENDS = 4  # elements shown from each end of a larger tensor
 RANKS = 8  # ranks shown in a picture
 UNPICKLING = (
     "Receiving objects from untrusted peers. Objects are sent as pickles, and unpickling runs "
@@ -22,8 +24,8 @@ UNPICKLING = (
 def explain_op(op: Op, spec: OpSpec) -> Explanation:
     """Return the explanation of this op for a spec.
 
-    The picture shows the first ranks, the root, src and dst, and the first elements of each
-    tensor. The values are computed over all ranks.
+    The picture shows the first ranks, the root, src and dst, and the ends of large tensors. The
+    values are computed over all ranks.
     """
     named = {rank for rank in (spec.root, spec.src, spec.dst) if rank is not None}
     ranks = sorted(named | set(range(min(spec.group_size, RANKS))))
@@ -101,17 +103,20 @@ def _piece(
         value = object_of(cut.label, spec)
         return ObjectPiece(value, pickled_size(value), source)
     kept = tuple(wrapped(number, spec.dtype) for number in numbers)
-    return Piece((len(kept),), kept, source=source)
+    if cut.numel <= WHOLE:
+        return Piece(cut.shape, kept, source=source)
+    return Piece(cut.shape, kept[:ENDS], kept[ENDS:], source)
 
 
 def _numbers(spec: OpSpec, rule: ValueRule, cut: Slice) -> tuple[Number, ...]:
-    """Return the first elements of this piece."""
-    length = min(cut.numel, SHOWN)
-    positions = range(cut.start, cut.start + length)
+    """Return the elements of this piece, or the first and the last ones."""
+    end = cut.start + cut.numel
+    ends = (range(cut.start, cut.start + ENDS), range(end - ENDS, end))
+    positions = [*chain(*ends)] if cut.numel > WHOLE else [*range(cut.start, end)]
     if spec.values is not None:
         row = spec.values[cut.label]
-        return (0,) * length if row is None else tuple(row[at] for at in positions)
+        return (0,) * len(positions) if row is None else tuple(row[at] for at in positions)
     label = spec.member(cut.label)
     if spec.fill is not None:
-        return (label if isinstance(spec.fill, str) else spec.fill,) * length
+        return (label if isinstance(spec.fill, str) else spec.fill,) * len(positions)
     return tuple(element(rule, label, position) for position in positions)

@@ -17,7 +17,7 @@ from distdemo.demo.records import (
     Piece,
     RankResult,
 )
-from distdemo.demo.view_cells import held, lines, moved, sources
+from distdemo.demo.view_cells import held, lines, moved, same_layout, sources
 from distdemo.demo.view_picture import picture
 from distdemo.launcher.clock import EVENTS
 from distdemo.view import colours
@@ -38,8 +38,11 @@ MANY = 16  # events shown from each end, and mismatches shown
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # names of groups; later groups have numbers
 RIGHT = {"Rank", "of", "Process", "Pickle", "Arrived", "Left", "Present", "Launch", "Wait"}
 RIGHT |= {"Waited", "Time", "Called", "Returned", "Sent"}
-FOLDS = {"Host", "What it does"}
-"""Right-aligned columns, and columns whose cells may wrap."""
+FOLDS = {"Host", "What it does", "Status"}
+DROPPED = {"Time", "Waited", "Launch", "Wait"}
+BESIDE = {"From", "Pickle"}
+"""Columns that are right-aligned, whose cells may wrap, which narrow tables lack, and of which each
+line belongs to a piece in the column before."""
 USUAL_FORMS = ("tensor", "list", "plain", "blocking", "nonblocking", "ring", "ring nonblocking")
 
 Cells = dict[str, Cell]
@@ -63,6 +66,8 @@ def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) 
     shown = list(select(report.ranks, ranks, lambda each: not each.ok))
 
     def draw(width: int) -> Grid:
+        results = [each for each in shown if isinstance(each, RankResult)]
+        width = same_layout((one for each in results for one in (each.before, each.after)), width)
         return _grid(
             [
                 _left_out(each, sign)
@@ -99,7 +104,10 @@ def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) 
 def _grid(rows: Sequence[Cells]) -> Grid:
     """Return a grid with the column names of the first row."""
     heads = rows[0] if rows else {}
-    columns = [Column(name, right=name in RIGHT, folds=name in FOLDS) for name in heads]
+    columns = [
+        Column(name, name in RIGHT, name in FOLDS, int(name in DROPPED), name in BESIDE)
+        for name in heads
+    ]
     return Grid(columns, [list(row.values()) for row in rows])
 
 
@@ -127,9 +135,9 @@ def _rank_cells(report: OpReport, each: RankResult, sign: Signs, width: int) -> 
     else:
         cells["Before"] = held(each.before, sign, width)
         if report.spec.objects:
-            cells["Pickle"] = lines(each.before, sign, _pickled)
+            cells["Pickle"] = lines(each.before, sign, _pickled, width)
         cells["After"] = held(each.after, sign, width)
-        cells["From"] = _from(each, sign)
+        cells["From"] = _from(each, sign, width)
     cells["Verified"] = _verified(each, sign)
     times = {"Waited" if is_barrier else "Time": each.time_s}
     if _has_events(report):  # the table of calls has their times
@@ -162,9 +170,9 @@ def _pickled(piece: Piece | ObjectPiece) -> Text:
     return Text(size, style=colours.QUIET)
 
 
-def _from(each: RankResult, sign: Signs) -> Text:
+def _from(each: RankResult, sign: Signs, width: int) -> Text:
     if each.takes_part:
-        return sources(each.after, sign)
+        return sources(each.after, sign, width)
     return Text("itself" if each.group is None else "takes no part", style=colours.QUIET)
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from distdemo import ops
 from distdemo.demo.records import Explanation
-from distdemo.demo.view_cells import held, moved, sources
+from distdemo.demo.view_cells import held, moved, same_layout, sources
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Drawing, Facts, Heading, Paragraph
 from distdemo.view.console import Signs, signs
@@ -74,21 +74,24 @@ def _picture(explanation: Explanation, console: Console) -> RenderableType:
 
 def _rows(explanation: Explanation, sign: Signs, width: int) -> Iterator[tuple[Text, ...]]:
     """Yield each rank's name, its data before and after, and where that comes from."""
+    holdings = (one for each in explanation.ranks for one in (each.before, each.after))
+    width = same_layout(holdings, width)
     for each in explanation.ranks:
         before, after = held(each.before, sign, width), held(each.after, sign, width)
         if explanation.is_barrier:
             before, after = Text("arrives"), Text("continues")
         origin = Text()
         if each.after.pieces and not each.after.undefined:
-            lines = sources(each.after, sign).split("\n")
-            origin = Text("\n").join(Text("from ") + line for line in lines)
+            lines = sources(each.after, sign, width).split("\n")
+            origin = Text("\n").join(Text("from ") + line if line else line for line in lines)
         yield Text(f"rank {each.rank}", style=colours.of_rank(each.rank)), before, after, origin
 
 
 def _listed(explanation: Explanation, sign: Signs, width: int) -> RenderableType:
     """Return the rows without arrows, for narrow consoles."""
-    grid = Grid([Column(name) for name in ("", "before", "after", "")])
-    grid.rows += [list(row) for row in _rows(explanation, sign, width - 10)]
+    columns = [Column(""), Column("before"), Column("after"), Column("", beside=True)]
+    grid = Grid(columns)
+    grid.rows += [list(row) for row in _rows(explanation, sign, width - 24)]
     return grid.lines()
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from distdemo.view import colours
 
-WIDTHS = (60, 28, 22, 17, 0)
+WIDTHS = (60, 28, 22, 17, 12, 0)
 """Maximal widths of a tensor's cell, in the order in which they are tried."""
 UNLIMITED = 10_000  # columns, to measure a table's full width
 NARROW = 60  # columns; on a narrower terminal, a table that doesn't fit becomes a list
@@ -45,12 +45,15 @@ class Column:
         folds: True if long cells may wrap.
         drop_order: Priority for dropping the column if the table is too wide, highest first; 0 for
             never.
+        beside: True if each line belongs to the same line of the column before. A list keeps them
+            side by side.
     """
 
     name: str
     right: bool = False
     folds: bool = False
     drop_order: int = 0
+    beside: bool = False
 
 
 @dataclass(slots=True)
@@ -113,14 +116,32 @@ class Grid:
         for row in self.rows:
             head = Text(f"{self.columns[0].name} ".lstrip(), style="bold")
             parts.append(head + _text(row[0]))
-            cells = Table.grid(padding=(0, 2, 0, 0))
-            cells.add_column(style=colours.QUIET, no_wrap=True, min_width=_indent(self) - 2)
-            cells.add_column(overflow="fold")
-            for column, cell in zip(self.columns[1:], row[1:], strict=False):
-                if _text(cell).plain:
-                    cells.add_row(f"  {column.name}".replace("\n", " "), cell)
-            parts += [cells] if cells.row_count else []
+            for name, *texts in self._entries(row):
+                cells = Table.grid(padding=(0, 2, 0, 0))
+                cells.add_column(style=colours.QUIET, no_wrap=True, min_width=_indent(self) - 2)
+                for _ in texts:
+                    cells.add_column(overflow="fold")
+                cells.add_row(f"  {name}", *texts)
+                parts.append(cells)
         return Group(*parts)
+
+    def _entries(self, row: Sequence[Cell]) -> list[list[Cell]]:
+        """Return the name and the cell, or the cells side by side, of each entry in a list."""
+        entries: list[list[Cell]] = []
+        for name, column, cell in zip(self.names()[1:], self.columns[1:], row[1:], strict=False):
+            if column.beside and entries:
+                entries[-1] = [name, *entries[-1][1:], cell]
+            elif _text(cell).plain:
+                entries.append([name, cell])
+        return entries
+
+    def names(self) -> list[str]:
+        """Return the columns' names in a list: ``After``, ``After, from``."""
+        names: list[str] = []
+        for column in self.columns:
+            name = column.name.replace("\n", " ")
+            names.append(f"{names[-1]}, {name.lower()}".rstrip(", ") if column.beside else name)
+        return names
 
 
 def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
@@ -143,7 +164,12 @@ def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
     # Other columns would be truncated, which turns a number into another one.
     if console.width >= NARROW and _folds_well(console, grid):
         return table
-    return draw(console.width - _indent(grid)).up_to(LISTED).lines()
+    room = console.width - _indent(grid)
+    for index, column in enumerate(grid.columns):
+        if column.beside:
+            cells = [_text(row[index]) for row in grid.rows if row[index:]]
+            room -= max((console.measure(cell).maximum for cell in cells), default=0) + 2
+    return draw(room).up_to(LISTED).lines()
 
 
 def _folds_well(console: Console, grid: Grid) -> bool:
@@ -165,7 +191,7 @@ def full_width(console: Console, table: Table) -> int:
 
 def _indent(grid: Grid) -> int:
     """Return the indent of a cell's text in a list: the longest name, and two on each side."""
-    return max(len(column.name) for column in grid.columns) + 4
+    return max(map(len, grid.names())) + 4
 
 
 def _text(cell: Cell) -> Text:

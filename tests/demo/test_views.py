@@ -91,6 +91,7 @@ BUFFER = Holding((Piece((4,), (0, 1, 2, 3), source=0),))
 REPORTS = {
     "all-reduce": imagined(SUM),
     "all-to-all-single": imagined(OpSpec("all_to_all", 3, shape=(2,), variant="single")),
+    "all-to-all-matrix": imagined(OpSpec("all_to_all", 3, shape=(2, 2))),
     "scatter-many": imagined(OpSpec("scatter", 24, root=0, shape=(2, 3))),
     "group": imagined(OpSpec("broadcast", 2, root=1, members=(1, 3)), size=4),
     "split": imagined(
@@ -180,7 +181,14 @@ def test_cells_fit_their_width() -> None:
         (Holding(), 60, ["nothing"]),
         (Holding(undefined=True), 60, ["undefined"]),
         (Holding((PIECE,)), 60, ["[[0 1 2] [3 4 5]]"]),
-        (Holding((PIECE,)), 14, ["[0 1 … 4 5]"]),
+        (Holding((PIECE,)), 14, ["[[0 1 2]", " [3 4 5]]"]),
+        (Holding((PIECE,)), 7, ["[[0 … 5]]"]),
+        (
+            Holding((PIECE, PIECE), joined=True),
+            9,
+            ["[[0 1 2]", " [3 4 5]", " [0 1 2]", " [3 4 5]]"],
+        ),
+        (Holding((Piece((2, 2, 1), (0, 1, 2, 3)),)), 7, ["[[[0]", "  [1]]", " [[2]", "  [3]]]"]),
         (Holding((LONG,)), 60, ["[0 1 … 98 99]"]),
         (Holding((Piece((), (1.5,)),)), 60, ["1.5"]),
         (Holding((PIECE, PIECE), joined=True), 60, ["[[0 1 2] [3 4 5]", " [0 1 2] [3 4 5]]"]),
@@ -189,7 +197,16 @@ def test_cells_fit_their_width() -> None:
         (Holding((ObjectPiece("x" * 99, 110),)), 20, ['"' + "x" * 18 + "…"]),
     ):
         assert held(holding, Signs(), room).plain.split("\n") == lines
-        assert len(sources(holding, Signs()).plain.split("\n")) == len(lines)
+        assert len(sources(holding, Signs(), room).plain.split("\n")) == len(lines)
+
+
+def test_an_explanation_has_the_shape_and_the_ends_of_a_large_tensor() -> None:
+    whole, large = (
+        explain_op(ops.REGISTRY["all_reduce"], replace(SUM, shape=shape)).ranks[1]
+        for shape in ((2, 3), (100,))
+    )
+    assert whole.before.pieces == (Piece((2, 3), (10, 11, 12, 13, 14, 15), source=1),)
+    assert large.before.pieces == (Piece((100,), (100, 101, 102, 103), (196, 197, 198, 199), 1),)
 
 
 def test_the_document_has_numbers_and_no_display_texts() -> None:
