@@ -87,7 +87,12 @@ class ScheduleOptions(WorldOptions):
 class TraceOptions(ScheduleOptions):
     """Options of ``distdemo trace``."""
 
-    animate: Annotated[bool, typer.Option("--animate", help="Play it in this terminal.")] = False
+    animate: Annotated[
+        bool,
+        typer.Option(
+            "--animate", help="Play it in this terminal: space pauses, arrow keys step, q quits."
+        ),
+    ] = False
     speed: Annotated[
         float | None,
         typer.Option(

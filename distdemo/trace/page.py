@@ -48,7 +48,6 @@ SCRIPTS = (
 )
 MOST_OPEN = 4  # wrong chunks shown unfolded; more would push the picture off the screen
 MOST_NAMED = 8  # messages or chunks that a sentence names; the rest are counted
-SIGNS = {"sum": "+", "avg": "+", "premul_sum": "+", "product": "×"}
 CONTENTS = {"held": "", "original": "its original ", "last": "the last received "}
 
 
@@ -109,7 +108,6 @@ def to_html(text: object) -> str:
 
 def page_data(report: TraceReport) -> dict[str, Any]:
     """Return the run in compact form: 64 ranks in 126 rounds have half a million cells."""
-    reduce_op = report.op.reduce_op
     slots = [set(wanted) for wanted in report.wanted]
     for cells in (report.start, *(each.arrived for each in report.rounds)):
         for own, here in zip(slots, cells, strict=False):
@@ -118,8 +116,7 @@ def page_data(report: TraceReport) -> dict[str, Any]:
         "op": report.op.op,
         "algorithm": report.algorithm.name,
         "n": report.n,
-        "reduced": reduce_op is not None,
-        "sign": SIGNS.get(reduce_op or "sum", "⊕"),
+        "reduced": report.op.reduce_op is not None,
         "chunks": list(report.chunk_names),
         "wanted": [list(each) for each in report.wanted],
         # Chunks that each rank ever holds or should hold: each has a fixed position.
@@ -290,13 +287,16 @@ def _rounds(report: TraceReport) -> str:
     if not report.start:
         return "<p>The run failed, so the chunks of the ranks are unknown.</p>"
     timed = any(played.moments for played in report.rounds)
-    heads = ["After", "Phase", "Messages", "Largest", "Total", *(["Time"] if timed else [])]
+    phased = any(played.phase for played in report.rounds)
+    heads = ["After", *(["Phase"] if phased else []), "Messages", "Largest", "Total"]
+    heads += ["Time"] if timed else []
     rows = [["0", *[""] * (len(heads) - 1)]]
     for played in report.rounds:
         sizes = [t.elements * report.element_bytes for t in played.transfers if t.elements]
         amounts = [str(len(sizes)), exact_size(max(sizes, default=0)), exact_size(sum(sizes))]
         time = [_round_time(played)] if timed else []
-        rows.append([str(played.number), played.phase, *amounts, *time])
+        phase = [played.phase] if phased else []
+        rows.append([str(played.number), *phase, *amounts, *time])
 
     def button(at: str) -> str:
         name = f"Round {at}" if at != "0" else "The start"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -114,9 +115,13 @@ def test_messages_travel_from_rank_to_rank_and_say_what_they_do(open_page: Open)
     later = page.evaluate(paths)
     assert len(begun) == len(later) == 4
     assert all(one != other for one, other in zip(begun, later, strict=True))
-    assert page.locator(".chip.reduce").all_text_contents() == ["+0", "+1", "+2", "+3"]
+    assert page.locator(".chip.reduce").all_text_contents() == [
+        f"chunk {chunk}" for chunk in (0, 1, 2, 3)
+    ]
     page.evaluate("trace.go(4)")
-    assert page.locator(".chip.copy").all_text_contents() == ["1", "2", "3", "0"]
+    assert page.locator(".chip.copy").all_text_contents() == [
+        f"chunk {chunk}" for chunk in (1, 2, 3, 0)
+    ]
     assert page.get_attribute("#announcement", "aria-live") == "polite"
     page.evaluate("trace.go(3)")
     assert caption(page).startswith("Round 3 of 6, reduce-scatter: rank 0 sends chunk 2 to rank 1")
@@ -199,8 +204,9 @@ def test_all_of_it_can_be_done_by_keyboard(open_page: Open) -> None:
     page.focus(".cell[tabindex='0']")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
     focused = "(({ rank, chunk }) => [rank, chunk])(document.activeElement.dataset)"
-    assert page.evaluate(focused) == ["1", "1"]
+    assert page.evaluate(focused) == ["1", "2"]
     assert state(page)["round"] == 0
     assert page.locator(".cell[tabindex='0']").count() == 1
     width = "parseFloat(getComputedStyle(document.activeElement).outlineWidth)"
@@ -355,8 +361,73 @@ def test_of_many_ranks_there_is_a_table_and_a_list(open_page: Open) -> None:
     assert page.locator(".jump").count() == 13
 
 
+VALUES = """() => [...document.querySelectorAll("#stage .value")].map((each) => {
+  return [each.textContent, each.scrollWidth <= each.clientWidth];
+})"""
+
+
+def test_chunks_of_up_to_8_ranks_show_their_numbers(open_page: Open) -> None:
+    for n in (2, 4, 8):
+        report = real("all_reduce", "ring", n, n)
+        for width in (400, 1280, 1920):
+            page = open_page(report, width=width)
+            page.evaluate("trace.go(trace.rounds)")
+            total = n * (n - 1) // 2
+            sums = [str(10 * total + n * chunk) for chunk in range(n)]
+            assert page.evaluate(VALUES) == [[each, True] for each in sums] * n, (n, width)
+
+
+def test_there_is_a_column_of_phases_only_where_there_are_phases(open_page: Open) -> None:
+    heads = "[...document.querySelectorAll('th')].map((each) => each.textContent)"
+    assert "Phase" in open_page(RING).evaluate(heads)
+    assert "Phase" not in open_page(real("broadcast", "tree", 4, 4)).evaluate(heads)
+
+
+SIZES = """() => ["#caption", ".rank h3", ".cell", ".chip"].map((name) => {
+  const each = document.querySelector(name);
+  const scale = name === ".chip" ? each.getScreenCTM().a : 1;
+  return scale * parseFloat(getComputedStyle(each.querySelector("text") ?? each).fontSize);
+})"""
+
+
+def test_the_picture_and_its_text_grow_with_the_screen(open_page: Open) -> None:
+    report = real("all_reduce", "ring", 8, 8)
+    found = []
+    for width, height in ((1280, 720), (1920, 1080), (3840, 2160)):
+        page = open_page(report, width=width)
+        page.set_viewport_size({"width": width, "height": height})
+        page.evaluate("trace.go(1)")
+        found.append(page.evaluate(SIZES))
+    assert all(small < large for small, large in pairwise(map(min, found)))
+    assert all(small < large for small, large in pairwise(map(max, found)))
+
+
+def test_the_full_screen_has_the_player_alone_in_large_text(open_page: Open) -> None:
+    report = real("all_reduce", "ring", 8, 8)
+    page = open_page(report, width=1920)
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    page.evaluate("trace.go(1)")
+    usual = page.evaluate(SIZES)
+    page.keyboard.press("f")
+    page.wait_for_function("document.fullscreenElement !== null")
+    large = page.evaluate(SIZES)
+    assert all(one < other for one, other in zip(usual, large, strict=True))
+    assert min(large) >= 17
+    assert page.get_attribute("#projector", "aria-pressed") == "true"
+    assert page.is_hidden("footer")
+    assert page.is_hidden("#state")
+    edge = "document.querySelector('#caption').getBoundingClientRect().bottom"
+    assert page.evaluate(edge) <= 1080
+    page.keyboard.press("ArrowRight")
+    assert state(page)["round"] == 2
+    page.click("#projector")
+    page.wait_for_function("document.fullscreenElement === null")
+    assert page.is_visible("footer")
+    assert page.evaluate(SIZES) == usual
+
+
 def test_nothing_stands_beyond_the_edge(open_page: Open) -> None:
-    for n, width in ((4, 360), (16, 1200)):
+    for n, width in ((4, 360), (8, 400), (16, 400), (16, 1200), (8, 1280), (8, 1920)):
         page = open_page(paper("all_reduce", "ring", n, n), width=width)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         boxes = page.evaluate(

@@ -5,7 +5,7 @@ let curves = null; // the layer above the ranks
 let chips = []; // { chip, curve, offset, restAt: best visible position along the path }
 let shownRound = null;
 const REST_POSITIONS = [0.4, 0.55, 0.3, 0.65, 0.22, 0.75]; // many paths cross near the middle
-const VISIBLE_LENGTH = 46; // pixels of a path that must stay visible next to its chip
+const VISIBLE_LENGTH = 46; // length of a path that must stay visible next to its chip
 
 function svg(tag, attributes, parent) {
   const element = document.createElementNS(SVG, tag);
@@ -14,8 +14,9 @@ function svg(tag, attributes, parent) {
   return element;
 }
 
-function newCurves() {
-  curves = svg("svg", { class: "curves", "aria-hidden": "true" }, stage);
+function newCurves(layout) {
+  const viewBox = `0 0 ${layout.width} ${layout.height}`;
+  curves = svg("svg", { class: "curves", viewBox, "aria-hidden": "true" }, stage);
   shownRound = null;
 }
 
@@ -44,11 +45,13 @@ function drawMessages(layout, round) {
   chips.forEach((each) => {
     each.chip = drawChip(each.message, layout);
     each.size = ["width", "height"].map((name) => Number(each.chip.firstChild.getAttribute(name)));
-    each.offset = layout.kind === "row" ? [0, 0] : offsetOf(each.curve, each.size);
+    const { src, dst } = each.message;
+    const isMet = messages.some((other) => other.src === dst && other.dst === src);
+    const isOnPath = layout.kind === "row" || (leavesPath(each) && !isMet);
+    each.offset = isOnPath ? [0, 0] : offsetOf(each, layout);
   });
   chips.forEach((each, at) => {
-    const before = chips.slice(0, at);
-    const isFree = (t) => !before.some((other) => covers(each, t, other));
+    const isFree = (t) => !chips.slice(0, at).some((other) => covers(each, t, other));
     each.restAt = REST_POSITIONS.find(isFree) ?? REST_POSITIONS[0];
   });
 }
@@ -63,15 +66,26 @@ function covers(each, t, other) {
   return [0, 1].every((i) => Math.abs(one[i] - two[i]) < (each.size[i] + other.size[i]) / 2 + 2);
 }
 
-// Offset of a chip from a path that it would cover, on the outer side of the curve.
-function offsetOf([a, b, c], [width, height]) {
+// True if enough of the path is visible beside the chip on it.
+function leavesPath({ curve: [a, , c], size: [width, height] }) {
   const [dx, dy] = [c[0] - a[0], c[1] - a[1]];
   const length = Math.hypot(dx, dy) || 1;
   const along = (Math.abs(dx) * width + Math.abs(dy) * height) / length;
-  if (length > along + VISIBLE_LENGTH) return [0, 0];
+  return length > along + VISIBLE_LENGTH;
+}
+
+// Offset of a chip beside its path: on the outer side of the curve, if that is in the picture.
+function offsetOf({ curve, size }, layout) {
+  const [a, b, c] = curve;
+  const [width, height] = size;
+  const [dx, dy] = [c[0] - a[0], c[1] - a[1]];
+  const length = Math.hypot(dx, dy) || 1;
   const across = (Math.abs(dy) * width + Math.abs(dx) * height) / length / 2 + 7;
   const side = Math.sign(dy * (b[0] - a[0]) - dx * (b[1] - a[1])) || 1;
-  return [(side * across * dy) / length, (-side * across * dx) / length];
+  const outer = [(side * across * dy) / length, (-side * across * dx) / length];
+  const y = pointOn(curve, REST_POSITIONS[0])[1] + outer[1];
+  const isInside = y >= height / 2 && y <= layout.height - height / 2;
+  return isInside ? outer : outer.map((each) => -each);
 }
 
 function drawCurve([a, b, c], reduce) {
@@ -89,12 +103,11 @@ function drawCurve([a, b, c], reduce) {
 }
 
 function drawChip(message, layout) {
-  const small = layout.size.name === "small";
+  const small = ["brief", "small"].includes(layout.size.name);
   // No room for names between narrow cards; the sentence and the table have them.
-  const name = layout.cards[0].w < 30 ? "" : chunkLabel(message);
-  const text = `${message.reduce ? DATA.sign : ""}${name}`;
-  const width = text.length * 7 + (small ? 6 : 12);
-  const height = small ? 14 : 20;
+  const text = layout.cards[0].w < 30 ? "" : chunkLabel(message, !small);
+  const width = text ? text.length * 7 + (small ? 6 : 12) : 8;
+  const height = text ? (small ? 14 : 20) : 8;
   const chip = svg("g", { class: `chip ${message.reduce ? "reduce" : "copy"}` }, curves);
   const box = { x: -width / 2, y: -height / 2, width, height, rx: message.reduce ? height / 2 : 2 };
   svg("rect", box, chip);

@@ -1,6 +1,8 @@
 // Drawing of ranks and their chunks.
 
 const stage = document.getElementById("stage");
+let unit = 1; // pixels per unit of the layout, without its zoom
+const units = (length) => `calc(${length.toFixed(2)} * var(--u))`;
 let drawn = new Map(); // "rank:chunk" → { element, shown }
 
 function addElement(tag, name, parent) {
@@ -13,7 +15,8 @@ function addElement(tag, name, parent) {
 function drawRanks(layout) {
   stage.replaceChildren();
   drawn = new Map();
-  stage.style.height = `${layout ? layout.height : 0}px`;
+  stage.style.setProperty("--u", `${unit * (layout ? layout.zoom : 1)}px`);
+  stage.style.height = units(layout ? layout.height : 0);
   if (!layout) return;
   DATA.slots.forEach((slots, rank) => drawRank(layout, rank, slots));
   const first = drawn.values().next().value;
@@ -25,10 +28,12 @@ function drawRank(layout, rank, slots) {
   const card = addElement("div", "rank", stage);
   card.setAttribute("role", "group");
   card.setAttribute("aria-label", `Rank ${rank}`);
-  Object.assign(card.style, { left: `${x}px`, top: `${y}px`, width: `${w}px`, height: `${h}px` });
+  const box = { left: units(x), top: units(y), width: units(w), height: units(h) };
+  Object.assign(card.style, box);
   const title = addElement("h3", "", card);
   addElement("span", "swatch", title).style.background = colourOf(rank);
   card.classList.toggle("tiny", w < 84);
+  card.classList.toggle("thin", w < 34);
   title.append(w < 84 ? String(rank) : `Rank ${rank}`);
   const grid = addElement("div", "cells", card);
   grid.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
@@ -41,7 +46,7 @@ function drawCell(grid, rank, chunk, size) {
   element.tabIndex = -1;
   element.dataset.rank = rank;
   element.dataset.chunk = chunk;
-  element.style.height = `${size.height}px`;
+  element.style.height = units(size.height);
   drawn.set(`${rank}:${chunk}`, { element, size: size.name, rank, chunk, shown: "" });
 }
 
@@ -70,17 +75,22 @@ function classes(size, cell, wrong, arrived) {
 function fill({ element, size, chunk }, cell, wrong) {
   element.replaceChildren();
   const line = size === "small" ? element : addElement("span", "line", element);
-  if (size !== "small") addElement("span", "name", line).textContent = DATA.chunks[chunk];
+  if (size === "large" || size === "short") {
+    addElement("span", "name", line).textContent = DATA.chunks[chunk];
+  }
   if (size !== "small" && cell) fillText(line, size, cell);
-  const mark = markOf(cell, wrong);
+  const mark = size === "brief" && VALUED && !wrong ? "" : markOf(cell, wrong);
   if (mark) addElement("span", "mark", line).textContent = mark;
   if (cell) drawBar(addElement("span", "bar", element), cell.ranks);
 }
 
 function fillText(line, size, cell) {
-  if (size === "large" && cell.values.length) {
+  if (cell.values.length) {
     const [first, ...more] = cell.values;
-    addElement("span", "value", line).textContent = more.length ? `${first} …` : first;
+    const omitted = more.length && size !== "brief" ? " …" : "";
+    addElement("span", "value", line).textContent = `${first}${omitted}`;
+    // Chunks that aren't reduced have one rank, which the bar shows.
+    if (size === "brief" || (size === "short" && !DATA.reduced)) return;
   }
   // With little room, "complete" already implies the contributions.
   if (size === "short" && cell.complete && DATA.reduced) return;
@@ -99,9 +109,14 @@ function drawSample(size) {
   element.setAttribute("aria-hidden", "true");
   const cell = sampleCell(size === "small" ? 0.25 : 0);
   fill({ element, size, chunk: cell.chunk }, { ...cell, complete: false });
-  if (size === "small") return item.append(`chunks ${ORDER}${BAR}; ${MORE}`);
-  const value = size === "large" && cell.values.length ? ["value"] : [];
-  const parts = ["chunk", ...value, DATA.reduced ? "from ranks" : "from rank"];
+  if (size === "small" || size === "brief") {
+    const what = size === "small" ? "chunks" : cell.values.length ? "values of chunks" : "ranks of chunks";
+    item.append(`${what} ${ORDER}; numbers on arrows are chunks${BAR}; ${MORE}`);
+    return;
+  }
+  const value = cell.values.length ? ["value"] : [];
+  const who = DATA.reduced ? ["from ranks"] : size === "short" && VALUED ? [] : ["from rank"];
+  const parts = ["chunk", ...value, ...who];
   const line = addElement("span", "parts", element);
   parts.forEach((part) => { addElement("span", "", line).textContent = part; });
   item.append(`${parts.join(" · ")}${BAR}`);

@@ -1,11 +1,16 @@
-// Layout of ranks and chunks, as numbers only. All lengths are in pixels.
+// Layout of ranks and chunks, as numbers only. All lengths are in units: a unit is a pixel at a font
+// size of 16 pixels, and grows with the screen.
 
 // `least`: width that a chunk needs to be readable in a row, where it fills the available width.
 const SIZES = [
-  { name: "large", width: 116, least: 96, height: 38, gap: 56 },
-  { name: "short", width: 74, least: 44, height: 24, gap: 40 },
+  { name: "large", width: 116, least: 96, height: 38, gap: 70 },
+  DATA.reduced && VALUED
+    ? { name: "short", width: 100, least: 74, height: 24, gap: 60 }
+    : { name: "short", width: 74, least: 44, height: 24, gap: NAMED ? 44 : 62 },
+  { name: "brief", width: 38, least: 30, height: 20, gap: 30 },
   { name: "small", width: 20, least: 8, height: 15, gap: 26 },
 ];
+const ZOOMS = [2.4, 2.2, 2, 1.8, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1]; // of pictures with room to spare
 const TITLE = 20; // height of a rank's heading
 const BETWEEN = 3; // gap between two chunks
 const EDGE = 5; // border and padding of a card
@@ -15,19 +20,37 @@ const TALLEST = 860;
 const POWERS = [1, 0.8, 0.6, 0.4]; // an ellipse, and squarer ones
 const POINTS = 120; // sample points of its outline
 const BENDS = [0.1, 0.22, -0.16, -0.28, 0.34, -0.4]; // of a path, relative to the straight line
+const FEW_RANKS = 8;
 const MOST_RANKS = { circle: 20, row: 40 };
 
 // Return the best layout that fits, or null for no picture. `room` is the remaining height of the
 // window; it is exceeded only if chunks would be too small to see.
 function layoutOf(kind, width, room) {
-  const heights = [Math.min(Math.max(room, LOW), TALLEST), TALLEST];
   if (DATA.n > MOST_RANKS[kind]) return null;
+  const highest = Math.min(Math.max(room, LOW), TALLEST);
+  const usual = Math.max(LOW, highest - CAPTION_HEIGHT);
+  // Chunks of few ranks show their contents even if the picture is higher than the window.
+  const legible = DATA.n <= FEW_RANKS ? SIZES.slice(0, -1) : SIZES;
+  const found = sized(kind, legible, width, usual, highest)
+    ?? sized(kind, legible, width, usual, TALLEST)
+    ?? sized(kind, SIZES, width, usual, TALLEST);
+  if (!found) return null;
+  // A picture that would leave room fills it.
+  const sizes = SIZES.slice(0, SIZES.indexOf(found.size) + 1);
+  for (const zoom of ZOOMS) {
+    const low = (room - CAPTION_HEIGHT) / zoom;
+    const larger = sized(kind, sizes, width / zoom, low, low);
+    if (larger) return { ...larger, zoom };
+  }
+  return { ...found, zoom: 1 };
+}
+
+// The first of these sizes that fits.
+function sized(kind, sizes, width, usual, highest) {
   const most = Math.max(1, ...DATA.slots.map((each) => each.length));
-  for (const highest of heights) {
-    for (const size of SIZES) {
-      const found = (kind === "row" ? rowOf : circleOf)(size, most, width, highest);
-      if (found) return { ...found, kind, size };
-    }
+  for (const size of sizes) {
+    const found = (kind === "row" ? rowOf : circleOf)(size, most, width, highest, usual);
+    if (found) return { ...found, kind, size };
   }
   return null;
 }
@@ -44,8 +67,7 @@ function cardOf(size, slots, columns) {
 // ------------------------------------------------------------------------------ in a circle
 
 // As few columns of chunks and as round as a low picture allows; otherwise as low as possible.
-function circleOf(size, slots, width, highest) {
-  const low = Math.max(LOW, highest - CAPTION_HEIGHT);
+function circleOf(size, slots, width, highest, low) {
   let best = null;
   for (let columns = 1; columns <= Math.min(slots, 8); columns += 1) {
     // A last row with few chunks wastes room.
@@ -62,7 +84,7 @@ function circleOf(size, slots, width, highest) {
 
 // As low as possible without overlapping cards.
 function ellipse(card, gap, width, power) {
-  const across = Math.min((width - card.w) / 2, 60 + 26 * DATA.n + 0.8 * card.w);
+  const across = Math.min((width - card.w) / 2, 110 + 26 * DATA.n + 0.8 * card.w);
   if (across < 0) return null;
   for (let down = 0; 2 * down + card.h <= TALLEST + card.h / 2; down += 10) {
     const centres = positions(across, down, power);

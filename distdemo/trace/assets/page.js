@@ -71,12 +71,14 @@ function placeText(state) {
 function draw() {
   const kind = byId("layout").value;
   const other = kind === "circle" ? "row" : "circle";
-  const width = stage.clientWidth;
+  unit = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+  const width = stage.clientWidth / unit;
   // Slightly less than the window, so that the end of the picture is visible.
-  const room = window.innerHeight - stage.getBoundingClientRect().top - window.scrollY - 8;
+  const top = stage.getBoundingClientRect().top + window.scrollY;
+  const room = (window.innerHeight - top) / unit - 8;
   layout = layoutOf(kind, width, room) ?? layoutOf(other, width, room);
   drawRanks(layout);
-  if (layout) newCurves();
+  if (layout) newCurves(layout);
   if (layout) drawSample(layout.size.name);
   explainLayout(kind);
   document.querySelector(".legend").hidden = layout === null;
@@ -117,7 +119,27 @@ const ACTIONS = {
   end: () => player.go(LAST),
   slower: () => player.faster(-1),
   faster: () => player.faster(1),
+  projector: () => toggleProjector(),
 };
+
+// The player alone, in sizes for a lecture room, on the full screen if the browser allows it.
+function toggleProjector() {
+  const on = document.documentElement.classList.toggle("projector");
+  if (on) document.documentElement.requestFullscreen?.().catch(() => {});
+  else if (document.fullscreenElement) document.exitFullscreen();
+  changedSize();
+}
+
+function leaveProjector() {
+  if (document.documentElement.classList.contains("projector")) toggleProjector();
+}
+
+function changedSize() {
+  const on = document.documentElement.classList.contains("projector");
+  byId("projector").setAttribute("aria-pressed", on);
+  window.scrollTo(0, 0);
+  draw();
+}
 
 function listenToControls() {
   for (const [id, act] of Object.entries(ACTIONS)) byId(id).addEventListener("click", act);
@@ -135,6 +157,10 @@ function listenToControls() {
     if (round) player.go(Number(round.dataset.round));
   });
   reducedMotion.addEventListener("change", show);
+  // The browser's own Esc leaves the full screen without a key event.
+  document.addEventListener("fullscreenchange", () => {
+    if (!document.fullscreenElement) leaveProjector();
+  });
 }
 
 // -------------------------------------------------------------------------------------- keys
@@ -151,12 +177,13 @@ const KEYS = {
   "=": () => player.faster(1),
   "-": () => player.faster(-1),
   "−": () => player.faster(-1),
+  f: () => toggleProjector(),
 };
 const SCROLLING = ["ArrowLeft", "ArrowRight", "Home", "End", " "];
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  if (event.key === "Escape") return hideTip();
+  if (event.key === "Escape") return target ? hideTip() : leaveProjector();
   const cell = cellAt(event.target);
   const act = cell && event.key in DIRECTIONS ? () => moveFocus(cell, event.key) : KEYS[event.key];
   if (!act || hasOwnUse(event.target, event.key)) return;
@@ -181,13 +208,16 @@ function start() {
   listenToControls();
   listenToCells();
   document.addEventListener("keydown", onKey);
-  let width = stage.clientWidth;
-  draw();
-  new ResizeObserver(() => {
-    if (stage.clientWidth === width) return;
-    width = stage.clientWidth;
+  let size = "";
+  const resized = () => {
+    const now = `${stage.clientWidth} ${window.innerHeight}`;
+    if (now === size) return;
+    size = now;
     draw();
-  }).observe(stage);
+  };
+  resized();
+  new ResizeObserver(resized).observe(stage);
+  window.addEventListener("resize", resized);
 }
 
 // The only global of the page, for tests and experiments.

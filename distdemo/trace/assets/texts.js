@@ -69,11 +69,13 @@ function whenText(k) {
   return `after round ${k} of ${LAST}`;
 }
 
-// Label of a message's chunks: "2", "0–3", "0→1 0→3".
-function chunkLabel(message) {
+// Label of a message's chunks: "chunk 2", "chunks 0–3", "0→1"; without the word, "2".
+function chunkLabel(message, worded) {
   const names = expand(message.chunks).map((each) => DATA.chunks[each]);
-  if (names.length > 3 && message.chunks.length === 2) return `${names[0]}–${names.at(-1)}`;
-  return names.length > 3 ? `${names.length} chunks` : names.join(" ");
+  const runs = message.chunks.length === 2;
+  if (names.length > 3 && !runs) return `${names.length} chunks`;
+  const label = names.length > 3 ? `${names[0]}–${names.at(-1)}` : names.join(" ");
+  return worded && !NAMED ? `${names.length > 1 ? "chunks" : "chunk"} ${label}` : label;
 }
 
 function duration(seconds) {

@@ -12,10 +12,11 @@ function drawTimes() {
   if (!TIMED) return;
   frame.replaceChildren();
   const height = DATA.n <= 16 ? 16 : 8;
-  const width = Math.max(frame.clientWidth || 600, LAST * 5 + MARGIN + 20, 320);
+  const width = Math.max(frame.clientWidth / unit || 600, LAST * 5 + MARGIN + 20, 320);
   const total = Math.max(...DATA.rounds.flatMap((each) => each.moments.map((m) => m[3])));
   const x = (seconds) => MARGIN + (seconds / total) * (width - MARGIN - 16);
-  const size = { width, height: DATA.n * height + AXIS };
+  const high = DATA.n * height + AXIS;
+  const size = { width: width * unit, height: high * unit, viewBox: `0 0 ${width} ${high}` };
   const picture = svg("svg", { ...size, role: "img", "aria-label": timesText(total) }, frame);
   drawScale(picture, x, total, DATA.n * height);
   drawNames(picture, height);
