@@ -91,8 +91,8 @@ class PointToPoint(Op):
     doc = OpDoc(
         summary="One rank sends its tensor to another.",
         when="Pass activations to the next pipeline stage, or exchange halos.",
-        mistake="Both ranks call send first. Small messages are buffered, but large ones block "
-        "until the timeout. Let one rank send first and the other receive first.",
+        mistake="Both ranks call send first. Over gloo each waits until the other receives; MPI "
+        "buffers small messages and blocks only on large ones. Let one rank receive first.",
         call="dist.send(tensor, dst) on src, dist.recv(tensor, src) on dst",
     )
 

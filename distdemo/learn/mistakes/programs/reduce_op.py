@@ -4,7 +4,7 @@
 # gloo: wrong wrong wrong
 # mpi: wrong wrong wrong
 # finding: reduce_op
-# why: No backend compares the ReduceOps. Each rank applies its own ReduceOp to the part that it
+# why: gloo and MPI don't compare the ReduceOps. Each rank applies its own to the part that it
 #   receives, so the result depends on which rank reduced which part. It is neither a sum nor a
 #   maximum, and there is no error.
 # hint 1: The result is neither the sum nor the maximum. Which ReduceOp does each rank pass?

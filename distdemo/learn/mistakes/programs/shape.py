@@ -4,10 +4,12 @@
 # gloo: hang wrong wrong
 # mpi: right/wrong wrong wrong
 # finding: shape
-# why: No backend compares the sizes. On each rank gloo splits the tensor by its local size, so
-#   the pieces of two ranks don't line up: some ranks add up the wrong elements and return, and
-#   others wait for pieces that never arrive. MPI doesn't detect it either.
-# link: https://github.com/NVIDIA/nccl/issues/1394
+# why: No rank knows the sizes of the other ranks' tensors. On each rank gloo splits the tensor by
+#   its local size, so the pieces of two ranks don't line up: some ranks add up the wrong elements
+#   and return, and others wait for pieces that never arrive. Only a piece that is larger than
+#   expected is detected, and aborts the process. Over MPI and NCCL, too, the call may return a
+#   wrong result without an error.
+# link: https://github.com/NVIDIA/nccl/issues/1417
 # hint 1: Some ranks return a wrong result. Print losses.shape on each rank.
 # hint 2: Rank 0 has 5 samples, ranks 1 and 2 have 3.
 # hint 3: dist.all_reduce(losses) requires equal sizes on all ranks: add up the local losses first.
