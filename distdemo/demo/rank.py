@@ -117,7 +117,6 @@ def start_together(rank: Rank, role: GroupRole, group: ProcessGroup | None) -> N
     op, spec = role.op, role.spec
     if role.group is None or spec.group_size == 1:
         return
-    rank.report_phase("connecting")
     if not op.is_barrier:
         small = replace(
             spec,
@@ -133,6 +132,7 @@ def start_together(rank: Rank, role: GroupRole, group: ProcessGroup | None) -> N
     if spec.group_size <= MEETING:
         barrier = ops.REGISTRY["barrier"]
         barrier.run(Buffers(), replace(spec, monitored=False), group, async_op=False)
+    rank.report_phase("connected")
 
 
 def _at_most_one(lengths: Sequence[int]) -> tuple[int, ...]:
