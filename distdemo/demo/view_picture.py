@@ -80,6 +80,8 @@ def _rows(explanation: Explanation, sign: Signs, width: int) -> Iterator[tuple[T
         before, after = held(each.before, sign, width), held(each.after, sign, width)
         if explanation.is_barrier:
             before, after = Text("arrives"), Text("continues")
+        elif not each.after.pieces and not each.after.undefined:
+            after = Text("receives nothing", style=colours.QUIET)
         origin = Text()
         if each.after.pieces and not each.after.undefined:
             lines = sources(each.after, sign, width).split("\n")
@@ -133,8 +135,6 @@ def _facts(explanation: Explanation) -> Iterator[tuple[str, str]]:
     yield "Used to", doc.when
     if not explanation.is_barrier:
         moves = moved(traffic)
-        factor = f"busbw factor {traffic.busbw_formula}"
-        if traffic.busbw_formula != "1":
-            factor += f" = {traffic.busbw_factor:.4g} at n = {explanation.spec.group_size}"
-        yield "Costs", f"{moves[:1].upper()}{moves[1:]} ({factor})."
+        ranks = f", n = {explanation.spec.group_size} ranks" * (traffic.busbw_formula != "1")
+        yield "Costs", f"{moves[:1].upper()}{moves[1:]}{ranks}."
     yield "Mistake", doc.mistake

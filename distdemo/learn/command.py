@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from distdemo.learn.records import Lesson, PlayedStep, Step, StepList
 
 DEADLINE_S = 60.0  # of a step's program
 QUIT = ("q", "quit", "exit")
+BACK = ("b", "back")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,18 +66,25 @@ def learn(session: Session, options: LearnOptions) -> Result:
     start = 0 if options.step is None else find_step(options.step).number - 1
     if options.step is None and not session.is_interactive:
         return Result(StepList(tuple(STEPS.values())), view.list_view)
-    last = len(STEPS) if session.is_interactive else start + 1
-    steps = list(STEPS.values())[start:last]
+    index, last = start, len(STEPS) if session.is_interactive else start + 1
     played: list[PlayedStep] = []
-    interrupted = False
+    interrupted, stopped = False, False
+    session.show(view.welcome)
     try:
-        for each in _play(session, steps):
-            played.append(each)  # noqa: PERF402 - those before an interruption count
+        while index < last and not stopped:
+            result = _play(session, STEPS[NAMES[index]])
+            if result is None:
+                break
+            played.append(result)
+            index += 1
+            if index < last:
+                choice = _choice(session, index)
+                stopped = choice in QUIT
+                index = max(index - 2, 0) if choice in BACK else index
     except KeyboardInterrupt:
         interrupted = True
-    left = steps[len(played) :]
     return Result(
-        Lesson(tuple(played), left[0].name if left else ""),
+        Lesson(tuple(played), NAMES[index] if index < last else ""),
         partial(view.lesson_view, interrupted=interrupted),
         is_shown=session.is_interactive,
         interrupted=interrupted,
@@ -117,31 +124,27 @@ def find_step(text: str) -> Step:
     return STEPS[name]
 
 
-def _play(session: Session, steps: Sequence[Step]) -> Iterator[PlayedStep]:
-    """Yield each step after its run, until the learner stops."""
+def _play(session: Session, step: Step) -> PlayedStep | None:
+    """Show a step, ask for a prediction, and run its program; None if the learner stops."""
     from distdemo.launcher.torch_import import load_compiler
     from distdemo.learn import view
 
-    session.show(view.welcome)
-    for step in steps:
-        session.show(view.gap)
-        session.show(partial(view.step_view, step))
-        world = session.world(step.world_size, WorldOptions(backend="gloo", timeout=DEADLINE_S))
-        session.prepare(world)  # while the learner reads
-        if step.needs_compiler:
-            load_compiler()
-        from distdemo.learn.trial import play_step
+    session.show(view.gap)
+    session.show(partial(view.step_view, step))
+    world = session.world(step.world_size, WorldOptions(backend="gloo", timeout=DEADLINE_S))
+    session.prepare(world)  # while the learner reads
+    if step.needs_compiler:
+        load_compiler()
+    from distdemo.learn.trial import play_step
 
-        prediction = _prediction(session, step)
-        if prediction is None:
-            return
-        with session.waiting(f"{step.name} on {step.world_size} ranks", world):
-            played = play_step(step, world, prediction)
-        yield played
-        session.show(partial(view.result_view, played))
-        session.show(view.gap)
-        if step is not steps[-1] and not _goes_on(session, step):
-            return
+    prediction = _prediction(session, step)
+    if prediction is None:
+        return None
+    with session.waiting(f"{step.name} on {step.world_size} ranks", world):
+        played = play_step(step, world, prediction)
+    session.show(partial(view.result_view, played))
+    session.show(view.gap)
+    return played
 
 
 def _prediction(session: Session, step: Step) -> str | None:
@@ -159,11 +162,23 @@ def _prediction(session: Session, step: Step) -> str | None:
             return None
         if not (typed and session.is_interactive) or fits(typed, step.answer):
             return typed
-        session.show(partial(view.help_view, step))
+        session.show(partial(view.help_view, step, typed))
 
 
-def _goes_on(session: Session, step: Step) -> bool:
-    """Return True if the learner wants to see the next step."""
-    following = NAMES[step.number]
-    typed = session.ask(f"Enter continues with step {step.number + 1}, {following}; q stops: ")
-    return typed is not None and typed.lower() not in QUIT
+def _choice(session: Session, index: int) -> str:
+    """Return what the learner wants after a step: nothing to continue, or one of BACK or QUIT.
+
+    Args:
+        session: Session, which is interactive.
+        index: Index of the following step.
+    """
+    from distdemo.learn import view
+
+    while True:
+        typed = session.ask(
+            f"Enter continues with step {index + 1}, {NAMES[index]}; b goes back, q stops: "
+        )
+        choice = QUIT[0] if typed is None else typed.lower()
+        if choice in ("", *BACK, *QUIT):
+            return choice
+        session.show(view.choices_view)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from distdemo.encoding import derived
-from distdemo.learn.answers import matches
+from distdemo.learn.answers import fits, matches
 from distdemo.learn.mistakes.records import OutcomeKind, RankOutcome
 
 WORDS: dict[OutcomeKind, str] = {"hang": "hangs", "error": "error", "abort": "error"}
@@ -85,8 +85,10 @@ class PlayedStep:
 
     @derived
     def predicted(self) -> bool | None:
-        """True if the prediction is right; None if there is none."""
-        return matches(self.prediction, self.answer) if self.prediction else None
+        """True if the prediction is right; None if it is missing or has another form."""
+        if not fits(self.prediction, self.step.answer):
+            return None
+        return matches(self.prediction, self.answer)
 
     @property
     def ok(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from distdemo.learn.answers import parse_answer
 from distdemo.learn.catalogue import NAMES
 from distdemo.learn.mistakes.records import RankOutcome
 from distdemo.learn.records import Lesson, PlayedStep, Step, StepList
@@ -61,9 +62,17 @@ def step_view(step: Step, sign: Signs) -> Iterator[Block]:
     yield Paragraph(f"{step.question} ({step.form.partition(', such as')[0]})", "bold")
 
 
-def help_view(step: Step, _: Signs) -> Iterator[Block]:
-    """Yield the form of the answer."""
-    yield Paragraph(f"Type {step.form}. Enter alone runs the program, q stops.", colours.QUIET)
+def help_view(step: Step, typed: str, _: Signs) -> Iterator[Block]:
+    """Yield the form of the answer, and how the one that was typed differs."""
+    found = parse_answer(typed)
+    wrong = f"You typed {plural(len(found), 'number')}. " if _are_numbers(found) else ""
+    text = f"{wrong}Type {step.form}. Enter alone runs the program, q stops."
+    yield Paragraph(text, colours.QUIET)
+
+
+def choices_view(_: Signs) -> Iterator[Block]:
+    """Yield what can be typed after a step."""
+    yield Paragraph("Enter: the next step. b: one step back. q: stop.", colours.QUIET)
 
 
 def result_view(played: PlayedStep, sign: Signs) -> Iterator[Block]:
@@ -76,18 +85,26 @@ def result_view(played: PlayedStep, sign: Signs) -> Iterator[Block]:
         grid.rows.append([Text(str(each.rank), style=colours.of_rank(each.rank))])
         grid.rows[-1] += _cells(each, names, sign)
         if played.prediction and each.rank == step.rank:
-            grid.rows[-1].append(_marked(played, played.prediction, sign))
+            typed = played.prediction
+            counts = played.predicted is not None
+            grid.rows[-1].append(_marked(played, typed, sign) if counts else typed)
     yield grid
     if not played.ok:
         problem = "The program did not run as documented."
         yield Item(sign.wrong, step.name, problem, colours.WRONG, is_problem=True)
-    if played.prediction:
+    if played.prediction and played.predicted is None:
+        yield Paragraph(f"{played.prediction} isn't counted: type {step.form}.")
+    elif played.prediction:
         answer = f"Not quite. Answer: {text_of(played.answer, sign)}."
         yield Paragraph(_marked(played, "Right." if played.predicted else answer, sign))
     yield Paragraph(step.why)
     yield Paragraph()
     yield Paragraph("Try in another terminal:", colours.QUIET)
     yield Paragraph("\n".join(f"  {each}" for each in step.commands), verbatim=True)
+
+
+def _are_numbers(answer: list[float | str]) -> bool:
+    return bool(answer) and not any(isinstance(each, str) for each in answer)
 
 
 def _cells(outcome: RankOutcome, names: list[str], sign: Signs) -> list[Text | str]:
@@ -121,10 +138,10 @@ def lesson_view(lesson: Lesson, sign: Signs, *, interrupted: bool = False) -> It
         yield Paragraph()
         yield from result_view(each, sign)
         yield Paragraph()
-    made = [each.predicted for each in lesson.steps if each.prediction]
+    made = [each.predicted for each in lesson.steps if each.predicted is not None]
     text = "Interrupted." if interrupted else f"{plural(len(lesson.steps), 'step')} played."
     if made:
-        text += f" Predicted {sum(map(bool, made))} of {len(made)} right."
+        text += f" Predicted {sum(made)} of {len(made)} right."
     if lesson.following:
         text += f" Continue with distdemo learn {lesson.following}."
     elif lesson.steps and lesson.steps[-1].step.name == NAMES[-1]:

@@ -91,8 +91,9 @@ class PointToPoint(Op):
     doc = OpDoc(
         summary="One rank sends its tensor to another.",
         when="Pass activations to the next pipeline stage, or exchange halos.",
-        mistake="Both ranks call send first. Over gloo each waits until the other receives; MPI "
-        "buffers small messages and blocks only on large ones. Let one rank receive first.",
+        mistake="Both ranks call send first. send may wait until the other rank receives: over "
+        "gloo always, over MPI with large tensors. Then neither rank gets to its recv. Let one "
+        "rank send first and the other receive first.",
         call="dist.send(tensor, dst) on src, dist.recv(tensor, src) on dst",
     )
 

@@ -47,8 +47,9 @@ class ReduceScatter(Op):
     doc = OpDoc(
         summary="All tensors are combined, and each rank gets one part of the result.",
         when="Shard gradients over the ranks (FSDP, ZeRO); the first half of a ring all_reduce.",
-        mistake="An output as large as the whole input. It must be one n-th of it: the input is "
-        "cut into n equal pieces along its first dimension, one per rank.",
+        mistake="An output as large as all pieces together. It must be as large as one of them. "
+        "reduce_scatter_single takes one tensor instead of a list, and cuts it into n equal pieces "
+        "along its first dimension.",
         call="dist.reduce_scatter(tensor, pieces, op=ReduceOp.{OP})",
     )
 

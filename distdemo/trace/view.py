@@ -127,9 +127,10 @@ def _costs(report: TraceReport, sign: Signs) -> Iterator[Block]:
     yield Grid(columns, [[Text(cell, STYLES.get(cell[-1], "")) for cell in row] for row in rows])
     letters = f"S: {payload_text(report.traffic)}; n: ranks; trace list explains the other letters."
     yield Paragraph(letters, colours.QUIET)
-    yield Paragraph(
-        "Sent: by the rank that sends most. Busiest: sent plus received.", colours.QUIET
-    )
+    sent = "Sent: by the rank that sends most. Busiest: sent plus received."
+    if report.handed_bytes:
+        sent += " Handed over: bytes that the ranks passed to the backend in this run."
+    yield Paragraph(sent, colours.QUIET)
     marks = {agreement_sign(check) for check in report.checks}
     if "≈" in marks:
         equal = "≈: the formula assumes equal chunks, and these are unequal."

@@ -170,10 +170,11 @@ class Picture:
         if self._reduced and len(some) > 1:
             bar = [self._bar(some)] if self._layout == "bars" else []
             example = Text(" ").join([*bar, _ranges_text(some)])
-            yield example, "contributions of all ranks but rank 1"
+            yield example, "contributions of all ranks but rank 1, then the values so far"
             yield Text("all", style="bold"), "every rank's contribution"
         right = Text(self._sign.right, style=f"bold {colours.RIGHT}")
-        yield right, "complete on a rank that needs it"
+        everywhere = len(self._wanted) == self._n * len(self._names)
+        yield right, "complete" if everywhere else "complete, and this rank needs it at the end"
         if any(len(held) < len(self._names) for frame in self.frames for held in frame.held):
             yield Text(ABSENT, style=colours.QUIET), "not held"
         if examples:

@@ -59,7 +59,10 @@ def train_view(report: TrainReport, sign: Signs) -> Iterator[Block]:
     yield _epochs(report.trainings)
     yield Heading("Cost")
     yield _cost(report.trainings, sign, several=world.world_size > 1)
-    yield Paragraph(f"{REFERENCE} is one process that takes the same batches without averaging.")
+    single = f"{REFERENCE} is one process that takes the same batches without averaging."
+    if any(2 * each.communication_s > each.time_s for each in report.trainings):
+        single += " With a model this small, the calls take longer than the computation."
+    yield Paragraph(single)
     yield Heading("Proofs, and the largest difference found")
     yield _proofs(report, sign)
     for proof in report.failed:

@@ -192,6 +192,17 @@ def test_a_prediction_from_a_pipe_and_the_document(
     assert [each["value"] for each in only["outcomes"]] == [[10, 11]] * 4
 
 
+def test_a_prediction_in_another_form_is_not_counted(
+    command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1 2 3"))
+    code, out, err = command("learn", "broadcast")
+    assert (code, err) == (0, "")
+    assert "1 2 3 isn't counted: type two numbers, such as 7 8." in out
+    assert "Not quite" not in out
+    assert out.endswith("✓ 1 step played.\n")
+
+
 def test_without_input_the_program_runs_without_a_prediction(
     command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -274,7 +285,7 @@ def own_terminal() -> None:
 
 
 PROMPT = "Your prediction: "
-NEXT = "; q stops: "
+NEXT = "; b goes back, q stops: "
 
 
 def test_a_session_in_a_terminal(tmp_path: Path) -> None:
@@ -285,16 +296,22 @@ def test_a_session_in_a_terminal(tmp_path: Path) -> None:
     assert "✓ 2 4 1" in terminal._shown
     terminal.answer(PROMPT, "?\n")
     assert "Step 2 of 12 · broadcast" in terminal._shown
-    terminal.answer(PROMPT, "no idea\n")
+    terminal.answer(PROMPT, "1 2 3\n")
     assert "Type two numbers, such as 7 8." in terminal._shown
     terminal.answer(PROMPT, "[20 21]\n")
-    terminal.answer(NEXT, "\n")
+    assert "You typed 3 numbers. Type two numbers, such as 7 8." in terminal._shown
+    terminal.answer(NEXT, "what\n")
     assert "✗ Not quite. Answer: [10 11]." in terminal._shown
+    terminal.answer(NEXT, "\n")
+    assert "Enter: the next step. b: one step back. q: stop." in terminal._shown
     terminal.answer(PROMPT, "\n")
-    terminal.answer(NEXT, "q\n")
+    terminal.answer(NEXT, "b\n")
     assert "Prediction" not in terminal._shown
+    terminal.answer(PROMPT, "q\n")
+    assert "Step 2 of 12 · broadcast" in terminal._shown
     assert terminal.end() == 0
     assert "3 steps played. Predicted 1 of 2 right. Continue with distdemo learn" in terminal.text
+    assert terminal.text.rstrip().endswith("broadcast.")
     assert "Step 1 of 12" not in terminal.text  # it was shown
 
 

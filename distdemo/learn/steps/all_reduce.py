@@ -8,9 +8,10 @@
 # ask: 3 total
 # returns: {"total": [6, 4], "largest": 30} | {"total": [6, 4], "largest": None}
 #   | {"total": [6, 4], "largest": None} | {"total": [6, 4], "largest": None}
-# why: 0 + 1 + 2 + 3 and 1 + 1 + 1 + 1. The second element counts the ranks. In the same way, a sum
-#   and a number of samples give the right mean even if some ranks have more samples than others.
-#   largest is shown for the root only: on other ranks its content is undefined after reduce.
+# why: 0 + 1 + 2 + 3 and 1 + 1 + 1 + 1. The second element counts the ranks. Training programs do
+#   this with samples: they add up losses and sample counts in one call, then divide. That mean is
+#   right even if some ranks have more samples than others. largest is shown for the root only. On
+#   other ranks it may hold a partial result after reduce, so don't read it there.
 # try: distdemo all-reduce --reduce-op max
 # try: distdemo reduce --root 2
 import torch

@@ -2,8 +2,9 @@
 # ranks: 4
 # text: In data-parallel training all ranks have the same weights, and each rank computes the
 #   gradient of its own, equally large part of the batch. all_reduce adds up the gradients. Divided
-#   by the world size, that is their mean, which is the gradient of the whole batch. Then every rank
-#   takes the same step, so the weights stay equal although no rank ever sends them.
+#   by the world size, that is their mean. If the loss is a mean over samples, as usual, this is the
+#   gradient of the whole batch. Then every rank takes the same step, so the weights stay equal
+#   although no rank ever sends them.
 # question: What is the weight on rank 1 after this step?
 # form: one number, such as 7
 # ask: 1 weight

@@ -2,9 +2,9 @@
 # ranks: 4
 # text: A distributed program is one program that several processes run at the same time. Each
 #   process is a rank, numbered from 0. All ranks together are the world, and world_size is their
-#   number. Ranks share no variables, because each process has its own memory. torchrun starts the
-#   processes of this program, and init_process_group lets them find each other. From the next step
-#   on, distdemo does both, and you see only work().
+#   number. Ranks share no variables, because each process has its own memory. torchrun, a program
+#   that comes with PyTorch, starts the processes, and init_process_group lets them find each other.
+#   From the next step on, distdemo does both, and you see only work().
 # question: Four ranks run work(). What does rank 2 return?
 # form: three numbers, such as 7 8 9
 # ask: 2
@@ -23,6 +23,7 @@ def work(rank, world_size):
 
 if __name__ == "__main__":
     # started by torchrun --nproc-per-node 4 hello.py
-    dist.init_process_group("gloo")  # for CPUs
+    # gloo: the library that sends messages between CPUs
+    dist.init_process_group("gloo")
     print(work(dist.get_rank(), dist.get_world_size()))
     dist.destroy_process_group()

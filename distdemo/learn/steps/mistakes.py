@@ -3,7 +3,7 @@
 # text: By default torch.distributed doesn't check that the calls of all ranks fit together. If they
 #   don't, a program may hang, raise an error, or return a wrong result without an error. Here is
 #   one round of the ring again, with recv first and send instead of isend. Each rank should return
-#   the number of its left neighbour.
+#   the value of mine on its left neighbour.
 # question: What happens?
 # form: right, hangs or error
 # ask: 0

@@ -1,9 +1,11 @@
 # title: Ring attention: a sequence longer than one rank's memory
 # ranks: 3
-# text: A long sequence can be split over the ranks: each rank has the queries, keys and values of
-#   its own tokens. But a query needs the keys and values of all tokens. So the ranks pass their
-#   blocks of keys and values around a ring, and each rank adds up what its query makes of the block
-#   that it holds at the moment. No rank ever stores the whole sequence.
+# text: In attention each token has a query, a key and a value. Its query is compared with the keys
+#   of all tokens, and the output is a mean of their values, in which better matches weigh more. A
+#   long sequence can be split over the ranks: each rank has the queries, keys and values of its own
+#   tokens. But a query needs the keys and values of all tokens. So the ranks pass their blocks of
+#   keys and values around a ring, and each rank adds up what its query makes of the block that it
+#   holds at the moment. No rank ever stores the whole sequence.
 # question: How many bytes does rank 0 send? A float32 has 4 bytes.
 # form: one number, such as 7
 # ask: 0 sent
