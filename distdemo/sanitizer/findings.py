@@ -67,9 +67,12 @@ def together(alike: Sequence[Problem]) -> Finding:
     ranks = tuple(sorted({rank for each in alike for rank in each.finding.ranks}))
     if ranks == finding.ranks:
         return finding
-    rows = [
-        replace(r, ranks=ranks, source_line=r.source_line.partition(FROM)[0]) for r in finding.rows
-    ]
+    rows = []
+    for row, *others in zip(*(each.finding.rows for each in alike), strict=True):
+        same = all(each.did == row.did for each in others)
+        did = row.did if same else row.did.partition("(")[0]
+        line = row.source_line.partition(FROM)[0]
+        rows.append(replace(row, ranks=ranks, did=did, source_line=line))
     what = finding.what.replace(ranks_of(finding.ranks), ranks_of(ranks), 1)
     return replace(finding, what=what, rows=tuple(rows), ranks=ranks)
 
@@ -129,7 +132,7 @@ def absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...])
     elif kind == "uneven":
         what = (
             f"{ranks_of(gone)} {ended} before {call_name}, which other ranks "
-            f"make from a line that has already made {plural(rounds, 'call')}."
+            f"make on a line that has already run {plural(rounds, 'time')}."
         )
     elif call.op == "init_process_group":
         what = what.replace(call_name, call.op)

@@ -19,7 +19,7 @@ from distdemo.sanitizer.findings import (
 )
 from distdemo.sanitizer.matching import Entry, Group, Matcher, Position, Problem
 from distdemo.sanitizer.notes import MAX_KNOWN, CallNote, Reader
-from distdemo.sanitizer.records import CallCount, Finding, Kind, Row
+from distdemo.sanitizer.records import END_OF_TRAFFIC, CallCount, Finding, Kind, Row
 from distdemo.sanitizer.rules import KINDS
 from distdemo.sanitizer.timeline import Timeline
 
@@ -383,5 +383,6 @@ def _link(matcher: Matcher, entry: Entry) -> Row:
     """Return the row of one rank in a cycle."""
     name = entry.group.name(matcher.world_size)
     on = "" if name.startswith("the default") else f" on {name}"
+    on += " and" * (entry.call.op == END_OF_TRAFFIC)
     did = f"{entry.call}{on} waits for {ranks_of(matcher.awaited(entry)).lower()}"
     return Row((entry.rank,), did, matcher.line(entry.call.source_line))

@@ -42,13 +42,15 @@ class Op:
     internal: bool = False
 
 
+END_OF_TRAFFIC = "end of traffic"
+"""Op of the meeting at the end of ``traffic()``; see testing.counting."""
 OPS = {
     "all_gather": Op(lists=("receive_counts",), parts=True),
     "all_to_all": Op(lists=("send_counts", "receive_counts"), parts=True),
     "all_to_all_single": Op(parts=True),
     "broadcast": Op("from root"),
     "gather": Op("to root", lists=("receive_counts",), parts=True),
-    "end of traffic": Op(internal=True),  # see testing.counting
+    END_OF_TRAFFIC: Op(internal=True),
     "init_process_group": Op(internal=True),  # files don't have it
     "recv": Op("from peer"),
     "reduce": Op("to root"),
@@ -179,6 +181,8 @@ class Call:
 
     def __str__(self) -> str:
         """Return ``all_reduce(SUM, float32[1024])``."""
+        if self.op == END_OF_TRAFFIC:
+            return "made no more calls"
         size = ", ".join(map(str, self.shape))
         data = f"{self.dtype}[{size}]" if self.dtype else ""
         peer = "" if self.peer is None else ("from " if self.op.endswith("recv") else "to ")

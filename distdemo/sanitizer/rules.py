@@ -129,6 +129,8 @@ def check_arguments(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, 
             "argument",
             f"the peer of {call.op} is rank {call.peer}, but the group has {n} ranks.",
         )
+    if call.peer == rank and backend.startswith("gloo"):
+        return "argument", f"{call.op} has this rank itself as its peer, which gloo rejects."
     lists = call.rules.lists if call.root in (None, rank) else ()
     for each in (getattr(call, name) for name in lists):
         if len(each) != n:

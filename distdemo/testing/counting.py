@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from distdemo import dtypes
 from distdemo.sanitizer.notes import CallNote, GroupKey, Reader, ReturnNote, StopNote, WaitNote
-from distdemo.sanitizer.records import Call
+from distdemo.sanitizer.records import END_OF_TRAFFIC, Call
 
 INPUTS_ONLY = ("all_gather_coalesced", "all_gather_into_tensor_coalesced")
 """Ops whose notes have the sizes of one rank's parts, not of the parts of all ranks."""
@@ -79,7 +79,7 @@ def counted() -> Iterator[Traffic]:
     finally:
         recorder.stop_copy(copy)
     block = store.add(f"distdemo/traffic/{rank}", 1)
-    with recorder.record_meeting("end of traffic"):
+    with recorder.record_meeting(END_OF_TRAFFIC):
         store.set(f"distdemo/traffic/{block}/{rank}", f"{first}\n{copy.decode()}")
         copies = [store.get(f"distdemo/traffic/{block}/{other}") for other in range(n)]
     activities = [Activity.read(other, each) for other, each in enumerate(copies)]

@@ -18,7 +18,7 @@ from _pytest.skipping import evaluate_xfail_marks
 from distdemo.launcher.records import Raised, TimedOut
 from distdemo.launcher.verdict import ranks_of
 from distdemo.sanitizer.matching import FROM
-from distdemo.sanitizer.text import calls_text
+from distdemo.sanitizer.text import calls_text, reason
 from distdemo.view.format import plural
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def _decided(
     well = [rank for rank in ran if rank not in failing]
     left = [rank for rank in suffered if rank not in well]
     if left:
-        head += f" {ranks_of(left)} lost the connection to {'them' if len(causes) > 1 else 'it'}."
+        them = "them" if len(causes) > 1 else "it"
+        head += f" {ranks_of(left)} waited for {them} and lost the connection."
     chain = report.longrepr
     if isinstance(chain, ExceptionChainRepr):
         heading = ReprTraceback([ReprEntryNative([head + "\n"])], None, "native")
@@ -135,8 +136,9 @@ def _decided(
         add = chain.addsection
         for group in others:
             add(ranks_of(group), _text(item, failing[group[0]], whole=whole))
-        if any(not {*each.ranks} <= {*causes} for each in result.findings):
-            add("the ranks' calls", "\n".join(lines))
+        for each in result.findings:
+            if each.kind in ("argument", "shift") or not {*each.ranks} <= {*causes}:
+                add("finding", "\n".join((each.what, reason(each), each.rule)))
     else:
         report.longrepr = f"{report.longreprtext}\n{head}"
     report.sections = _sections({rank: reports[rank] for rank in causes}, {*PHASES})

@@ -160,6 +160,7 @@ class Server:
         calls: tuple[Any, ...] = ()
         if inspector is not None:
             report, findings = inspector.conclude(report)
+            findings = findings or tuple(inspector.judge.matcher.shifts())
             calls = inspector.judge.calls()
         _load(modules)
         return TaskResult(report, findings, reports, tuple(shown.values()), calls=calls)

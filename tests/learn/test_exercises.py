@@ -21,7 +21,13 @@ from distdemo.learn.records import ExerciseFolder
 GOLDEN = Path(__file__).parent / "golden"
 SOLUTIONS = Path(__file__).parent / "solutions"
 WRONG = Path(__file__).parent / "wrong"
-BROKEN = ("shape", "early-read", "uneven-batches")  # a call, a result, and a number of calls
+BROKEN = {
+    "shape": "the sizes don't match",
+    "early-read": "Rank 0 returned",
+    "uneven-batches": "Rank 1 failed. Rank 0 waited for it",
+    "late-call": "finding",
+}
+"""What the tests of some mistakes print."""
 REPAIRED = ("rank-0-only", "send-send", "sum-not-mean")
 EXPECTED = re.compile("# expected: (.*)")
 """First line of a wrong solution: pattern of what its test on four ranks prints."""
@@ -40,7 +46,7 @@ def test_an_exercise_fails_until_it_is_solved(tmp_path: Path) -> None:
     for name in REPAIRED:
         module = MISTAKES[name].module
         (folder / f"mistakes/{module}.py").write_text(MISTAKES[name].text(repaired=True))
-    files += [folder / f"mistakes/test_{MISTAKES[name].module}.py" for name in BROKEN + REPAIRED]
+    files += [folder / f"mistakes/test_{MISTAKES[name].module}.py" for name in (*BROKEN, *REPAIRED)]
     words = ["-m", "pytest", "-p", "no:cacheprovider", f"--junit-xml={report}", *map(str, files)]
     with warmed(words, tmp_path) as run:
         _, out, _ = run.finish(3 * PATIENCE)
@@ -55,9 +61,10 @@ def test_an_exercise_fails_until_it_is_solved(tmp_path: Path) -> None:
     for name in REPAIRED:
         module = MISTAKES[name].module
         assert failures.pop(f"mistakes.test_{module}.test_{module}") == "", out
-    for name in BROKEN:
+    for name, expected in BROKEN.items():
         module = MISTAKES[name].module
         text = failures.pop(f"mistakes.test_{module}.test_{module}")
+        assert expected in " ".join(text.split()), text
         assert f" {module}.py:" in text.partition("calls of all ranks")[2], text
     for module, (exercise, expected) in wrong.items():
         text = failures.pop(f"test_{module}.test_{exercise}[ranks4]")

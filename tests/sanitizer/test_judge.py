@@ -20,7 +20,7 @@ from distdemo.sanitizer.inspector import Inspector
 from distdemo.sanitizer.judge import BUSY_POLLS, INTERRUPT_S, SETTLE_TIMEOUT_S, Judge
 from distdemo.sanitizer.notes import HEAD, Reader, Ring, Writer, call_line
 from distdemo.sanitizer.records import Call, Row, SourceLine
-from distdemo.sanitizer.rules import KINDS
+from distdemo.sanitizer.rules import KINDS, check_arguments
 from distdemo.sanitizer.timeline import Timeline
 
 N = 4
@@ -364,3 +364,12 @@ def test_a_late_rejection_is_no_mismatch(refused: Call, then: int, clock: list[f
     assert judge.poll() is None
     assert judge.matcher.group(tuple(range(N)), "gloo", 0).agreed == 3
     assert judge.matcher.shifts() == []
+
+
+def test_gloo_has_no_connection_from_a_rank_to_itself() -> None:
+    for op in ("send", "recv"):
+        call = Call(op, SourceLine(), peer=1)
+        kind, why = check_arguments(call, 1, 2, "gloo") or ("", "")
+        assert (kind, why.startswith(f"{op} has this rank itself")) == ("argument", True)
+        assert check_arguments(call, 0, 2, "gloo") is None
+        assert check_arguments(call, 1, 2, "mpi") is None

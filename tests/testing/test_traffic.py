@@ -225,7 +225,7 @@ def send_one_message_too_few(rank: int) -> None:
 def test_a_rank_that_waits_at_the_end_is_part_of_a_deadlock() -> None:
     with pytest.raises(RanksError, match="Deadlock: ranks 0, 1 are waiting") as caught:
         run_ranks(send_one_message_too_few, 2)
-    assert "end of traffic() waits for rank 0" in str(caught.value)
+    assert "made no more calls and waits for rank 0" in str(caught.value)
 
 
 def count_after_an_error(rank: int) -> int:

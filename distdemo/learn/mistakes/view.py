@@ -25,7 +25,12 @@ KIND_TEXTS = {"hang": "hangs", "abort": "aborts", "error": "error", "wrong": "wr
 """Text of each outcome in the list, the worst first."""
 MARKS = {"both": (" ", ""), "wrong": ("-", colours.WRONG), "right": ("+", colours.RIGHT)}
 """Mark and style of a line of the repaired program, by its role."""
-LEGEND = "wrong: a wrong result without an error. Sanitizer: the kind of its finding.\n"
+LEGEND = (
+    "wrong: a wrong result without an error; aborts: the process ends without a traceback; "
+    "right by luck: right here, but not everywhere.\n"
+    "Sanitizer: the kind of finding when distdemo compares the calls of all ranks. The default "
+    "group, in its reports, is all ranks.\n"
+)
 MORE = "distdemo mistakes NAME runs one; distdemo learn --write DIR writes them as exercises."
 STOPPED = "Hanging ranks were stopped. torch itself would wait 30 minutes, or forever."
 NOTHING = "No finding: all ranks make the same calls in the same order."
@@ -63,6 +68,7 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
     yield Paragraph(f"{mistake.title}.")
     yield Paragraph()
     yield Paragraph(_program(mistake.program, sign), verbatim=True)
+    yield Paragraph(f"{sign.arrow} marks the mistake.", colours.QUIET)
     yield Paragraph()
     yield Heading("What happens")
     yield _outcomes({each.backend: each.outcomes for each in trials}, sign)

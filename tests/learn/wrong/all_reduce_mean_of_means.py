@@ -1,4 +1,4 @@
-# expected: Rank \d: the mean is 3.25, expected 4.0
+# expected: Rank \d: the mean is 3.25, expected 4\.
 import torch
 import torch.distributed as dist
 

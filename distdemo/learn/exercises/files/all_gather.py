@@ -23,5 +23,6 @@ def all_gather(tensor):
         [20., 21.]  # rank 2    [[0., 1.], [10., 11.], [20., 21.]]  # rank 2
 
     Cost: every rank sends (n−1)·S bytes, where S is the size of one tensor, in n − 1 rounds.
+    With one rank, left and right are rank 0 itself: send nothing.
     """
     raise NotImplementedError

@@ -23,5 +23,6 @@ def broadcast(tensor):
         [0., 0.]  # rank 3      [5., 6.]  # rank 3
 
     Cost: n − 1 messages in ⌈log2 n⌉ rounds, because every rank that has the tensor helps.
+    With one rank, send nothing: a rank can't send to itself.
     """
     raise NotImplementedError

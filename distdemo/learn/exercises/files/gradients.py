@@ -19,7 +19,7 @@ def average_gradients(model):
         [2., 2.], [[20.]]  # rank 1      [2., 2.], [[20.]]  # rank 1
         [3., 3.], [[30.]]  # rank 2      [2., 2.], [[20.]]  # rank 2
 
-    Cost: one all_reduce, whose payload is the size of all gradients.
+    Cost: one all_reduce, whose tensor is as large as all gradients together.
 
     Args:
         model: Module; every parameter has a gradient.

@@ -2,6 +2,8 @@
 
 import torch
 
+FEW = 4  # elements of a wrong tensor that is shown whole
+
 
 def check_result(rank, actual, expected):
     """Compare the returned value of a rank."""
@@ -19,9 +21,16 @@ def check_values(rank, actual, expected, name="the result"):
         raise AssertionError(
             f"Rank {rank}: {name} is {kind_of(actual)}, expected {kind_of(expected)}."
         )
-    if not torch.allclose(actual, expected, rtol=1e-4, atol=1e-5):
+    wrong = (~torch.isclose(actual, expected, rtol=1e-4, atol=1e-5)).nonzero().tolist()
+    if wrong and actual.numel() <= FEW:
         raise AssertionError(
             f"Rank {rank}: {name} is {text_of(actual)}, expected {text_of(expected)}."
+        )
+    if wrong:
+        first = tuple(wrong[0])
+        raise AssertionError(
+            f"Rank {rank}: {name} is wrong at {wrong[0]}: {actual[first]:g}, expected "
+            f"{expected[first]:g}. {len(wrong)} of {actual.numel()} elements are wrong."
         )
 
 
@@ -76,4 +85,6 @@ def kind_of(tensor):
 
 def text_of(tensor):
     """Return the numbers, rounded."""
-    return str(torch.round(tensor.detach(), decimals=3).tolist())
+    if tensor.ndim == 0:
+        return f"{tensor:g}"
+    return f"[{', '.join(map(text_of, tensor))}]"

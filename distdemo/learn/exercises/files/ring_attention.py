@@ -1,6 +1,6 @@
 # title: Ring attention: exact attention over keys of all ranks
 # hint 1: A rank keeps its queries. Blocks of keys and values travel around the ring, and every rank
-#   needs each block once. How many rounds is that, if the own block is already there?
+#   needs each block once. How many rounds is that, if its own block is already there?
 # hint 2: Keys and values as two messages need two rounds. torch.stack makes one message of both.
 # hint 3: The softmax needs the sum over all keys, but it can be updated block by block. Keep, per
 #   query, the largest score so far, the sum of exp(score − largest), and the weighted sum of
@@ -25,6 +25,7 @@ def attention(query, key, value):
 
     Cost: n − 1 rounds, in which every rank sends one block of keys and values, which is 2 t · d · 4
     bytes. No rank ever holds more than two blocks. Use sends and receives only.
+    With one rank, send nothing: a rank can't send to itself.
 
     Args:
         query: This rank's queries, of shape [t, d].
