@@ -69,12 +69,14 @@ def open_page(tab: Page, tmp_path: Path, complaints: list[str]) -> Iterator[Call
         "request": lambda request: asked.append(request.url),
     }
 
-    def opened(report: TraceReport, width: int = SIZE["width"], **how: Any) -> Page:
+    def opened(
+        report: TraceReport, width: int = SIZE["width"], height: int = SIZE["height"], **how: Any
+    ) -> Page:
         file = tmp_path / "page.html"
         file.write_text(page_of(report), encoding="utf-8")
         usual = {"media": "screen", "color_scheme": "light", "reduced_motion": "no-preference"}
         tab.emulate_media(**usual | how)
-        tab.set_viewport_size({**SIZE, "width": width})  # type: ignore[typeddict-item]  # both are there
+        tab.set_viewport_size({"width": width, "height": height})
         tab.goto(file.as_uri())
         return tab
 

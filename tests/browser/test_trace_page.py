@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import lt
 from typing import Any
 
 import pytest
+from helpers import wait_until
 from traces import paper, real
 
 from distdemo.launcher.records import Verdict
@@ -394,8 +396,7 @@ def test_the_picture_and_its_text_grow_with_the_screen(open_page: Open) -> None:
     report = real("all_reduce", "ring", 8, 8)
     found = []
     for width, height in ((1280, 720), (1920, 1080), (3840, 2160)):
-        page = open_page(report, width=width)
-        page.set_viewport_size({"width": width, "height": height})
+        page = open_page(report, width=width, height=height)
         page.evaluate("trace.go(1)")
         found.append(page.evaluate(SIZES))
     assert all(small < large for small, large in pairwise(map(min, found)))
@@ -404,15 +405,13 @@ def test_the_picture_and_its_text_grow_with_the_screen(open_page: Open) -> None:
 
 def test_the_full_screen_has_the_player_alone_in_large_text(open_page: Open) -> None:
     report = real("all_reduce", "ring", 8, 8)
-    page = open_page(report, width=1920)
-    page.set_viewport_size({"width": 1920, "height": 1080})
+    page = open_page(report, width=1920, height=1080)
     page.evaluate("trace.go(1)")
     usual = page.evaluate(SIZES)
     page.keyboard.press("f")
-    page.wait_for_function("document.fullscreenElement !== null")
-    large = page.evaluate(SIZES)
-    assert all(one < other for one, other in zip(usual, large, strict=True))
-    assert min(large) >= 17
+    page.wait_for_selector(":fullscreen", state="attached")
+    assert wait_until(lambda: all(map(lt, usual, page.evaluate(SIZES))))
+    assert min(page.evaluate(SIZES)) >= 17
     assert page.get_attribute("#projector", "aria-pressed") == "true"
     assert page.is_hidden("footer")
     assert page.is_hidden("#state")
@@ -421,9 +420,9 @@ def test_the_full_screen_has_the_player_alone_in_large_text(open_page: Open) -> 
     page.keyboard.press("ArrowRight")
     assert state(page)["round"] == 2
     page.click("#projector")
-    page.wait_for_function("document.fullscreenElement === null")
+    page.wait_for_selector(":fullscreen", state="detached")
     assert page.is_visible("footer")
-    assert page.evaluate(SIZES) == usual
+    assert wait_until(lambda: page.evaluate(SIZES) == usual)
 
 
 def test_nothing_stands_beyond_the_edge(open_page: Open) -> None:

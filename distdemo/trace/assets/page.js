@@ -72,6 +72,7 @@ function draw() {
   const kind = byId("layout").value;
   const other = kind === "circle" ? "row" : "circle";
   unit = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+  reserveCaption();
   const width = stage.clientWidth / unit;
   // Slightly less than the window, so that the end of the picture is visible.
   const top = stage.getBoundingClientRect().top + window.scrollY;
@@ -83,7 +84,6 @@ function draw() {
   explainLayout(kind);
   document.querySelector(".legend").hidden = layout === null;
   drawTimes();
-  reserveCaption();
   shown = "";
   show();
 }
