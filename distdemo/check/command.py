@@ -28,7 +28,7 @@ from distdemo.cli.types import (
     unknown,
 )
 from distdemo.dtypes import DTYPES
-from distdemo.errors import UsageError
+from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.view.foreign import write_message
 
@@ -191,20 +191,22 @@ def _run(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) 
         strict=options.strict,
         timeout=options.timeout,
     )
-
-    def write_report(_: str) -> None:
-        conclude(session, _result(session, options, plan.report({}, controller.INTERRUPTED)))
-
-    signals.on_early_stop(write_report)
+    nothing_ran = partial(plan.report, {}, controller.INTERRUPTED)
+    # While torch is imported, a signal can't be caught here.
+    signals.on_early_stop(lambda _: conclude(session, _result(session, options, nothing_ran())))
     with Progress(len(cases), enabled=not session.quiet and session.is_first) as progress:
-        if placement is None and backends.REGISTRY[plan.world.backend].rank_per_gpu:
-            load_torch()
-            gpus = backends.count_gpus()
-            fitting = [case.world_size for case in cases if case.world_size <= gpus]
-            world = replace(plan.world, world_size=max(fitting, default=largest))
-            plan = replace(plan, world=world, gpus=gpus)
-        session.prepare(plan.world)
-        return controller.check(plan, _starter(session, options, cases), progress.advance)
+        try:
+            if placement is None and backends.REGISTRY[plan.world.backend].rank_per_gpu:
+                load_torch()
+                gpus = backends.count_gpus()
+                fitting = [case.world_size for case in cases if case.world_size <= gpus]
+                world = replace(plan.world, world_size=max(fitting, default=largest))
+                plan = replace(plan, world=world, gpus=gpus)
+            session.prepare(plan.world)
+            start = _starter(session, options, cases)
+        except (KeyboardInterrupt, Terminated):
+            return nothing_ran()
+        return controller.check(plan, start, progress.advance)
 
 
 def _starter(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) -> Start:
