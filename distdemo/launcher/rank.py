@@ -332,8 +332,8 @@ def _detach(assignment: Assignment) -> None:
     """Drop the launcher's descriptors, handlers and output, and arrange to die with it."""
     for fd in assignment.inherited:
         os.close(fd)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which stops us
     if assignment.output is not None:
         os.dup2(assignment.output.fileno(), 1)
