@@ -7,22 +7,37 @@ never imports torch, and starts nothing if no test is marked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distdemo.testing.records import RanksOptions
 
+if TYPE_CHECKING:
+    from distdemo.testing.client import Template
+    from distdemo.testing.records import SessionSetup
+
 MARK = "ranks"
+MENTION = b"mark.ranks"
+"""Text of nearly every file with marked tests."""
 SIZE = "_ranks"
 """Parameter of a test that is marked with several numbers of ranks."""
-TEMPLATE = pytest.StashKey[Any]()
-"""``client.Template`` that ranks are forked from, once it is needed."""
+TEMPLATE: pytest.StashKey[Template] = pytest.StashKey()
+"""Process that ranks are forked from, once it is needed."""
+BROKEN = pytest.StashKey[str]()
+"""Test whose report says why that process can't start."""
+TIMEOUT = pytest.StashKey[float]()
+"""Seconds after which pytest-timeout would stop a marked test."""
 THIS_RANK = pytest.StashKey[tuple[int, int]]()
 """Rank and world size; only set on a rank."""
-IS_TEMPLATE = pytest.StashKey[bool]()
+SETUP: pytest.StashKey[SessionSetup] = pytest.StashKey()
+"""Only set in the template and on ranks."""
 
 
 def parse_mark(mark: pytest.Mark) -> RanksOptions:
@@ -62,10 +77,21 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         default="first",
         help="Tracebacks to show for a test that failed on several ranks.",
     )
+    parser.getgroup("distdemo").addoption(
+        "--ranks-seed",
+        type=int,
+        help="Seed of random numbers on all ranks [default: pytest-randomly's, or a new one].",
+    )
 
 
+@pytest.hookimpl(trylast=True)  # after pytest-randomly has chosen its seed
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark."""
+    """Register the mark, and choose the seed of this run."""
+    option = config.option
+    given = option.ranks_seed, getattr(option, "randomly_seed", None)
+    inherited = getattr(config, "workerinput", {}).get("ranks_seed")  # pytest-xdist's
+    seeds = [each for each in (inherited, *given) if isinstance(each, int)]
+    option.ranks_seed = (seeds or [random.SystemRandom().getrandbits(32)])[0] % 2**32
     config.addinivalue_line(
         "markers",
         "ranks(n, timeout=30, sanitize=True, backend='gloo', device='cpu'): run the test on every "
@@ -105,20 +131,41 @@ def _this_rank(request: pytest.FixtureRequest) -> tuple[int, int]:
     return request.config.stash[THIS_RANK]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - pytest-xdist's
+    """Send the seed of this run to a worker of pytest-xdist."""
+    node.workerinput["ranks_seed"] = node.config.option.ranks_seed
+
+
+# ------------------------------------------------------------------------------------ the template
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Generator[None, Any, Any]:
+    """Start the template before a file with marked tests is imported; both import torch at once."""
+    collectors = yield
+    if collectors and TEMPLATE not in parent.config.stash and _runs_tests(parent.config):
+        with suppress(OSError):
+            if MENTION in file_path.read_bytes():
+                _template(parent.config)
+    return collectors
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start the template process early; it loads while other tests run."""
-    config = session.config
-    if (
-        config.option.collectonly
-        or IS_TEMPLATE in config.stash
-        or getattr(config.option, "numprocesses", None)  # pytest-xdist's workers run the tests
-        or not any(item.get_closest_marker(MARK) for item in session.items)
-    ):
-        return
-    _template(config)
+    """Start the template for tests that were marked in another way; it loads while others run."""
+    marked = any(item.get_closest_marker(MARK) for item in session.items)
+    if marked and _runs_tests(session.config):
+        _template(session.config)
 
 
-def _template(config: pytest.Config) -> Any:  # noqa: ANN401 - a Template, imported lazily
+def _runs_tests(config: pytest.Config) -> bool:
+    """Return True if this process runs tests; the workers of pytest-xdist do it for another."""
+    option = config.option
+    elsewhere = SETUP in config.stash or getattr(option, "numprocesses", None)
+    return not (option.collectonly or elsewhere)
+
+
+def _template(config: pytest.Config) -> Template:
     """Return the template process; start one if there is none or it has exited."""
     from distdemo.testing.client import Template
 
@@ -128,51 +175,13 @@ def _template(config: pytest.Config) -> Any:  # noqa: ANN401 - a Template, impor
     return template
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a marked test on ranks, and report the result as one test."""
-    mark = item.get_closest_marker(MARK)
-    if mark is None or TEMPLATE not in item.config.stash:
-        return None
-    options = parse_mark(mark)
-    callspec = getattr(item, "callspec", None)
-    size = options.sizes[0] if callspec is None else callspec.params.get(SIZE, options.sizes[0])
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in _reports(item, options, size):
-        item.ihook.pytest_runtest_logreport(report=report)
-    # Tear down fixtures of earlier unmarked tests that the next test doesn't need.
-    state: Any = item.session._setupstate  # noqa: SLF001 - as pytest's own protocol does
-    call = pytest.CallInfo.from_call(partial(state.teardown_exact, nextitem), "teardown")
-    if call.excinfo is not None:
-        report = pytest.TestReport.from_item_and_call(item, call)
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
-
-
-def _reports(item: pytest.Item, options: RanksOptions, size: int) -> Iterable[pytest.TestReport]:
-    from distdemo.testing.reports import merged
-
-    results: list[Any] = []
-
-    def run() -> None:
-        results.append(_template(item.config).run(item, options, size))
-
-    call = pytest.CallInfo.from_call(
-        run, "call", reraise=(KeyboardInterrupt, pytest.exit.Exception)
-    )
-    if call.excinfo is None:
-        for warning, when, nodeid, location in results[0].warnings:
-            item.ihook.pytest_warning_recorded.call_historic(
-                kwargs={
-                    "warning_message": warning,
-                    "when": when,
-                    "nodeid": nodeid,
-                    "location": location,
-                }
-            )
-        return merged(item, results[0], size, whole=item.config.option.ranks_report == "all")
-    return [pytest.TestReport.from_item_and_call(item, call)]
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Stop the template after the last test, before pytest-cov combines what was measured."""
+    try:
+        return (yield)
+    finally:
+        pytest_unconfigure(session.config)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -180,6 +189,96 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     template = config.stash.get(TEMPLATE, None)
     if template is not None and not template.closed:
         template.close()
+
+
+# ------------------------------------------------------------------------------------- the tests
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a marked test on ranks, and report the result as one test."""
+    if item.get_closest_marker(MARK) is None or TEMPLATE not in item.config.stash:
+        return None
+    from distdemo.testing.reruns import rerun
+
+    if rerun(item, nextitem, _reports):
+        return True
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in _reports(item, nextitem):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:  # noqa: ANN401 - pytest-timeout's
+    """Take pytest-timeout's limit for the ranks, whose report says where they were."""
+    if SETUP in item.config.stash:
+        return True  # pytest's process watches the time
+    if item.get_closest_marker(MARK) is None:
+        return None
+    item.stash[TIMEOUT] = settings.timeout
+    return True
+
+
+def _reports(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
+    """Run a marked test once and return the reports of its phases."""
+    call = pytest.CallInfo.from_call(
+        partial(_merged_reports, item), "call", reraise=(KeyboardInterrupt, pytest.exit.Exception)
+    )
+    reports = call.result if call.excinfo is None else [_report_of(item, call)]
+    # Tear down fixtures of earlier unmarked tests that the next test doesn't need.
+    state: Any = item.session._setupstate  # noqa: SLF001 - as pytest's own protocol does
+    call = pytest.CallInfo.from_call(partial(state.teardown_exact, nextitem), "teardown")
+    return reports if call.excinfo is None else [*reports, _report_of(item, call)]
+
+
+def _report_of(item: pytest.Item, call: pytest.CallInfo[Any]) -> pytest.TestReport:
+    return pytest.TestReport.from_item_and_call(item, call)
+
+
+def _merged_reports(item: pytest.Item) -> list[pytest.TestReport]:
+    from distdemo.testing.client import StartError
+    from distdemo.testing.reports import failure_report, merged
+
+    mark = item.get_closest_marker(MARK)
+    assert mark is not None  # noqa: S101 - checked before
+    options = parse_mark(mark)
+    config = item.config
+    callspec = getattr(item, "callspec", None)
+    size = options.sizes[0] if callspec is None else callspec.params.get(SIZE, options.sizes[0])
+    if limit := item.stash.get(TIMEOUT, 0.0):
+        options = replace(options, timeout=min(options.timeout, limit))
+    if BROKEN in config.stash:
+        why = f"Ranks can't be started: see the report of {config.stash[BROKEN]}."
+        return [failure_report(item, "setup", why)]
+    try:
+        result = _template(config).run(item, options, size, config.option.ranks_seed)
+    except StartError as error:
+        config.stash[BROKEN] = item.nodeid
+        return [failure_report(item, "setup", str(error))]
+    except RuntimeError as error:
+        return [failure_report(item, "call", str(error))]
+    for warning, when, nodeid, location in result.warnings:
+        item.ihook.pytest_warning_recorded.call_historic(
+            kwargs={
+                "warning_message": warning,
+                "when": when,
+                "nodeid": nodeid,
+                "location": location,
+            }
+        )
+    return merged(item, result, size, whole=config.option.ranks_report == "all")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:  # noqa: ANN401 - pytest's own
+    """Print the seed if a marked test failed."""
+    stats = terminalreporter.stats
+    failed: Sequence[Any] = [*stats.get("failed", ()), *stats.get("error", ())]
+    if any(MARK in getattr(report, "keywords", ()) for report in failed):
+        terminalreporter.write_line(
+            f"Random numbers on ranks: --ranks-seed={config.option.ranks_seed}"
+        )
 
 
 @pytest.fixture

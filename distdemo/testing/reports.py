@@ -36,7 +36,11 @@ def merged(
         whole: True to show every distinct traceback.
     """
     if result.world is None:
-        return [_failure_report(item, "setup", result.refused), _passed(item, "teardown")]
+        if result.unavailable:
+            line = (item.location[1] or 0) + 1
+            place = str(item.path), line, f"Skipped: {result.unavailable}"
+            return [_report(item, "setup", "skipped", place), _passed(item, "teardown")]
+        return [failure_report(item, "setup", result.refused), _passed(item, "teardown")]
     hook = item.config.hook
     reports: Reports = {
         rank: [hook.pytest_report_from_serializable(config=item.config, data=each) for each in sent]
@@ -80,12 +84,13 @@ def _decided(
         return None
     raised = [o.rank for o in world.outcomes if isinstance(o, Raised) and not o.consequence]
     causes = [rank for rank in raised if rank in failing]
+    causes.sort(key=lambda rank: failing[rank].skipped)  # failures that xfail doesn't expect first
     lines = [part for part in (verdict.what, verdict.why, verdict.hint) if part]
     if not causes:  # a finding, a dead rank or a timeout
         started = any(
             each.when == "setup" and each.passed for one in reports.values() for each in one
         )
-        report = _failure_report(item, "call" if started else "setup", "\n".join(lines))
+        report = failure_report(item, "call" if started else "setup", "\n".join(lines))
         report.duration = world.seconds
         stacks = [
             f"rank {o.rank}: {f'in {o.where.collective} ' if o.where.collective else ''}"
@@ -93,8 +98,10 @@ def _decided(
             for o in world.outcomes
             if isinstance(o, TimedOut) and o.where is not None
         ]
-        if stacks:
-            report.longrepr.addsection("where ranks were", "\n".join(stacks))  # type: ignore[union-attr]  # as built above
+        sections = {"where ranks were": "\n".join(stacks), "hypothesis": result.examples}
+        for title, text in sections.items():
+            if text:
+                report.longrepr.addsection(title, text)  # type: ignore[union-attr]  # as built above
         report.sections = _sections(reports, {*PHASES})
         return _expected(item, report)
     report = failing[causes[0]]
@@ -118,6 +125,8 @@ def _decided(
             add(ranks_of(group), _text(item, failing[group[0]], whole=whole))
         if any(not {*each.ranks} <= {*causes} for each in result.findings):
             add("the ranks' calls", "\n".join(lines))
+        if result.examples:
+            add("hypothesis", result.examples)
     else:
         report.longrepr = f"{report.longreprtext}\n{head}"
     report.sections = _sections({rank: reports[rank] for rank in causes}, {*PHASES})
@@ -126,7 +135,14 @@ def _decided(
 
 def _ends(report: pytest.TestReport) -> bool:
     """Return True if the report is a failure, expected or not."""
+    if passed_unexpectedly(report):
+        return False
     return report.failed or (report.skipped and hasattr(report, "wasxfail"))
+
+
+def passed_unexpectedly(report: pytest.TestReport) -> bool:
+    """Return True if the test passed on this rank, although ``xfail(strict=True)`` marks it."""
+    return report.failed and str(report.longrepr).startswith("[XPASS(strict)]")
 
 
 def _crash(report: pytest.TestReport) -> tuple[Any, ...]:
@@ -159,13 +175,13 @@ def _sections(reports: Reports, phases: set[str | None]) -> list[tuple[str, str]
 
 def _expected(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
     """Apply the test's xfail marks to a failure that no rank could report."""
-    expected = evaluate_xfail_marks(item)
+    expected = None if item.config.option.runxfail else evaluate_xfail_marks(item)
     if expected is not None and expected.raises is None:
         report.outcome, report.wasxfail = "skipped", expected.reason
     return report
 
 
-def _failure_report(item: pytest.Item, when: str, text: str) -> pytest.TestReport:
+def failure_report(item: pytest.Item, when: str, text: str) -> pytest.TestReport:
     """Return the report of a failure without an exception."""
     path, line, _ = item.location
     crash = ReprFileLocation(path, (line or 0) + 1, text.splitlines()[0])

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(300)  # on a loaded machine
 SAMPLES = Path(__file__).parent / "samples"
 BOTH = ("test_ways.py", "test_faults.py")
 OUTCOMES = {
-    "skipped": {"test_skipped_by_all", "test_skipped_by_its_mark"},
+    "skipped": {"test_skipped_by_all", "test_skipped_by_its_mark", "test_backend_that_is_not_here"},
     "expected": {"test_expected_on_all", "test_expected_on_one", "test_expected_to_hang"},
     "failed": {
         "test_asserts_on_two",
@@ -35,7 +35,7 @@ OUTCOMES = {
     "error": {
         "test_set_up",
         "test_clean_up",
-        "test_backend_that_is_not_here",
+        "test_backend_that_nobody_knows",
         "test_rank_without_ranks",
     },
 }

@@ -80,6 +80,11 @@ def test_backend_that_is_not_here():
     pass
 
 
+@pytest.mark.ranks(2, backend="glooo")
+def test_backend_that_nobody_knows():
+    pass
+
+
 def test_rank_without_ranks(rank):
     pass
 
