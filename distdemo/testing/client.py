@@ -59,7 +59,7 @@ class Template:
     """The process that has torch and the tests loaded, and forks ranks.
 
     Args:
-        config: pytest's configuration.
+        config: pytest's configuration, which may still be incomplete.
 
     Attributes:
         closed: True if the process has stopped and a new one is needed.
@@ -68,8 +68,10 @@ class Template:
     def __init__(self, config: pytest.Config) -> None:
         self.closed = False
         self._ready = False
-        self._pdb = bool(config.option.usepdb)
-        self._capture = config.option.capture != "no" and not self._pdb
+        self._environment = dict(os.environ)
+        option = config.known_args_namespace
+        self._pdb = bool(option.usepdb)
+        self._capture = option.capture != "no" and not self._pdb
         self._connection, child_end = Pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``close``
         manager: Any = config.pluginmanager.getplugin("capturemanager")
@@ -87,7 +89,17 @@ class Template:
                 env={"GLIBC_TUNABLES": LARGE_PAGES, **os.environ},
             )
         child_end.close()
+        self._send(sys.path)
+
+    def configure(self, config: pytest.Config) -> bool:
+        """Send the session, now that its configuration is complete.
+
+        Return False if the environment has changed, which torch may read when it is imported.
+        """
+        if self._environment != os.environ:
+            return False
         self._send(_setup(config))
+        return True
 
     def run(self, item: pytest.Item, options: RanksOptions, size: int, seed: int) -> TaskResult:
         """Run a test on ranks and return its result.
@@ -121,10 +133,12 @@ class Template:
 
     def close(self) -> None:
         """Stop the process; its ranks exit with it."""
+        if self.closed:
+            return
         self.closed = True
-        self._connection.close()
         if not self._ready:  # it may still be importing torch
             self._process.terminate()
+        self._connection.close()
         try:
             self._process.wait(EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -151,7 +165,9 @@ class Template:
                 return self._connection.recv()  # type: ignore[no-any-return]  # it sends nothing else
         except (EOFError, OSError):
             self._process.wait(EXIT_TIMEOUT_S)
-            why = f"exited with {self._process.returncode}:\n{self._log_tail()}"
+            log = self._log_tail()
+            last = log.splitlines()[-1].removeprefix("INTERNALERROR> ")
+            why = f"exited with {self._process.returncode}: {last}\n\n{log}"
         else:
             why = f"didn't answer within {seconds:g} s"
         error = RuntimeError if self._ready else StartError

@@ -7,10 +7,12 @@ never imports torch, and starts nothing if no test is marked.
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,38 +142,75 @@ def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - pytest-xdist's
 # ------------------------------------------------------------------------------------ the template
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Generator[None, Any, Any]:
-    """Start the template before a file with marked tests is imported; both import torch at once."""
-    collectors = yield
-    if collectors and TEMPLATE not in parent.config.stash and _runs_tests(parent.config):
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Start the template if a file has marked tests; this process and it import torch at once."""
+    if _runs_tests(early_config, early_config.known_args_namespace):
         with suppress(OSError):
-            if MENTION in file_path.read_bytes():
-                _template(parent.config)
-    return collectors
+            if _mentions_mark(early_config):
+                _start_template(early_config)
+
+
+def _mentions_mark(config: pytest.Config) -> bool:
+    """Return True if a test file has the text of the mark, which is faster than to collect it."""
+    given = [str(each).partition("::")[0] for each in config.known_args_namespace.file_or_dir]
+    folder = config.invocation_params.dir
+    for place in given or config.getini("testpaths") or ["."]:
+        path = folder / place
+        for file in [path] if path.is_file() else _test_files(config, path):
+            if MENTION in file.read_bytes():
+                return True
+    return False
+
+
+def _test_files(config: pytest.Config, folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder that pytest would collect."""
+    wanted, skipped = config.getini("python_files"), config.getini("norecursedirs")
+    for place, folders, files in os.walk(folder):
+        if "pyvenv.cfg" in files:
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if not any(fnmatch(name, each) for each in skipped)]
+        for name in files:
+            if any(fnmatch(name, each) for each in wanted):
+                yield Path(place, name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Send the session to a template that was started early, or start a new one."""
+    template = session.config.stash.get(TEMPLATE, None)
+    if template is not None and not template.configure(session.config):
+        template.close()
+        _template(session.config)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the template for tests that were marked in another way; it loads while others run."""
     marked = any(item.get_closest_marker(MARK) for item in session.items)
-    if marked and _runs_tests(session.config):
+    if marked and _runs_tests(session.config, session.config.option):
         _template(session.config)
 
 
-def _runs_tests(config: pytest.Config) -> bool:
+def _runs_tests(config: pytest.Config, option: Any) -> bool:  # noqa: ANN401 - argparse's Namespace
     """Return True if this process runs tests; the workers of pytest-xdist do it for another."""
-    option = config.option
     elsewhere = SETUP in config.stash or getattr(option, "numprocesses", None)
     return not (option.collectonly or elsewhere)
 
 
 def _template(config: pytest.Config) -> Template:
     """Return the template process; start one if there is none or it has exited."""
-    from distdemo.testing.client import Template
-
     template = config.stash.get(TEMPLATE, None)
     if template is None or template.closed:
-        template = config.stash[TEMPLATE] = Template(config)
+        template = _start_template(config)
+        template.configure(config)
+    return template
+
+
+def _start_template(config: pytest.Config) -> Template:
+    from distdemo.testing.client import Template
+
+    template = config.stash[TEMPLATE] = Template(config)
+    config.add_cleanup(template.close)
     return template
 
 
@@ -181,14 +220,8 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
     try:
         return (yield)
     finally:
-        pytest_unconfigure(session.config)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop the template process."""
-    template = config.stash.get(TEMPLATE, None)
-    if template is not None and not template.closed:
-        template.close()
+        if template := session.config.stash.get(TEMPLATE, None):
+            template.close()
 
 
 # ------------------------------------------------------------------------------------- the tests

@@ -47,15 +47,27 @@ def merged(
         for rank, sent in sorted(result.reports.items())
     }
     decided = _decided(item, result, reports, size, whole=whole)
+    subtests = _subtests(reports, decided)
+    if decided in subtests:
+        count = sum(each.failed for each in subtests)
+        text = f"contains {count} failed subtest{'s' * (count > 1)}"  # as pytest's own
+        decided = _report(item, "call", "failed", text)
     merged = []
     for when in PHASES:
+        if when == "call":
+            merged += subtests
         if decided is not None and decided.when == when:
             merged.append(decided)
             if when == "setup":
                 merged.append(_passed(item, "teardown"))
                 break
             continue
-        of_all = [each for sent in reports.values() for each in sent if each.when == when]
+        of_all = [
+            each
+            for sent in reports.values()
+            for each in sent
+            if each.when == when and not _is_subtest(each)
+        ]
         if failed := [each for each in of_all if each.failed]:
             merged.append(failed[0])
         elif of_all:
@@ -63,6 +75,20 @@ def merged(
         elif when == "teardown" or (decided is not None and when == "setup"):
             merged.append(_passed(item, when))
     return merged
+
+
+def _is_subtest(report: pytest.TestReport) -> bool:
+    return hasattr(report, "context")
+
+
+def _subtests(reports: Reports, decided: pytest.TestReport | None) -> list[pytest.TestReport]:
+    """Return one report per subtest: the one that decided, else of a rank that failed, else any."""
+    found: dict[str, pytest.TestReport] = {}
+    for each in (each for sent in reports.values() for each in sent if _is_subtest(each)):
+        name = str(vars(each)["context"])
+        if each is decided or name not in found or (each.failed and found[name].passed):
+            found[name] = each
+    return list(found.values())
 
 
 def _best(of_all: list[pytest.TestReport], reports: Reports) -> pytest.TestReport:
@@ -98,7 +124,11 @@ def _decided(
             for o in world.outcomes
             if isinstance(o, TimedOut) and o.where is not None
         ]
-        sections = {"where ranks were": "\n".join(stacks), "hypothesis": result.examples}
+        sections = {
+            "where ranks were": "\n".join(stacks),
+            "hypothesis": result.examples,
+            "traceback": verdict.traceback,  # of a plugin
+        }
         for title, text in sections.items():
             if text:
                 report.longrepr.addsection(title, text)  # type: ignore[union-attr]  # as built above

@@ -8,6 +8,7 @@ which collects a file when its first test is requested.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -45,12 +46,17 @@ RUNS_TESTS = {
 
 
 class Screen:
-    """Minimal terminal reporter for pytest's debugger and ``--setup-show``."""
+    """Minimal terminal reporter for pytest's debugger, ``--setup-show`` and other plugins."""
 
     verbosity = 0
 
     def __init__(self, config: pytest.Config) -> None:
         self._tw = create_terminal_writer(config)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str]:
+        """Return the outcome, for plugins that count outcomes."""
+        return report.outcome, "", ""
 
 
 class Server:
@@ -262,18 +268,17 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Keep a test that asks for GPUs from loading the driver, which doesn't survive a fork.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    sys.path[:] = connection.recv()
     from distdemo.launcher.torch_import import load_torch
 
     load_torch()
+    gc.freeze()  # collecting torch's objects would take longer than all that follows
     import distdemo.launcher.rank
     import distdemo.sanitizer.hooks  # noqa: F401 - once, for all ranks
 
     # Suppress pytest's warning about plugins that were imported before it could rewrite them.
     distdemo.__doc__ = f"{distdemo.__doc__} PYTEST_DONT_REWRITE"
-    try:
-        setup: SessionSetup = connection.recv()
-    except EOFError:
-        os._exit(0)
+    setup: SessionSetup = connection.recv()
     terminal = os.dup(0) if setup.options["usepdb"] else None  # before capturing replaces it
     config = _configured(setup)
     config.pluginmanager.register(Server(connection, terminal))
@@ -281,7 +286,7 @@ def main() -> None:
         config.pluginmanager.register(Screen(config), "terminalreporter")
     _use_large_pages()
     die_with_parent(0)
-    config.hook.pytest_cmdline_main(config=config)
+    sys.exit(config.hook.pytest_cmdline_main(config=config))
 
 
 if __name__ == "__main__":
