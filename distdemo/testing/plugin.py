@@ -32,8 +32,8 @@ SIZE = "_ranks"
 """Parameter of a test that is marked with several numbers of ranks."""
 TEMPLATE: pytest.StashKey[Template] = pytest.StashKey()
 """Process that ranks are forked from, once it is needed."""
-BROKEN = pytest.StashKey[str]()
-"""Test whose report says why that process can't start."""
+BROKEN = pytest.StashKey[tuple[str, str]]()
+"""Test whose report says why that process can't start, and the reason."""
 TIMEOUT = pytest.StashKey[float]()
 """Seconds after which pytest-timeout would stop a marked test."""
 THIS_RANK = pytest.StashKey[tuple[int, int]]()
@@ -282,16 +282,18 @@ def _merged_reports(item: pytest.Item) -> list[pytest.TestReport]:
     size = options.sizes[0] if callspec is None else callspec.params.get(SIZE, options.sizes[0])
     if limit := item.stash.get(TIMEOUT, 0.0):
         options = replace(options, timeout=min(options.timeout, limit))
-    if BROKEN in config.stash:
-        why = f"Ranks can't be started: see the report of {config.stash[BROKEN]}."
-        return [failure_report(item, "setup", why)]
     try:
-        result = _template(config).run(item, options, size, config.option.ranks_seed)
+        if BROKEN not in config.stash:
+            result = _template(config).run(item, options, size, config.option.ranks_seed)
     except StartError as error:
-        config.stash[BROKEN] = item.nodeid
-        return [failure_report(item, "setup", str(error))]
+        config.stash[BROKEN] = item.nodeid, str(error)
     except RuntimeError as error:
         return [failure_report(item, "call", str(error))]
+    if BROKEN in config.stash:
+        test, why = config.stash[BROKEN]
+        if item.nodeid != test:  # pytest-rerunfailures may run the same test again
+            why = f"Ranks can't be started: see the report of {test}."
+        return [failure_report(item, "setup", why)]
     for warning, when, nodeid, location in result.warnings:
         item.ihook.pytest_warning_recorded.call_historic(
             kwargs={

@@ -199,7 +199,10 @@ def _configured(setup: SessionSetup) -> pytest.Config:
 
     Plugins take it for an ordinary session, unless pytest's process is a worker of pytest-xdist.
     """
-    config = get_config(setup.args)
+    plugins = setup.options["plugins"] or ()
+    args = [*(f"-p{name}" for name in plugins), *setup.args]
+    config = get_config(args)
+    config.stash[SETUP] = setup
     vars(config.option).update(setup.options)
     manager = config.pluginmanager
     hook_options = manager.parse_hookimpl_opts
@@ -209,15 +212,12 @@ def _configured(setup: SessionSetup) -> pytest.Config:
         return None if unused and name not in DECLARES else hook_options(plugin, name)
 
     manager.parse_hookimpl_opts = parse_hookimpl_opts  # type: ignore[method-assign]
-    for each in config.option.plugins or ():
-        manager.consider_pluginarg(each)
-    config.parse(list(setup.args), addopts=False)
+    config.parse(args, addopts=False)
     manager.consider_pluginarg("no:terminal")
     for line in setup.markers:
         config.addinivalue_line("markers", line)
     if setup.worker is not None:
         config.workerinput = setup.worker  # type: ignore[attr-defined]  # pytest-xdist's
-    config.stash[SETUP] = setup
     return config
 
 
