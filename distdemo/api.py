@@ -62,8 +62,9 @@ def launch(  # noqa: PLR0913 - the settings of a world, by keyword
 ) -> list[Any]:
     """Run ``fn`` on every rank of a new world on this machine and return the ranks' values.
 
-    The default process group is ready when ``fn`` is called. It is called as ``fn(*args)``. If its
-    first parameter is named ``rank`` (and its second ``size`` or ``world_size``), as in torch's
+    The default process group is ready when ``fn`` is called, and ``RANK``, ``LOCAL_RANK``,
+    ``WORLD_SIZE`` and ``LOCAL_WORLD_SIZE`` are set. It is called as ``fn(*args)``. If its first
+    parameter is named ``rank`` (and its second ``size`` or ``world_size``), as in torch's
     tutorials, these numbers are passed first::
 
         def work():                       # launch(work)

@@ -110,7 +110,7 @@ def run_test(
     logging.getLogger("c10d-NullHandler-default").disabled = True  # torch's exception logger
     known = len(sys.modules)
     rank.set_variables()
-    _seed(task.seed)
+    _seed(task.seed, rank.device)
     examples.prepare(rank, item, task.seed)
     listener = Listener(rank, config, debugged=task.pdb)
     config.pluginmanager.register(listener)
@@ -137,12 +137,14 @@ def run_test(
             rank.send({"modules": new})
 
 
-def _seed(seed: int) -> None:
+def _seed(seed: int, device: str) -> None:
     """Seed the generators that a test may use, so that all ranks draw the same numbers."""
     random.seed(seed)
-    torch.manual_seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes milliseconds
+    if device != "cpu":
+        torch.cuda.manual_seed(seed)
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed(seed)
 
 
 @contextmanager

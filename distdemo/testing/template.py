@@ -276,6 +276,9 @@ def main() -> None:
     import distdemo.launcher.rank
     import distdemo.sanitizer.hooks  # noqa: F401 - once, for all ranks
 
+    with suppress(ImportError):  # without NumPy
+        import_module("numpy.random")  # which ranks seed
+
     # Suppress pytest's warning about plugins that were imported before it could rewrite them.
     distdemo.__doc__ = f"{distdemo.__doc__} PYTEST_DONT_REWRITE"
     setup: SessionSetup = connection.recv()
