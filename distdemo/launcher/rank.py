@@ -155,6 +155,11 @@ class Rank:
             rendezvous.announce(self.rank, self.world_size, self.local_rank)
             return
         store = self._store = rendezvous.store(self.world_size, self._timeout, self.send)
+        self.set_variables()
+        AgentStore(store.port, store.host).offer()  # type: ignore[attr-defined]  # a TCPStore
+
+    def set_variables(self) -> None:
+        """Set this rank's numbers in the environment, as torchrun does."""
         numbers = {
             "RANK": self.rank,
             "LOCAL_RANK": self.local_rank,
@@ -162,7 +167,6 @@ class Rank:
             "LOCAL_WORLD_SIZE": self.local_size,
         }
         os.environ.update({name: str(number) for name, number in numbers.items()})
-        AgentStore(store.port, store.host).offer()  # type: ignore[attr-defined]  # a TCPStore
 
     def barrier(self, name: str, among: int | None = None) -> None:
         """Return once ``among`` ranks have called this with the same name. Collective.
