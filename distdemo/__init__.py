@@ -9,8 +9,6 @@ ranks import torch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from distdemo.versions import __version__
 
 __all__ = [
@@ -22,7 +20,10 @@ __all__ = [
     "launch",
 ]
 
+TYPE_CHECKING = False  # typing is slow to import
 if TYPE_CHECKING:
+    from typing import Any
+
     from distdemo.api import WorldError, WorldInterrupted, launch
     from distdemo.errors import DistdemoError, UsageError
 

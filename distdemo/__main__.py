@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
+from types import FrameType
 
 
 def main() -> None:
     """Run the command line and exit with its exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _stop)
     _open_streams()
-    try:
-        from distdemo.cli.main import run
+    from distdemo.cli.main import run
 
-        code = run(sys.argv[1:])
-    except KeyboardInterrupt:  # during the import above
-        code = 130
-    _exit(code)
+    _exit(run(sys.argv[1:]))
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    """Exit. Until ``run`` has its own handlers: imports lose some exceptions."""
+    os._exit(130 if number == signal.SIGINT else 1)
 
 
 def _open_streams() -> None:

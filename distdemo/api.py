@@ -7,7 +7,7 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distdemo.errors import DistdemoError, UsageError
+from distdemo.errors import DistdemoError, UnavailableError, UsageError
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.start_method import METHODS
@@ -62,8 +62,9 @@ def launch(  # noqa: PLR0913 - the settings of a world, by keyword
 ) -> list[Any]:
     """Run ``fn`` on every rank of a new world on this machine and return the ranks' values.
 
-    The default process group is ready when ``fn`` is called. It is called as ``fn(*args)``. If its
-    first parameter is named ``rank`` (and its second ``size`` or ``world_size``), as in torch's
+    The default process group is ready when ``fn`` is called, and ``RANK``, ``LOCAL_RANK``,
+    ``WORLD_SIZE`` and ``LOCAL_WORLD_SIZE`` are set. It is called as ``fn(*args)``. If its first
+    parameter is named ``rank`` (and its second ``size`` or ``world_size``), as in torch's
     tutorials, these numbers are passed first::
 
         def work():                       # launch(work)
@@ -115,6 +116,7 @@ def launch(  # noqa: PLR0913 - the settings of a world, by keyword
 
 def _call(rank: Rank, fn: Callable[..., Any], args: tuple[Any, ...], leading_args: int) -> Any:  # noqa: ANN401 - the user's value
     """Call the user's function on a rank, with rank and world size if it takes them."""
+    rank.set_variables()
     return fn(*(rank.rank, rank.world_size)[:leading_args], *args)
 
 
@@ -217,14 +219,15 @@ def _check_backend(world: WorldSpec) -> None:
                     continue
                 why = f"{reason} {ours.how_to_install}"
         hint = f"Available: {', '.join(sorted(available))}."
-        raise UsageError(f"The backend {name!r} is not available.", why, hint)
+        error = UnavailableError if name in known or ours is not None else UsageError
+        raise error(f"The backend {name!r} is not available.", why, hint)
     per_gpu = [name for name in names if name in REGISTRY and REGISTRY[name].rank_per_gpu]
     if world.device == "cuda" or per_gpu:
         needed, gpus = world.world_size if per_gpu and world.device == "cuda" else 1, count_gpus()
         if gpus < needed:
             setting = "device='cuda'" if world.device == "cuda" else f"backend={per_gpu[0]!r}"
             each = f", and {per_gpu[0]} takes one rank per GPU" if per_gpu else ""
-            raise UsageError(
+            raise UnavailableError(
                 f"{setting} with {world.world_size} ranks needs {needed} or more GPUs.",
                 f"torch sees {gpus} on this machine{each}.",
                 "Try device='cpu' with backend='gloo', or fewer ranks.",

@@ -4,6 +4,7 @@
 
     DistdemoError                 base class of all errors
     ├── UsageError                the request is invalid; no rank was started             (exit 2)
+    │   └── UnavailableError      this machine doesn't have the backend or the GPUs       (exit 2)
     ├── JoinedWorldError          part of a larger world lost contact with the rest       (exit 1)
     └── WorldError                a rank failed                                           (exit 1)
         └── WorldInterrupted      a signal asked this process to stop                     (exit 1)
@@ -43,6 +44,10 @@ class DistdemoError(Exception):
 
 class UsageError(DistdemoError):
     """An invalid request, detected before any rank was started."""
+
+
+class UnavailableError(UsageError):
+    """A valid request for a backend or GPUs that this machine doesn't have."""
 
 
 class JoinedWorldError(DistdemoError):

@@ -24,7 +24,7 @@ def versions() -> dict[str, str]:
 def torch_version() -> str:
     """Return the version of the installed torch without importing it."""
     loaded = sys.modules.get("torch")
-    if loaded is not None:
+    if loaded is not None and hasattr(loaded, "__version__"):  # not while it is imported
         return str(loaded.__version__)
     from importlib.metadata import PackageNotFoundError, version
 

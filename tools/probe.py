@@ -4,7 +4,8 @@
     python tools/probe.py nccl --output nccl.json
 
 Every combination runs in its own world: some raise, give wrong numbers, hang or abort the process.
-Each of these is a finding. ``tools/releases.py --fold`` merges the file into the package's maps.
+Each of these is a finding. The file is written after each operation, so an interrupted probe leaves
+the operations that were tried. ``tools/releases.py --fold`` merges it into the package's maps.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from distdemo import backends, ops
 from distdemo.backends.capabilities import CapabilityMap, capabilities, form_key, key
-from distdemo.check.controller import LOST, CheckPlan, Progress, Start, check
+from distdemo.check.controller import LOST, CheckPlan, Start, check
 from distdemo.check.matrix import Case, Setting, make_case
 from distdemo.check.records import CaseResult
 from distdemo.dtypes import DTYPES
@@ -28,6 +29,7 @@ from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.versions import release_of, torch_version
+from distdemo.view.progress import Progress
 
 RANKS = 3  # odd, and enough for two ranks with equal data
 KINDS = {(): "scalar", (0,): "empty"}
@@ -48,11 +50,18 @@ def main() -> int:
     asked = parser.parse_args()
     backend = backends.REGISTRY[asked.backend]
     device = asked.device or backend.default_device()
+
+    def write(found: CapabilityMap) -> None:
+        if asked.output:
+            asked.output.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
+
     try:
         ranks = RANKS if device == "cpu" else max(1, min(RANKS, backends.count_gpus()))
         method = "fork" if device == "cpu" else "auto"  # this process makes no computations
         world = WorldSpec(ranks, backend.name, device, start_method=method, stall=asked.stall)
-        found = probe(world, backends.run_prepared, _progress)
+        found = probe(world, backends.run_prepared, write)
+    except KeyboardInterrupt:
+        return 130
     except UsageError as error:
         print(error.what, error.why, error.hint, sep="\n", file=sys.stderr)
         return 2
@@ -63,14 +72,7 @@ def main() -> int:
     ):
         if lines:
             print(heading, *lines, sep="\n  ")
-    if asked.output:
-        asked.output.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
     return 0
-
-
-def _progress(done: int, failed: int, name: str) -> None:
-    end = "\r" if sys.stderr.isatty() else "\n"
-    print(f"{done} tried, {failed} failed: {name:60.60}", end=end, file=sys.stderr)
 
 
 def cases(world_size: int = RANKS) -> list[Case]:
@@ -85,7 +87,7 @@ def cases(world_size: int = RANKS) -> list[Case]:
 def probe(
     world: WorldSpec,
     start: Start,
-    progress: Progress | None = None,
+    write: Callable[[CapabilityMap], object] = lambda _: None,
     *,
     isolate: bool = True,
     wanted: Callable[[Case], bool] | None = None,
@@ -95,23 +97,36 @@ def probe(
     Args:
         world: Backend, device and size of the worlds; its ``stall`` is the limit of one case.
         start: Starts a world.
-        progress: Called with (cases done, cases failed, the case that ended last).
+        write: Called with the map so far after each operation.
         isolate: Use a world per case; otherwise cases share worlds until one fails.
         wanted: Selects cases; None: all.
 
     Raises:
-        KeyboardInterrupt: The probe was interrupted, so the map isn't complete.
+        KeyboardInterrupt: The probe was interrupted: the last map that was written isn't complete.
     """
     selected = [
         case
         for case in cases(world.world_size)
         if case.form.lacking() is None and (wanted is None or wanted(case))
     ]
-    plan = CheckPlan(selected, world, "probe", isolate=isolate, skip_refused=False)
-    report = check(plan, start, progress)
-    if report.interrupted:
-        raise KeyboardInterrupt
-    return map_of(world, zip(selected, report.cases, strict=True))
+    tried: list[tuple[Case, CaseResult]] = []
+    found = map_of(world, tried)
+    with Progress(len(selected)) as bar:
+
+        def advance(done: int, failed: int, name: str) -> None:
+            earlier = sum(result.status == "failed" for _, result in tried)
+            bar.advance(len(tried) + done, earlier + failed, name)
+
+        for op in dict.fromkeys(case.op.name for case in selected):
+            own = [case for case in selected if case.op.name == op]
+            plan = CheckPlan(own, world, "probe", isolate=isolate, skip_refused=False)
+            report = check(plan, start, advance)
+            if report.interrupted:
+                raise KeyboardInterrupt
+            tried += zip(own, report.cases, strict=True)
+            found = map_of(world, tried)
+            write(found)
+    return found
 
 
 def map_of(world: WorldSpec, tried: Iterable[tuple[Case, CaseResult]]) -> CapabilityMap:

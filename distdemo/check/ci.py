@@ -45,7 +45,7 @@ def junit_xml(report: CheckReport) -> str:
         replace(case, status=strict) if case.status == "known wrong" else case
         for case in report.cases
     ]
-    if not (report.ok or any(case.status in ("failed", "not run") for case in cases)):
+    if all(case.status in SKIPPED for case in cases):
         # Nothing else would mark this report as unsuccessful.
         name, why = "at least one case runs", reason_none_ran(report)
         cases.append(CaseResult(name, Call("check"), 0, "not run", why=why))

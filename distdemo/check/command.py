@@ -14,8 +14,10 @@ import typer
 
 from distdemo import backends, ops
 from distdemo.check import matrix
+from distdemo.cli import signals
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import ADVANCED, OUTPUT, Seed, Stall, WorldOptions
+from distdemo.cli.runner import conclude
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
     BadValue,
@@ -26,7 +28,7 @@ from distdemo.cli.types import (
     unknown,
 )
 from distdemo.dtypes import DTYPES
-from distdemo.errors import UsageError
+from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.view.foreign import write_message
 
@@ -118,7 +120,8 @@ class CheckOptions(WorldOptions):
     epilog="Try: distdemo check; distdemo check --op all-reduce --full; distdemo check "
     "--junit-xml report.xml",
     record="distdemo.check.records:CheckReport",
-    takes=frozenset(each.name for each in fields(CheckOptions)) - {"world_size", "timeout"},
+    takes=frozenset(each.name for each in fields(CheckOptions)) - {"world_size"},
+    defaults={"timeout": "none"},
 )
 def check(session: Session, options: CheckOptions) -> Result:
     """Run the smoke check for CI: every operation, form and type, verified exactly.
@@ -127,6 +130,11 @@ def check(session: Session, options: CheckOptions) -> Result:
     in this release of torch are listed but not run. They count as failures only with --strict.
     """
     report = _run(session, options, _cases(options, _world_sizes(session, options)))
+    return _result(session, options, report)
+
+
+def _result(session: Session, options: CheckOptions, report: CheckReport) -> Result:
+    """Return the result, and write GitHub's annotations."""
     from distdemo.check.ci import github_annotations, junit_xml
     from distdemo.check.view import check_view
 
@@ -167,34 +175,38 @@ def _world_sizes(session: Session, options: CheckOptions) -> Collection[int]:
 
 def _run(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) -> CheckReport:
     """Run the cases, with a progress bar."""
+    from distdemo.check import controller
     from distdemo.launcher.torch_import import load_torch
     from distdemo.view.progress import Progress
 
     placement = session.placement
     largest = session.world_size(max(case.world_size for case in cases))
-    world = session.world(largest, options, stall=options.stall)
+    plan = controller.CheckPlan(
+        cases=cases,
+        world=session.world(largest, options, stall=options.stall),
+        scope="full" if options.full else "quick",
+        seed=options.seed or 0,
+        fail_fast=options.fail_fast or (placement is not None and placement.one_world_only),
+        isolate=options.isolate,
+        strict=options.strict,
+        timeout=options.timeout,
+    )
+    nothing_ran = partial(plan.report, {}, controller.INTERRUPTED)
+    # While torch is imported, a signal can't be caught here.
+    signals.on_early_stop(lambda _: conclude(session, _result(session, options, nothing_ran())))
     with Progress(len(cases), enabled=not session.quiet and session.is_first) as progress:
-        gpus = None
-        if placement is None and backends.REGISTRY[world.backend].rank_per_gpu:
-            load_torch()
-            gpus = backends.count_gpus()
-            fitting = [case.world_size for case in cases if case.world_size <= gpus]
-            world = replace(world, world_size=max(fitting, default=largest))
-        session.prepare(world)
-        from distdemo.check import controller
-
-        single_world = placement is not None and placement.one_world_only
-        plan = controller.CheckPlan(
-            cases=cases,
-            world=world,
-            scope="full" if options.full else "quick",
-            seed=options.seed or 0,
-            fail_fast=options.fail_fast or single_world,
-            isolate=options.isolate,
-            gpus=gpus,
-            strict=options.strict,
-        )
-        return controller.check(plan, _starter(session, options, cases), progress.advance)
+        try:
+            if placement is None and backends.REGISTRY[plan.world.backend].rank_per_gpu:
+                load_torch()
+                gpus = backends.count_gpus()
+                fitting = [case.world_size for case in cases if case.world_size <= gpus]
+                world = replace(plan.world, world_size=max(fitting, default=largest))
+                plan = replace(plan, world=world, gpus=gpus)
+            session.prepare(plan.world)
+            start = _starter(session, options, cases)
+        except (KeyboardInterrupt, Terminated):
+            return nothing_ran()
+        return controller.check(plan, start, progress.advance)
 
 
 def _starter(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) -> Start:
@@ -227,7 +239,8 @@ def _errors(report: CheckReport) -> tuple[Error, ...]:
     not_run = dict.fromkeys(case.why for case in report.of("not run"))
     errors += [Error("Some cases were not run.", why) for why in not_run]
     if not errors and not report.ok:
-        errors.append(Error(verdict(report), reason_none_ran(report)))
+        none_ran = not report.of("passed")
+        errors.append(Error(verdict(report), reason_none_ran(report) if none_ran else ""))
     return tuple(errors)
 
 

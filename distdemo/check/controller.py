@@ -8,13 +8,15 @@ remaining cases run in a new world, so failures are independent.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from distdemo import backends
 from distdemo.check.matrix import Case
-from distdemo.check.rank import CaseFinding, case_of, run_cases
 from distdemo.check.records import CaseResult, CheckReport, Status
+from distdemo.errors import Terminated
 from distdemo.launcher.records import (
     Died,
     Lost,
@@ -28,7 +30,11 @@ from distdemo.launcher.records import (
 )
 from distdemo.versions import versions
 
+if TYPE_CHECKING:
+    from distdemo.check.rank import CaseFinding
+
 WORLD_TIMEOUT_S = 24 * 3600.0  # seconds; stalled cases end a world long before
+INTERRUPTED = "The check was interrupted."
 LOST = "lost its connection: "
 Progress = Callable[[int, int, str], None]
 """Callback with (finished cases, failed cases, ID of the last case)."""
@@ -51,6 +57,8 @@ class CheckPlan:
             according to the backend's map.
         gpus: Number of GPUs if it limits the world size, else None.
         strict: True to count cases known to be wrong as failures.
+        timeout: Seconds until the remaining cases are given up, or None for no limit.
+        started_at: Start of the command, on the monotonic clock.
     """
 
     cases: Sequence[Case]
@@ -62,33 +70,65 @@ class CheckPlan:
     skip_refused: bool = True
     gpus: int | None = None
     strict: bool = False
+    timeout: float | None = None
+    started_at: float = field(default_factory=time.monotonic)
+
+    def time_left_s(self) -> float:
+        """Return the seconds until the check is given up."""
+        if self.timeout is None:
+            return WORLD_TIMEOUT_S
+        return self.started_at + self.timeout - time.monotonic()
+
+    def result(
+        self, number: int, status: Status, time_s: float = 0.0, why: str = "", *details: str
+    ) -> CaseResult:
+        """Return the result of a case. Its command names the device unless it is the default."""
+        case, world = self.cases[number], self.world
+        usual = backends.REGISTRY[world.backend].default_device()
+        return CaseResult(
+            id=case.id,
+            op=case.op.call(case.spec),
+            world_size=case.world_size,
+            status=status,
+            time_s=time_s,
+            why=why,
+            command=case.command(world.backend, "" if world.device == usual else world.device),
+            details=details,
+        )
+
+    def report(self, results: Mapping[int, CaseResult], why: str, worlds: int = 0) -> CheckReport:
+        """Return the report.
+
+        Args:
+            results: Results by case number; the other cases are not run.
+            why: Reason why they are not run.
+            worlds: Number of worlds that were started.
+        """
+        return CheckReport(
+            scope=self.scope,
+            backend=self.world.backend,
+            device=self.world.device,
+            seed=self.seed,
+            cases=tuple(
+                results.get(number) or self.result(number, "not run", why=why)
+                for number in range(len(self.cases))
+            ),
+            time_s=time.monotonic() - self.started_at,
+            worlds=worlds,
+            versions=versions(),
+            interrupted=why == INTERRUPTED,
+            strict=self.strict,
+        )
 
 
 def check(plan: CheckPlan, start: Start, progress: Progress | None = None) -> CheckReport:
     """Run every case that the backend supports, and return the results."""
-    began = time.monotonic()
     run = _Run(plan, start, progress)
-    interrupted = False
-    try:
-        run.all()
-    except KeyboardInterrupt:
-        interrupted = True
-    why = "The check was interrupted." if interrupted else "An earlier case had failed."
-    return CheckReport(
-        scope=plan.scope,
-        backend=plan.world.backend,
-        device=plan.world.device,
-        seed=plan.seed,
-        cases=tuple(
-            run.results.get(number) or run.result(number, "not run", why=why)
-            for number in range(len(plan.cases))
-        ),
-        time_s=time.monotonic() - began,
-        worlds=run.worlds,
-        versions=versions() | backends.versions_of(plan.world),
-        interrupted=interrupted,
-        strict=plan.strict,
-    )
+    why = INTERRUPTED
+    with suppress(KeyboardInterrupt, Terminated):
+        why = run.all()
+    report = plan.report(run.results, why, run.worlds)
+    return replace(report, versions=report.versions | backends.versions_of(plan.world))
 
 
 @dataclass(slots=True)
@@ -104,20 +144,29 @@ class _Run:
     _failed: int = 0
     _lost: bool = False  # a node of the joined world is gone: no further world can start
 
-    def all(self) -> None:
-        """Run all cases, world after world."""
+    def all(self) -> str:
+        """Run all cases, world after world; return the reason why others are not run, or ""."""
         sizes: dict[int, list[int]] = {}
         for number, case in enumerate(self.plan.cases):
             reason, wrong = self._refusal(case), self._known_wrong(case)
             if reason is not None:
-                self.results[number] = self.result(number, "not supported", why=reason)
+                self.results[number] = self.plan.result(number, "not supported", why=reason)
             elif wrong is not None:
-                self.results[number] = self.result(number, "known wrong", why=wrong)
+                self.results[number] = self.plan.result(number, "known wrong", why=wrong)
             else:
                 sizes.setdefault(case.world_size, []).append(number)
         for world_size, left in sorted(sizes.items()):
-            while left and not ((self.plan.fail_fast or self._lost) and self._failed):
+            while left and not self._given_up():
                 left = self._one_world(world_size, left)  # noqa: PLW2901 - the remaining cases
+        return self._given_up()
+
+    def _given_up(self) -> str:
+        """Return the reason to run no further case, or ""."""
+        if (self.plan.fail_fast or self._lost) and self._failed:
+            return "An earlier case had failed."
+        if self.plan.time_left_s() <= 0:
+            return f"The time limit of {self.plan.timeout:g} s was reached (--timeout)."
+        return ""
 
     def _refusal(self, case: Case) -> str | None:
         world, gpus = self.plan.world, self.plan.gpus
@@ -133,32 +182,17 @@ class _Run:
             return None
         return backends.REGISTRY[world.backend].known_bug(case.op, case.spec, world.device)
 
-    def result(
-        self, number: int, status: Status, time_s: float = 0.0, why: str = "", *details: str
-    ) -> CaseResult:
-        """Return the result of a case. Its command names the device unless it is the default."""
-        case, world = self.plan.cases[number], self.plan.world
-        usual = backends.REGISTRY[world.backend].default_device()
-        return CaseResult(
-            id=case.id,
-            op=case.op.call(case.spec),
-            world_size=case.world_size,
-            status=status,
-            time_s=time_s,
-            why=why,
-            command=case.command(world.backend, "" if world.device == usual else world.device),
-            details=details,
-        )
-
     def _one_world(self, world_size: int, numbers: list[int]) -> list[int]:
         """Run cases in a new world until one fails; return the remaining ones."""
+        from distdemo.check.rank import run_cases
+
         mine = numbers[:1] if self.plan.isolate else numbers
         self._findings = {number: [] for number in mine}
         self.worlds += 1
         world = replace(
             self.plan.world,
             world_size=world_size,
-            deadline=WORLD_TIMEOUT_S,
+            deadline=min(WORLD_TIMEOUT_S, max(0.1, self.plan.time_left_s())),
             capture=True,
             lazy=False,
         )
@@ -170,14 +204,16 @@ class _Run:
             findings.append(finding)
             if not finding.wrong and len(findings) == world_size:
                 self._finish(
-                    self.result(finding.number, "passed", _longest(findings)), finding.number
+                    self.plan.result(finding.number, "passed", _longest(findings)), finding.number
                 )
             return bool(finding.wrong)
 
         report = self.start(world, run_cases, (cases,), on_message=on_message)
         self._lost |= any(isinstance(outcome, Lost) for outcome in report.outcomes)
         left = [number for number in mine if number not in self.results]
-        if left:
+        late = self.plan.time_left_s() <= 0
+        timed_out = late and any(isinstance(outcome, TimedOut) for outcome in report.outcomes)
+        if left and not timed_out:  # otherwise the case is not to blame
             failed = failed_case(left, self._findings, report)
             self._finish(self._failure(failed, report), failed)
             left.remove(failed)  # the remaining cases run again
@@ -195,11 +231,11 @@ class _Run:
         wrong = [finding.wrong for finding in findings if finding.wrong]
         if wrong:
             details = [line for lines in wrong for line in lines[1:]]
-            return self.result(number, "failed", _longest(findings), wrong[0][0], *details)
+            return self.plan.result(number, "failed", _longest(findings), wrong[0][0], *details)
         verdict = report.verdict
         what, why = (verdict.what, verdict.why) if verdict else ("Its world ended.", "")
         known = filter(None, (why, *map(_describe_failure, report.outcomes)))
-        return self.result(number, "failed", report.seconds, what, *known)
+        return self.plan.result(number, "failed", report.seconds, what, *known)
 
 
 def _longest(findings: Iterable[CaseFinding]) -> float:
@@ -219,6 +255,8 @@ def failed_case(
         findings: Findings of the ranks by case, in order.
         report: Report of the world.
     """
+    from distdemo.check.rank import case_of
+
     for number, of_case in findings.items():
         if any(finding.wrong for finding in of_case):
             return number

@@ -91,9 +91,10 @@ class CheckReport:
     def ok(self) -> bool:
         """True if at least one case ran, and all cases that the backend supports passed.
 
-        Cases known to be wrong in this release are ignored unless ``strict`` is set.
+        Cases known to be wrong in this release are ignored unless ``strict`` is set. An interrupted
+        check is never ok.
         """
-        if self.strict and self.of("known wrong"):
+        if self.interrupted or (self.strict and self.of("known wrong")):
             return False
         return bool(self.of("passed")) and not (self.of("failed") or self.of("not run"))
 

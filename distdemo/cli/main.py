@@ -64,6 +64,7 @@ def run(arguments: Sequence[str]) -> int:
         )
         os.write(2, printable(text).encode(errors="replace"))
         code = EXIT_FAILED
+    signals.enter(signals.Stage.SHOWING)
     return signals.exit_code() or code
 
 
@@ -72,7 +73,7 @@ def _run_command(words: list[str], *, silent: bool) -> int:
     from distdemo.cli.app import app
 
     error: DistdemoError
-    signals.on_import(lambda what: _report(_stopped(what), words, silent=silent))
+    signals.on_early_stop(lambda what: _report(_stopped(what), words, silent=silent))
     try:
         code = app(args=words, prog_name="distdemo", standalone_mode=False)
     except CommandEnded as end:

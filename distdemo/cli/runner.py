@@ -85,7 +85,8 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
                 session.placement = find_placement(
                     given["launcher"], given["nnodes"], given["node_rank"], given["master"]
                 )
-            code = _conclude(session, function(**arguments))
+            signals.enter(signals.Stage.RUNNING)
+            code = conclude(session, function(**arguments))
         except typer.Exit as end:  # on a node without rank 0
             code = end.exit_code
             raise
@@ -190,27 +191,38 @@ def _shared_parameters(info: CommandInfo) -> list[inspect.Parameter]:
 # ---------------------------------------------------------------------------------- the result
 
 
-def _conclude(session: Session, result: Result) -> int:
-    """Show the result, write the files, and return the exit code.
+def conclude(session: Session, result: Result) -> int:
+    """Write the files, show the result, and return the exit code.
 
-    The result is shown first, so that a file that can't be written doesn't lose minutes of work.
+    A signal still interrupts the command, until its verdict or a partial result is shown: then the
+    exit code is known, and the verdict agrees with it.
     """
+    if result.interrupted:
+        signals.enter(signals.Stage.SHOWING)
+    else:
+        signals.raise_received()
     world = result.world or getattr(result.record, "world", None)
     failed = world is not None and not world.ok
     output = _Output(session, result, world if failed else None)
     unwritten: list[DistdemoError] = []
+    # Without a result the file stays: it may hold an earlier one. In a joined world only the
+    # process of rank 0 writes.
+    if session.is_first and (not failed or result.partial or result.writes_failure):
+        unwritten = output.write()
     try:
         with suppress(BrokenPipeError):  # a closed pipe doesn't change the exit code
             output.show()
             sys.stdout.flush()
-    finally:  # if standard output can't be written, the files still can
-        # Without a result the file stays: it may hold an earlier one. In a joined world only the
-        # process of rank 0 writes.
-        if session.is_first and (not failed or result.partial or result.writes_failure):
-            unwritten = output.write()
+    finally:
+        for error in unwritten:
+            from distdemo.view.failure import show_error
+
+            show_error(error)
+    code = EXIT_OK if output.ok and not unwritten else EXIT_FAILED
     if result.interrupted:
-        return signals.exit_code() or EXIT_INTERRUPTED
-    return EXIT_OK if output.ok and not unwritten else EXIT_FAILED
+        code = signals.exit_code() or EXIT_INTERRUPTED
+    signals.shown(code)
+    return code
 
 
 def envelope(command: str, content: dict[str, Any], *, ok: bool, errors: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -287,16 +299,19 @@ class _Output:
 
         console, quiet = output(), self.session.quiet or self.result.is_shown
         sign = signs(console)
+        complete = partial(signals.enter, signals.Stage.SHOWING)
         if self.session.format == "table":
-            show_blocks(console, self.blocks(sign, quiet=quiet))
-        elif self.session.format == "markdown":
-            sys.stdout.write(to_markdown(self.blocks(sign, quiet=quiet), sign))
+            show_blocks(console, self.blocks(sign, quiet=quiet), complete)
+            return
+        if self.session.format == "markdown":
+            content: Content = to_markdown(self.blocks(sign, quiet=quiet), sign)
         else:
             content = self.content(f".{self.session.format}")
-            sys.stdout.write(content if isinstance(content, str) else content.decode())
+        complete()
+        sys.stdout.write(content if isinstance(content, str) else content.decode())
 
     def write(self) -> list[DistdemoError]:
-        """Write every file, even if another one failed. Show the errors and return them."""
+        """Write every file, even if another one failed. Return the errors."""
         files = [each for each in self.result.files if each[1] is not None]
         output = self.session.output
         named = [] if output is None else self.output_files(output)
@@ -306,9 +321,6 @@ class _Output:
             try:
                 write_result(flag, path, make)  # type: ignore[arg-type]  # it is not None
             except DistdemoError as error:
-                from distdemo.view.failure import show_error
-
-                show_error(error)
                 failed.append(error)
         if len(named) > 1 and not failed and not self.session.quiet:
             from distdemo.view.console import messages

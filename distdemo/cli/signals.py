@@ -7,25 +7,43 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from enum import Enum, auto
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, Terminated
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
+EXIT_TIMEOUT_S = 1.5  # from a signal until the process exits, if nothing is left but to report
 RESEND_S = 0.01  # until a signal is sent again whose exception Python discarded
+
+
+class Stage(Enum):
+    """Stage of a command, which decides what a signal does."""
+
+    STARTING = auto()  # nothing has been started: it is reported, and the process exits
+    RUNNING = auto()  # it raises an exception; while torch is imported, it does as above
+    SHOWING = auto()  # the result is complete: the process has `EXIT_TIMEOUT_S` seconds to exit
+
+
 _received: set[int] = set()
-_report: Callable[[str], object] | None = None
+_stage = Stage.STARTING
+_report: Callable[[str], object]
+_result_code: int | None = None  # exit code of the result that has been shown
 
 
 def install() -> None:
-    """Turn SIGTERM and SIGHUP (the terminal was closed) into exceptions, as Ctrl-C is one.
+    """Handle Ctrl-C, SIGTERM and SIGHUP (the terminal was closed).
 
     What is ignored, as by nohup, stays ignored.
     """
+    global _result_code  # noqa: PLW0603 - a process has one set of handlers
     _received.clear()
+    _result_code = None
+    enter(Stage.STARTING)
+    on_early_stop(_write)
     owner = os.getpid()
 
     def resend(discarded: UnraisableHookArgs) -> None:
@@ -40,34 +58,78 @@ def install() -> None:
         threading.Timer(RESEND_S, os.kill, (owner, number)).start()
 
     sys.unraisablehook = resend
-    signal.signal(signal.SIGTERM, _on_signal)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL, _on_signal):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _on_signal)
 
 
-def on_import(report: Callable[[str], object]) -> None:
-    """Exit at once, after this report, if a signal arrives while torch is imported."""
-    global _report  # noqa: PLW0603 - a process has one set of handlers
+def enter(stage: Stage) -> None:
+    """Enter the next stage of the command."""
+    global _stage  # noqa: PLW0603 - as above
+    _stage = stage
+
+
+def shown(code: int) -> None:
+    """Exit with this code from now on: the result has been shown."""
+    global _result_code  # noqa: PLW0603 - as above
+    _result_code = code
+
+
+def on_early_stop(report: Callable[[str], object]) -> None:
+    """Call this before the process exits because of a signal before a rank has been started."""
+    global _report  # noqa: PLW0603 - as above
     _report = report
 
 
-def _on_signal(number: int, _: FrameType | None) -> NoReturn:
+def _write(what: str) -> None:
+    os.write(2, f"{what}\n".encode())
+
+
+def _on_signal(number: int, _: FrameType | None) -> None:
+    if _stage is Stage.SHOWING:
+        _exit_soon(_exit_code({number}))
+        return
     _received.add(number)
-    stop = (
-        KeyboardInterrupt() if number == signal.SIGINT else Terminated(signal.Signals(number).name)
-    )
+    stop = _exception(number)
     importer = sys.modules.get("distdemo.launcher.torch_import")
-    importing = importer is not None and importer.is_importing()
-    if importing and _report is not None:  # nothing has been started yet
+    # An exception while torch is imported would be caught there.
+    if _stage is Stage.STARTING or (importer is not None and importer.is_importing()):
+        _exit_soon(exit_code())
         try:
             _report(what_stopped(stop))
-        finally:  # torch would catch an exception here
+        except Exception:  # noqa: BLE001 - a module that it needs is being imported
+            _write(what_stopped(stop))
+        finally:
             os._exit(exit_code())
     if number != signal.SIGINT:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     raise stop
+
+
+def _exit_soon(code: int) -> None:
+    """Exit in `EXIT_TIMEOUT_S` seconds at most, whatever this process is waiting for."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+    def exit_now() -> None:
+        os._exit(code if _result_code is None else _result_code)
+
+    limit = threading.Timer(EXIT_TIMEOUT_S, exit_now)
+    limit.daemon = True
+    limit.start()
+
+
+def _exception(number: int) -> KeyboardInterrupt | Terminated:
+    return (
+        KeyboardInterrupt() if number == signal.SIGINT else Terminated(signal.Signals(number).name)
+    )
+
+
+def raise_received() -> None:
+    """Raise the exception of a signal that has arrived, wherever it was caught before."""
+    for number in _received:
+        raise _exception(number)
 
 
 def what_stopped(stop: BaseException) -> str:
@@ -82,4 +144,8 @@ def interrupted() -> bool:
 
 def exit_code() -> int:
     """Return the exit code after a signal, or 0 if none arrived."""
-    return EXIT_INTERRUPTED if interrupted() else EXIT_FAILED if _received else 0
+    return _exit_code(_received)
+
+
+def _exit_code(received: set[int]) -> int:
+    return EXIT_INTERRUPTED if signal.SIGINT in received else EXIT_FAILED if received else 0

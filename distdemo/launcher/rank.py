@@ -155,6 +155,11 @@ class Rank:
             rendezvous.announce(self.rank, self.world_size, self.local_rank)
             return
         store = self._store = rendezvous.store(self.world_size, self._timeout, self.send)
+        self.set_variables()
+        AgentStore(store.port, store.host).offer()  # type: ignore[attr-defined]  # a TCPStore
+
+    def set_variables(self) -> None:
+        """Set this rank's numbers in the environment, as torchrun does."""
         numbers = {
             "RANK": self.rank,
             "LOCAL_RANK": self.local_rank,
@@ -162,7 +167,6 @@ class Rank:
             "LOCAL_WORLD_SIZE": self.local_size,
         }
         os.environ.update({name: str(number) for name, number in numbers.items()})
-        AgentStore(store.port, store.host).offer()  # type: ignore[attr-defined]  # a TCPStore
 
     def barrier(self, name: str, among: int | None = None) -> None:
         """Return once ``among`` ranks have called this with the same name. Collective.
@@ -332,8 +336,8 @@ def _detach(assignment: Assignment) -> None:
     """Drop the launcher's descriptors, handlers and output, and arrange to die with it."""
     for fd in assignment.inherited:
         os.close(fd)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which stops us
     if assignment.output is not None:
         os.dup2(assignment.output.fileno(), 1)

@@ -63,13 +63,7 @@ def _run(rank: Rank, program: Program, pdb: int | None) -> Finished:
             created = _watch_group_creation()
             _run_whole(program)
             return Finished(has_group=bool(created))
-        variables = {
-            "RANK": rank.rank,
-            "LOCAL_RANK": rank.local_rank,
-            "WORLD_SIZE": rank.world_size,
-            "LOCAL_WORLD_SIZE": rank.local_size,
-        }
-        os.environ.update({name: str(number) for name, number in variables.items()})
+        rank.set_variables()
         if dist.is_initialized():
             rank.barrier("all ranks are connected")  # else a failing rank breaks connects
         return Finished(*plain_value(_call_function(program, rank.rank, rank.world_size)))

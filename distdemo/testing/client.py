@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -10,11 +11,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.connection import Pipe
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distdemo.testing.records import Task, TaskResult
+from distdemo.testing.records import SessionSetup, Task, TaskResult
 
 if TYPE_CHECKING:
     from distdemo.testing.records import RanksOptions
@@ -38,15 +40,26 @@ NOT_FOR_RANKS: dict[str, Any] = {
     "numprocesses": None,
     "maxprocesses": None,
     "looponfail": False,
+    "xmlpath": None,
+    "log_file": os.devnull,
+    "pastebin": None,
+    "cov_source": [],
+    "benchmark_only": False,
+    "benchmark_disable": True,  # each rank would choose its own number of calls
+    "benchmark_enable": False,
 }
-"""Options that select tests, or belong to plugins that must not act a second time."""
+"""Options that select tests, write files, or belong to plugins that must not act a second time."""
+
+
+class StartError(RuntimeError):
+    """The process that forks ranks exited before it was ready."""
 
 
 class Template:
     """The process that has torch and the tests loaded, and forks ranks.
 
     Args:
-        config: pytest's configuration.
+        config: pytest's configuration, which may still be incomplete.
 
     Attributes:
         closed: True if the process has stopped and a new one is needed.
@@ -54,8 +67,11 @@ class Template:
 
     def __init__(self, config: pytest.Config) -> None:
         self.closed = False
-        self._pdb = bool(config.option.usepdb)
-        self._capture = config.option.capture != "no" and not self._pdb
+        self._ready = False
+        self._environment = dict(os.environ)
+        option = config.known_args_namespace
+        self._pdb = bool(option.usepdb)
+        self._capture = option.capture != "no" and not self._pdb
         self._connection, child_end = Pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``close``
         manager: Any = config.pluginmanager.getplugin("capturemanager")
@@ -73,28 +89,43 @@ class Template:
                 env={"GLIBC_TUNABLES": LARGE_PAGES, **os.environ},
             )
         child_end.close()
-        values = {**vars(config.option), **NOT_FOR_RANKS}
-        del values["file_or_dir"]
-        values["plugins"] = [*(values.get("plugins") or []), "no:terminal", "no:pytest_cov"]
-        values["rootdir"], values["inifilename"] = str(config.rootpath), _ini(config)
-        self._send((values, [str(each) for each in config.args], sys.path))
+        self._send(sys.path)
 
-    def run(self, item: pytest.Item, options: RanksOptions, size: int) -> TaskResult:
+    def configure(self, config: pytest.Config) -> bool:
+        """Send the session, now that its configuration is complete.
+
+        Return False if the environment has changed, which torch may read when it is imported.
+        """
+        if self._environment != os.environ:
+            return False
+        self._send(_setup(config))
+        return True
+
+    def run(self, item: pytest.Item, options: RanksOptions, size: int, seed: int) -> TaskResult:
         """Run a test on ranks and return its result.
 
         Raises:
+            StartError: The process could not load torch or the plugins.
             RuntimeError: The process has exited or doesn't answer.
         """
         factory: Any = item.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001 - as pytest's own fixtures use it
-        base, file = factory.getbasetemp(), str(item.path)
-        self._send(Task(item.nodeid, file, options, size, base, self._pdb, self._capture))
+        base, path = factory.getbasetemp(), tuple(sys.path)
+        task = Task(
+            *(item.nodeid, str(item.path), path, options, size, seed),
+            *(base, self._pdb, self._capture),
+        )
+        self._send(task)
         wait = None if self._pdb else START_TIMEOUT_S + options.timeout + EXIT_TIMEOUT_S
         manager: Any = item.config.pluginmanager.getplugin("capturemanager")
         try:
             with nullcontext() if self._capture or manager is None else _uncaptured(manager):
+                if not self._ready:
+                    self._receive(START_TIMEOUT_S)
+                    self._ready = True
                 return self._receive(wait)
         except KeyboardInterrupt:
-            self._interrupt(item)
+            if self._ready:
+                self._interrupt(item)
             raise
         except BaseException:  # it has exited, or another plugin's timeout has passed
             self.close()
@@ -102,7 +133,11 @@ class Template:
 
     def close(self) -> None:
         """Stop the process; its ranks exit with it."""
+        if self.closed:
+            return
         self.closed = True
+        if not self._ready:  # it may still be importing torch
+            self._process.terminate()
         self._connection.close()
         try:
             self._process.wait(EXIT_TIMEOUT_S)
@@ -130,11 +165,13 @@ class Template:
                 return self._connection.recv()  # type: ignore[no-any-return]  # it sends nothing else
         except (EOFError, OSError):
             self._process.wait(EXIT_TIMEOUT_S)
-            raise RuntimeError(
-                f"the process that starts ranks exited with {self._process.returncode}:\n"
-                f"{self._log_tail()}"
-            ) from None
-        raise RuntimeError(f"the process that starts ranks didn't answer within {seconds:g} s")
+            log = self._log_tail()
+            last = log.splitlines()[-1].removeprefix("INTERNALERROR> ")
+            why = f"exited with {self._process.returncode}: {last}\n\n{log}"
+        else:
+            why = f"didn't answer within {seconds:g} s"
+        error = RuntimeError if self._ready else StartError
+        raise error(f"The process that starts ranks {why}")
 
     def _log_tail(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
@@ -142,8 +179,41 @@ class Template:
         return self._log.read().decode(errors="replace").strip() or "no output"
 
 
-def _ini(config: pytest.Config) -> str | None:
-    return None if config.inipath is None else str(config.inipath)
+def _setup(config: pytest.Config) -> SessionSetup:
+    options = {**vars(config.option), **NOT_FOR_RANKS}
+    del options["file_or_dir"]
+    options["rootdir"] = str(config.rootpath)
+    options["inifilename"] = None if config.inipath is None else str(config.inipath)
+    installed = (plugin for plugin, _ in config.pluginmanager.list_plugin_distinfo())
+    return SessionSetup(
+        {name: value for name, value in options.items() if _can_be_pickled(value)},
+        tuple(str(each) for each in config.args),
+        frozenset(getattr(plugin, "__name__", "") for plugin in installed),
+        tuple(config.getini("markers")),
+        getattr(config, "workerinput", None),
+        _coverage(config),
+    )
+
+
+def _can_be_pickled(value: object) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:  # noqa: BLE001 - depends on the value
+        return False
+    return True
+
+
+def _coverage(config: pytest.Config) -> dict[str, Any] | None:
+    """Return how pytest-cov measures, as arguments of ``coverage.Coverage``; None if it doesn't."""
+    controller = getattr(config.pluginmanager.getplugin("_cov"), "cov_controller", None)
+    if controller is None:
+        return None
+    return {
+        "source": controller.cov_source,
+        "branch": controller.cov_branch,
+        "config_file": controller.cov_config,
+        "data_file": str(Path(controller.topdir, controller.cov.config.data_file)),
+    }
 
 
 @contextmanager

@@ -7,22 +7,39 @@ never imports torch, and starts nothing if no test is marked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import random
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from fnmatch import fnmatch
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distdemo.testing.records import RanksOptions
 
+if TYPE_CHECKING:
+    from distdemo.testing.client import Template
+    from distdemo.testing.records import SessionSetup
+
 MARK = "ranks"
+MENTION = b"mark.ranks"
+"""Text of nearly every file with marked tests."""
 SIZE = "_ranks"
 """Parameter of a test that is marked with several numbers of ranks."""
-TEMPLATE = pytest.StashKey[Any]()
-"""``client.Template`` that ranks are forked from, once it is needed."""
+TEMPLATE: pytest.StashKey[Template] = pytest.StashKey()
+"""Process that ranks are forked from, once it is needed."""
+BROKEN = pytest.StashKey[tuple[str, str]]()
+"""Test whose report says why that process can't start, and the reason."""
+TIMEOUT = pytest.StashKey[float]()
+"""Seconds after which pytest-timeout would stop a marked test."""
 THIS_RANK = pytest.StashKey[tuple[int, int]]()
 """Rank and world size; only set on a rank."""
-IS_TEMPLATE = pytest.StashKey[bool]()
+SETUP: pytest.StashKey[SessionSetup] = pytest.StashKey()
+"""Only set in the template and on ranks."""
 
 
 def parse_mark(mark: pytest.Mark) -> RanksOptions:
@@ -63,10 +80,21 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         help="What to show of a test that failed on ranks: the first traceback, all distinct "
         "tracebacks, or the first traceback and the calls of all ranks.",
     )
+    parser.getgroup("distdemo").addoption(
+        "--ranks-seed",
+        type=int,
+        help="Seed of random numbers on all ranks [default: pytest-randomly's, or a new one].",
+    )
 
 
+@pytest.hookimpl(trylast=True)  # after pytest-randomly has chosen its seed
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark."""
+    """Register the mark, and choose the seed of this run."""
+    option = config.option
+    given = option.ranks_seed, getattr(option, "randomly_seed", None)
+    inherited = getattr(config, "workerinput", {}).get("ranks_seed")  # pytest-xdist's
+    seeds = [each for each in (inherited, *given) if isinstance(each, int)]
+    option.ranks_seed = (seeds or [random.SystemRandom().getrandbits(32)])[0] % 2**32
     config.addinivalue_line(
         "markers",
         "ranks(n, timeout=30, sanitize=True, backend='gloo', device='cpu'): run the test on every "
@@ -106,81 +134,187 @@ def _this_rank(request: pytest.FixtureRequest) -> tuple[int, int]:
     return request.config.stash[THIS_RANK]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - pytest-xdist's
+    """Send the seed of this run to a worker of pytest-xdist."""
+    node.workerinput["ranks_seed"] = node.config.option.ranks_seed
+
+
+# ------------------------------------------------------------------------------------ the template
+
+
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Start the template if a file has marked tests; this process and it import torch at once."""
+    if _runs_tests(early_config, early_config.known_args_namespace):
+        with suppress(OSError):
+            if _mentions_mark(early_config):
+                _start_template(early_config)
+
+
+def _mentions_mark(config: pytest.Config) -> bool:
+    """Return True if a test file has the text of the mark, which is faster than to collect it."""
+    given = [str(each).partition("::")[0] for each in config.known_args_namespace.file_or_dir]
+    folder = config.invocation_params.dir
+    for place in given or config.getini("testpaths") or ["."]:
+        path = folder / place
+        for file in [path] if path.is_file() else _test_files(config, path):
+            if MENTION in file.read_bytes():
+                return True
+    return False
+
+
+def _test_files(config: pytest.Config, folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder that pytest would collect."""
+    wanted, skipped = config.getini("python_files"), config.getini("norecursedirs")
+    for place, folders, files in os.walk(folder):
+        if "pyvenv.cfg" in files:
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if not any(fnmatch(name, each) for each in skipped)]
+        for name in files:
+            if any(fnmatch(name, each) for each in wanted):
+                yield Path(place, name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Send the session to a template that was started early, or start a new one."""
+    template = session.config.stash.get(TEMPLATE, None)
+    if template is not None and not template.configure(session.config):
+        template.close()
+        _template(session.config)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start the template process early; it loads while other tests run."""
-    config = session.config
-    if (
-        config.option.collectonly
-        or IS_TEMPLATE in config.stash
-        or getattr(config.option, "numprocesses", None)  # pytest-xdist's workers run the tests
-        or not any(item.get_closest_marker(MARK) for item in session.items)
-    ):
-        return
-    _template(config)
+    """Start the template for tests that were marked in another way; it loads while others run."""
+    marked = any(item.get_closest_marker(MARK) for item in session.items)
+    if marked and _runs_tests(session.config, session.config.option):
+        _template(session.config)
 
 
-def _template(config: pytest.Config) -> Any:  # noqa: ANN401 - a Template, imported lazily
+def _runs_tests(config: pytest.Config, option: Any) -> bool:  # noqa: ANN401 - argparse's Namespace
+    """Return True if this process runs tests; the workers of pytest-xdist do it for another."""
+    elsewhere = SETUP in config.stash or getattr(option, "numprocesses", None)
+    return not (option.collectonly or elsewhere)
+
+
+def _template(config: pytest.Config) -> Template:
     """Return the template process; start one if there is none or it has exited."""
-    from distdemo.testing.client import Template
-
     template = config.stash.get(TEMPLATE, None)
     if template is None or template.closed:
-        template = config.stash[TEMPLATE] = Template(config)
+        template = _start_template(config)
+        template.configure(config)
     return template
+
+
+def _start_template(config: pytest.Config) -> Template:
+    from distdemo.testing.client import Template
+
+    template = config.stash[TEMPLATE] = Template(config)
+    config.add_cleanup(template.close)
+    return template
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Stop the template after the last test, before pytest-cov combines what was measured."""
+    try:
+        return (yield)
+    finally:
+        if template := session.config.stash.get(TEMPLATE, None):
+            template.close()
+
+
+# ------------------------------------------------------------------------------------- the tests
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Run a marked test on ranks, and report the result as one test."""
-    mark = item.get_closest_marker(MARK)
-    if mark is None or TEMPLATE not in item.config.stash:
+    if item.get_closest_marker(MARK) is None or TEMPLATE not in item.config.stash:
         return None
-    options = parse_mark(mark)
-    callspec = getattr(item, "callspec", None)
-    size = options.sizes[0] if callspec is None else callspec.params.get(SIZE, options.sizes[0])
+    from distdemo.testing.reruns import rerun
+
+    if rerun(item, nextitem, _reports):
+        return True
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in _reports(item, options, size):
-        item.ihook.pytest_runtest_logreport(report=report)
-    # Tear down fixtures of earlier unmarked tests that the next test doesn't need.
-    state: Any = item.session._setupstate  # noqa: SLF001 - as pytest's own protocol does
-    call = pytest.CallInfo.from_call(partial(state.teardown_exact, nextitem), "teardown")
-    if call.excinfo is not None:
-        report = pytest.TestReport.from_item_and_call(item, call)
+    for report in _reports(item, nextitem):
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 
 
-def _reports(item: pytest.Item, options: RanksOptions, size: int) -> Iterable[pytest.TestReport]:
-    from distdemo.testing.reports import merged
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:  # noqa: ANN401 - pytest-timeout's
+    """Take pytest-timeout's limit for the ranks, whose report says where they were."""
+    if SETUP in item.config.stash:
+        return True  # pytest's process watches the time
+    if item.get_closest_marker(MARK) is None:
+        return None
+    item.stash[TIMEOUT] = settings.timeout
+    return True
 
-    results: list[Any] = []
 
-    def run() -> None:
-        results.append(_template(item.config).run(item, options, size))
-
+def _reports(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
+    """Run a marked test once and return the reports of its phases."""
     call = pytest.CallInfo.from_call(
-        run, "call", reraise=(KeyboardInterrupt, pytest.exit.Exception)
+        partial(_merged_reports, item), "call", reraise=(KeyboardInterrupt, pytest.exit.Exception)
     )
-    if call.excinfo is None:
-        for warning, when, nodeid, location in results[0].warnings:
-            item.ihook.pytest_warning_recorded.call_historic(
-                kwargs={
-                    "warning_message": warning,
-                    "when": when,
-                    "nodeid": nodeid,
-                    "location": location,
-                }
-            )
-        return merged(item, results[0], size, item.config.option.ranks_report)
-    return [pytest.TestReport.from_item_and_call(item, call)]
+    reports = call.result if call.excinfo is None else [_report_of(item, call)]
+    # Tear down fixtures of earlier unmarked tests that the next test doesn't need.
+    state: Any = item.session._setupstate  # noqa: SLF001 - as pytest's own protocol does
+    call = pytest.CallInfo.from_call(partial(state.teardown_exact, nextitem), "teardown")
+    return reports if call.excinfo is None else [*reports, _report_of(item, call)]
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop the template process."""
-    template = config.stash.get(TEMPLATE, None)
-    if template is not None and not template.closed:
-        template.close()
+def _report_of(item: pytest.Item, call: pytest.CallInfo[Any]) -> pytest.TestReport:
+    return pytest.TestReport.from_item_and_call(item, call)
+
+
+def _merged_reports(item: pytest.Item) -> list[pytest.TestReport]:
+    from distdemo.testing.client import StartError
+    from distdemo.testing.reports import failure_report, merged
+
+    mark = item.get_closest_marker(MARK)
+    assert mark is not None  # noqa: S101 - checked before
+    options = parse_mark(mark)
+    config = item.config
+    callspec = getattr(item, "callspec", None)
+    size = options.sizes[0] if callspec is None else callspec.params.get(SIZE, options.sizes[0])
+    if limit := item.stash.get(TIMEOUT, 0.0):
+        options = replace(options, timeout=min(options.timeout, limit))
+    try:
+        if BROKEN not in config.stash:
+            result = _template(config).run(item, options, size, config.option.ranks_seed)
+    except StartError as error:
+        config.stash[BROKEN] = item.nodeid, str(error)
+    except RuntimeError as error:
+        return [failure_report(item, "call", str(error))]
+    if BROKEN in config.stash:
+        test, why = config.stash[BROKEN]
+        if item.nodeid != test:  # pytest-rerunfailures may run the same test again
+            why = f"Ranks can't be started: see the report of {test}."
+        return [failure_report(item, "setup", why)]
+    for warning, when, nodeid, location in result.warnings:
+        item.ihook.pytest_warning_recorded.call_historic(
+            kwargs={
+                "warning_message": warning,
+                "when": when,
+                "nodeid": nodeid,
+                "location": location,
+            }
+        )
+    return merged(item, result, size, config.option.ranks_report)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:  # noqa: ANN401 - pytest's own
+    """Print the seed if a marked test failed."""
+    stats = terminalreporter.stats
+    failed: Sequence[Any] = [*stats.get("failed", ()), *stats.get("error", ())]
+    if any(MARK in getattr(report, "keywords", ()) for report in failed):
+        terminalreporter.write_line(
+            f"Random numbers on ranks: --ranks-seed={config.option.ranks_seed}"
+        )
 
 
 @pytest.fixture

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
+from _pytest.runner import runtestprotocol
 
 from distdemo.sanitizer.hooks import record_calls
-from distdemo.testing.plugin import THIS_RANK
+from distdemo.testing import examples
+from distdemo.testing.plugin import SETUP, THIS_RANK
+from distdemo.testing.reports import passed_unexpectedly
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
@@ -36,11 +44,17 @@ class Listener:
         self._debugged = debugged
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
+        """Run the test once, whatever plugins do in pytest's process, such as rerun it."""
+        runtestprotocol(item, nextitem=None)
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send a report immediately, because this rank may not reach its end."""
         hook = self._config.hook
         self._rank.send(hook.pytest_report_to_serializable(config=self._config, report=report))
-        if report.failed and self.error is None:
+        if report.failed and self.error is None and not passed_unexpectedly(report):
             self.error = AssertionError(report.longreprtext)
 
     def pytest_warning_recorded(
@@ -95,6 +109,9 @@ def run_test(
     config._tmp_path_factory._basetemp = task.basetemp  # noqa: SLF001 - no public API
     logging.getLogger("c10d-NullHandler-default").disabled = True  # torch's exception logger
     known = len(sys.modules)
+    rank.set_variables()
+    _seed(task.seed, rank.device)
+    examples.prepare(rank, item, task.seed)
     listener = Listener(rank, config, debugged=task.pdb)
     config.pluginmanager.register(listener)
     if terminal is not None:  # for the debugger; capturing hides it until then
@@ -103,7 +120,10 @@ def run_test(
     capture = config.pluginmanager.getplugin("capturemanager")
     capture.start_global_capturing()
     try:
-        with record_calls(notes, rank.rank, rank.world_size):
+        with (
+            _measured(item),
+            record_calls(notes, rank.rank, rank.world_size),
+        ):
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
             if isinstance(listener.error, SystemExit):  # an ordinary error in a test
                 raise RuntimeError("sys.exit in a test") from listener.error  # noqa: TRY004 - no type
@@ -115,3 +135,41 @@ def run_test(
         names = islice(reversed(sys.modules), max(0, len(sys.modules) - known))
         if new := [name for name in names if name.startswith("torch.")]:
             rank.send({"modules": new})
+
+
+def _seed(seed: int, device: str) -> None:
+    """Seed the generators that a test may use, so that all ranks draw the same numbers."""
+    random.seed(seed)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes milliseconds
+    if device != "cpu":
+        torch.cuda.manual_seed(seed)
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed(seed)
+
+
+@contextmanager
+def _measured(item: pytest.Item) -> Iterator[None]:
+    """Measure which lines run in the block, and save the data where pytest-cov combines them."""
+    coverage = item.config.stash[SETUP].coverage
+    fixtures = getattr(item, "fixturenames", ())
+    if coverage is None or item.get_closest_marker("no_cover") or "no_cover" in fixtures:
+        yield
+        return
+    from coverage import Coverage
+
+    measurement = Coverage(**coverage, data_suffix=True, messages=False)
+    # pytest's process warns if nothing was measured; a rank may well measure nothing.
+    measurement._warn_no_data = False  # noqa: SLF001 - as pytest-cov does
+    measurement._warn_unimported_source = False  # noqa: SLF001 - the same
+    measurement._warn_preimported_source = False  # noqa: SLF001 - the same
+    measurement.start()
+    if item.config.option.cov_context == "test":
+        from pytest_cov.plugin import TestContextPlugin
+
+        controller = SimpleNamespace(cov=measurement, started=True)
+        item.config.pluginmanager.register(TestContextPlugin(controller))
+    try:
+        yield
+    finally:
+        measurement.stop()
+        measurement.save()

@@ -42,22 +42,38 @@ def merged(
         detail: Value of ``--ranks-report``.
     """
     if result.world is None:
-        return [_failure_report(item, "setup", result.refused), _passed(item, "teardown")]
+        if result.unavailable:
+            line = (item.location[1] or 0) + 1
+            place = str(item.path), line, f"Skipped: {result.unavailable}"
+            return [_report(item, "setup", "skipped", place), _passed(item, "teardown")]
+        return [failure_report(item, "setup", result.refused), _passed(item, "teardown")]
     hook = item.config.hook
     reports: Reports = {
         rank: [hook.pytest_report_from_serializable(config=item.config, data=each) for each in sent]
         for rank, sent in sorted(result.reports.items())
     }
     decided = _decided(item, result, reports, size, whole=detail == "all")
+    subtests = _subtests(reports, decided)
+    if decided in subtests:
+        count = sum(each.failed for each in subtests)
+        text = f"contains {count} failed subtest{'s' * (count > 1)}"  # as pytest's own
+        decided = _report(item, "call", "failed", text)
     merged = []
     for when in PHASES:
+        if when == "call":
+            merged += subtests
         if decided is not None and decided.when == when:
             merged.append(decided)
             if when == "setup":
                 merged.append(_passed(item, "teardown"))
                 break
             continue
-        of_all = [each for sent in reports.values() for each in sent if each.when == when]
+        of_all = [
+            each
+            for sent in reports.values()
+            for each in sent
+            if each.when == when and not _is_subtest(each)
+        ]
         if failed := [each for each in of_all if each.failed]:
             merged.append(failed[0])
         elif of_all:
@@ -80,6 +96,20 @@ def _calls(calls: Sequence[CallCount]) -> str:
     return text + (f"\n  and {plural(more, 'other call')}" if more > 0 else "")
 
 
+def _is_subtest(report: pytest.TestReport) -> bool:
+    return hasattr(report, "context")
+
+
+def _subtests(reports: Reports, decided: pytest.TestReport | None) -> list[pytest.TestReport]:
+    """Return one report per subtest: the one that decided, else of a rank that failed, else any."""
+    found: dict[str, pytest.TestReport] = {}
+    for each in (each for sent in reports.values() for each in sent if _is_subtest(each)):
+        name = str(vars(each)["context"])
+        if each is decided or name not in found or (each.failed and found[name].passed):
+            found[name] = each
+    return list(found.values())
+
+
 def _best(of_all: list[pytest.TestReport], reports: Reports) -> pytest.TestReport:
     """Return the report of a phase without failures: passed if any rank passed, else skipped."""
     best = min(of_all, key=lambda each: (each.skipped, -each.duration))
@@ -99,12 +129,13 @@ def _decided(
         return None
     raised = [o.rank for o in world.outcomes if isinstance(o, Raised) and not o.consequence]
     causes = [rank for rank in raised if rank in failing]
+    causes.sort(key=lambda rank: failing[rank].skipped)  # failures that xfail doesn't expect first
     lines = [part for part in (verdict.what, verdict.why, verdict.hint) if part]
     if not causes:  # a finding, a dead rank or a timeout
         started = any(
             each.when == "setup" and each.passed for one in reports.values() for each in one
         )
-        report = _failure_report(item, "call" if started else "setup", "\n".join(lines))
+        report = failure_report(item, "call" if started else "setup", "\n".join(lines))
         report.duration = world.seconds
         stacks = [
             f"rank {o.rank}: {f'in {o.where.collective} ' if o.where.collective else ''}"
@@ -112,8 +143,14 @@ def _decided(
             for o in world.outcomes
             if isinstance(o, TimedOut) and o.where is not None
         ]
-        if stacks:
-            report.longrepr.addsection("where ranks were", "\n".join(stacks))  # type: ignore[union-attr]  # as built above
+        sections = {
+            "where ranks were": "\n".join(stacks),
+            "hypothesis": result.examples,
+            "traceback": verdict.traceback,  # of a plugin
+        }
+        for title, text in sections.items():
+            if text:
+                report.longrepr.addsection(title, text)  # type: ignore[union-attr]  # as built above
         report.sections = _sections(reports, {*PHASES})
         return _expected(item, report)
     report = failing[causes[0]]
@@ -139,6 +176,8 @@ def _decided(
         for each in result.findings:
             if each.kind in ("argument", "shift") or not {*each.ranks} <= {*causes}:
                 add("finding", "\n".join((each.what, reason(each), each.rule)))
+        if result.examples:
+            add("hypothesis", result.examples)
     else:
         report.longrepr = f"{report.longreprtext}\n{head}"
     report.sections = _sections({rank: reports[rank] for rank in causes}, {*PHASES})
@@ -147,7 +186,14 @@ def _decided(
 
 def _ends(report: pytest.TestReport) -> bool:
     """Return True if the report is a failure, expected or not."""
+    if passed_unexpectedly(report):
+        return False
     return report.failed or (report.skipped and hasattr(report, "wasxfail"))
+
+
+def passed_unexpectedly(report: pytest.TestReport) -> bool:
+    """Return True if the test passed on this rank, although ``xfail(strict=True)`` marks it."""
+    return report.failed and str(report.longrepr).startswith("[XPASS(strict)]")
 
 
 def _crash(report: pytest.TestReport) -> tuple[Any, ...]:
@@ -180,13 +226,13 @@ def _sections(reports: Reports, phases: set[str | None]) -> list[tuple[str, str]
 
 def _expected(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
     """Apply the test's xfail marks to a failure that no rank could report."""
-    expected = evaluate_xfail_marks(item)
+    expected = None if item.config.option.runxfail else evaluate_xfail_marks(item)
     if expected is not None and expected.raises is None:
         report.outcome, report.wasxfail = "skipped", expected.reason
     return report
 
 
-def _failure_report(item: pytest.Item, when: str, text: str) -> pytest.TestReport:
+def failure_report(item: pytest.Item, when: str, text: str) -> pytest.TestReport:
     """Return the report of a failure without an exception."""
     path, line, _ = item.location
     crash = ReprFileLocation(path, (line or 0) + 1, text.splitlines()[0])

@@ -8,6 +8,7 @@ which collects a file when its first test is requested.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -21,24 +22,41 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from _pytest.config import Config, create_terminal_writer
+from _pytest.config import create_terminal_writer, get_config
+from _pytest.fixtures import getfixturemarker
 
 from distdemo.launcher.process_tree import die_with_parent
 from distdemo.testing.client import LARGE_PAGES
-from distdemo.testing.plugin import IS_TEMPLATE
-from distdemo.testing.records import Task, TaskResult
+from distdemo.testing.plugin import SETUP
+from distdemo.testing.records import SessionSetup, Task, TaskResult
 
 FOREVER = 1e9  # seconds; timeout while debugging
 MADV_COLLAPSE = 25  # from linux/mman.h; Python has no constant for it
+DECLARES = {"pytest_addoption", "pytest_addhooks"}
+"""Hooks of every installed plugin that are called: a conftest.py may use what they declare."""
+RUNS_TESTS = {
+    "pytest_fixture_setup",
+    "pytest_generate_tests",
+    "pytest_pycollect_makeitem",
+    "pytest_pyfunc_call",
+    "pytest_runtest_call",
+    "pytest_runtest_setup",
+}
+"""Hooks of a plugin that a test may need; so may its fixtures."""
 
 
 class Screen:
-    """Minimal terminal reporter for pytest's debugger and ``--setup-show``."""
+    """Minimal terminal reporter for pytest's debugger, ``--setup-show`` and other plugins."""
 
     verbosity = 0
 
     def __init__(self, config: pytest.Config) -> None:
         self._tw = create_terminal_writer(config)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str]:
+        """Return the outcome, for plugins that count outcomes."""
+        return report.outcome, "", ""
 
 
 class Server:
@@ -75,6 +93,7 @@ class Server:
         signal.signal(signal.SIGINT, self._interrupted)
         capture: Any = session.config.pluginmanager.getplugin("capturemanager")
         capture.stop_global_capturing()  # each rank starts its own
+        self._connection.send("ready")
         while True:
             try:
                 task = self._connection.recv()
@@ -90,6 +109,7 @@ class Server:
         capture: Any = session.config.pluginmanager.getplugin("capturemanager")
         if task.file not in self._files:
             self._files.add(task.file)
+            sys.path[:] = task.path
             capture.start_global_capturing()
             try:
                 session.perform_collect([task.file])
@@ -102,10 +122,14 @@ class Server:
         if item is None:
             why = "The test was not found when its file was collected again for the ranks."
             return TaskResult(None, (), {}, refused=why)
-        from distdemo.errors import UsageError
+        from distdemo.errors import UnavailableError, UsageError
+        from distdemo.launcher.records import headline
 
         try:
             return self._run_world(task, item)
+        except UnavailableError as error:
+            why = f"{error.what} {headline(error.why)}"
+            return TaskResult(None, (), {}, unavailable=why)
         except UsageError as error:
             return TaskResult(None, (), {}, refused=str(error))
 
@@ -116,6 +140,7 @@ class Server:
         from distdemo.launcher.records import WorldSpec
         from distdemo.launcher.verdict import report_of
         from distdemo.sanitizer.inspector import Inspector
+        from distdemo.testing.examples import Example, difference
         from distdemo.testing.rank import run_test
 
         name = "".join(each if each.isalnum() else "_" for each in item.name)[:30]
@@ -131,10 +156,15 @@ class Server:
 
         shown: dict[tuple[str, ...], tuple[Any, ...]] = {}
         modules: dict[str, None] = {}
+        examples: dict[int, list[Example]] = {}
 
         def on_message(rank: int, message: dict[str, Any]) -> None:
             if "modules" in message:
                 modules.update(dict.fromkeys(message["modules"]))
+            elif "example" in message:
+                examples.setdefault(rank, []).append(Example(message["example"]))
+            elif "error" in message:
+                examples[rank][-1].error = message["error"]
             elif "warning" in message:
                 what = message["warning"][0]
                 shown[str(what.message), what.filename, str(what.lineno)] = message["warning"]
@@ -163,7 +193,44 @@ class Server:
             findings = findings or tuple(inspector.judge.matcher.shifts())
             calls = inspector.judge.calls()
         _load(modules)
-        return TaskResult(report, findings, reports, tuple(shown.values()), calls=calls)
+        warnings = tuple(shown.values())
+        different = difference(examples)
+        return TaskResult(report, findings, reports, warnings, different, calls=calls)
+
+
+def _configured(setup: SessionSetup) -> pytest.Config:
+    """Return the configuration of a session like pytest's, without its reporters.
+
+    Plugins take it for an ordinary session, unless pytest's process is a worker of pytest-xdist.
+    """
+    plugins = setup.options["plugins"] or ()
+    args = [*(f"-p{name}" for name in plugins), *setup.args]
+    config = get_config(args)
+    config.stash[SETUP] = setup
+    vars(config.option).update(setup.options)
+    manager = config.pluginmanager
+    hook_options = manager.parse_hookimpl_opts
+
+    def parse_hookimpl_opts(plugin: Any, name: str) -> Any:  # noqa: ANN401 - pluggy's types
+        unused = getattr(plugin, "__name__", "") in setup.installed and not _runs_tests(plugin)
+        return None if unused and name not in DECLARES else hook_options(plugin, name)
+
+    manager.parse_hookimpl_opts = parse_hookimpl_opts  # type: ignore[method-assign]
+    config.parse(args, addopts=False)
+    manager.consider_pluginarg("no:terminal")
+    for line in setup.markers:
+        config.addinivalue_line("markers", line)
+    if setup.worker is not None:
+        config.workerinput = setup.worker  # type: ignore[attr-defined]  # pytest-xdist's
+    return config
+
+
+def _runs_tests(plugin: object) -> bool:
+    """Return True if a test may need this plugin."""
+    return any(
+        name in RUNS_TESTS or getfixturemarker(each) is not None
+        for name, each in vars(plugin).items()
+    )
 
 
 def _load(modules: Iterable[str]) -> None:
@@ -205,25 +272,28 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Keep a test that asks for GPUs from loading the driver, which doesn't survive a fork.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    options, args, sys.path[:] = connection.recv()
-    terminal = os.dup(0) if options["usepdb"] else None  # before capturing replaces it
+    sys.path[:] = connection.recv()
     from distdemo.launcher.torch_import import load_torch
 
     load_torch()
+    gc.freeze()  # collecting torch's objects would take longer than all that follows
     import distdemo.launcher.rank
     import distdemo.sanitizer.hooks  # noqa: F401 - once, for all ranks
 
+    with suppress(ImportError):  # without NumPy
+        import_module("numpy.random")  # which ranks seed
+
     # Suppress pytest's warning about plugins that were imported before it could rewrite them.
     distdemo.__doc__ = f"{distdemo.__doc__} PYTEST_DONT_REWRITE"
-    config = Config.fromdictargs(options, args)
-    config.workerinput = {}  # type: ignore[attr-defined]  # tells plugins that this is not the main process
-    config.stash[IS_TEMPLATE] = True
+    setup: SessionSetup = connection.recv()
+    terminal = os.dup(0) if setup.options["usepdb"] else None  # before capturing replaces it
+    config = _configured(setup)
     config.pluginmanager.register(Server(connection, terminal))
     if not config.pluginmanager.hasplugin("terminalreporter"):
         config.pluginmanager.register(Screen(config), "terminalreporter")
     _use_large_pages()
     die_with_parent(0)
-    config.hook.pytest_cmdline_main(config=config)
+    sys.exit(config.hook.pytest_cmdline_main(config=config))
 
 
 if __name__ == "__main__":

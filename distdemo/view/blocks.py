@@ -138,13 +138,19 @@ def quiet(blocks: Iterable[Block]) -> list[Block]:
     return brief or every
 
 
-def show_blocks(console: Console, blocks: Iterable[Block]) -> None:
-    """Print a report on a console."""
+def show_blocks(
+    console: Console,
+    blocks: Iterable[Block],
+    before_verdict: Callable[[], object] = lambda: None,
+) -> None:
+    """Print a report on a console. Call ``before_verdict`` before a verdict is printed."""
     drawn = [(each, draw_block(each, console)) for each in blocks]  # before anything is printed
     for each, renderable in drawn:
         if isinstance(each, Drawing) and each.play is not None and can_redraw(console):
             each.play(console)
             continue
+        if isinstance(each, Summary):
+            before_verdict()
         show(console, renderable, wrap=not (isinstance(each, Paragraph) and each.verbatim))
 
 

@@ -2,7 +2,8 @@
 
 Drawn by calls or from a timer signal, never from a thread: ranks are forked from this process,
 and forking a process with threads isn't safe. Ranks that were forked while it is shown neither
-draw nor erase it. Nothing is drawn if standard error isn't a terminal, or is a dumb one.
+draw nor erase it. If standard error isn't a terminal, or is a dumb one, a line is written every
+`LINE_S` seconds instead.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic
 from types import FrameType, TracebackType
 
@@ -26,6 +27,7 @@ from distdemo.view.foreign import one_line
 
 DELAY_S = 0.5  # before the first frame of a spinner
 INTERVAL_S = 0.1  # between two frames
+LINE_S = 10.0  # between two lines, where nothing can be redrawn
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _CLEAR = "\r\x1b[2K"
 
@@ -43,7 +45,7 @@ def visible() -> bool:
 
 
 class Progress:
-    """A progress bar: cases done, cases failed and the current case.
+    """A progress bar, or lines: cases done, cases failed and the current case.
 
     Args:
         total: Number of cases.
@@ -52,6 +54,10 @@ class Progress:
 
     def __init__(self, total: int, *, enabled: bool = True) -> None:
         self._owner = os.getpid()
+        self._state = f"0/{total}"
+        self._total = total
+        self._lines = ExitStack()
+        self._enabled = enabled
         self._drawn = -INTERVAL_S
         self._bar = _bar() if enabled and visible() else None
         if self._bar is not None:
@@ -59,12 +65,14 @@ class Progress:
 
     @property
     def visible(self) -> bool:
-        """True if it is shown."""
-        return self._bar is not None
+        """True if it is shown, or its lines are."""
+        return self._enabled
 
     def __enter__(self) -> Self:
         if self._bar is not None:
             self._bar.start()
+        elif self._enabled:
+            self._lines.enter_context(_lines(lambda: self._state))
         return self
 
     def __exit__(
@@ -73,6 +81,7 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._lines.close()
         if self._bar is not None and os.getpid() == self._owner:
             self._bar.stop()
 
@@ -87,7 +96,10 @@ class Progress:
             now: Current activity, in a few words.
         """
         moment = monotonic()
-        if self._bar is None or moment - self._drawn < INTERVAL_S or os.getpid() != self._owner:
+        if self._bar is None:
+            self._state = f"{done}/{self._total}{f', {failed} failed' if failed else ''}: {now}"
+            return
+        if moment - self._drawn < INTERVAL_S or os.getpid() != self._owner:
             return
         self._drawn = moment
         self._bar.update(
@@ -123,27 +135,64 @@ def _bar() -> bars.Progress:
 @contextmanager
 def spinner(text: str, *, enabled: bool = True) -> Iterator[None]:
     """Show a spinner and the elapsed seconds if the block takes longer than ``DELAY_S``."""
-    if not (enabled and visible() and threading.current_thread() is threading.main_thread()):
+    if not enabled:
         yield
+        return
+    text = one_line(text)
+    if not visible():
+        with _lines(lambda: text):
+            yield
         return
     frames = itertools.cycle(
         _FRAMES if (sys.stderr.encoding or "").lower().startswith("utf") else "|/-\\"
     )
-    text = one_line(text)
+    started = monotonic()
+
+    def draw(seconds: float) -> None:
+        line = f"{_CLEAR}{next(frames)} {text} ({seconds:.1f} s)"
+        os.write(2, line.encode(errors="replace"))
+
+    try:
+        with _timer(draw, DELAY_S, INTERVAL_S):
+            yield
+    finally:
+        if monotonic() - started >= DELAY_S:
+            os.write(2, _CLEAR.encode())
+
+
+@contextmanager
+def _lines(text: Callable[[], str]) -> Iterator[None]:
+    """Write this text and the elapsed seconds every `LINE_S` seconds."""
+
+    def write(seconds: float) -> None:
+        with suppress(OSError):  # nobody reads standard error
+            os.write(2, f"{one_line(text())} ({seconds:.0f} s)\n".encode(errors="replace"))
+
+    with _timer(write, LINE_S, LINE_S):
+        yield
+
+
+@contextmanager
+def _timer(draw: Callable[[float], None], delay_s: float, interval_s: float) -> Iterator[None]:
+    """Call ``draw`` with the elapsed seconds, from a timer signal, in this process only.
+
+    Does nothing where signals can't be handled, or if the process's timer is in use.
+    """
+    free = signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    if not free or threading.current_thread() is not threading.main_thread():
+        yield
+        return
     started = monotonic()
     owner = os.getpid()
 
-    def draw(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+    def on_alarm(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
         if os.getpid() == owner:
-            line = f"{_CLEAR}{next(frames)} {text} ({monotonic() - started:.1f} s)"
-            os.write(2, line.encode(errors="replace"))
+            draw(monotonic() - started)
 
-    before = signal.signal(signal.SIGALRM, draw)
-    signal.setitimer(signal.ITIMER_REAL, DELAY_S, INTERVAL_S)
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, delay_s, interval_s)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        if monotonic() - started >= DELAY_S:
-            os.write(2, _CLEAR.encode())

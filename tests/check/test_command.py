@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from forked import in_a_child
+from helpers import running, warmed
 
 REFUSED = {
     "check --op all-reduse": "There is no operation 'all-reduse'.",
@@ -41,6 +42,55 @@ def test_a_check_writes_reports_for_ci(command, tmp_path):
     assert {case["op"]["name"] for case in found["cases"]} == {"broadcast", "scatter"}
     root = ET.fromstring(xml.read_text())  # noqa: S314 - our own
     assert root.get("tests") == str(found["counts"]["total"])
+
+
+INTERRUPTED = """
+import signal, sys
+from distdemo.__main__ import main
+from distdemo.check import controller
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "torch.nn":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.{number})
+
+finish = controller._Run._finish
+
+def finish_one(run, *args):
+    finish(run, *args)
+    signal.raise_signal(signal.{number})
+
+if "{moment}" == "importing":
+    sys.meta_path.insert(0, Finder())
+else:
+    controller._Run._finish = finish_one
+sys.argv[1:] = "check --op broadcast -n 2 --format json --junit-xml".split() + ["{file}"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "moment"), [("SIGINT", "running"), ("SIGTERM", "running"), ("SIGTERM", "importing")]
+)
+def test_a_stopped_check_writes_what_it_has_done(number, moment, tmp_path):
+    file, temporary = tmp_path / "report.xml", tmp_path / "temporary"
+    temporary.mkdir()
+    program = INTERRUPTED.format(number=number, moment=moment, file=file)
+    start = running if moment == "importing" else warmed
+    with start(["-c", program], temporary) as run:
+        code, out, err = run.finish()
+        run.leaves_nothing()
+    assert (code, err) == (130 if number == "SIGINT" else 1, "")
+    document = json.loads(out)
+    counts = document["counts"]
+    assert document["interrupted"]
+    assert not document["ok"]
+    assert bool(counts["passed"]) == (moment == "running")
+    assert counts["not_run"] > 0
+    root = ET.fromstring(file.read_text())  # noqa: S314 - our own
+    assert root.get("tests") == str(counts["total"])
+    assert root.get("errors") == str(counts["not_run"])
 
 
 def test_a_single_case_runs_by_id_with_a_github_annotation(command, monkeypatch):

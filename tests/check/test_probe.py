@@ -99,14 +99,19 @@ def test_differences_are_matched_by_row_and_column_names() -> None:
 def test_a_probe_on_real_ranks_finds_a_wrong_entry_of_the_map(tmp_path: Path) -> None:
     known = capabilities("gloo")
     assert known is not None
+    written: list[CapabilityMap] = []
     found = probe(
         replace(WORLD, start_method="fork", stall=30.0),
         run_world,
+        written.append,
         isolate=False,
         wanted=lambda case: (
-            case.id.startswith("broadcast/tensor/") and case.dtype in ("float32", "int16")
+            case.id.startswith(("broadcast/tensor/", "barrier/"))
+            and case.dtype in ("float32", "int16", "none")
         ),
     )
+    assert [len(each.rows) for each in written] == [1, 3]
+    assert found == written[-1]
     row = dict(zip(found.dtypes, found.rows["broadcast/tensor"], strict=True))
     assert "Invalid scalar type" in found.findings[row["int16"]]
     nothing = replace(found, rows={"broadcast/tensor": [row["int16"]] * len(row)})

@@ -100,6 +100,13 @@ def test_fail_fast_and_isolate() -> None:
     assert (report.ok, report.worlds) == (True, 2)
 
 
+def test_a_time_limit_blames_no_case() -> None:
+    report = checked([injected(hanging), *sound()[:1]], timeout=1.0)
+    assert statuses(report) == ["not run", "not run"]
+    assert {each.why for each in report.cases} == {"The time limit of 1 s was reached (--timeout)."}
+    assert (report.ok, report.interrupted) == (False, False)
+
+
 def test_a_failure_in_the_next_case_is_attributed_to_it() -> None:
     # Rank 2 was still in case 4 when rank 0, which was ahead, failed in case 5.
     def raised(rank: int, phase: str, type_: str = "RuntimeError") -> Any:

@@ -117,6 +117,7 @@ def test_a_case_that_did_not_run_never_counts_as_passed() -> None:
         (report(case(1, "not supported")), False, "No case ran: gloo on cpu supports none"),
         (report(), False, "No case ran: none was selected."),
         (report(case(1), case(2, "not run"), interrupted=True), False, "Interrupted: 1 of 2"),
+        (report(case(1), interrupted=True), False, "Interrupted: 1 case passed."),
     ):
         assert record.ok is ok
         assert verdict(record).startswith(start)

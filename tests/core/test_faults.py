@@ -108,10 +108,91 @@ def test_a_signal_is_sent_again_if_python_discards_its_exception(number):
 
     def work():
         signals.install()
+        signals.enter(signals.Stage.RUNNING)
         with pytest.raises((KeyboardInterrupt, Terminated)):
             interrupt()
 
     in_a_child(work)
+
+
+# Python discards what is raised in __del__, as in the callbacks that importlib calls.
+WHILE_IMPORTING = """
+import signal, sys
+from distdemo.__main__ import main
+
+class Interrupted:
+    def __del__(self):
+        signal.raise_signal(signal.{number})
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            sys.meta_path.remove(self)
+            Interrupted()
+
+sys.meta_path.insert(0, Finder())
+sys.argv[1:] = {words}
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "number"),
+    [
+        ("distdemo.cli.main", "SIGINT"),
+        ("distdemo.cli.app", "SIGTERM"),
+        ("torch.nn", "SIGINT"),
+        ("distdemo.demo.rank", "SIGTERM"),
+    ],
+)
+def test_a_signal_during_an_import_ends_it(module, number, temporary):
+    program = WHILE_IMPORTING.format(module=module, number=number, words=HELD_UP)
+    with running(["-c", program], temporary) as run:
+        code, out, err = run.finish()
+        run.leaves_nothing()
+    assert (code, out) == (130 if number == "SIGINT" else 1, "")
+    assert err.count("\n") <= 3
+    assert "Traceback" not in err
+    assert "ignored" not in err
+
+
+AT_THE_END = """
+import signal, sys, threading
+from distdemo.__main__ import main
+from distdemo.cli import runner, session, signals
+
+owner, name = {{
+    "before its verdict": (runner._Output, "write"),
+    "after its verdict": (session.Session, "end"),
+    "and it hangs": (session.Session, "end"),
+}}["{moment}"]
+hangs = "{moment}" == "and it hangs"
+signals.EXIT_TIMEOUT_S = 0 if hangs else 100
+call = getattr(owner, name)
+
+def interrupted(*args):
+    signal.raise_signal(signal.{number})
+    if hangs:
+        threading.Event().wait()
+    return call(*args)
+
+setattr(owner, name, interrupted)
+sys.argv[1:] = ["all-reduce", "-n", "2", "-q"]
+main()
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("moment", ["before its verdict", "after its verdict", "and it hangs"])
+def test_a_verdict_and_an_interruption_exclude_each_other(moment, number, temporary):
+    program = AT_THE_END.format(moment=moment, number=number)
+    with warmed(["-c", program], temporary) as run:
+        code, out, err = run.finish()
+        run.leaves_nothing()
+    interrupted = 130 if number == "SIGINT" else 1
+    assert code == (interrupted if moment == "before its verdict" else 0)
+    assert ("Verified" in out) == (code == 0)
+    assert bool(err) == (code != 0)
 
 
 def test_ctrl_c_at_a_terminal_reaches_all_of_the_group_and_is_told_once(temporary):

@@ -128,6 +128,7 @@ MAY_WRITE = {
     "distdemo.view.foreign",  # the writer of messages
     "distdemo.view.console",  # the consoles
     "distdemo.view.progress",  # the line of a spinner
+    "distdemo.cli.signals",  # what stopped a command that has imported nothing yet
     "distdemo.cli.main",  # documents, and what stdout refused
     "distdemo.cli.runner",  # documents, and files as text
     "distdemo.cli.app",  # the versions

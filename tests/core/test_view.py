@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import threading
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from forked import in_a_child
 from golden import drawn, golden
 from rich.text import Text
 
@@ -28,10 +30,11 @@ from distdemo.launcher.records import (
     WorldReport,
     WorldSpec,
 )
+from distdemo.view import progress
 from distdemo.view.blocks import Fitted
 from distdemo.view.console import Signs, output, show, signs
 from distdemo.view.failure import failure
-from distdemo.view.progress import Progress
+from distdemo.view.progress import Progress, spinner
 from distdemo.view.tables import NARROW, Column, Grid, select
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -219,3 +222,33 @@ def test_progress_that_nobody_would_see_is_not_drawn(
                 patch.setattr(os, "getpid", lambda: -1)
             bar.advance(1, 0, "scatter")
             assert file.getvalue() == before
+
+
+@pytest.mark.parametrize("kind", ["a bar", "a spinner"])
+def test_without_a_terminal_there_is_a_line_now_and_then(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_S", 0.01)
+
+    def block(*, enabled: bool) -> AbstractContextManager[Progress | None]:
+        return (
+            Progress(40, enabled=enabled)
+            if kind == "a bar"
+            else spinner("4 ranks", enabled=enabled)
+        )
+
+    def lines() -> str:
+        with block(enabled=False):
+            assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+        reader, writer = os.pipe()
+        os.dup2(writer, 2)
+        with block(enabled=True) as bar:
+            if bar is not None:
+                bar.advance(12, 1, "scatter\x1b")
+            return os.read(reader, 1000).decode()
+
+    text = in_a_child(lines)
+    shown = "12/40, 1 failed: scatter" if kind == "a bar" else "4 ranks"
+    assert text.startswith(shown)
+    assert text.endswith(" s)\n")
+    assert "\x1b" not in text

@@ -67,6 +67,8 @@ def test_ranks_talk_on_loopback_alone_and_their_values_come_back(
             torch.randn(400, 400) @ torch.randn(400, 400)
         dist.barrier()
         large = torch.full((1_500_000,), float(rank + offset))
+        numbers = [os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")]
+        assert numbers == [str(rank), str(rank), str(size)]  # as `distdemo run` sets them
         return f"{greeting} {rank} of {size}", total, set(addresses), large
 
     came = launch(work, args=("rank",), world_size=3)

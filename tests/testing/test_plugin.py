@@ -5,41 +5,19 @@ from __future__ import annotations
 import os
 import pty
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 from golden import matches
 from helpers import PATIENCE, Run, wait_until, warmed
+from testing.outcomes import FILES, OUTCOMES, copy_samples, outcomes
 
 pytestmark = pytest.mark.timeout(300)  # on a loaded machine
-SAMPLES = Path(__file__).parent / "samples"
-BOTH = ("test_ways.py", "test_faults.py")
-OUTCOMES = {
-    "skipped": {"test_skipped_by_all", "test_skipped_by_its_mark"},
-    "expected": {"test_expected_on_all", "test_expected_on_one", "test_expected_to_hang"},
-    "failed": {
-        "test_asserts_on_two",
-        "test_raises_on_one",
-        "test_leaves_the_others_alone",
-        "test_hangs",
-        "test_is_killed",
-        "test_passes_unexpectedly",
-    },
-    "error": {
-        "test_set_up",
-        "test_clean_up",
-        "test_backend_that_is_not_here",
-        "test_rank_without_ranks",
-    },
-}
-"""Outcomes of the samples; all other samples pass."""
 
 
 @contextmanager
@@ -47,8 +25,7 @@ def pytested(
     folder: Path, *words: str, files: tuple[str, ...] = (), **options: object
 ) -> Iterator[Run]:
     """Run pytest over these files, without the configuration of the project's own tests."""
-    for name in ("ways", "faults"):
-        shutil.copy(SAMPLES / f"{name}.py", folder / f"test_{name}.py")
+    copy_samples(folder)
     ini = folder / "pytest.ini"
     ini.write_text("[pytest]\nfilterwarnings =\n    ignore::ResourceWarning\n")
     temporary = folder / "tmp"
@@ -61,20 +38,6 @@ def pytested(
         yield run
 
 
-def outcomes(file: Path) -> dict[str, set[str]]:
-    """Return the tests with each outcome, from a JUnit report."""
-    found: dict[str, set[str]] = {"passed": set()}
-    for case in ET.parse(file).getroot().iter("testcase"):  # noqa: S314 - our own file
-        what = "passed"
-        for child in case:
-            if child.tag == "skipped":
-                what = "expected" if child.get("type") == "pytest.xfail" else "skipped"
-            elif child.tag in ("failure", "error"):
-                what = child.tag.replace("failure", "failed")
-        found.setdefault(what, set()).add(re.sub(r"\[.*", "", case.get("name", "")))
-    return found
-
-
 def scrubbed(text: str) -> str:
     """Remove the parts of a report that differ between runs."""
     text = re.sub(r"\S*/(?=test_\w+\.py)", "", text)
@@ -85,7 +48,7 @@ def scrubbed(text: str) -> str:
 def test_all_outcomes_of_pytest(tmp_path: Path) -> None:
     """Run in a worker of xdist, which sends all that it reports; the tests below run without."""
     report = tmp_path / "junit.xml"
-    with pytested(tmp_path, "-n1", "-ra", f"--junitxml={report}", files=BOTH) as run:
+    with pytested(tmp_path, "-n1", "-ra", f"--junitxml={report}", files=FILES) as run:
         code, out, _ = run.finish(2 * PATIENCE)
         assert code == 1, out
         found = outcomes(report)
@@ -95,6 +58,8 @@ def test_all_outcomes_of_pytest(tmp_path: Path) -> None:
         assert wait_until(lambda: not run.left())
     matches(Path(__file__).parent / "golden" / "failures.txt", scrubbed(shown_failures(out)))
     assert "test_ways.py::test_warns" in out
+    assert "The ranks drew different examples." in out
+    assert "--ranks-seed=" in out
 
 
 def shown_failures(out: str) -> str:
@@ -146,6 +111,47 @@ def test_ctrl_c_says_where_the_ranks_were(tmp_path: Path) -> None:
         assert code == 2
         assert "test_sleeps.py:5 in test_sleeps" in out
         assert wait_until(lambda: not run.left())
+
+
+def test_what_a_conftest_and_pytest_timeout_ask_for(tmp_path: Path) -> None:
+    """The environment is read when torch is imported; ranks stop before pytest-timeout would."""
+    (tmp_path / "conftest.py").write_text(
+        "import os\nimport torch\nos.environ['TORCH_DISTRIBUTED_DEBUG'] = 'DETAIL'\n"
+    )
+    (tmp_path / "test_asks.py").write_text(
+        "import threading, pytest, torch.distributed as dist\n"
+        "@pytest.mark.ranks(1)\n"
+        "def test_environment():\n"
+        "    assert dist.get_debug_level() == dist.DebugLevel.DETAIL\n"
+        "@pytest.mark.ranks(2, timeout=600)\n"
+        "@pytest.mark.timeout(2, method='thread')\n"
+        "def test_time(rank):\n"
+        "    threading.Event().wait(600)\n"
+    )
+    with pytested(tmp_path, "-p", "timeout", files=("test_asks.py",)) as run:
+        code, out, _ = run.finish(2 * PATIENCE)
+        assert (code, "1 failed, 1 passed" in out) == (1, True), out
+        assert "rank 1: at test_asks.py:8 in test_time" in out
+        assert wait_until(lambda: not run.left())
+
+
+def test_why_ranks_cannot_start_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import sys\ndef pytest_configure():\n"
+        "    if 'torch' in sys.modules:\n"
+        "        raise RuntimeError('no ranks here')\n"
+    )
+    (tmp_path / "test_many.py").write_text(
+        "import pytest\n@pytest.mark.ranks(2)\n@pytest.mark.parametrize('i', range(3))\n"
+        "def test_many(i):\n    pass\n"
+    )
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", "test_many.py"]
+    done = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "3 errors" in done.stdout, done.stdout
+    assert done.stdout.count("in pytest_configure\n") == 1
+    assert done.stdout.count("see the report of test_many.py::test_many[0]") == 2
 
 
 def test_unmarked_tests_have_no_overhead(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @pytest.fixture
@@ -75,8 +77,33 @@ def test_passes_unexpectedly():
     pass
 
 
+@pytest.mark.ranks(2)
+@pytest.mark.xfail(raises=ValueError)
+def test_unexpected_error_on_one(rank):
+    raise TypeError if rank else ValueError
+
+
+@pytest.mark.ranks(2)
+def test_subtests_fail_on_one(subtests, rank):
+    for number in range(3):
+        with subtests.test(number=number):
+            assert rank == 0 or number != 1
+
+
+@pytest.mark.ranks(2)
+@given(size=st.integers(1, 1000))
+def test_example_fails_on_one(rank, size):
+    dist.all_reduce(torch.ones(size))
+    assert rank == 0 or size < 10
+
+
 @pytest.mark.ranks(2, backend="ucc")
 def test_backend_that_is_not_here():
+    pass
+
+
+@pytest.mark.ranks(2, backend="glooo")
+def test_backend_that_nobody_knows():
     pass
 
 

@@ -1,11 +1,16 @@
 """Tests that pass, are skipped or fail as expected, in all the ways that pytest supports."""
 
+import os
+import random
 import unittest
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @pytest.mark.ranks(4)
@@ -113,6 +118,50 @@ def test_expected_on_one(rank):
 def test_expected_to_hang(rank):
     if rank == 0:
         dist.barrier()
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.xfail(strict=True)
+def test_strictly_expected_on_one(rank):
+    assert rank == 0
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.xfail(strict=True, raises=ValueError)
+def test_expected_error_on_one(rank):
+    if rank == 1:
+        raise ValueError("no data")
+    dist.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_numbers_in_the_environment(rank):
+    names = "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"
+    assert [os.environ[name] for name in names] == [str(rank), str(rank), "2", "2"]
+
+
+@pytest.mark.ranks(2)
+def test_the_same_random_numbers():
+    same_on_all([random.random(), np.random.rand(), torch.rand(1).item()])
+
+
+@pytest.mark.ranks(2)
+@given(number=st.integers(), numbers=st.lists(st.floats(allow_nan=False)))
+def test_the_same_examples(number, numbers):
+    same_on_all([number, numbers])
+
+
+def same_on_all(value):
+    values = [None, None]
+    dist.all_gather_object(values, value)
+    assert values == [value, value]
+
+
+@pytest.mark.ranks(2)
+def test_subtests(subtests):
+    for number in range(3):
+        with subtests.test(number=number):
+            dist.barrier()
 
 
 @pytest.mark.ranks(2)
