@@ -282,6 +282,8 @@ def main() -> None:
     # Suppress pytest's warning about plugins that were imported before it could rewrite them.
     distdemo.__doc__ = f"{distdemo.__doc__} PYTEST_DONT_REWRITE"
     setup: SessionSetup = connection.recv()
+    if setup.coverage is not None:
+        import_module("coverage.sqldata")  # once, for all ranks
     terminal = os.dup(0) if setup.options["usepdb"] else None  # before capturing replaces it
     config = _configured(setup)
     config.pluginmanager.register(Server(connection, terminal))
