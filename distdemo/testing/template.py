@@ -163,8 +163,8 @@ class Server:
                 modules.update(dict.fromkeys(message["modules"]))
             elif "example" in message:
                 examples.setdefault(rank, []).append(Example(message["example"]))
-            elif "error" in message:
-                examples[rank][-1].error = message["error"]
+            elif "example_error" in message:
+                examples[rank][-1].error = message["example_error"]
             elif "warning" in message:
                 what = message["warning"][0]
                 shown[str(what.message), what.filename, str(what.lineno)] = message["warning"]
