@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast host-tools lint format type bench bench-compare docs picture clean gpu recordings other-mpis releases
+.PHONY: help demo test test-fast host-tools lint format type bench bench-compare docs picture clean gpu recordings other-mpis plugins releases
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -125,3 +125,20 @@ other-mpis: $(DEV)  ## Test the mpi backend with Open MPI and Intel MPI (150 MB 
 	done
 	@DISTDEMO_TEST_MPI_PYTHONS=$$(for mpi in $(OTHER_MPIS); do printf '%s:' "$(CURDIR)/$(VENV)-$$mpi/bin/python"; done) \
 		$(BIN)/python -m pytest tests/mpi
+
+# In an environment of their own, as plugins act on every test; torch and all else is $(VENV)'s.
+PLUGINS := pytest-cov pytest-xdist pytest-randomly pytest-rerunfailures pytest-random-order \
+	pytest-timeout pytest-mock pytest-benchmark pytest-asyncio pytest-subtests pytest-html \
+	pytest-json-report hypothesis
+plugins: $(VENV)-plugins/.ready  ## Test the pytest plugin beside other plugins (2 MB to download once)
+	@DISTDEMO_TEST_PLUGINS_PYTHON=$(CURDIR)/$(VENV)-plugins/bin/python \
+		$(BIN)/python -m pytest -n 2 --dist worksteal tests/plugins $(ARGS)
+
+$(VENV)-plugins/.ready: $(READY)
+	@$(PYTHON) -m venv $(VENV)-plugins
+	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+		| sed "s/.*/import site; site.addsitedir('&')/" \
+		> $$($(VENV)-plugins/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth
+	@$(VENV)-plugins/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt $(PLUGINS)
+	@touch $@

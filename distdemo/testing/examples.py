@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from _pytest._io.saferepr import saferepr
 
 if TYPE_CHECKING:
     import pytest
@@ -46,7 +49,10 @@ class Recording:
 
     def __init__(self, rank: Rank, drawn: str) -> None:
         self._rank = rank
-        rank.send({"example": ADDRESS.sub("", drawn)[:MAX_CHARS]})
+        text = ADDRESS.sub("", drawn)
+        if len(text) > MAX_CHARS:
+            text = f"{text[:MAX_CHARS]}… (CRC {crc32(text.encode()):x})"
+        rank.send({"example": text})
 
     def __enter__(self) -> None:
         pass
@@ -54,7 +60,7 @@ class Recording:
     def __exit__(self, kind: type[BaseException] | None, error: object, _: object) -> None:
         name = "" if kind is None else kind.__name__
         text = "" if name in NO_FAILURES else f"{name}: {error}".partition("\n")[0]
-        self._rank.send({"error": text[:MAX_CHARS]})
+        self._rank.send({"example_error": text[:MAX_CHARS]})
 
 
 def prepare(rank: Rank, item: pytest.Item, seed: int) -> None:
@@ -89,7 +95,8 @@ def prepare(rank: Rank, item: pytest.Item, seed: int) -> None:
     @wraps(inner)
     def recorded(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - the test's own
         __tracebackhide__ = True
-        drawn = ", ".join(f"{name}={named[name]!r}" for name in names if name in named)
+        values = {name: named[name] for name in names if name in named}
+        drawn = ", ".join(f"{name}={saferepr(each, None)}" for name, each in values.items())
         with Recording(rank, drawn):
             return inner(*args, **named)
 

@@ -163,8 +163,8 @@ class Server:
                 modules.update(dict.fromkeys(message["modules"]))
             elif "example" in message:
                 examples.setdefault(rank, []).append(Example(message["example"]))
-            elif "error" in message:
-                examples[rank][-1].error = message["error"]
+            elif "example_error" in message:
+                examples[rank][-1].error = message["example_error"]
             elif "warning" in message:
                 what = message["warning"][0]
                 shown[str(what.message), what.filename, str(what.lineno)] = message["warning"]
@@ -286,6 +286,8 @@ def main() -> None:
     # Suppress pytest's warning about plugins that were imported before it could rewrite them.
     distdemo.__doc__ = f"{distdemo.__doc__} PYTEST_DONT_REWRITE"
     setup: SessionSetup = connection.recv()
+    if setup.coverage is not None:
+        import_module("coverage.sqldata")  # once, for all ranks
     terminal = os.dup(0) if setup.options["usepdb"] else None  # before capturing replaces it
     config = _configured(setup)
     config.pluginmanager.register(Server(connection, terminal))

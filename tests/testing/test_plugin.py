@@ -163,6 +163,15 @@ def test_unmarked_tests_have_no_overhead(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b""), done.stdout
 
 
+def test_documented_versions_are_those_that_are_tested() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs/testing.md").read_text()
+    rows = re.findall(r"^\| (pytest-[\w-]+|hypothesis) \| ([\d.]+) \|", page, re.MULTILINE)
+    assert len(rows) == 13
+    pinned = (root / "constraints.txt").read_text().split()
+    assert {f"{name}=={version}" for name, version in rows} <= {*pinned}
+
+
 def test_invalid_marks_are_rejected() -> None:
     from distdemo.testing.plugin import parse_mark
 

@@ -1,0 +1,157 @@
+"""The pytest plugin beside other plugins: each alone, and all of them.
+
+`make plugins` makes an environment that has them all, and runs this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+from testing.outcomes import FILES, OUTCOMES, copy_samples, outcomes
+
+PYTHON = os.environ.get("DISTDEMO_TEST_PLUGINS_PYTHON", "")
+if not PYTHON:
+    pytest.skip("`make plugins` runs these tests", allow_module_level=True)
+
+pytestmark = pytest.mark.timeout(600)  # on a loaded machine
+SAMPLES = Path(__file__).parent / "samples"
+PLUGINS = {
+    "pytest-cov": "--cov=test_ways",
+    "pytest-xdist": "-n2",
+    "pytest-randomly": "",
+    "pytest-rerunfailures": "",
+    "pytest-random-order": "--random-order",
+    "pytest-timeout": "--timeout=300",
+    "pytest-mock": "",
+    "pytest-benchmark": "",
+    "pytest-asyncio": "",
+    "pytest-subtests": "",
+    "pytest-html": "--html=report.html",
+    "pytest-json-report": "--json-report",
+    "hypothesis": "--hypothesis-show-statistics",
+}
+"""Options with which each plugin does its work."""
+NEEDS = {"pytest-html": "pytest-metadata", "pytest-json-report": "pytest-metadata"}
+"""Plugins that others require."""
+
+
+@cache
+def entry_points() -> dict[str, list[str]]:
+    """Return the names of each distribution's plugins."""
+    program = (
+        "import json; from importlib.metadata import distributions\n"
+        "print(json.dumps({each.metadata['Name']: [point.name for point in each.entry_points"
+        " if point.group == 'pytest11'] for each in distributions()}))"
+    )
+    found: dict[str, list[str]] = json.loads(subprocess.check_output([PYTHON, "-c", program]))
+    return found
+
+
+def run_pytest(folder: Path, *words: str, plugins: tuple[str, ...], program: str = "pytest") -> str:
+    """Run pytest in a folder with these plugins only, and return what it printed."""
+    loaded = {"distdemo", *plugins, *(NEEDS[name] for name in plugins if name in NEEDS)}
+    names = [name for each in sorted(loaded) for name in entry_points()[each]]
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
+        if "pytest-asyncio" in plugins
+        else "[pytest]\n"
+    )
+    line = [PYTHON, "-m", *program.split(), "-q", "-ra", "-p", "no:cacheprovider"]
+    line += ["--junitxml=junit.xml", *(f"-p{name}" for name in names), *words]
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(
+        line,
+        cwd=folder,
+        env={**os.environ, **alone},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+def sample(folder: Path, name: str) -> None:
+    shutil.copy(SAMPLES / f"{name}.py", folder / f"test_{name}.py")
+    shutil.copy(SAMPLES / "halves.py", folder)
+
+
+EACH = [pytest.param((name,), id=name) for name in PLUGINS]
+
+
+@pytest.mark.parametrize("plugins", [*EACH, pytest.param(tuple(PLUGINS), id="all")])
+def test_all_outcomes_of_pytest(plugins: tuple[str, ...], tmp_path: Path) -> None:
+    copy_samples(tmp_path)
+    words = [PLUGINS[name] for name in plugins if PLUGINS[name]]
+    out = run_pytest(tmp_path, *words, *FILES, plugins=plugins)
+    found = outcomes(tmp_path / "junit.xml")
+    passed = found.pop("passed")
+    assert found == OUTCOMES, out
+    assert {"test_average", "test_sizes_and_parameters", "test_after_all_that"} <= passed
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("asyncio", "1 failed, 1 passed"),
+        ("benchmark", "1 failed, 1 passed"),
+        ("mock", "1 failed, 1 passed"),
+        ("randomly", "1 failed, 1 passed"),
+        ("rerunfailures", "1 failed, 1 passed, 1 rerun"),
+        ("subtests", "contains 2 failed subtests"),
+        ("timeout", "rank 1: at test_timeout.py:9 in test_fails"),
+        ("hypothesis", "size=10"),  # the smallest example, found on both ranks
+    ],
+)
+def test_what_a_plugin_offers_works_on_ranks(name: str, text: str, tmp_path: Path) -> None:
+    sample(tmp_path, name)
+    plugins = (name if name == "hypothesis" else f"pytest-{name}",)
+    out = run_pytest(tmp_path, plugins=plugins)
+    found = outcomes(tmp_path / "junit.xml")
+    assert found == {"passed": {"test_passes"}, "failed": {"test_fails"}}, out
+    assert text in out
+    assert "different examples" not in out
+
+
+def test_reports_have_what_ranks_printed(tmp_path: Path) -> None:
+    sample(tmp_path, "reports")
+    words = "--html=report.html", "--self-contained-html", "--json-report"
+    out = run_pytest(tmp_path, *words, plugins=("pytest-html", "pytest-json-report"))
+    tests = json.loads((tmp_path / ".report.json").read_text())["tests"]
+    assert [test["outcome"] for test in tests] == ["passed", "failed"], out
+    page = (tmp_path / "report.html").read_text()
+    for name in ("test_passes", "test_fails"):
+        assert f"test_reports.py::{name}" in page
+    assert "rank 1 fails" in page
+
+
+@pytest.mark.parametrize("words", [["--cov=halves"], ["--cov=halves", "--cov-branch", "-n2"]])
+def test_pytest_cov_counts_lines_that_run_only_on_ranks(words: list[str], tmp_path: Path) -> None:
+    sample(tmp_path, "cov")
+    plugins = "pytest-cov", "pytest-xdist"
+    out = run_pytest(tmp_path, *words, "--cov-report=json", plugins=plugins)
+    assert_measured(tmp_path, out)
+
+
+@pytest.mark.parametrize("words", [[], ["-n2"]])
+def test_coverage_run_counts_them_too(words: list[str], tmp_path: Path) -> None:
+    sample(tmp_path, "cov")
+    (tmp_path / ".coveragerc").write_text(
+        "[run]\npatch = subprocess, fork, _exit\nsource = halves\n"
+    )
+    out = run_pytest(tmp_path, *words, plugins=("pytest-xdist",), program="coverage run -m pytest")
+    for step in ("combine", "json"):
+        subprocess.run([PYTHON, "-m", "coverage", step, "-q"], cwd=tmp_path, check=True)
+    assert_measured(tmp_path, out)
+
+
+def assert_measured(folder: Path, out: str) -> None:
+    measured = json.loads((folder / "coverage.json").read_text())["files"]["halves.py"]
+    assert measured["missing_lines"] == [], out
+    assert [file.name for file in folder.glob(".coverage.*")] == []
