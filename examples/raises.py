@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
+dist.barrier()
 
 batch = torch.ones(4)
 batch = batch.reshape(2, 3 if rank == 2 else 2)
