@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from distdemo.errors import DistdemoError, UnavailableError, UsageError
 from distdemo.launcher.limits import check_machine
@@ -16,6 +16,7 @@ from distdemo.launcher.torch_import import load_torch
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
+T = TypeVar("T")
 MAX_TIMEOUT_S = 1e9  # some 30 years: far below what overflows in torch's clocks
 
 
@@ -50,7 +51,7 @@ class WorldInterrupted(WorldError):  # noqa: N818 - named like KeyboardInterrupt
 
 
 def launch(  # noqa: PLR0913 - the settings of a world, by keyword
-    fn: Callable[..., Any],
+    fn: Callable[..., T],
     args: tuple[Any, ...] = (),
     world_size: int = 4,
     backend: str = "gloo",
@@ -59,7 +60,7 @@ def launch(  # noqa: PLR0913 - the settings of a world, by keyword
     device: str = "cpu",
     start_method: str = "auto",
     sanitize: bool = False,
-) -> list[Any]:
+) -> list[T]:
     """Run ``fn`` on every rank of a new world on this machine and return the ranks' values.
 
     The default process group is ready when ``fn`` is called, and ``RANK``, ``LOCAL_RANK``,
@@ -77,7 +78,8 @@ def launch(  # noqa: PLR0913 - the settings of a world, by keyword
     ``fn`` must stop the processes that it starts itself: stopping or killing a rank doesn't.
 
     Args:
-        fn: Function to run: any under fork, an importable one under forkserver and spawn.
+        fn: Function to run. Forkserver and spawn import it, or carry it by value if cloudpickle is
+            installed: a function of a notebook's cell, a closure, a lambda.
         args: Arguments of the function, the same for every rank.
         world_size: Number of ranks, at least 1.
         backend: ``gloo``, ``nccl``, ``mpi``, ``cpu:gloo,cuda:nccl``, or one registered with torch.

@@ -257,8 +257,9 @@ class _Output:
         from distdemo.view.failure import failure
 
         if self.failed is not None:
-            yield from failure(self.failed, sign, traceback=self.session.traceback)
-            if not self.result.partial:
+            quiet = quiet and self.session.quiet
+            yield from failure(self.failed, sign, traceback=self.session.traceback, quiet=quiet)
+            if quiet or not self.result.partial:
                 return
             yield blocks.Paragraph()
         report = self.result.view(self.result.record, sign)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
 
-from distdemo.launcher.records import Raised
-from distdemo.launcher.stacks import is_library, is_ours
+from distdemo.launcher.records import Position, Raised
+from distdemo.launcher.stacks import is_library, is_ours, source_line
 from distdemo.launcher.verdict import lost_peer
 
 MAX_CHARS = 200_000  # of a message or a traceback
@@ -30,7 +30,8 @@ def raised(rank: int, error: BaseException) -> Raised:
         at=time.monotonic(),
         type=type(error).__qualname__,
         message=message,
-        traceback=_safe_text(_user_traceback, error),
+        where=_position(error),
+        traceback=_safe_text(whole_traceback, error),
         consequence=bool(missing) or (is_from_backend(error) and lost_peer(message)),
         missing=missing,
         excerpt=_safe_text(excerpt, error),
@@ -106,16 +107,30 @@ def _frames(error: BaseException) -> list[TracebackType]:
     return frames
 
 
+def _position(error: BaseException) -> Position | None:
+    """Return the innermost line of the user's code that the exception passed, if any."""
+    for trace in reversed(_frames(error)):
+        code = trace.tb_frame.f_code
+        if not is_ours(code.co_filename) and not is_library(code.co_filename):
+            return Position("", source_line(code.co_filename, trace.tb_lineno, code.co_name))
+    return None
+
+
 # -------------------------------------------------------------------------------------- tracebacks
 
 
-def _user_traceback(error: BaseException) -> str:
-    """Return the traceback from the user's first frame on, or all of it if there is none."""
-    trace = error.__traceback__
-    while trace is not None and is_ours(trace.tb_frame.f_code.co_filename):
-        trace = trace.tb_next
-    lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
-    return "".join(lines)
+def whole_traceback(error: BaseException) -> str:
+    """Return the traceback of an exception and of those chained to it, without distdemo's frames.
+
+    The frames of libraries before the user's first one are left out too: they started the program.
+    A traceback of distdemo's frames only, which shows an error of its own, keeps them.
+    """
+
+    def select(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+        own = (at for at, frame in enumerate(frames) if not is_library(frame.filename))
+        return frames[next(own, 0) :]
+
+    return _formatted(error, select)
 
 
 def excerpt(error: BaseException) -> str:
@@ -123,11 +138,22 @@ def excerpt(error: BaseException) -> str:
 
     A traceback without user frames keeps those of libraries: the user's program is a library then.
     """
+
+    def select(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+        return [frame for frame in frames if not is_library(frame.filename)] or frames
+
+    return _formatted(error, select)
+
+
+def _formatted(
+    error: BaseException,
+    select: Callable[[list[traceback.FrameSummary]], list[traceback.FrameSummary]],
+) -> str:
+    """Return the traceback with the frames that are selected from those that aren't distdemo's."""
     whole = traceback.TracebackException.from_exception(error)
     for each in _chain(whole):
         others = [frame for frame in each.stack if not is_ours(frame.filename)]
-        own = [frame for frame in others if not is_library(frame.filename)]
-        each.stack = traceback.StackSummary.from_list(own or others)
+        each.stack = traceback.StackSummary.from_list(select(others) or each.stack)
     return "".join(whole.format())
 
 

@@ -15,6 +15,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from multiprocessing import process
 from pathlib import Path
 from types import FunctionType
@@ -128,10 +129,15 @@ class Receiver:
             del self._pending[:end]
         return messages
 
+    @property
+    def rest(self) -> str:
+        """Text after the complete messages: the stack of a rank that crashed, or nothing."""
+        return self._pending.decode(errors="replace")
+
     def receive_text(self) -> str:
         """Return the pipe's raw contents: the stack that the rank was asked for."""
         self._fill()
-        text = self._pending.decode(errors="replace")
+        text = self.rest
         self._pending.clear()
         return text
 
@@ -156,22 +162,51 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
     """
     if value is None or isinstance(value, (int, float, str)):
         return pickle.dumps(value, protocol=5)
-    return _dumped(_Pickler, value)
+    try:
+        return _dumped(_Pickler, value)
+    except Exception:
+        if "cloudpickle" not in sys.modules:  # no work that was carried by value
+            raise
+        return _dumped_by_value(value)
 
 
 def dumps_work(target: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     """Pickle the function and arguments for a rank in a new process.
 
+    What new processes can't import (a function of a notebook's cell, a closure) is carried by
+    value if cloudpickle is installed.
+
     Raises:
         Exception: Pickling raised it.
     """
-    return _dumped(_WorkPickler, (target, args))
+    try:
+        return _dumped(_WorkPickler, (target, args))
+    except Exception:
+        if not has_cloudpickle():
+            raise
+        return _dumped_by_value((target, args))
 
 
-def _dumped(pickler: type[_Pickler], value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
+def has_cloudpickle() -> bool:
+    """Return True if cloudpickle is installed."""
+    return find_spec("cloudpickle") is not None
+
+
+def _dumped(pickler: type[pickle.Pickler], value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
     buffer = io.BytesIO()
     pickler(buffer, protocol=5).dump(value)
     return buffer.getvalue()
+
+
+def _dumped_by_value(value: Any) -> bytes:  # noqa: ANN401 - as above
+    import cloudpickle
+
+    class ByValue(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+        def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
+            copied = _reduced_tensor(obj)
+            return super().reducer_override(obj) if copied is NotImplemented else copied
+
+    return _dumped(ByValue, value)
 
 
 class _Pickler(pickle.Pickler):
@@ -182,18 +217,23 @@ class _Pickler(pickle.Pickler):
     """
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
-        import torch
+        return _reduced_tensor(obj)
 
-        if isinstance(obj, torch.Tensor) and obj.device.type != "cpu":
-            return obj.detach().cpu().__reduce_ex__(5)  # type: ignore[no-untyped-call]  # torch does not say
-        part = (
-            type(obj) is torch.Tensor
-            and obj.layout is torch.strided
-            and obj.untyped_storage().nbytes() > obj.numel() * obj.element_size()
-        )
-        if part:
-            return obj.detach().clone().requires_grad_(obj.requires_grad).__reduce_ex__(5)
-        return NotImplemented
+
+def _reduced_tensor(obj: Any) -> Any:  # noqa: ANN401 - as above
+    """Return the reduced form of such a tensor; NotImplemented for everything else."""
+    import torch
+
+    if isinstance(obj, torch.Tensor) and obj.device.type != "cpu":
+        return obj.detach().cpu().__reduce_ex__(5)  # type: ignore[no-untyped-call]  # torch does not say
+    part = (
+        type(obj) is torch.Tensor
+        and obj.layout is torch.strided
+        and obj.untyped_storage().nbytes() > obj.numel() * obj.element_size()
+    )
+    if part:
+        return obj.detach().clone().requires_grad_(obj.requires_grad).__reduce_ex__(5)
+    return NotImplemented
 
 
 class _WorkPickler(_Pickler):

@@ -22,6 +22,7 @@ from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from distdemo.errors import UsageError
 from distdemo.launcher import failures, gpu, pmi, stacks
 from distdemo.launcher.messages import (
     Completed,
@@ -257,7 +258,7 @@ def _work(assignment: Assignment, sender: Sender, started: float) -> Any:  # noq
     if world.provider:
         import_module(world.provider)
     work = assignment.work
-    target, args = pickle.loads(work) if isinstance(work, bytes) else work  # noqa: S301 - from our own parent process
+    target, args = _unpickled(work) if isinstance(work, bytes) else work
     gpu.set_device(rank.device)
     _prevent_reducer_deletion()
     if world.user_program is not None and not world.user_program.group:
@@ -266,6 +267,19 @@ def _work(assignment: Assignment, sender: Sender, started: float) -> Any:  # noq
         rank.join(local.rendezvous)
     rank.startup_seconds = time.monotonic() - started
     return target(rank, *args)
+
+
+def _unpickled(work: bytes) -> Any:  # noqa: ANN401 - the user's function and arguments
+    """Unpickle the function and its arguments; raise `UsageError` if that fails."""
+    try:
+        return pickle.loads(work)  # noqa: S301 - from our own parent process
+    except Exception as error:
+        raise UsageError(
+            "The function or its arguments can't be loaded in a new process.",
+            f"{type(error).__name__}: {error}.",
+            "Define them where an import of your script finds them, above "
+            "`if __name__ == '__main__':`.",
+        ) from error
 
 
 def _prevent_reducer_deletion() -> None:

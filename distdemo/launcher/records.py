@@ -5,6 +5,7 @@ Times are seconds; ``at`` counts from the start of the first rank.
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -104,12 +105,21 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Base class of a rank's outcome."""
+    """Base class of a rank's outcome.
+
+    Attributes:
+        phase: Last phase that the rank reported.
+        last_call: Its last call of torch.distributed, ``all_reduce at train.py:12 in step
+            (call 2)``; empty if it made none or the calls were not recorded.
+        where: Its position when it raised, crashed or was stopped, if known.
+    """
 
     rank: int
     phase: Phase = NOT_STARTED
     at: float = field(default=0.0, metadata={"json": "at_s"})
     output: str = ""
+    last_call: str = ""
+    where: Position | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +176,6 @@ class TimedOut(Outcome):
     """The rank was still running when the world was stopped."""
 
     kind: ClassVar[str] = "timed out"
-
-    where: Position | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,6 +293,14 @@ class WorldDocument:
     engine: str = "local"
     hosts: tuple[str, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
+
+
+def signal_name(number: int) -> str:
+    """Return ``SIGKILL``, or ``signal 41`` for a number without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def headline(message: str) -> str:

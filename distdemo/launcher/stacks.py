@@ -1,14 +1,16 @@
-"""Locate a rank at the deadline from the stack that faulthandler writes.
+"""Locate a rank, at the deadline or when it crashes, from the stack that faulthandler writes.
 
 At the deadline the launcher signals every rank that has not returned; faulthandler's handler, in
 C, writes the Python stack of the main thread into the rank's pipe, even while that thread waits
-in gloo or NCCL. This distinguishes a rank that sleeps from those that wait for it.
+in gloo or NCCL. This distinguishes a rank that sleeps from those that wait for it. A rank that
+crashes writes the stack of the thread that did, as the last thing in its pipe.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import linecache
+import os
 import re
 import signal
 import sysconfig
@@ -25,8 +27,14 @@ _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+
 
 
 def write_stacks_to(fd: int) -> None:
-    """Write the main thread's stack to this descriptor on each ``SIGNAL``."""
+    """Write stacks to this descriptor: on each ``SIGNAL`` the main thread's, at a crash its own.
+
+    If faulthandler is enabled already (``PYTHONFAULTHANDLER``), crashes are reported as before.
+    """
     faulthandler.register(SIGNAL, file=fd, all_threads=False, chain=False)
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file=fd, all_threads=False)
+        os.register_at_fork(after_in_child=faulthandler.disable)  # a child's crash isn't the rank's
 
 
 def locate(stack: str) -> Position | None:
@@ -49,7 +57,7 @@ def locate(stack: str) -> Position | None:
         elif not is_library(file):
             if frame is frames[0] and ".wait(" in linecache.getline(file, int(frame["line"])):
                 collective = "wait"  # a handle's method is C++ and has no frame
-            return Position(collective, f"{PurePath(file).name}:{frame['line']} in {function}")
+            return Position(collective, source_line(file, int(frame["line"]), function))
         elif (
             "/torch/distributed/" in file.replace("\\", "/")
             and not function.startswith("_")
@@ -57,6 +65,12 @@ def locate(stack: str) -> Position | None:
         ):
             collective = function  # the outermost function is the one that the user called
     return Position(collective, "")
+
+
+def source_line(file: str, line: int, function: str) -> str:
+    """Return ``train.py:12 in step``, without the function at the top level of a module."""
+    where = "" if function == "<module>" else f" in {function}"
+    return f"{PurePath(file).name}:{line}{where}"
 
 
 def is_ours(file: str) -> bool:

@@ -9,7 +9,6 @@ wait.
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Sequence
 
 from distdemo.launcher.records import (
@@ -23,6 +22,7 @@ from distdemo.launcher.records import (
     WorldReport,
     WorldSpec,
     headline,
+    signal_name,
 )
 
 # Messages of gloo, NCCL, TensorPipe and the stores when a peer has exited (torch 2.8 to 2.15).
@@ -35,6 +35,7 @@ _LOST_PEER = re.compile(
 
 
 MAX_CHARS = 400  # of an exception's text in a verdict
+JOINED_STEP = 1  # later phases are reported by the function that the ranks run
 
 
 def lost_peer(message: str) -> bool:
@@ -56,7 +57,7 @@ def judge(
         return None
     causes = sorted((o for o in outcomes if _is_cause(o)), key=lambda outcome: outcome.at)
     if causes:
-        return _failed(causes, outcomes)
+        return _failed(world, causes, outcomes)
     affected = sorted((o for o in outcomes if isinstance(o, Raised)), key=lambda o: o.at)
     accuser = next((outcome for outcome in affected if outcome.missing), None)
     if accuser is not None:
@@ -74,7 +75,7 @@ def judge(
                 longer = "If the ranks are waiting for something slow, raise --stall."
         return _timed_out(what, longer, late, outcomes)
     if affected:
-        return _exited_early(affected, outcomes) or _failed(affected, outcomes)
+        return _exited_early(affected, outcomes) or _failed(world, affected, outcomes)
     return Verdict("The run was ended early.", "Its ranks were stopped.", "")
 
 
@@ -106,7 +107,7 @@ def _is_cause(outcome: Outcome) -> bool:
 # ------------------------------------------------------------------------------- death and errors
 
 
-def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
+def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
     first = causes[0]
     if isinstance(first, Lost):  # all ranks of a node are lost for the same reason
         guilty = tuple(o.rank for o in causes if isinstance(o, Lost) and o.why == first.why)
@@ -117,11 +118,11 @@ def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
         return Verdict(f"{ranks_of(guilty)}: {first.why}.", why, first.hint, guilty, others)
     guilty = tuple(outcome.rank for outcome in causes)
     others = tuple(o.rank for o in outcomes if o.rank not in guilty and not isinstance(o, Returned))
-    why, trace, excerpt = f"Last phase reached: {first.phase.name}.", "", ""
+    why, trace, excerpt = _reached(world, first), "", ""
     if isinstance(first, Died):
         what, hint = _death(first)
         if text := headline(first.message):
-            why = f'Its message: "{text}". {why}'
+            why = f'Its message: "{text}". {why}'.strip()
     else:
         assert isinstance(first, Raised)  # noqa: S101 - for the type checker
         trace, excerpt = first.traceback, first.excerpt
@@ -139,16 +140,29 @@ def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
             why += f" {ranks_of(guilty[1:])} lost a peer later."
         if others:
             why += f" {ranks_of(others)} had not failed."
-        return Verdict(what, why, hint, guilty, others, trace, excerpt)
+        return Verdict(what, why.strip(), hint, guilty, others, trace, excerpt)
     if len(guilty) > 1:
         why += f" {ranks_of(guilty[1:])} also failed, later."
     if others:
         why += f" {_stopped(others)}"
-    return Verdict(what, why, hint, guilty, others, trace, excerpt)
+    return Verdict(what, why.strip(), hint, guilty, others, trace, excerpt)
+
+
+def _reached(world: WorldSpec, outcome: Outcome) -> str:
+    """Return what is known of how far a rank got: its line and last call, or its phase."""
+    line = outcome.where.source_line if outcome.where else ""
+    found = [f"It was at {line}."] if line else []
+    if outcome.last_call:
+        found.append(f"Its last call was {outcome.last_call}.")
+    if not found and world.user_program is None:
+        found = [f"Last phase reached: {outcome.phase.name}."]
+    return " ".join(found)
 
 
 def _death(died: Died) -> tuple[str, str]:
     """Return what happened to the rank, and a hint."""
+    if died.signal is None and died.exit_code == 0:
+        return f"Rank {died.rank} exited without returning.", "It called os._exit(0)."
     if died.signal is None:
         what = f"Rank {died.rank} exited with code {died.exit_code} before it finished."
         if died.phase.step < 0:
@@ -157,10 +171,7 @@ def _death(died: Died) -> tuple[str, str]:
                 "level, put the call under `if __name__ == '__main__':`."
             )
         return what, "It called sys.exit or os._exit: check its output."
-    try:
-        name = signal.Signals(died.signal).name
-    except ValueError:
-        name = f"signal {died.signal}"
+    name = signal_name(died.signal)
     hint = {
         "SIGKILL": "Unless someone killed it, memory ran out: use fewer ranks or smaller data.",
         "SIGABRT": "The backend aborted in C++: check that tensors have the same size and dtype "
@@ -179,7 +190,8 @@ def _exited_early(affected: Sequence[Raised], outcomes: Sequence[Outcome]) -> Ve
         return None
     return Verdict(
         f"{ranks_of(gone)} exited while {ranks_of(lost).lower()} still needed {_it(gone)}.",
-        f"{ranks_of(gone)} exited with code 0. {ranks_of(lost)} lost {_it(gone)} as a consequence.",
+        f"{ranks_of(gone)} exited without returning, with code 0. "
+        f"{ranks_of(lost)} lost {_it(gone)} as a consequence.",
         "Every rank must make the same collective calls before any rank exits.",
         gone,
         lost,
@@ -257,18 +269,20 @@ def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...
 def _activity(outcome: Outcome) -> str:
     """Describe what a rank was last doing."""
     if isinstance(outcome, Returned):
-        return "returned without joining in"
+        return f"{'exited' if outcome.left else 'returned'} without joining in"
     if outcome.phase.step < 0:
         return "never started"
     phase = outcome.phase.name
+    line = outcome.where.source_line if outcome.where else ""
     if not isinstance(outcome, TimedOut):
-        return f"last reported that it had {phase}"
+        return f"was at {line}" if line else f"last reported that it had {phase}"
     if outcome.where is None:
-        return f"did not answer (phase: {phase}): stopped, or stuck in the kernel"
-    at = f"at {outcome.where.source_line}" if outcome.where.source_line else f"(phase: {phase})"
+        own = f" (phase: {phase})" if outcome.phase.step > JOINED_STEP else ""
+        return f"did not answer{own}: stopped, or stuck in the kernel"
+    at = f"at {line}" if line else f"(phase: {phase})"
     if outcome.where.collective:
         return f"is waiting in {outcome.where.collective} {at}"
-    return f"is {at}" if outcome.where.source_line else f"is busy {at}"
+    return f"is {at}" if line else f"is busy {at}"
 
 
 # ------------------------------------------------------------------------------------------- text

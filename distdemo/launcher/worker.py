@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from distdemo.launcher import stacks
 from distdemo.launcher.messages import Completed, Message, PhaseReached, Receiver, ValueSent
 from distdemo.launcher.records import (
     NOT_STARTED,
@@ -119,11 +120,10 @@ class Worker:
         Args:
             late: True if a rank without an outcome timed out; False if it was stopped.
         """
-        outcome, now = self.outcome, time.monotonic() - self.began
-        if outcome is None and (late or self.where is not None):
-            outcome = TimedOut(rank=self.rank, phase=self.phase, at=now, where=self.where)
-        elif outcome is None:
-            outcome = Stopped(rank=self.rank, phase=self.phase, at=now)
+        outcome = self.outcome
+        if outcome is None:
+            kind, now = TimedOut if late else Stopped, time.monotonic() - self.began
+            outcome = kind(rank=self.rank, phase=self.phase, at=now, where=self.where)
         return replace(outcome, output=self.captured.decode(errors="replace"))
 
     def close(self) -> None:
@@ -187,6 +187,7 @@ class Worker:
             rank=self.rank,
             phase=self.phase,
             at=at,
+            where=stacks.locate(self.receiver.rest),
             signal=-code if code < 0 else None,
             exit_code=code if code >= 0 else None,
         )

@@ -20,12 +20,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from distdemo.errors import UsageError
 from distdemo.launcher import stacks
 from distdemo.launcher.interrupts import Interrupts
-from distdemo.launcher.messages import Receiver, dumps_work, main_can_be_imported, main_file
+from distdemo.launcher.messages import (
+    Receiver,
+    dumps_work,
+    has_cloudpickle,
+    main_can_be_imported,
+    main_file,
+)
 from distdemo.launcher.pmi import PmiServer
 from distdemo.launcher.process_tree import Activity, ProcessTree
 from distdemo.launcher.records import Outcome, Returned, WorldSpec
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import StartMethod, preload
+from distdemo.launcher.torch_import import fork_hazard
 from distdemo.launcher.worker import OnMessage, OnOutput, Poll, Worker
 
 if TYPE_CHECKING:
@@ -190,8 +197,7 @@ class Workers:
             raise UsageError(
                 "The function or its arguments can't be sent to a new process.",
                 f"{why}, which needs to pickle them: {error}",
-                "Move the function to the top level of a module (no lambda, no local function), or "
-                "launch with start_method='fork' before the program computes or starts threads.",
+                _advice(),
             ) from error
 
     def _start_one(self, rank: int, work: Work) -> Worker:
@@ -305,7 +311,10 @@ class Workers:
                         self._ended_early |= poll([worker.outcome for worker in self._workers])
                     next_poll = time.monotonic() + POLL_S
         self.stop_reason = end
-        if end in (StopReason.TIMED_OUT, StopReason.STALLED, StopReason.INTERRUPTED):
+        wanted = {StopReason.TIMED_OUT, StopReason.STALLED, StopReason.INTERRUPTED}
+        if self.world.user_program is not None:  # its phases say little
+            wanted |= {StopReason.FAILED}
+        if end in wanted:
             for worker in self._workers:  # messages sent before the end count
                 self._receive(worker)
             self._collect_stacks()
@@ -454,7 +463,22 @@ class Workers:
         """Return the outcome of each rank; those without one timed out or were stopped."""
         out_of_time = self.stop_reason in (StopReason.TIMED_OUT, StopReason.STALLED)
         late = self._interrupts.received is None and out_of_time
-        return tuple(worker.final(late=late) for worker in self._workers)
+        failed = self.stop_reason is StopReason.FAILED
+        return tuple(
+            worker.final(late=late or (worker.where is not None and not failed))
+            for worker in self._workers
+        )
+
+
+def _advice() -> str:
+    """Return what to do about work that can't be pickled."""
+    ways = ["move the function to the top level of a module"]
+    if not has_cloudpickle():
+        ways.insert(0, "install cloudpickle (pip install cloudpickle), which carries it by value")
+    if fork_hazard() is None:
+        ways.append("use start_method='fork', which takes any function")
+    text = ", or ".join(ways)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def wait_for_exit(workers: Iterable[Worker], timeout_s: float) -> bool:

@@ -15,7 +15,7 @@ from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
 from distdemo.view.foreign import lines_of
-from distdemo.view.format import duration, plural, ranks_text
+from distdemo.view.format import duration, plural, ranks_text, start_and_versions
 from distdemo.view.tables import MANY, Column, Grid, select
 
 MAX_CHARS = 240  # of a returned value in the table
@@ -60,9 +60,7 @@ def run_view(
         yield Paragraph(f"{file} created no group. To run a function on every rank:")
         yield Paragraph(f"distdemo run {file}:NAME", verbatim=True)
     if world is not None:
-        how = f"Started by {world.start_method}: {world.start_reason}."
-        versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-        yield Paragraph(f"{how}\n{versions}", colours.QUIET)
+        yield Paragraph(start_and_versions(world, report.versions), colours.QUIET)
 
 
 def _verdict(report: RunReport) -> str:

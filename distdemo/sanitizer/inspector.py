@@ -23,10 +23,12 @@ from distdemo.launcher.records import (
     Verdict,
     WorldReport,
     WorldSpec,
+    signal_name,
 )
+from distdemo.launcher.verdict import judge, names_cause
 from distdemo.sanitizer.judge import Judge
 from distdemo.sanitizer.notes import EndNote, Ring, shared
-from distdemo.sanitizer.records import Finding, Notes
+from distdemo.sanitizer.records import Call, Finding, Notes, SourceLine
 from distdemo.sanitizer.rules import KINDS
 from distdemo.sanitizer.text import reason, stopped_text
 from distdemo.view.foreign import write_message
@@ -118,6 +120,7 @@ class Inspector:
         """
         try:
             finding = self._conclude(report)
+            report = self._with_last_calls(report)
         except Exception as error:  # noqa: BLE001 - the program must not be affected
             self._give_up(error)
             finding = None
@@ -155,6 +158,18 @@ class Inspector:
             return finding
         return _with_cause(finding, report)
 
+    def _with_last_calls(self, report: WorldReport) -> WorldReport:
+        """Return a failed world's report with the last call of each rank."""
+        if report.verdict is None:
+            return report
+        outcomes = tuple(
+            replace(o, last_call=self.judge.last_call(o.rank)) for o in report.outcomes
+        )
+        judged = report.verdict
+        if report.interrupted_by is None and names_cause(judged, outcomes):
+            judged = judge(report.world, outcomes) or judged
+        return replace(report, outcomes=outcomes, verdict=judged)
+
     def _end(self, outcomes: Sequence[Outcome | None]) -> None:
         """Record the end of ranks that wrote no end note."""
         matcher = self.judge.matcher
@@ -164,13 +179,11 @@ class Inspector:
                 continue
             if isinstance(outcome, Died):
                 self.judge.read()
-                signal = f"was killed by signal {outcome.signal}"
-                how = f"exited with {outcome.exit_code}" if outcome.signal is None else signal
-                matcher.add(rank, EndNote(how))
+                matcher.add(rank, _end_note(outcome, state.last))
             elif isinstance(outcome, Returned):
                 self.judge.read()
                 if outcome.left:
-                    matcher.add(rank, EndNote("exited with 0"))
+                    matcher.add(rank, _end_note(outcome, state.last))
                 elif state.ended is None and not state.lost:
                     matcher.stop(f"rank {rank} left no notes")
 
@@ -195,6 +208,22 @@ class Inspector:
         return found
 
 
+def _end_note(end: Died | Returned, last: Call | None) -> EndNote:
+    """Return the end of a rank that wrote none, with the line of its crash or last call."""
+    how = "exited without returning"
+    if isinstance(end, Died) and end.signal is not None:
+        how = f"was killed by {signal_name(end.signal)}"
+    elif isinstance(end, Died) and end.exit_code:
+        how = f"exited with {end.exit_code}"
+    if end.where is not None and end.where.source_line:
+        file, _, place = end.where.source_line.rpartition(":")
+        line, _, function = place.partition(" in ")
+        return EndNote(how, SourceLine(file, int(line), function))
+    if last is None or last.rules.internal:
+        return EndNote(how)
+    return EndNote(f"{how} after {last.op}", last.source_line)
+
+
 def _with_cause(finding: Finding, report: WorldReport) -> Finding:
     """Replace the finding by the failure that made a rank miss the call, if there is one."""
     old = report.verdict
@@ -207,7 +236,7 @@ def _with_cause(finding: Finding, report: WorldReport) -> Finding:
         guilty = {outcome.rank for outcome in failed}
         named = {rank for row in finding.rows for rank in row.ranks}
         if guilty & named and guilty & set(old.ranks):
-            rule = KINDS[finding.kind].rule
+            rule = old.hint if isinstance(failed[0], Died) else KINDS[finding.kind].rule
             return replace(
                 finding, kind="absent", what=old.what, rule=rule, ranks=old.ranks, so_far=False
             )

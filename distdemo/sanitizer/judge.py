@@ -55,6 +55,7 @@ class Judge:
         self._timeline = timeline
         self._counts: dict[int, tuple[CallNote, Counter[int]]] = {}
         self._uncounted: Counter[int] = Counter()  # calls beyond MAX_KNOWN, by rank
+        self._latest: dict[int, tuple[int, CallNote]] = {}  # each rank's last call, numbered from 1
 
     def feed(self, rank: int, piece: bytes) -> None:
         """Add new notes of a rank; ``poll`` reads them."""
@@ -116,6 +117,13 @@ class Judge:
         self.matcher.stop(why)
         self._timeline = None
 
+    def last_call(self, rank: int) -> str:
+        """Return a rank's last call, ``all_reduce at train.py:12 (call 2)``; empty if none."""
+        if rank not in self._latest:
+            return ""
+        number, note = self._latest[rank]
+        return f"{note.call.op} at {self.matcher.line(note.call.source_line)} (call {number:,})"
+
     def calls(self) -> tuple[CallCount, ...]:
         """Return the calls in the order in which they first occurred, with their counts."""
         together: dict[tuple[str, str, str], Counter[int]] = {}
@@ -153,6 +161,8 @@ class Judge:
                     self._timeline.add(rank, at, note)
 
     def _count(self, rank: int, note: CallNote) -> None:
+        if not note.call.rules.internal:
+            self._latest[rank] = self._latest.get(rank, (0, note))[0] + 1, note
         found = self._counts.get(id(note.call))
         if found is None:
             if len(self._counts) >= MAX_KNOWN:

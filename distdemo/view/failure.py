@@ -19,6 +19,7 @@ from distdemo.launcher.records import (
     Verdict,
     WorldReport,
     headline,
+    signal_name,
 )
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Paragraph
@@ -29,6 +30,7 @@ from distdemo.view.tables import Column, Grid
 
 MANY = 16  # ranks shown
 LONGEST = 160  # characters of an exception's text in a cell
+EXITED = "exited without returning"
 LAST_LINES = 5  # lines of output of the rank at fault
 
 
@@ -37,12 +39,15 @@ def show_error(error: DistdemoError) -> None:
     show(messages(), _three_lines(*map(one_line, (error.what, error.why, error.hint))))
 
 
-def failure(report: WorldReport, sign: Signs, *, traceback: bool = False) -> Iterator[Block]:
+def failure(
+    report: WorldReport, sign: Signs, *, traceback: bool = False, quiet: bool = False
+) -> Iterator[Block]:
     """Yield the verdict of a failed world, each rank's outcome, and a traceback.
 
     Args:
         report: Report of the world.
         sign: Signs of the terminal.
+        quiet: True for the verdict alone, and the traceback if it is asked for.
         traceback: True for the whole traceback; a user's program shows its own part of it anyway.
 
     Raises:
@@ -52,12 +57,16 @@ def failure(report: WorldReport, sign: Signs, *, traceback: bool = False) -> Ite
     if verdict is None:
         raise ValueError("this world did not fail")
     users = report.world.user_program is not None
-    hint = _hint(verdict, traceback=traceback or users)
+    hint = _hint(verdict, traceback=traceback or (users and not quiet))
     yield Paragraph(verdict.what, colours.WRONG)
     for in_columns, lines in groupby(verdict.why.splitlines(), lambda line: line.startswith(" ")):
         yield Paragraph("\n".join(lines), verbatim=in_columns)
     if hint:
         yield Paragraph(hint)
+    if quiet:
+        if traceback and verdict.traceback:
+            yield Paragraph(verdict.traceback.rstrip(), verbatim=users)
+        return
     if not all(isinstance(outcome, Returned | Stopped) for outcome in report.outcomes):
         yield _table(report, verdict, sign)
     shown = verdict.traceback if traceback or users else ""
@@ -85,12 +94,16 @@ def _hint(verdict: Verdict, *, traceback: bool) -> str:
 
 
 def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
+    users = report.world.user_program is not None
+    heading = "Last phase"
+    if users:
+        heading = "Last call" if any(each.last_call for each in report.outcomes) else "Line"
     grid = Grid(
         [
             Column("Rank", right=True),
             *([Column("Host", folds=True)] if report.hosts else ()),
             Column("What happened", folds=True),
-            Column("Last phase", folds=True),
+            Column(heading, folds=True),
             Column("After", right=True),
         ]
     )
@@ -99,12 +112,14 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
     for outcome in outcomes:
         at_fault = outcome.rank in verdict.ranks
         style = colours.WRONG if at_fault else ""
+        reached = _reached(outcome, heading, sign)
+        what = _what(outcome, reached, at_fault=at_fault, culprit=culprit)
         grid.rows.append(
             [
                 Text(str(outcome.rank), style=colours.of_rank(outcome.rank)),
                 *report.hosts[outcome.rank : outcome.rank + 1],
-                Text(_what(outcome, at_fault=at_fault, culprit=culprit), style=style),
-                outcome.phase.name,
+                Text(what, style=style),
+                reached,
                 duration(outcome.at),
             ]
         )
@@ -116,6 +131,14 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
     return grid
 
 
+def _reached(outcome: Outcome, heading: str, sign: Signs) -> str:
+    """Return the cell of a rank in the column with this heading."""
+    if heading == "Last phase":
+        return outcome.phase.name
+    line = outcome.where.source_line if outcome.where else ""
+    return (outcome.last_call if heading == "Last call" else line) or sign.none
+
+
 def _selection(outcomes: Sequence[Outcome], verdict: Verdict) -> tuple[list[Outcome], int]:
     """Return the first outcomes, starting with the ranks at fault, and the number left out."""
     order = {rank: index for index, rank in enumerate(verdict.ranks)}
@@ -123,19 +146,28 @@ def _selection(outcomes: Sequence[Outcome], verdict: Verdict) -> tuple[list[Outc
     return ranked[:MANY], max(0, len(ranked) - MANY)
 
 
-def _what(outcome: Outcome, *, at_fault: bool, culprit: int | None) -> str:
+def _what(outcome: Outcome, reached: str, *, at_fault: bool, culprit: int | None) -> str:
+    """Return what happened, with the rank's line unless it is in the column of what it reached."""
+    line = outcome.where.source_line if outcome.where else ""
+    at = "" if not line or line in reached else f" at {line}"
     if isinstance(outcome, Raised):
         if outcome.consequence and not at_fault:
             return "lost a peer" if culprit is None else f"lost rank {culprit}"
         return f"{outcome.type}: {_shortened(headline(outcome.message))}"
     if isinstance(outcome, Died):
         if outcome.signal is not None:
-            return f"killed by signal {outcome.signal}"
-        return f"exited with code {outcome.exit_code}"
+            return f"killed by {signal_name(outcome.signal)}{at}"
+        return f"exited with code {outcome.exit_code}" if outcome.exit_code else EXITED
     if isinstance(outcome, TimedOut):
-        return _late(outcome, at_fault=at_fault)
+        if outcome.where is None:
+            return "did not answer" if at_fault else "was waiting"
+        if outcome.where.collective:
+            return f"waiting in {outcome.where.collective}{at}"
+        return at.strip() or ("still running" if line else "busy")
     if isinstance(outcome, Lost):
         return outcome.why
+    if isinstance(outcome, Returned) and outcome.left:
+        return EXITED
     return _WORDS.get(type(outcome), "unknown")
 
 
@@ -147,14 +179,6 @@ def _shortened(text: str) -> str:
 
 
 _WORDS = {Stopped: "stopped with the other ranks", Returned: "returned"}
-
-
-def _late(outcome: TimedOut, *, at_fault: bool) -> str:
-    where = outcome.where
-    if where is None:
-        return "did not answer" if at_fault else "was waiting"
-    place = f" at {where.source_line}" if where.source_line else ""
-    return f"waiting in {where.collective}{place}" if where.collective else place.strip() or "busy"
 
 
 def _last_output(report: WorldReport, verdict: Verdict) -> Iterator[Block]:

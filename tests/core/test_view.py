@@ -26,6 +26,7 @@ from distdemo.launcher.records import (
     Returned,
     Stopped,
     TimedOut,
+    UserProgram,
     Verdict,
     WorldReport,
     WorldSpec,
@@ -47,6 +48,21 @@ def stream(encoding: str) -> io.TextIOWrapper:
 
 def world(outcomes: tuple[Outcome, ...], verdict: Verdict | None) -> WorldReport:
     return WorldReport(WorldSpec(len(outcomes)), outcomes, verdict, 0.5, "fork", "fast")
+
+
+def script(outcomes: tuple[Outcome, ...], last_call: str = "") -> WorldReport:
+    """Return the report of a user's program, whose last ranks left without returning or crashed."""
+    where = Position("", "train.py:20 in step")
+    ends = (
+        Returned(rank=len(outcomes), at=0.8, left=True),
+        Died(rank=len(outcomes) + 1, at=0.9, exit_code=0),
+        Died(rank=len(outcomes) + 2, at=1.0, signal=11, where=where),
+    )
+    every = (*outcomes, *ends)
+    if last_call:  # the first rank made none
+        every = (every[0], *(replace(each, last_call=last_call) for each in every[1:]))
+    program = WorldSpec(len(every), user_program=UserProgram(group=False))
+    return replace(world(every, VERDICT), world=program)
 
 
 # --------------------------------------------------------------------------------------- consoles
@@ -155,6 +171,8 @@ FAILURES = {
         world(AFAR, Verdict("Rank 1: no sign of life.", "Why.", "Try.", (1,), (0,))),
         hosts=("node-a", "node-b"),
     ),
+    "failure_of_a_script": script(OUTCOMES, "all_reduce at train.py:12 in step (call 2)"),
+    "failure_of_a_script_without_calls": script(OUTCOMES),
     "deadlock": world(
         tuple(TimedOut(rank=r, phase=ENTERED, where=Position("send", "")) for r in (0, 1)),
         Verdict("Timed out: Ranks 0, 1 wait for each other.", "Why.", "A deadlock.", (), (0, 1)),

@@ -83,7 +83,7 @@ def test_ranks_talk_on_loopback_alone_and_their_values_come_back(
 
 
 def test_a_launch_in_a_thread_works_and_sys_exit_without_a_status_is_a_return():
-    results = []
+    results: list[object] = []
     thread = threading.Thread(target=lambda: results.extend(launch(sys.exit, world_size=1)))
     thread.start()
     thread.join(30)

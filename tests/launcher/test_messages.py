@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 
+from distdemo.launcher import messages
 from distdemo.launcher.messages import (
     Completed,
     Failed,
@@ -141,12 +142,14 @@ def test_work_that_a_new_process_could_not_find_is_not_pickled(monkeypatch):
             module.__spec__ = ModuleSpec(name, None)
         monkeypatch.setitem(sys.modules, "__main__", module)
         assert main_can_be_imported() is found
-        dumps_work(print, (Path,))
-        if found:
-            dumps_work(work, ())
-        else:
-            with pytest.raises(pickle.PicklingError, match="was defined in the main program"):
-                dumps_work(print, (work,))
+        for has_cloudpickle in (True, False):
+            monkeypatch.setattr(messages, "has_cloudpickle", lambda has=has_cloudpickle: has)
+            dumps_work(print, (Path,))
+            if found or has_cloudpickle:
+                dumps_work(work, ())
+            else:
+                with pytest.raises(pickle.PicklingError, match="was defined in the main program"):
+                    dumps_work(print, (work,))
 
 
 # -------------------------------------------------------------------------------------- the worker

@@ -31,6 +31,7 @@ JOINED = Phase(1, "joined the group")
 ENTERED = Phase(2, "entered all_reduce")
 LEFT = Phase(3, "left all_reduce")
 IN_ALL_REDUCE = Position("all_reduce", "train.py:12 in step")
+CALL = "all_reduce at train.py:12 in step (call 2)"
 BUSY = Position("", "train.py:7 in load")
 
 
@@ -72,7 +73,8 @@ WORLDS: dict[str, tuple[Outcome, ...]] = {
     "two causes": (raised(0, 0.3, "late"), raised(1, 0.1, "early"), returned(2)),
     "an exit": (died(0, 0.1, exit_code=1, message="no data in /tmp\nreally"), Stopped(rank=1)),
     "an exit at the start": (died(0, 0.1, exit_code=1, phase=NOT_STARTED), Stopped(rank=1)),
-    "SIGSEGV": (died(0, 0.1, signal=signal.SIGSEGV),),
+    "an exit without returning": (died(0, 0.1, exit_code=0, last_call=CALL), Stopped(rank=1)),
+    "SIGSEGV": (died(0, 0.1, signal=signal.SIGSEGV, where=BUSY, last_call=CALL),),
     "SIGABRT": (died(0, 0.1, signal=signal.SIGABRT),),
     "SIGTERM": (died(0, 0.1, signal=signal.SIGTERM),),
     "a signal without a name": (died(0, 0.1, signal=41),),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import zipfile
@@ -132,8 +133,63 @@ def test_output_when_all_have_ended(command):
 
 
 def test_quiet_is_the_verdict_alone(command):
-    out = command("run", f"{USERS}:half", "-n", "2", "-q")[1]
-    assert out.endswith("\n✗ 1 of 2 ranks finished.\n")
+    assert command("run", f"{CLASSIC}/hello.py:run", "-n", "2", "-q")[1].startswith("✓ Both ranks")
+    quiet = ("run", f"{USERS}:half", "-n", "2", "-q")
+    what, *_, hint = command(*quiet)[1].splitlines()
+    assert (what, hint) == ("Rank 1 raised ValueError: no data", "Add --traceback to see where.")
+    traced = command(*quiet, "--traceback")[1]
+    assert what in traced
+    assert traced.endswith('raise ValueError("no data")\nValueError: no data\n')
+    assert "│" not in traced
+
+
+@pytest.mark.parametrize("how", ["exit", "kill"])
+def test_a_rank_that_ends_without_returning_is_named_with_its_last_call(command, document, how):
+    what = {"exit": "exited without returning", "kill": "was killed by SIGKILL"}[how]
+    hint = {"exit": "os._exit(0)", "kill": "memory ran out"}[how]
+    lines = USERS.read_text().splitlines()
+    one, two = (lines.index(f"    dist.all_reduce(torch.ones({each}))") + 1 for each in (3, 4))
+    program = f"{USERS}:ends", "-n", "2"
+    code, out, _ = command("run", *program, "--", how)
+    assert code == 1
+    assert out.startswith(f"Rank 1 {what}.\n")
+    assert f"rank 1 {what} after all_reduce users.py:{one} in ends" in joined(out)
+    assert hint in joined(out)
+    outcomes = document(*program, "--", how, status=1)["world"]["outcomes"]
+    assert [each["last_call"] for each in outcomes] == [
+        f"all_reduce at users.py:{two} in ends (call 2)",
+        f"all_reduce at users.py:{one} in ends (call 1)",
+    ]
+    out = command("run", *program, "--no-sanitize", "--", how)[1]
+    assert out.startswith(f"Rank 1 {what}.\n")
+    assert f"lost rank 1 users.py:{two} in ends" in joined(out)  # the line of its stack
+
+
+def joined(text):
+    """Return the words of a report, without the borders of its table."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def test_no_report_shows_a_frame_of_distdemo_or_of_what_starts_a_program(
+    document, monkeypatch, tmp_path
+):
+    program = tmp_path / "wrong.py"
+    program.write_text(
+        "import torch\n"
+        "import torch.distributed as dist\n"
+        "def work():\n"
+        "    dist.all_reduce(torch.ones(1), op='nonsense')\n"
+        "if __name__ == '__main__':\n"
+        "    dist.init_process_group('gloo')\n"
+        "    work()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for words in (["wrong.py"], ["wrong.py:work"], ["-m", "wrong"], ["-m", "wrong:work"]):
+        (raised,) = document(*words, "-n", "1", status=1)["world"]["outcomes"]
+        files = re.findall(r'File "(.+)", line', raised["traceback"])
+        assert Path(files[0]).name == "wrong.py"
+        assert files[-1].endswith("distributed_c10d.py")  # torch's frames are the user's business
+        assert all("site-packages/torch/" in each for each in files if each != files[0])
 
 
 def test_a_script_without_a_group_gets_a_hint_on_functions(command):
@@ -255,7 +311,7 @@ def test_an_exception_on_one_rank(command, tmp_path):
     assert "2 │ rank 2 begins\n" in out
     assert "Rank 2 raised ValueError: no data on rank 2\n" in out
     assert out.count('File "') == 2
-    assert f'File "{USERS}", line 30, in check\n    raise ValueError("no data' in out
+    assert f'File "{USERS}", line 32, in check\n    raise ValueError("no data' in out
     document = json.loads(file.read_text())
     assert (document["ok"], document["errors"][0]["ranks"]) == (False, [2])
 
@@ -264,7 +320,7 @@ def test_one_that_hangs(command):
     code, out, err = command("run", f"{USERS}:hangs", "-n", "3", "--stall", "2")
     assert (code, err) == (1, "")
     assert "For 2 s no rank wrote anything or used the processor: rank 1 never arrived" in out
-    assert "at users.py:24 in hangs" in out
+    assert "at users.py:26 in hangs" in out
     assert "0 │ rank 0 is here" in out
 
 

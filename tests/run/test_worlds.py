@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -17,7 +18,15 @@ from forked import in_a_child
 from helpers import LOOPBACK, children, tcp_addresses, wait_until
 
 from distdemo.launcher.local import run_world
-from distdemo.launcher.records import Died, Raised, Returned, UserProgram, WorldSpec
+from distdemo.launcher.records import (
+    Died,
+    Position,
+    Raised,
+    Returned,
+    Stopped,
+    UserProgram,
+    WorldSpec,
+)
 
 OUTSIDE = threading.Event()  # never set: a process that waits for it must be killed
 
@@ -66,6 +75,31 @@ def test_leaving_with_exit_code_0_is_an_end_for_a_whole_program_alone():
 
     assert isinstance(run_world(world(group=False), leave).outcomes[1], Returned)
     assert isinstance(run_world(world(), leave).outcomes[1], Died)
+
+
+def test_a_crash_has_the_line_of_the_rank_and_not_that_of_its_child():
+    def crash(rank):
+        if rank.rank == 0:
+            rank.barrier("nobody comes")
+        child = os.fork()
+        if child == 0:
+            os.abort()
+        os.waitpid(child, 0)
+        signal.raise_signal(signal.SIGSEGV)
+
+    def check():
+        faulthandler.disable()  # as where pytest hasn't enabled it
+        return run_world(world(2), crash)
+
+    report = in_a_child(check)
+    first = crash.__code__.co_firstlineno
+    assert [each.where for each in report.outcomes] == [
+        Position("barrier", f"test_worlds.py:{first + 2} in crash"),
+        Position("", f"test_worlds.py:{first + 7} in crash"),
+    ]
+    assert isinstance(report.outcomes[0], Stopped)
+    assert report.verdict.what == "Rank 1 was killed by SIGSEGV."
+    assert report.verdict.why.startswith(f"It was at test_worlds.py:{first + 7} in crash.")
 
 
 def test_what_ranks_write_comes_as_they_write_it_and_all_of_it():

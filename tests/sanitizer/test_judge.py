@@ -255,7 +255,10 @@ def test_an_interrupt_adds_what_was_found_so_far_to_the_verdict(clock: list[floa
     for rank, line in enumerate(("0", "3", "0")):
         inspector.on_message(rank, f"{definitions(rank)}{line}\na\n")
     inspector.poll([None] * N)
-    assert inspector.conclude(report) == (report, ())  # it may not last
+    found, findings = inspector.conclude(report)
+    assert (found.verdict, findings) == (verdict, ())  # it may not last
+    last = "all_reduce at train.py:10 in step (call 1)"
+    assert [each.last_call for each in found.outcomes][::2] == [last, last]
     clock[0] += INTERRUPT_S
     inspector.poll([None] * N)
     inspector.on_message(3, f'{definitions(3)}E {{"how":"raised KeyboardInterrupt"}}\n')

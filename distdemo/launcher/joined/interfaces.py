@@ -6,6 +6,7 @@ Only the system's resolver sends packets, to look up names.
 from __future__ import annotations
 
 import array
+import errno
 import fcntl
 import ipaddress
 import re
@@ -160,12 +161,13 @@ def address_towards(host: str, port: int) -> str:
 # -------------------------------------------------------------------------------------- listening
 
 
-def listening_socket(address: str, port: int) -> socket.socket:
+def listening_socket(address: str, port: int, nnodes: int = 0) -> socket.socket:
     """Return a TCP socket that listens on one address of this machine.
 
     Args:
         address: Numeric address or host name.
         port: Port; 0 for a free one.
+        nnodes: Number of terminals that form the world; 0 under an engine.
 
     Raises:
         UsageError: The address isn't this machine's or means all of them, or the port is
@@ -187,10 +189,14 @@ def listening_socket(address: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
+        hint = "Start node 0 on the machine with that address, and on a free port above 1023."
+        if nnodes > 1 and error.errno == errno.EADDRINUSE:
+            others = "1" if nnodes == 2 else f"1 to {nnodes - 1}"
+            hint = f"If node 0 is running already, use --node-rank {others}; otherwise a free port."
         raise UsageError(
             f"Can't listen on {address}, port {port}.",
             f"{error.strerror or error}. This machine has {own}.",
-            "Start node 0 on the machine with that address, and on a free port above 1023.",
+            hint,
         ) from error
     return listener
 

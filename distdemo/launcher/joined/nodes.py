@@ -138,7 +138,7 @@ class Node:
         elif placement.hosted:
             host = "127.0.0.1"
         if placement.node == 0 and not placement.hosted:
-            listening = interfaces.listening_socket(host, port)
+            listening = interfaces.listening_socket(host, port, placement.nnodes)
             host = listening.getsockname()[0]
         self._open(host, port, listening)
 

@@ -1,0 +1,73 @@
+"""Functions that new processes can't import: of a notebook's cell, a closure, in a thread."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from distdemo import launch
+
+if TYPE_CHECKING:
+    from typing_extensions import assert_type
+
+INSTALL = "Install cloudpickle (pip install cloudpickle), which carries it by value"
+NOTEBOOK = Path(__file__).parent / "programs" / "notebook.py"
+
+
+def total(rank: int) -> float:
+    tensor = torch.tensor([float(rank)])
+    dist.all_reduce(tensor)
+    return tensor.item()
+
+
+def test_a_closure_and_its_values_are_carried_by_value():
+    @dataclass
+    class Scaled:
+        value: float
+
+    factor = torch.tensor([10.0])
+
+    def scaled(rank: int) -> Scaled:
+        return Scaled(factor.item() * total(rank))
+
+    found = launch(scaled, world_size=2, start_method="forkserver")
+    assert found == [Scaled(10.0), Scaled(10.0)]  # of the same class, also after the way back
+
+
+def test_launch_in_a_thread_and_its_type():
+    results: list[list[float]] = []
+
+    def work() -> None:
+        found = launch(lambda rank: 2 * total(rank), world_size=2)
+        if TYPE_CHECKING:
+            assert_type(launch(total), list[float])
+        results.append(found)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(60)
+    assert results == [[2.0, 2.0]]
+
+
+@pytest.mark.skipif(
+    not (find_spec("nbclient") and find_spec("ipykernel")),
+    reason="nbclient or ipykernel is missing",
+)
+def test_a_notebook():
+    found = subprocess.run(
+        [sys.executable, NOTEBOOK], capture_output=True, text=True, timeout=110, check=False
+    )
+    assert found.stdout.splitlines() == [
+        "[(0, 3, True), (1, 3, True)]",
+        "[3, 3]",
+        f"{INSTALL}, or move the function to the top level of a module.",
+    ], found.stderr
