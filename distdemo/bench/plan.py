@@ -7,13 +7,15 @@ started.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from distdemo.measure.records import BenchSpec
 
 CALIBRATION_ITERS = 3  # per size in the first launch, from which later ones are planned
 FEWEST_ITERS, MOST_ITERS = 3, 500  # timed iterations per size and launch
-DEFAULT_LAUNCHES = 8  # that a series' budget is first divided among
+DEFAULT_LAUNCHES = 8  # that the budget is first divided among
+FIRST_SHARE = 0.5  # of the budget that the first launch may take
 LAUNCHES_OF_FIXED = 6  # that a fixed number of iterations is divided among
 WARMUPS = ((1 << 16, 10), (1 << 20, 5), (1 << 24, 2))  # iterations up to this size; beyond it 1
 
@@ -32,6 +34,7 @@ class Measurement:
         iterations: Timed iterations; 0: the ranks fill ``seconds``.
         warmup: Untimed iterations before them.
         seconds: Time limit of the timed iterations.
+        until_s: Time on rank 0's monotonic clock after which it is skipped.
     """
 
     series: int
@@ -40,6 +43,7 @@ class Measurement:
     iterations: int
     warmup: int
     seconds: float = 0.0
+    until_s: float = math.inf
 
 
 Measurements = tuple[Measurement, ...]
@@ -56,42 +60,64 @@ def keys_of(spec: BenchSpec, backend: str) -> list[Key]:
     ]
 
 
-def first_launch(spec: BenchSpec, backend: str) -> Measurements:
-    """Return the first launch: verify every size, and time it to plan the later launches."""
+def first_launch(spec: BenchSpec, backend: str, until_s: float = math.inf) -> Measurements:
+    """Return the first launch: verify every size, and time it to plan the later launches.
+
+    All series start with their smallest size, which is measured in any case. If time runs out, the
+    largest sizes of all are left out.
+
+    Args:
+        spec: Spec of the measurement.
+        backend: Backend to measure.
+        until_s: Time on rank 0's monotonic clock after which sizes are left out.
+    """
     return tuple(
-        Measurement(*key, 0, CALIBRATION_ITERS, warmup(spec, key)) for key in keys_of(spec, backend)
+        Measurement(
+            *key, 0, CALIBRATION_ITERS, warmup(spec, key), until_s=until_s if key[1] else math.inf
+        )
+        for key in sorted(keys_of(spec, backend), key=lambda key: (key[1], key[0]))
     )
 
 
-def timed_launch(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> Measurements:
+def timed_launch(
+    spec: BenchSpec, launch: int, counts: dict[Key, int], until_s: float = math.inf
+) -> Measurements:
     """Return a timed launch; every second one takes the sizes in reverse order.
 
     Args:
         spec: Spec of the measurement.
         launch: Number of the launch, starting at 1.
         counts: Iterations of each size that needs more times.
+        until_s: Time on rank 0's monotonic clock after which sizes are skipped.
     """
     order = sorted(counts, reverse=launch % 2 == 0)
-    return tuple(Measurement(*key, launch, counts[key], warmup(spec, key)) for key in order)
+    return tuple(
+        Measurement(*key, launch, counts[key], warmup(spec, key), until_s=until_s) for key in order
+    )
 
 
-def single_world(spec: BenchSpec, backend: str) -> Measurements:
-    """Return the measurements of a single world, in which blocks replace launches."""
-    measurements, keys = first_launch(spec, backend), keys_of(spec, backend)
+def single_world(
+    spec: BenchSpec, backend: str, budget_s: float = math.inf, began_s: float = 0.0
+) -> Measurements:
+    """Return the measurements of a single world, in which blocks replace launches.
+
+    Args:
+        spec: Spec of the measurement.
+        backend: Backend to measure.
+        budget_s: Seconds for all of them; infinite with ``iters``.
+        began_s: Start of the measurement on rank 0's monotonic clock.
+    """
+    measurements = first_launch(spec, backend, began_s + FIRST_SHARE * budget_s)
+    keys, until_s = keys_of(spec, backend), began_s + budget_s
     launches = fixed_launches(spec) or DEFAULT_LAUNCHES
-    seconds = budget_s(spec, backend) / (launches * max(1, len(keys)))
     for launch in range(1, launches + 1):
         count = 0 if spec.iters is None else share_of(spec.iters, launch, launches)
-        block = timed_launch(spec, launch, dict.fromkeys(keys, count))
-        measurements += tuple(replace(measurement, seconds=seconds) for measurement in block)
+        block = timed_launch(spec, launch, dict.fromkeys(keys, count), until_s)
+        if spec.iters is None:
+            seconds = (1 - FIRST_SHARE) * budget_s / (launches * max(1, len(keys)))
+            block = tuple(replace(measurement, seconds=seconds) for measurement in block)
+        measurements += block
     return measurements
-
-
-def budget_s(spec: BenchSpec, backend: str) -> float:
-    """Return the seconds for timing all series of this backend."""
-    return spec.budget_s * sum(
-        series.backend == backend and bool(series.sizes_bytes) for series in spec.series
-    )
 
 
 def warmup(spec: BenchSpec, key: Key) -> int:
