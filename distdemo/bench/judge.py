@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from distdemo.backends.contract import Transport
 from distdemo.measure.load import TAKEN_SHARE, copies_vary
@@ -76,10 +77,10 @@ def _is_oversubscribed(setup: Setup) -> bool:
 
 def _disturbance(setup: Setup) -> Judgement | None:
     """Return the judgement of every row if the machine was disturbed, or a rank slowed down."""
-    load = setup.load
+    load, oversubscribed = setup.load, _is_oversubscribed(setup)
     if load is None:
         return None
-    if load.slowed_ranks and not _is_oversubscribed(setup):
+    if load.slowed_ranks and not oversubscribed:
         slowed, best = load.slowed_ranks, max(load.core_shares)
         least = min(load.core_shares[rank] for rank in slowed)
         ranks = f"rank{'s' * (len(slowed) > 1)} {ranks_text(slowed)}"
@@ -90,11 +91,13 @@ def _disturbance(setup: Setup) -> Judgement | None:
         cores = "its core" if len(slowed) == 1 else "their cores"
         hint = f"Check what else uses {cores} (top, taskset -p) or stops it."
         return Judgement(Verdict.SLOW, f"{why}.", hint)
-    if load.taken_share > TAKEN_SHARE:
-        taken = percent(load.taken_share)
-        why = f"Other programs took {taken} of the ranks' cores."
+    taken = load.taken_share
+    if taken is None:  # what a rank lacks is taken by others, unless ranks share a core
+        taken = 0.0 if oversubscribed else 1 - fmean(load.core_shares)
+    if taken > TAKEN_SHARE:
+        why = f"Other programs took {percent(taken)} of the ranks' cores."
         return Judgement(Verdict.DISTURBED, why, "Stop them (see top), and try again.")
-    if setup.device == "cpu" and (found := copies_vary(load)):
+    if setup.device == "cpu" and not oversubscribed and (found := copies_vary(load)):
         low, high = map(rate, found)
         why = f"Copies in memory ran at {low} in some launches and at {high} in others."
         return Judgement(Verdict.DISTURBED, why, "Something else uses this machine; try again.")
@@ -121,7 +124,9 @@ def _compared(row: Row, rows: Sequence[Row], bound: Limit, n: int, share: float)
     small = [each.median_s for each in rows if 0 < each.size_bytes <= SMALL_BYTES]
     fixed_s = min(small, default=None)  # time of an op on hardly any bytes
     slow_limit_s = _slow_limit_s(bytes_s, fixed_s, bound, n)
-    low, high = row.interval_s or (0.0, 0.0)
+    low, high = row.interval_s or (row.median_s, row.median_s)
+    if row.steady:  # a narrow interval around the limit doesn't vary
+        low = high = row.median_s
     reached = _reached(row, share, bound)
     unusual = "" if slow_limit_s is None else f"more than {duration(slow_limit_s)}"
     if slow_limit_s is not None and low > slow_limit_s:

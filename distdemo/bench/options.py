@@ -38,16 +38,22 @@ EVERY_OP = "all"
 FAILING = (Answer.SLOW.value, Answer.DISTURBED.value, Answer.VARIES.value)
 
 
-def parse_answers(value: Any) -> tuple[Answer, ...]:  # noqa: ANN401 - a text or a default
-    """Parse answers on which to fail, ``slow,disturbed``."""
+class Answers(tuple[Answer, ...]):
+    """Answers on which to fail, such as ``slow,disturbed``."""
+
+    __slots__ = ()
+
+
+def parse_answers(value: Any) -> Answers:  # noqa: ANN401 - a text or a default
+    """Parse answers on which to fail."""
     if not isinstance(value, str):
-        return tuple(value)
+        return Answers(value)
     words = [word.strip().lower() for word in value.split(",")]
     for word in words:
         if word not in FAILING:
             why = f"Choices: {', '.join(FAILING)}."
-            raise BadValue(value, f"{word or repr('')} is no answer.", why, "slow,disturbed")
-    return tuple(map(Answer, dict.fromkeys(words)))
+            raise BadValue(value, f"there is no answer {word!r}.", why, "slow,disturbed")
+    return Answers(map(Answer, dict.fromkeys(words)))
 
 
 def _bytes(flag: str, letter: str, text: str) -> Any:  # noqa: ANN401 - typer's own
@@ -118,7 +124,7 @@ class BenchOptions(WorldOptions):
         ),
     ] = PRECISION
     fail_on: Annotated[
-        tuple[Answer, ...] | None,
+        Answers | None,
         typer.Option(
             metavar="ANSWER,...",
             parser=parse_answers,

@@ -323,10 +323,10 @@ def _method(setup: Setup) -> Iterator[str]:
         yield f"the loop adds {duration(harness.inside_s)} to each time"
     if setup.load is not None:
         least, most = min(setup.load.copies_bytes_per_s), max(setup.load.copies_bytes_per_s)
-        yield (
-            f"other programs took {percent(setup.load.taken_share)} of the ranks' cores; copies "
-            f"in each launch ran at {rate(least)} to {rate(most)}"
-        )
+        taken = ""
+        if setup.load.taken_share is not None:
+            taken = f"other programs took {percent(setup.load.taken_share)} of the ranks' cores; "
+        yield f"{taken}copies in each launch ran at {rate(least)} to {rate(most)}"
 
 
 def _limits(setup: Setup) -> Iterator[str]:

@@ -107,7 +107,7 @@ def parse_seconds(text: str) -> float:
 
 @_parser
 def parse_share(text: str) -> float:
-    """Parse a share: ``5%``, or ``0.05`` as a part of 1. ``5`` could be either, so it is refused."""
+    """Parse a share: ``5%`` or ``0.05``. A number from 1 on without a sign is ambiguous."""
     number, is_percent = _number(text.removesuffix("%").strip()), text.endswith("%")
     share = number / 100 if is_percent else number
     if not 0 < share < 1:

@@ -160,9 +160,8 @@ def total_load(launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str] = 
         ends = interval(ratios)
         if ends is not None and ends[1] < SLOWED_SHARE:
             slowed.append(rank)
-    taken = _taken_share(launches, hosts)
     return Load(
-        1 - sum(map(median, shares)) / len(shares) if taken is None else taken,
+        _taken_share(launches, hosts),
         tuple(min(each.copy_bytes_per_s for each in launch) for launch in launches),
         tuple(map(median, shares)),
         tuple(slowed),
@@ -197,10 +196,3 @@ def copies_vary(load: Load) -> tuple[float, float] | None:
     ordered = sorted(load.copies_bytes_per_s)
     low, high = quantile(ordered, 0.25), quantile(ordered, 0.75)
     return (low, high) if high > COPY_RATIO * low else None
-
-
-def is_disturbed(load: Load | None) -> bool:
-    """Return True if something else than the ranks made their times longer."""
-    return load is not None and (
-        load.taken_share > TAKEN_SHARE or bool(load.slowed_ranks) or copies_vary(load) is not None
-    )
