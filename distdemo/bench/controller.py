@@ -86,7 +86,7 @@ class _Controller:
     Attributes:
         results: Results so far.
         began_s: Start time of this backend's first launch.
-        until_s: Time at which this backend's part of the budget is spent.
+        budget_s: This backend's part of the budget; infinite with ``iters``.
         slot_s: Seconds per timed launch.
         overhead_s: Seconds of the last timed launch that were not timed iterations.
         activity: Description of the last measurement.
@@ -99,7 +99,7 @@ class _Controller:
     one_world: bool
     results: Results
     began_s: float = 0.0
-    until_s: float = math.inf
+    budget_s: float = math.inf
     slot_s: float = 0.0
     overhead_s: float = START_S
     activity: str = ""
@@ -108,11 +108,13 @@ class _Controller:
         """Measure the backends in the given order; the failure of one doesn't stop the next."""
         end_s = self.results.began + self.spec.budget_s
         for number, world in enumerate(self.worlds):
-            self.began_s, self.overhead_s, self.until_s = monotonic(), START_S, math.inf
-            if self.spec.iters is None:
-                left = max(0.0, end_s - self.began_s)
-                parts = [len(plan.keys_of(self.spec, each.backend)) for each in self.worlds]
-                self.until_s = self.began_s + left * parts[number] / sum(parts[number:])
+            self.began_s, self.overhead_s = monotonic(), START_S
+            # Every node plans the first world; the start times of their controllers differ.
+            left = max(0.0, end_s - self.began_s) if number else self.spec.budget_s
+            parts = [len(plan.keys_of(self.spec, each.backend)) for each in self.worlds]
+            self.budget_s = left * parts[number] / sum(parts[number:])
+            if self.spec.iters is not None:
+                self.budget_s = math.inf
             try:
                 self.measure_backend(world)
             except DistdemoError as error:
@@ -122,19 +124,19 @@ class _Controller:
 
     def measure_backend(self, world: WorldSpec) -> None:
         """Start worlds until all medians are known, the budget is spent, or a world fails."""
-        spec, backend, budget_s = self.spec, world.backend, self.until_s - self.began_s
+        spec, backend = self.spec, world.backend
         if self.one_world:
-            self.launch(world, plan.single_world(spec, backend, budget_s, self.began_s))
+            self.launch(world, plan.single_world(spec, backend, self.budget_s))
             return
-        first_until_s = self.began_s + plan.FIRST_SHARE * budget_s
-        if not self.launch(world, plan.first_launch(spec, backend, first_until_s)):
+        first_s = plan.FIRST_SHARE * self.budget_s
+        if not self.launch(world, plan.first_launch(spec, backend, first_s)):
             return
         fixed = plan.fixed_launches(spec)
         for number in range(1, (fixed or MOST_LAUNCHES) + 1):
-            counts = self.counts(backend, number)
-            began = monotonic()
+            counts, began = self.counts(backend, number), monotonic()
+            within_s = self.left_s() - self.overhead_s
             if not counts or not self.launch(
-                world, plan.timed_launch(spec, number, counts, self.until_s)
+                world, plan.timed_launch(spec, number, counts, within_s)
             ):
                 return
             timed = sum(count * self.results.samples[key].pace_s for key, count in counts.items())
@@ -166,7 +168,7 @@ class _Controller:
         every = [key for key in plan.keys_of(self.spec, backend) if key in samples]
         if self.spec.iters is not None and fixed is not None:
             return {key: plan.share_of(self.spec.iters, launch, fixed) for key in every}
-        left, wanted = self.until_s - monotonic(), fixed or plan.DEFAULT_LAUNCHES
+        left, wanted = self.left_s(), fixed or plan.DEFAULT_LAUNCHES
         if launch <= wanted:
             self.slot_s = left / (wanted - launch + 1)
         if left <= max(self.overhead_s, self.slot_s / 4):
@@ -179,6 +181,10 @@ class _Controller:
         return {
             key: plan.iterations_in(seconds / len(every), samples[key].pace_s) for key in chosen
         }
+
+    def left_s(self) -> float:
+        """Return the seconds that are left of this backend's part of the budget."""
+        return self.budget_s - (monotonic() - self.began_s)
 
     def on_message(
         self, world: WorldSpec, rank: int, message: Calibration | Sample | LaunchLoad | None
@@ -193,7 +199,7 @@ class _Controller:
             self.activity = series.title(series.sizes_bytes[message.measurement.point])
         if self.on_progress is None:
             return
-        share = (monotonic() - self.began_s) / (self.until_s - self.began_s)
+        share = 1 - self.left_s() / self.budget_s if math.isfinite(self.budget_s) else 0.0
         fixed = plan.fixed_launches(self.spec)
         if fixed is not None:
             share = self.results.setups[world.backend].launches / (fixed + 1)

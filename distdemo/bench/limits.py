@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import Transport
@@ -52,7 +52,7 @@ class PeerLostError(OSError):
     """The other rank was silent for too long or closed the stream."""
 
 
-def measure_limits(rank: Rank, until_s: float = math.inf) -> tuple[Limit, ...]:
+def measure_limits(rank: Rank, left_s: float = math.inf) -> tuple[Limit, ...]:
     """Measure this rank's limits in about a second; at most once per world. Collective.
 
     Transports that aren't available between these ranks, or need too much memory, are left out: the
@@ -60,15 +60,13 @@ def measure_limits(rank: Rank, until_s: float = math.inf) -> tuple[Limit, ...]:
 
     Args:
         rank: This rank of the world.
-        until_s: Time on rank 0's monotonic clock; if it is soon, measure for less time.
+        left_s: Seconds for this and the first sizes; if there are few, measure for less time.
     """
     store = rank.store("limits")
     if rank.rank == 0:
-        left_s = max(MIN_SECONDS, TIME_SHARE * (until_s - monotonic()))
-        store.set("seconds", str(min(SECONDS, left_s)))
         store.set("buffer_bytes", str(free_memory() // (MEMORY_DIVISOR * rank.world_size)))
     buffer_bytes = int(store.get("buffer_bytes"))  # of every rank
-    seconds = float(store.get("seconds"))
+    seconds = min(SECONDS, max(MIN_SECONDS, TIME_SHARE * left_s))
     limits = _copy_limit(rank, Transport.MEMORY_COPY, "cpu", buffer_bytes, seconds)
     if rank.device != "cpu":
         limits += _copy_limit(rank, Transport.DEVICE_COPY, rank.device, buffer_bytes, seconds)

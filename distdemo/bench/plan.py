@@ -34,7 +34,7 @@ class Measurement:
         iterations: Timed iterations; 0: the ranks fill ``seconds``.
         warmup: Untimed iterations before them.
         seconds: Time limit of the timed iterations.
-        until_s: Time on rank 0's monotonic clock after which it is skipped.
+        within_s: Seconds after rank 0's start, after which it is skipped.
     """
 
     series: int
@@ -43,7 +43,7 @@ class Measurement:
     iterations: int
     warmup: int
     seconds: float = 0.0
-    until_s: float = math.inf
+    within_s: float = math.inf
 
 
 Measurements = tuple[Measurement, ...]
@@ -60,7 +60,7 @@ def keys_of(spec: BenchSpec, backend: str) -> list[Key]:
     ]
 
 
-def first_launch(spec: BenchSpec, backend: str, until_s: float = math.inf) -> Measurements:
+def first_launch(spec: BenchSpec, backend: str, within_s: float = math.inf) -> Measurements:
     """Return the first launch: verify every size, and time it to plan the later launches.
 
     All series start with their smallest size, which is measured in any case. If time runs out, the
@@ -69,18 +69,18 @@ def first_launch(spec: BenchSpec, backend: str, until_s: float = math.inf) -> Me
     Args:
         spec: Spec of the measurement.
         backend: Backend to measure.
-        until_s: Time on rank 0's monotonic clock after which sizes are left out.
+        within_s: Seconds after rank 0's start, after which sizes are left out.
     """
     return tuple(
         Measurement(
-            *key, 0, CALIBRATION_ITERS, warmup(spec, key), until_s=until_s if key[1] else math.inf
+            *key, 0, CALIBRATION_ITERS, warmup(spec, key), within_s=within_s if key[1] else math.inf
         )
         for key in sorted(keys_of(spec, backend), key=lambda key: (key[1], key[0]))
     )
 
 
 def timed_launch(
-    spec: BenchSpec, launch: int, counts: dict[Key, int], until_s: float = math.inf
+    spec: BenchSpec, launch: int, counts: dict[Key, int], within_s: float = math.inf
 ) -> Measurements:
     """Return a timed launch; every second one takes the sizes in reverse order.
 
@@ -88,31 +88,29 @@ def timed_launch(
         spec: Spec of the measurement.
         launch: Number of the launch, starting at 1.
         counts: Iterations of each size that needs more times.
-        until_s: Time on rank 0's monotonic clock after which sizes are skipped.
+        within_s: Seconds after rank 0's start, after which sizes are skipped.
     """
     order = sorted(counts, reverse=launch % 2 == 0)
     return tuple(
-        Measurement(*key, launch, counts[key], warmup(spec, key), until_s=until_s) for key in order
+        Measurement(*key, launch, counts[key], warmup(spec, key), within_s=within_s)
+        for key in order
     )
 
 
-def single_world(
-    spec: BenchSpec, backend: str, budget_s: float = math.inf, began_s: float = 0.0
-) -> Measurements:
+def single_world(spec: BenchSpec, backend: str, budget_s: float = math.inf) -> Measurements:
     """Return the measurements of a single world, in which blocks replace launches.
 
     Args:
         spec: Spec of the measurement.
         backend: Backend to measure.
         budget_s: Seconds for all of them; infinite with ``iters``.
-        began_s: Start of the measurement on rank 0's monotonic clock.
     """
-    measurements = first_launch(spec, backend, began_s + FIRST_SHARE * budget_s)
-    keys, until_s = keys_of(spec, backend), began_s + budget_s
+    measurements = first_launch(spec, backend, FIRST_SHARE * budget_s)
+    keys = keys_of(spec, backend)
     launches = fixed_launches(spec) or DEFAULT_LAUNCHES
     for launch in range(1, launches + 1):
         count = 0 if spec.iters is None else share_of(spec.iters, launch, launches)
-        block = timed_launch(spec, launch, dict.fromkeys(keys, count), until_s)
+        block = timed_launch(spec, launch, dict.fromkeys(keys, count), budget_s)
         if spec.iters is None:
             seconds = (1 - FIRST_SHARE) * budget_s / (launches * max(1, len(keys)))
             block = tuple(replace(measurement, seconds=seconds) for measurement in block)

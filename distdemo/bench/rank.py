@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
@@ -90,16 +90,17 @@ def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
         spec: Spec of the measurement.
         measurements: Sizes to measure in this launch.
     """
+    began = perf_counter()
     start = common_start(rank)
     rank.report_phase("ready")
     if measurements[0].launch == 0:
-        until_s = min(each.until_s for each in measurements)
-        limits = measure_limits(rank, until_s) if spec.limits else ()
+        left_s = min(each.within_s for each in measurements)
+        limits = measure_limits(rank, left_s) if spec.limits else ()
         rank.report_phase("measured the machine")
-        began = perf_counter()
+        aligning_since = perf_counter()
         for _ in range(START_TRIALS):
             start.align()
-        cost_s = (perf_counter() - began) / START_TRIALS
+        cost_s = (perf_counter() - aligning_since) / START_TRIALS
         rank.send(Calibration(Alignment(start.way, cost_s), harness(), limits))
     groups, cpus = Groups(rank.backend), usable_cpus()
     paces: dict[Key, float] = {}
@@ -108,7 +109,7 @@ def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
         before = read_clocks(cpus)
         copy = copy_for_a_moment(rank.world_size)
         for measurement in its:
-            if not start.agree(monotonic() < measurement.until_s):
+            if not start.agree(perf_counter() - began < measurement.within_s):
                 continue
             series = spec.series[measurement.series]
             rank.report_phase(series.title(series.sizes_bytes[measurement.point]))

@@ -133,7 +133,7 @@ class CommonStart:
 
     Args:
         rank: This rank of the world.
-        page: Zeroed page with ``LINE`` words per rank, and as many more; None to use the
+        page: Zeroed page with ``LINE`` words per rank and ``LINE`` more; None to use the
             group's barrier.
     """
 

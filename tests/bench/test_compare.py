@@ -131,7 +131,8 @@ def test_one_row_among_many_that_is_ten_times_slower_is_found():
 
 
 def test_a_file_compared_with_itself_has_no_change_in_any_row():
-    for options in ({"noise": 0.9}, {"noise": 0.9, "launches": 1}):
+    several: tuple[dict[str, Any], ...] = ({"noise": 0.9}, {"noise": 0.9, "launches": 1})
+    for options in several:
         same = recording("same.json", scaled(1.0, **options))
         found = compare(same, same, 0.1)
         assert {each.change for each in found.outcomes} == {Change.NONE}
