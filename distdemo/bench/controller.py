@@ -213,19 +213,26 @@ class Samples:
     """Collected times of one size of one series.
 
     Attributes:
-        pace_s: Seconds per iteration in the last launch, including the common start and stalls.
+        timed_s: Seconds of all timed iterations, including the common starts and stalls.
+        timed: Number of these iterations.
         first_s: Times of the slowest rank in the first launch; used only without others.
         times_s: Times of the slowest rank by launch, one per iteration.
         overlaps: Overlap of the slowest rank, one per launch.
     """
 
-    pace_s: float = 0.0
+    timed_s: float = 0.0
+    timed: int = 0
     first_s: list[float] = field(default_factory=list)
     times_s: dict[int, list[float]] = field(default_factory=dict)
     overlaps: list[Overlap] = field(default_factory=list)
     clock: str = ""
     checked: int = 0
     wrong: int = 0
+
+    @property
+    def pace_s(self) -> float:
+        """Seconds per iteration, a mean over all launches: one stall doesn't change it much."""
+        return self.timed_s / self.timed if self.timed else 0.0
 
 
 class Results:
@@ -319,7 +326,8 @@ class Results:
         point.checked += sum(each.checked for each in samples)
         point.wrong += sum(each.wrong for each in samples)
         paces = (Times(*each).pace_s for each in zip(arrived, started, took, strict=True))
-        point.pace_s = max(paces, default=0.0)
+        point.timed += len(took[0])
+        point.timed_s += len(took[0]) * max(paces, default=0.0)
         one_clock = self._share_clock(series.backend)
         if one_clock and series.operation.is_barrier and not series.groups:
             # A barrier moves no data: verify that no rank left before all had arrived.

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 
 from distdemo.backends.contract import Transport
-from distdemo.measure.load import TAKEN_SHARE, copies_vary
+from distdemo.measure.load import TAKEN_CORES, copies_vary
 from distdemo.measure.records import Judgement, Limit, Row, Setup, Verdict
-from distdemo.view.format import duration, percent, plural, ranks_text, rate
+from distdemo.view.format import digits, duration, percent, plural, ranks_text, rate
 
 CLOSE_SHARE = 0.75
 """Share of the bound above which there is little to gain: bound and row each differ by more than
@@ -91,11 +90,11 @@ def _disturbance(setup: Setup) -> Judgement | None:
         cores = "its core" if len(slowed) == 1 else "their cores"
         hint = f"Check what else uses {cores} (top, taskset -p) or stops it."
         return Judgement(Verdict.SLOW, f"{why}.", hint)
-    taken = load.taken_share
+    taken = load.taken_cores
     if taken is None:  # what a rank lacks is taken by others, unless ranks share a core
-        taken = 0.0 if oversubscribed else 1 - fmean(load.core_shares)
-    if taken > TAKEN_SHARE:
-        why = f"Other programs took {percent(taken)} of the ranks' cores."
+        taken = 0.0 if oversubscribed else sum(1 - share for share in load.core_shares)
+    if taken > TAKEN_CORES:
+        why = f"Other programs took {digits(taken)} cores from the ranks."
         return Judgement(Verdict.DISTURBED, why, "Stop them (see top), and try again.")
     if setup.device == "cpu" and not oversubscribed and (found := copies_vary(load)):
         low, high = map(rate, found)

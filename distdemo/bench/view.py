@@ -324,8 +324,8 @@ def _method(setup: Setup) -> Iterator[str]:
     if setup.load is not None:
         least, most = min(setup.load.copies_bytes_per_s), max(setup.load.copies_bytes_per_s)
         taken = ""
-        if setup.load.taken_share is not None:
-            taken = f"other programs took {percent(setup.load.taken_share)} of the ranks' cores; "
+        if setup.load.taken_cores is not None:
+            taken = f"other programs took {digits(setup.load.taken_cores)} cores from the ranks; "
         yield f"{taken}copies in each launch ran at {rate(least)} to {rate(most)}"
 
 

@@ -26,9 +26,9 @@ from distdemo.measure.statistics import interval, median, quantile
 COPY_S = 0.05  # seconds of copying per launch
 COPY_BYTES = 16 << 20  # more than most cores' own cache
 TOTAL_COPY_BYTES = 256 << 20  # buffers of all ranks
-TAKEN_SHARE = 0.1
-"""Share of the ranks' cores from which on other programs disturb: the median of a loop that loses a
-tenth of its time hardly moves, and an idle system's own programs take a hundredth."""
+TAKEN_CORES = 0.3
+"""Cores' worth of time from which on other programs disturb. All ranks wait for the slowest one, so
+the number of ranks doesn't matter. An idle system's own programs take a few hundredths."""
 COPY_RATIO = 2.0
 """Ratio of the copies' upper quartile to the lower one from which on they vary."""
 SLOWED_SHARE = 0.75
@@ -161,15 +161,15 @@ def total_load(launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str] = 
         if ends is not None and ends[1] < SLOWED_SHARE:
             slowed.append(rank)
     return Load(
-        _taken_share(launches, hosts),
+        _taken_cores(launches, hosts),
         tuple(min(each.copy_bytes_per_s for each in launch) for launch in launches),
         tuple(map(median, shares)),
         tuple(slowed),
     )
 
 
-def _taken_share(launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str]) -> float | None:
-    """Return the share of the ranks' cores that others took, on the worst set of CPUs.
+def _taken_cores(launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str]) -> float | None:
+    """Return the cores' worth of time that others took, on the worst set of CPUs.
 
     Ranks that may run on the same CPUs of a host are taken together.
     """
@@ -179,15 +179,15 @@ def _taken_share(launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str])
     worst = None
     for (_, cpus), ranks in sets.items():
         used, lacking = min(len(ranks), len(cpus)), 0.0
-        wanted = used * sum(launch[ranks[0]].wall_s for launch in launches)
+        wall_s = sum(launch[ranks[0]].wall_s for launch in launches)
         for launch in launches:
             first = launch[ranks[0]]
             if first.busy_s is None:
                 return None
             others = max(0.0, first.busy_s - sum(launch[rank].own_s for rank in ranks))
             lacking += max(0.0, others - (len(cpus) - used) * first.wall_s)
-        if wanted > 0:
-            worst = max(worst or 0.0, min(1.0, lacking / wanted))
+        if wall_s > 0:
+            worst = max(worst or 0.0, min(used, lacking / wall_s))
     return worst
 
 

@@ -196,8 +196,8 @@ class Load:
     """Measured disturbance of the machine while the ranks were timed.
 
     Attributes:
-        taken_share: Share of the ranks' cores that other programs, or a hypervisor, took; None if
-            this system doesn't say.
+        taken_cores: Cores' worth of time that other programs, or a hypervisor, took from the ranks;
+            None if this system doesn't say.
         copies_bytes_per_s: Speed of a copy in each launch, on the slowest rank; the time that other
             programs took is left out.
         core_shares: Share of a core that each rank got while it computed, a median over the
@@ -205,7 +205,7 @@ class Load:
         slowed_ranks: Ranks that got much less of a core than the best rank in almost every launch.
     """
 
-    taken_share: float | None
+    taken_cores: float | None
     copies_bytes_per_s: tuple[float, ...]
     core_shares: tuple[float, ...]
     slowed_ranks: tuple[int, ...] = ()

@@ -95,13 +95,13 @@ def test_a_steady_median_at_the_limit_is_on_either_side_of_it():
 
 def test_a_disturbance_is_measured_and_never_inferred_from_the_times():
     slow, wide = rows(GLOO, slower=9), rows(GLOO, noise=0.9)
-    busy = quiet(taken_share=0.47)
+    busy = quiet(taken_cores=0.47)
     copies = quiet(copies_bytes_per_s=(9e9, 4e9, 9e9, 4e9))
     for load, expected in (
         (busy, Answer.DISTURBED),
         (copies, Answer.DISTURBED),
-        (quiet(taken_share=None, core_shares=(0.6, 0.7)), Answer.DISTURBED),
-        (quiet(taken_share=0.3, slowed_ranks=(1,), core_shares=(0.98, 0.5)), Answer.SLOW),
+        (quiet(taken_cores=None, core_shares=(0.6, 0.7)), Answer.DISTURBED),
+        (quiet(taken_cores=0.3, slowed_ranks=(1,), core_shares=(0.98, 0.5)), Answer.SLOW),
     ):
         for made in (rows(GLOO), slow, wide, [row(1e-4, 0)]):
             found = verdicts(made, setup(load=load))
@@ -111,10 +111,10 @@ def test_a_disturbance_is_measured_and_never_inferred_from_the_times():
 
 
 def test_ranks_that_share_cores_are_neither_slow_nor_slowed():
-    shared = quiet(4, taken_share=None, core_shares=(0.5, 0.5, 0.5, 0.3), slowed_ranks=(3,))
+    shared = quiet(4, taken_cores=None, core_shares=(0.5, 0.5, 0.5, 0.3), slowed_ranks=(3,))
     found = verdicts(rows(GLOO, 4, slower=20), setup(ranks=4, load=shared), 4)
     assert set(found) == {OVERSUBSCRIBED}
-    others = quiet(4, taken_share=0.4)
+    others = quiet(4, taken_cores=0.4)
     assert set(verdicts(rows(GLOO, 4), setup(ranks=4, load=others), 4)) == {Verdict.DISTURBED}
 
 
@@ -135,7 +135,7 @@ FAILED = WorldReport(
 )
 
 
-BUSY = quiet(taken_share=0.47)
+BUSY = quiet(taken_cores=0.47)
 SHARED = quiet(4, core_shares=(0.5,) * 4)
 SLOWED = quiet(slowed_ranks=(1,), core_shares=(0.99, 0.49))
 ANSWERS: tuple[tuple[BenchReport, str, bool | None, Answer | None], ...] = (
@@ -159,7 +159,7 @@ ANSWERS: tuple[tuple[BenchReport, str, bool | None, Answer | None], ...] = (
     ),
     (
         report(rows(GLOO, noise=0.9), setup(load=BUSY)),
-        "Disturbed: other programs took 47% of the ranks' cores. Stop them",
+        "Disturbed: other programs took 0.47 cores from the ranks. Stop them",
         None,
         Answer.DISTURBED,
     ),

@@ -54,27 +54,27 @@ def total(*ranks: LaunchLoad, launches: int = 6, hosts: tuple[str, ...] = ()) ->
 
 def test_only_time_that_the_cores_lack_was_taken_from_the_ranks():
     for cores, busy, expected in (
-        (2, 1.82, 0.01),  # two ranks, 0.02 cores for others
-        (2, 2.0, 0.1),
+        (2, 1.82, 0.02),  # two ranks, 0.02 cores for others
+        (2, 2.0, 0.2),
         (2, 1.5, 0.0),  # clocks of different precision
         (4, 3.7, 0.0),  # others used two cores, but there are four
-        (4, 4.0, 0.1),
+        (4, 4.0, 0.2),
         (1, 1.9, 0.1),  # two ranks on one core wanted one
     ):
         rank = replace(QUIET, cpus=tuple(range(cores)), busy_s=busy)
-        assert total(rank, rank).taken_share == pytest.approx(expected), (cores, busy)
-    assert total(QUIET, replace(QUIET, cpus=(9,), busy_s=None)).taken_share is None
+        assert total(rank, rank).taken_cores == pytest.approx(expected), (cores, busy)
+    assert total(QUIET, replace(QUIET, cpus=(9,), busy_s=None)).taken_cores is None
     assert total_load([]) is None
 
 
 def test_the_worst_set_of_cpus_counts():
     bound = replace(QUIET, cpus=(0,), busy_s=0.9)
     crowded = replace(QUIET, cpus=(1,), own_s=0.5, busy_s=1.0)
-    assert total(bound, crowded).taken_share == pytest.approx(0.5)
-    assert total(bound, replace(bound, cpus=(1,))).taken_share == 0
+    assert total(bound, crowded).taken_cores == pytest.approx(0.5)
+    assert total(bound, replace(bound, cpus=(1,))).taken_cores == 0
     elsewhere = replace(QUIET, busy_s=2.0)
-    assert total(QUIET, QUIET, elsewhere, elsewhere, hosts=("a", "a", "b", "b")).taken_share == (
-        pytest.approx(0.1)
+    assert total(QUIET, QUIET, elsewhere, elsewhere, hosts=("a", "a", "b", "b")).taken_cores == (
+        pytest.approx(0.2)
     )
 
 

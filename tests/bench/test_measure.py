@@ -110,7 +110,7 @@ def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
     load = setup.load
     assert load is not None
     assert (len(load.copies_bytes_per_s), len(load.core_shares)) == (6, 2)
-    assert 0 <= (load.taken_share or 0) <= 1
+    assert 0 <= (load.taken_cores or 0) <= 2
     assert all(0 < each <= 1 for each in load.core_shares)
     assert all(0 <= done <= 100 and wrong == 0 for done, wrong, _ in watched)
     assert ordered == [True] * 7
