@@ -438,8 +438,8 @@ class Results:
         by_launch = self._loads.get(setup.backend, {})
         launches = [
             [loads[rank] for rank in range(setup.world_size)]
-            for launch, loads in sorted(by_launch.items())
-            if launch and len(loads) == setup.world_size
+            for _, loads in sorted(by_launch.items())
+            if len(loads) == setup.world_size
         ]
         setup = replace(setup, load=total_load(launches, setup.hosts))
         starts = sorted(self._spreads.get(setup.backend, ()))

@@ -85,7 +85,7 @@ def _disturbance(setup: Setup) -> Judgement | None:
         ranks = f"rank{'s' * (len(slowed) > 1)} {ranks_text(slowed)}"
         why = (
             f"{ranks.capitalize()} got {percent(least)} of a core, the best rank {percent(best)}, "
-            "in launch after launch"
+            "again and again"
         )
         cores = "its core" if len(slowed) == 1 else "their cores"
         hint = f"Check what else uses {cores} (top, taskset -p) or stops it."
@@ -98,7 +98,7 @@ def _disturbance(setup: Setup) -> Judgement | None:
         return Judgement(Verdict.DISTURBED, why, "Stop them (see top), and try again.")
     if setup.device == "cpu" and not oversubscribed and (found := copies_vary(load)):
         low, high = map(rate, found)
-        why = f"Copies in memory ran at {low} in some launches and at {high} in others."
+        why = f"Copies in memory ran at {low} at times and at {high} at others."
         return Judgement(Verdict.DISTURBED, why, "Something else uses this machine; try again.")
     return None
 

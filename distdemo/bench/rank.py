@@ -114,7 +114,9 @@ def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
             series = spec.series[measurement.series]
             rank.report_phase(series.title(series.sizes_bytes[measurement.point]))
             rank.send(_measure(rank, spec, measurement, start.align, groups, paces))
-        rank.send(load_of(launch, cpus, before, copy))
+        start.align()
+        copies = copy, copy_for_a_moment(rank.world_size)
+        rank.send(load_of(launch, cpus, before, copies))
     rank.report_phase("done")
     start.align()
 

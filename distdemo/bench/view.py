@@ -326,7 +326,7 @@ def _method(setup: Setup) -> Iterator[str]:
         taken = ""
         if setup.load.taken_cores is not None:
             taken = f"other programs took {digits(setup.load.taken_cores)} cores from the ranks; "
-        yield f"{taken}copies in each launch ran at {rate(least)} to {rate(most)}"
+        yield f"{taken}copies ran at {rate(least)} to {rate(most)}"
 
 
 def _limits(setup: Setup) -> Iterator[str]:

@@ -4,9 +4,9 @@ Each rank reads, before and after every launch, how long the cores that it may u
 how much CPU time it used itself. What is left was taken by other programs, or by a hypervisor. It
 counts as taken from the ranks only if the cores don't suffice for both.
 
-Before the sizes of a launch each rank also copies memory for a moment. A rank that gets less of a
-core than the other ranks in almost every launch shares it with something else, or is stopped at
-times. Copies whose speed varies, although they are timed by the CPU's clock, show a machine whose
+Before and after the sizes of a launch each rank also copies memory for a moment. A rank that gets
+less of a core than the other ranks almost every time shares it with something else, or is stopped
+at times. Copies whose speed varies, although they are timed by the CPU's clock, show a machine whose
 memory or frequency others use.
 """
 
@@ -23,17 +23,31 @@ from typing import NamedTuple
 from distdemo.measure.records import Load
 from distdemo.measure.statistics import interval, median, quantile
 
-COPY_S = 0.05  # seconds of copying per launch
+COPY_S = 0.03  # seconds of copying, twice per launch
 COPY_BYTES = 16 << 20  # more than most cores' own cache
 TOTAL_COPY_BYTES = 256 << 20  # buffers of all ranks
-TAKEN_CORES = 0.3
+TAKEN_CORES = 0.15
 """Cores' worth of time from which on other programs disturb. All ranks wait for the slowest one, so
-the number of ranks doesn't matter. An idle system's own programs take a few hundredths."""
+the number of ranks doesn't matter. On an idle machine it is 0 to 0.05; with 0.3 the medians of mpi
+already differ by a factor."""
 COPY_RATIO = 2.0
 """Ratio of the copies' upper quartile to the lower one from which on they vary."""
 SLOWED_SHARE = 0.75
 """Share of the best rank's time on a core below which a rank is slowed: with one other program on
 its core it gets a half."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copying for a moment.
+
+    Attributes:
+        core_share: Share of a core that the rank got, 0 to 1.
+        bytes_per_s: Bytes that it copied per second of CPU time.
+    """
+
+    core_share: float
+    bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +60,7 @@ class LaunchLoad:
         wall_s: Duration of the launch's measurements.
         own_s: CPU time of this rank.
         busy_s: Time that these CPUs were busy; None if unknown.
-        core_share: Share of a core that the rank got while it copied, 0 to 1.
-        copy_bytes_per_s: Bytes that it copied per second of CPU time.
+        copies: What it measured while it copied.
     """
 
     launch: int
@@ -55,8 +68,7 @@ class LaunchLoad:
     wall_s: float
     own_s: float
     busy_s: float | None
-    core_share: float
-    copy_bytes_per_s: float
+    copies: tuple[Copy, ...]
 
 
 # -------------------------------------------------------------------------------------- in a rank
@@ -110,8 +122,8 @@ def busy_s(stat: str, cpus: Collection[int], ticks_per_s: int | None = None) -> 
     return total / (ticks_per_s or os.sysconf("SC_CLK_TCK"))
 
 
-def copy_for_a_moment(world_size: int) -> tuple[float, float]:
-    """Copy memory and return the share of a core that this took, and the bytes per CPU second.
+def copy_for_a_moment(world_size: int) -> Copy:
+    """Copy memory and return what that showed.
 
     Args:
         world_size: Number of ranks that do this at once.
@@ -124,24 +136,24 @@ def copy_for_a_moment(world_size: int) -> tuple[float, float]:
         target[:] = source
         copies += 1
     cpu_s = time.thread_time() - cpu_began
-    return min(1.0, cpu_s / wall_s), copies * size / cpu_s if cpu_s > 0 else 0.0
+    return Copy(min(1.0, cpu_s / wall_s), copies * size / cpu_s if cpu_s > 0 else 0.0)
 
 
 def load_of(
-    launch: int, cpus: tuple[int, ...], before: Reading, copy: tuple[float, float]
+    launch: int, cpus: tuple[int, ...], before: Reading, copies: tuple[Copy, ...]
 ) -> LaunchLoad:
     """Return what this rank measured since the first reading."""
     now = read_clocks(cpus)
     known = before.busy_s is not None and now.busy_s is not None
     busy = now.busy_s - before.busy_s if known else None  # type: ignore[operator]  # both are known
-    return LaunchLoad(launch, cpus, now.at_s - before.at_s, now.own_s - before.own_s, busy, *copy)
+    return LaunchLoad(launch, cpus, now.at_s - before.at_s, now.own_s - before.own_s, busy, copies)
 
 
 # ---------------------------------------------------------------------------------- in the launcher
 
 
 def total_load(launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str] = ()) -> Load | None:
-    """Return the disturbance over all timed launches; None without any.
+    """Return the disturbance over all launches; None without any.
 
     Args:
         launches: What each rank measured, in rank order, for each launch.
@@ -149,21 +161,23 @@ def total_load(launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str] = 
     """
     if not launches:
         return None
-    ranks = range(len(launches[0]))
-    shares = [[launch[rank].core_share for launch in launches] for rank in ranks]
-    slowed = []
-    for rank in ranks:
-        best = [max(each.core_share for each in launch) for launch in launches]
-        ratios = [
-            share / most if most else 1.0 for share, most in zip(shares[rank], best, strict=True)
-        ]
-        ends = interval(ratios)
+    moments = [
+        copies for launch in launches for copies in zip(*(r.copies for r in launch), strict=True)
+    ]
+    best = [max(each.core_share for each in copies) for copies in moments]
+    shares, slowed = [], []
+    for rank in range(len(launches[0])):
+        own = [copies[rank].core_share for copies in moments]
+        shares.append(median(own))
+        ends = interval(
+            [share / most if most else 1.0 for share, most in zip(own, best, strict=True)]
+        )
         if ends is not None and ends[1] < SLOWED_SHARE:
             slowed.append(rank)
     return Load(
         _taken_cores(launches, hosts),
-        tuple(min(each.copy_bytes_per_s for each in launch) for launch in launches),
-        tuple(map(median, shares)),
+        tuple(min(each.bytes_per_s for each in copies) for copies in moments),
+        tuple(shares),
         tuple(slowed),
     )
 

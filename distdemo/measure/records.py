@@ -198,11 +198,10 @@ class Load:
     Attributes:
         taken_cores: Cores' worth of time that other programs, or a hypervisor, took from the ranks;
             None if this system doesn't say.
-        copies_bytes_per_s: Speed of a copy in each launch, on the slowest rank; the time that other
-            programs took is left out.
-        core_shares: Share of a core that each rank got while it computed, a median over the
-            launches.
-        slowed_ranks: Ranks that got much less of a core than the best rank in almost every launch.
+        copies_bytes_per_s: Speed of copies on the slowest rank, before and after each launch; the
+            time that other programs took is left out.
+        core_shares: Share of a core that each rank got while it copied, a median.
+        slowed_ranks: Ranks that got much less of a core than the best rank almost every time.
     """
 
     taken_cores: float | None
@@ -224,7 +223,7 @@ class Setup:
         start_method: Method that started the ranks.
         engine: Launcher of the ranks: ``local``, torchrun, ...
         hosts: Host of each rank; empty if all are on this machine.
-        load: Measured disturbance; None before the first timed launch has ended.
+        load: Measured disturbance; None before the first launch has ended.
     """
 
     backend: str

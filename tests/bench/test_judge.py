@@ -165,7 +165,7 @@ ANSWERS: tuple[tuple[BenchReport, str, bool | None, Answer | None], ...] = (
     ),
     (
         report(rows(GLOO), setup(load=SLOWED)),
-        "Slow: rank 1 got 49% of a core, the best rank 99%, in launch after launch. Check what",
+        "Slow: rank 1 got 49% of a core, the best rank 99%, again and again. Check what",
         None,
         Answer.SLOW,
     ),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from distdemo.measure import load
-from distdemo.measure.load import LaunchLoad, busy_s, copies_vary, load_of, total_load
+from distdemo.measure.load import Copy, LaunchLoad, busy_s, copies_vary, load_of, total_load
 from distdemo.measure.records import Load
 
 STAT = """cpu  900 10 90 5000 0 0 0 300 77 0
@@ -32,17 +32,18 @@ def test_the_busy_time_of_the_cpus_that_a_rank_may_use():
 
 
 def test_a_rank_reads_the_clocks_before_and_after(monkeypatch):
-    found = load_of(3, (0,), load.Reading(0.0, 0.0, None), (0.9, 1e9))
-    assert (found.launch, found.busy_s, found.core_share) == (3, None, 0.9)
+    found = load_of(3, (0,), load.Reading(0.0, 0.0, None), (Copy(0.9, 1e9),))
+    assert (found.launch, found.busy_s, found.copies[0].core_share) == (3, None, 0.9)
     assert min(found.wall_s, found.own_s) > 0
     monkeypatch.setattr(load, "COPY_S", 0.001)
     monkeypatch.setattr(load, "COPY_BYTES", 1 << 12)
-    share, rate = load.copy_for_a_moment(2)
-    assert 0 <= share <= 1
-    assert rate > 0
+    copy = load.copy_for_a_moment(2)
+    assert 0 <= copy.core_share <= 1
+    assert copy.bytes_per_s > 0
 
 
-QUIET = LaunchLoad(1, (0, 1), 1.0, 0.9, 1.82, 0.99, 9e9)
+FULL = Copy(0.99, 9e9)
+QUIET = LaunchLoad(1, (0, 1), 1.0, 0.9, 1.82, (FULL, FULL))
 
 
 def total(*ranks: LaunchLoad, launches: int = 6, hosts: tuple[str, ...] = ()) -> Load:
@@ -78,12 +79,13 @@ def test_the_worst_set_of_cpus_counts():
     )
 
 
-def test_a_rank_that_gets_less_of_a_core_in_launch_after_launch_is_slowed():
-    half = replace(QUIET, core_share=0.5)
+def test_a_rank_that_gets_less_of_a_core_again_and_again_is_slowed():
+    shared = Copy(0.5, 9e9)
+    half = replace(QUIET, copies=(shared, shared))
     assert total(QUIET, half).slowed_ranks == (1,)
     assert total(half, half).slowed_ranks == (), "all suffer alike"
-    assert total(QUIET, half, launches=5).slowed_ranks == (), "too few launches"
-    assert total(QUIET, replace(QUIET, core_share=0.8)).slowed_ranks == ()
+    assert total(QUIET, half, launches=2).slowed_ranks == (), "too few launches"
+    assert total(QUIET, replace(QUIET, copies=(Copy(0.8, 9e9),) * 2)).slowed_ranks == ()
     turns = total_load([(QUIET, half), (half, QUIET)] * 4)
     assert turns is not None
     assert turns.slowed_ranks == (), "a program moves from core to core"
@@ -94,7 +96,7 @@ def test_a_rank_that_gets_less_of_a_core_in_launch_after_launch_is_slowed():
 
 
 def test_copies_vary_if_their_quartiles_differ_by_a_factor():
-    quiet = total(QUIET, replace(QUIET, copy_bytes_per_s=8e9))
+    quiet = total(QUIET, replace(QUIET, copies=(Copy(0.99, 8e9),) * 2))
     assert set(quiet.copies_bytes_per_s) == {8e9}, "the slowest rank"
     for speeds, expected in (
         ((9.0, 8.0, 9.0, 5.0), None),

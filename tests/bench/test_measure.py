@@ -109,7 +109,7 @@ def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
     assert setup.harness.inside_s > 0
     load = setup.load
     assert load is not None
-    assert (len(load.copies_bytes_per_s), len(load.core_shares)) == (6, 2)
+    assert (len(load.copies_bytes_per_s), len(load.core_shares)) == (14, 2)
     assert 0 <= (load.taken_cores or 0) <= 2
     assert all(0 < each <= 1 for each in load.core_shares)
     assert all(0 <= done <= 100 and wrong == 0 for done, wrong, _ in watched)
@@ -167,7 +167,7 @@ def test_one_world_measures_in_blocks_and_sends_heartbeats(monkeypatch):
     assert report.setups[0].launches == 1
     assert "blocks of one world" in report.notes[0]
     for row in report.rows:
-        assert len(row.times_s) == 8
+        assert len(row.times_s) == plan.DEFAULT_LAUNCHES
         assert all(3 <= len(launch) <= 5 for launch in row.times_s)
     assert messages.count(None) > sum(row.iterations for row in report.rows)
 
