@@ -6,8 +6,8 @@ counts as taken from the ranks only if the cores don't suffice for both.
 
 Before and after the sizes of a launch each rank also copies memory for a moment. A rank that gets
 less of a core than the other ranks almost every time shares it with something else, or is stopped
-at times. Copies whose speed varies, although they are timed by the CPU's clock, show a machine whose
-memory or frequency others use.
+at times. Copies whose speed per CPU second varies show a machine whose memory or frequency depends
+on others.
 """
 
 from __future__ import annotations
@@ -174,8 +174,12 @@ def total_load(launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str] = 
         )
         if ends is not None and ends[1] < SLOWED_SHARE:
             slowed.append(rank)
+    taken = _taken_cores(launches, hosts)
+    bound = len({load.cpus for load in launches[0]}) > 1
+    if taken is not None and taken > TAKEN_CORES and not bound:
+        slowed = []  # other programs may run beside any rank, and happened to meet this one
     return Load(
-        _taken_cores(launches, hosts),
+        taken,
         tuple(min(each.bytes_per_s for each in copies) for copies in moments),
         tuple(shares),
         tuple(slowed),

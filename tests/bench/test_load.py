@@ -84,6 +84,9 @@ def test_a_rank_that_gets_less_of_a_core_again_and_again_is_slowed():
     half = replace(QUIET, copies=(shared, shared))
     assert total(QUIET, half).slowed_ranks == (1,)
     assert total(half, half).slowed_ranks == (), "all suffer alike"
+    busy = replace(QUIET, busy_s=2.0), replace(half, busy_s=2.0, own_s=0.5)
+    assert total(*busy).slowed_ranks == (), "another program met one rank more often"
+    assert total(busy[0], replace(busy[1], cpus=(1,), busy_s=1.0)).slowed_ranks == (1,), "bound"
     assert total(QUIET, half, launches=2).slowed_ranks == (), "too few launches"
     assert total(QUIET, replace(QUIET, copies=(Copy(0.8, 9e9),) * 2)).slowed_ranks == ()
     turns = total_load([(QUIET, half), (half, QUIET)] * 4)

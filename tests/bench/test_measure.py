@@ -17,7 +17,7 @@ from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Died
 from distdemo.measure import timing
-from distdemo.measure.records import Answer, Start
+from distdemo.measure.records import Start
 from distdemo.ops import values
 from distdemo.ops.all_reduce import AllReduce
 
@@ -179,7 +179,6 @@ def test_a_spent_budget_leaves_out_the_largest_sizes_of_every_series():
     assert [[row.size_bytes for row in each.rows] for each in report.series] == [[8], [8]]
     assert {(row.iterations, row.checked > 0) for row in report.rows} == {(3, True)}
     assert report.setups[0].launches == 1
-    assert report.answer is Answer.MEASURED
 
 
 def decide(rank):
