@@ -19,6 +19,7 @@ from distdemo.measure.records import (
     BenchSpec,
     Harness,
     Limit,
+    Load,
     Row,
     Series,
     SeriesSpec,
@@ -78,6 +79,7 @@ def setup(
     latency: float | None = LATENCY_S,
     transport: Transport = Transport.TCP,
     device: str = "cpu",
+    load: Load | None = None,
 ) -> Setup:
     """Return the set-up of a machine with a transport of this bandwidth."""
     bound = Limit(transport, bandwidth, 1 << 22, latency)
@@ -93,7 +95,13 @@ def setup(
         cores=cores,
         ranks_per_host=ranks,
         start_method="fork",
+        load=load or quiet(ranks),
     )
+
+
+def quiet(ranks: int = 2, **changes: Any) -> Load:
+    """Return the load of a machine that nothing disturbs, except for the changes."""
+    return replace(Load(0.01, (9.0e9, 9.5e9, 9.1e9), (0.99,) * ranks), **changes)
 
 
 def row(seconds: float, size: int, n: int = 2, *, noise: float = 0.01, **settings: Any) -> Row:
@@ -109,12 +117,13 @@ def rows(
     return [row(seconds * slower, size, n, noise=noise) for size, seconds in times.items()]
 
 
-def report(made: list[Row], where: Setup | None = None, **settings: Any) -> BenchReport:
+def report(
+    made: list[Row], where: Setup | None = None, left_out: tuple[int, ...] = (), **settings: Any
+) -> BenchReport:
     """Return one series with these rows, judged as the controller does."""
     where = where or setup()
-    spec = series(
-        ranks=where.world_size, sizes_bytes=tuple(each.size_bytes for each in made), in_place=True
-    )
+    sizes = (*(each.size_bytes for each in made), *left_out)
+    spec = series(ranks=where.world_size, sizes_bytes=sizes, in_place=True)
     judged = tuple(
         replace(each, judgement=judge(each, made, where, where.world_size)) for each in made
     )

@@ -91,7 +91,9 @@ def row_of(size: int, times: Sequence[Sequence[float]]) -> Row:
     every = sorted(time for launch in times for time in launch)
     middle = median(every)
     ends = (every[0], every[-1])
-    return Row(size, size // 4, 1.0, tuple(map(tuple, times)), middle, *ends, every[-1], *ends)
+    all_times = tuple(map(tuple, times))
+    row = Row(size, size // 4, 1.0, all_times, middle, *ends, every[-1], *ends)
+    return replace(row, interval_s=(middle, middle), steady=True)
 
 
 def written(path: Path, report: BenchReport) -> str:

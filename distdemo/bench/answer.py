@@ -1,66 +1,106 @@
-"""One-sentence answer to "Is this normal?", and short names for series."""
+"""Answer to "Is this normal?", one sentence per range of sizes, and short names for series."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from distdemo.cli.contract import Error
 from distdemo.measure.recording import traits
-from distdemo.measure.records import BenchReport, Row, Series, SeriesSpec, Verdict
+from distdemo.measure.records import Answer, BenchReport, Row, Series, SeriesSpec, Verdict
 from distdemo.view.format import duration, listing, percent, plural, plus_minus, rate, short_size
 
 MOST_NAMED = 3  # series listed by name in one line
+Pairs = list[tuple[Series, Row]]
+"""Rows with their series."""
 
 
-def answer(report: BenchReport, half: str = "±") -> tuple[str, bool]:
-    """Return the answer (normal, not normal or not measurable, and why), and True if all is well.
+def answer(report: BenchReport, half: str = "±") -> tuple[str, bool | None]:
+    """Return one sentence per answer, and True if all is well, None if not, False for a failure.
 
     Args:
         report: A complete or partial report.
         half: Sign before the half-width of an interval.
     """
-    rows, names = report.rows, series_names(report.series)
-    if not report.ok:
+    if not report.complete:
         wrong = next(_wrong_errors(report), None)
         text = f"{wrong.what} {wrong.why} {wrong.hint}" if wrong else _incomplete_reason(report)
         return text, False
-    judged = [(s, row, row.judgement) for s in report.series for row in s.rows if row.judgement]
-    abnormal = [  # oversubscribed rows are never steady
-        (series, row, judgement)
-        for series, row, judgement in judged
-        if judgement.verdict is Verdict.OVERSUBSCRIBED
-        or (judgement.verdict is Verdict.SLOW and row.steady)
-    ]
-    if abnormal:
-        last = abnormal[-1][2]
-        same = [each for each in abnormal if each[2].verdict is last.verdict]
-        series = {names[each.spec] for each, _, _ in same}
-        scope = scope_text(series, [row for _, row, _ in same], report)
-        count = f"{len(same)} of {plural(len(rows), 'size')} ({scope}): {last.verdict.value}"
-        return f"Not normal: {count}. {last.why} {last.hint}", False
-    unsteady = [
-        row
-        for row in rows
-        if not row.steady or (row.judgement and row.judgement.verdict is Verdict.DISTURBED)
-    ]
-    count = f"{len(unsteady)} of {plural(len(rows), 'size')} not steady"
-    if 2 * len(unsteady) > len(rows):
-        why = "other programs used the cores, or the time was too short"
-        more = "--budget" if report.spec.iters is None else "--iters"
-        hint = f"Try again on a quiet machine, or with a larger {more}."
-        if all(row.interval_s is None for row in unsteady):
-            why, hint = "too few launches for an interval", "Try --launches 6 or more."
-        within = plus_minus(report.spec.precision, half)
-        return f"Not measurable now: {count} within {within}: {why}. {hint}", False
-    results = [_best_busbw(report)]
+    groups: dict[tuple[Answer, str], Pairs] = {}
+    for series in report.series:
+        for row in series.rows:
+            found = row.verdict.answer
+            is_good = found in (Answer.NORMAL, Answer.MEASURED)
+            key = found, "" if is_good else series.spec.backend
+            groups.setdefault(key, []).append((series, row))
+    order = list(Answer)
+    sentences = []
+    for key, pairs in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
+        scope = f" at {scope_text(pairs, report)}" if len(groups) > 1 else ""
+        sentences.append(f"{key[0].value.capitalize()}{scope}: {_reason(key, pairs, report, half)}")
+    missing = sum(len(each.spec.sizes_bytes) for each in report.series) - len(report.rows)
+    if missing:
+        sizes = plural(missing + len(report.rows), "size")
+        what = f"The budget was spent before {missing} of {sizes} were measured."
+        sentences.append(f"{what} Try a larger --budget.")
+    is_good = report.answer in (Answer.NORMAL, Answer.MEASURED) and not missing
+    return " ".join(sentences), False if report.failing else True if is_good else None
+
+
+def _reason(key: tuple[Answer, str], pairs: Pairs, report: BenchReport, half: str) -> str:
+    """Return what follows the answer: figures if all is well, else the reason and what to try."""
+    found, backend = key
+    rows = [row for _, row in pairs]
+    if found in (Answer.SLOW, Answer.DISTURBED):
+        return f"{_uncapitalized(why_text(rows))}{advice_text(rows)}"
+    if found is Answer.VARIES:
+        setup = report.setup(backend)
+        own = f" The machine was not disturbed, so that is {backend}'s own." * bool(
+            setup and setup.load
+        )
+        more = (
+            "--budget" if report.spec.iters is None and not report.spec.launches else "--launches"
+        )
+        return f"{_uncapitalized(why_text(rows))}{own} A larger {more} narrows it."
+    figures = [_best_busbw(pairs, report)]
+    if widths := [row.spread_share for row in rows if row.spread_share is not None]:
+        figures.append(f"medians within {plus_minus(max(widths), half)}")
     if checked := sum(row.checked for row in rows):
-        results.append(f"{checked:,} elements verified")
-    if unsteady:
-        results.append(count)
-    if any(judgement.verdict is not Verdict.UNKNOWN for _, _, judgement in judged):
-        return f"Normal: {'; '.join(results)}.", True
-    why = "the machine's limits were not measured" if judged else "there is no bandwidth to judge"
-    return f"Measured: {'; '.join(results)}. Not judged: {why}.", True
+        figures.append(f"{checked:,} elements verified")
+    text = f"{'; '.join(figures)}."
+    if found is Answer.NORMAL:
+        return text
+    if not any(row.judgement for row in rows):
+        return f"{text} Not judged: there is no bandwidth to judge."
+    why = next(row.judgement.why for row in reversed(rows) if row.judgement)
+    return f"{text} Not judged: {_uncapitalized(why)}{advice_text(rows)}"
+
+
+def why_text(rows: Sequence[Row]) -> str:
+    """Return the reason for the verdict on the rows; that of the last one if they differ."""
+    reasons = [row.judgement.why for row in rows if row.judgement]
+    if len(set(reasons)) < 2:
+        return reasons[-1] if reasons else ""
+    return f"At {short_size(rows[-1].size_bytes)}, {_uncapitalized(reasons[-1])}"
+
+
+def _uncapitalized(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def advice_text(rows: Sequence[Row]) -> str:
+    """Return the advice for the rows, after a space; empty if it isn't certain that it applies.
+
+    A fixed cost is certain if all rows are steady. The other verdicts with an advice are either
+    measured apart from the rows, or hold for the whole interval.
+    """
+    last = rows[-1].judgement
+    if last is None or not last.hint:
+        return ""
+    if last.verdict is Verdict.LATENCY_BOUND and not all(row.steady for row in rows):
+        return ""
+    return f" {last.hint}"
 
 
 def errors(report: BenchReport) -> tuple[Error, ...]:
@@ -70,8 +110,11 @@ def errors(report: BenchReport) -> tuple[Error, ...]:
         *_wrong_errors(report),
         *(Error(f"{names[s.spec]} is incomplete.", s.error) for s in report.series if s.error),
     ]
-    if not found and not report.ok and report.world is None:
+    if not found and not report.complete and report.world is None:
         found.append(Error(_incomplete_reason(report)))
+    if report.complete and report.failing:
+        answers = ", ".join(report.failing)
+        found.append(Error(f"--fail-on {answers}: some sizes have this answer.", answer(report)[0]))
     return tuple(found)
 
 
@@ -103,12 +146,9 @@ def _incomplete_reason(report: BenchReport) -> str:
     return next((f"{name}: {why.rstrip('.')}." for name, why in reasons if why), done)
 
 
-def _best_busbw(report: BenchReport) -> str:
+def _best_busbw(pairs: Pairs, report: BenchReport) -> str:
     """Return ``busbw up to 3.90 GB/s at 4 MiB (62% of a TCP stream)``; without busbw the time."""
-    series, row = max(
-        ((series, row) for series in report.series for row in series.rows),
-        key=lambda pair: (pair[1].busbw_bytes_per_s, -pair[1].median_s),
-    )
+    series, row = max(pairs, key=lambda pair: (pair[1].busbw_bytes_per_s, -pair[1].median_s))
     if not row.busbw_bytes_per_s:
         return f"{series.spec.operation.command} in {duration(row.median_s)}"
     name = f", {series_names(report.series)[series.spec]}" if len(report.measured) > 1 else ""
@@ -119,16 +159,28 @@ def _best_busbw(report: BenchReport) -> str:
     return f"busbw up to {rate(row.busbw_bytes_per_s)} at {short_size(row.size_bytes)}{name}{share}"
 
 
-def scope_text(names: Iterable[str], rows: Sequence[Row], report: BenchReport) -> str:
-    """Return ``64 KiB``, or ``all-gather, 8 B to 64 KiB``."""
-    sizes = [row.size_bytes for row in rows]
-    first, last = short_size(min(sizes)), short_size(max(sizes))
-    span = first if first == last else f"{first} to {last}"
-    if len(report.series) == 1:
-        return span
-    distinct = sorted(names)
-    series = listing(distinct) if len(distinct) <= MOST_NAMED else f"{len(distinct)} series"
-    return f"{series}, {span}"
+def scope_text(pairs: Pairs, report: BenchReport) -> str:
+    """Return ``64 KiB``, ``8 B to 2 KiB and 64 KiB``, or ``all-gather 8 B; reduce 8 B to 64 KiB``.
+
+    Sizes are joined only if the series has none between them that is not meant.
+    """
+    names = series_names(report.series)
+    texts = []
+    for series in report.series:
+        meant = {row.size_bytes for each, row in pairs if each is series}
+        if not meant:
+            continue
+        marked = [(row.size_bytes in meant, short_size(row.size_bytes)) for row in series.rows]
+        spans = [
+            [size for _, size in span]
+            for is_meant, span in groupby(marked, itemgetter(0))
+            if is_meant
+        ]
+        sizes = listing([f"{each[0]} to {each[-1]}" if each[1:] else each[0] for each in spans])
+        texts.append(sizes if len(report.series) == 1 else f"{names[series.spec]} {sizes}")
+    if len(texts) > MOST_NAMED:
+        return f"{plural(len(pairs), 'size')} of {len(texts)} series"
+    return "; ".join(texts)
 
 
 # ------------------------------------------------------------------------------------------ names

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from distdemo import backends
-from distdemo.bench.options import DEADLINE_S, STALL_S, BenchOptions
+from distdemo.bench.options import BUDGET_S, DEADLINE_S, STALL_S, BenchOptions
+from distdemo.bench.plan import DEFAULT_LAUNCHES
 from distdemo.bench.request import check_options, chosen_ops, make_series
 from distdemo.cli.contract import Result, command
 from distdemo.cli.session import Session
 from distdemo.cli.types import unknown
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
-from distdemo.measure.records import BenchSpec
+from distdemo.measure.records import BenchSpec, SeriesSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import memory_of_all
 
@@ -43,24 +45,27 @@ the warm-up, unless the op's ``irecv`` would then wait for a connection."""
 def bench(session: Session, options: BenchOptions) -> Result:
     """Measure an operation's speed and compare it with the machine's limits.
 
-    Starts fresh worlds until the median of every size is steady, verifies every
-    element, and compares each bandwidth with this machine's memory and TCP
-    streams. 2 ranks by default.
+    Starts fresh worlds until the median of every size is steady or the budget is
+    spent, verifies every element, and answers: is this normal for this machine,
+    slow, different from world to world, or disturbed by other programs? 2 ranks
+    by default.
     """
     chosen = chosen_ops(options.operations)
     check_options(options, chosen)
     worlds = _worlds(session, options, chosen)
+    series = make_series(chosen, worlds, options, worlds[0].world_size)
     spec = BenchSpec(
-        make_series(chosen, worlds, options, worlds[0].world_size),
+        series,
         options.iters,
         options.warmup,
-        options.budget,
+        options.budget or _default_budget_s(series, options.launches),
         options.precision,
         options.launches,
         options.check_every,
         skew=options.skew,
         overlap=options.overlap,
         limits=not options.no_limits,
+        fail_on=options.fail_on or (),
     )
     _check_memory(session, spec, worlds)
     from distdemo.view.progress import Progress
@@ -84,6 +89,12 @@ def bench(session: Session, options: BenchOptions) -> Result:
         errors=errors(report),
         files=(("--plot", options.plot, partial(plot, report, options.plot)),),
     )
+
+
+def _default_budget_s(series: Sequence[SeriesSpec], launches: int | None) -> float:
+    """Return the seconds for all series, more if more launches are requested than usual."""
+    usual = BUDGET_S * sum(bool(each.sizes_bytes) for each in series)
+    return usual * max(1.0, (launches or 0) / DEFAULT_LAUNCHES)
 
 
 def _worlds(session: Session, options: BenchOptions, chosen: list[Op]) -> list[WorldSpec]:

@@ -1,4 +1,4 @@
-"""Launcher side of ``bench``: start worlds until every median is steady or time is up.
+"""Launcher side of ``bench``: start worlds until every median is steady or the budget is spent.
 
 The first world of each backend verifies every size and estimates durations; later worlds measure
 them. Results are collected as they arrive, so a measurement that ends early (a rank dies, Ctrl-C)
@@ -7,6 +7,7 @@ keeps everything measured before.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from distdemo.encoding import decode, encode
 from distdemo.errors import DistdemoError, Terminated
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.measure.environment import cpu_share, environment
+from distdemo.measure.load import LaunchLoad, total_load
 from distdemo.measure.records import (
     FEWEST_LAUNCHES,
     BenchReport,
@@ -43,6 +45,7 @@ from distdemo.versions import versions
 OnProgress = Callable[[int, int, str], object]
 """Callback with the percentage done, the number of wrong elements and the current activity."""
 MOST_LAUNCHES = 40  # per backend
+START_S = 0.3  # seconds to start a world, assumed until one has been timed
 
 
 def measure(
@@ -82,7 +85,10 @@ class _Controller:
 
     Attributes:
         results: Results so far.
-        timing_since: Start time of this backend's first timed launch.
+        began_s: Start time of this backend's first launch.
+        budget_s: This backend's part of the budget; infinite with ``iters``.
+        slot_s: Seconds per timed launch.
+        overhead_s: Seconds of the last timed launch that were not timed iterations.
         activity: Description of the last measurement.
     """
 
@@ -92,13 +98,23 @@ class _Controller:
     on_progress: OnProgress | None
     one_world: bool
     results: Results
-    timing_since: float | None = None
+    began_s: float = 0.0
+    budget_s: float = math.inf
+    slot_s: float = 0.0
+    overhead_s: float = START_S
     activity: str = ""
 
     def run(self) -> None:
         """Measure the backends in the given order; the failure of one doesn't stop the next."""
-        for world in self.worlds:
-            self.timing_since = None
+        end_s = self.results.began + self.spec.budget_s
+        for number, world in enumerate(self.worlds):
+            self.began_s, self.overhead_s = monotonic(), START_S
+            # Every node plans the first world; the start times of their controllers differ.
+            left = max(0.0, end_s - self.began_s) if number else self.spec.budget_s
+            parts = [len(plan.keys_of(self.spec, each.backend)) for each in self.worlds]
+            self.budget_s = left * parts[number] / sum(parts[number:])
+            if self.spec.iters is not None:
+                self.budget_s = math.inf
             try:
                 self.measure_backend(world)
             except DistdemoError as error:
@@ -107,17 +123,24 @@ class _Controller:
                 self.results.errors[world.backend] = f"{error.what} {error.why} It stopped"
 
     def measure_backend(self, world: WorldSpec) -> None:
-        """Start worlds until all medians are known or a world fails."""
+        """Start worlds until all medians are known, the budget is spent, or a world fails."""
+        spec, backend = self.spec, world.backend
         if self.one_world:
-            self.launch(world, plan.single_world(self.spec, world.backend))
+            self.launch(world, plan.single_world(spec, backend, self.budget_s))
             return
-        if not self.launch(world, plan.first_launch(self.spec, world.backend)):
+        first_s = plan.FIRST_SHARE * self.budget_s
+        if not self.launch(world, plan.first_launch(spec, backend, first_s)):
             return
-        self.timing_since = monotonic()
-        for number in range(1, (plan.fixed_launches(self.spec) or MOST_LAUNCHES) + 1):
-            counts = self.counts(world.backend, number)
-            if not counts or not self.launch(world, plan.timed_launch(self.spec, number, counts)):
+        fixed = plan.fixed_launches(spec)
+        for number in range(1, (fixed or MOST_LAUNCHES) + 1):
+            counts, began = self.counts(backend, number), monotonic()
+            within_s = self.left_s() - self.overhead_s
+            if not counts or not self.launch(
+                world, plan.timed_launch(spec, number, counts, within_s)
+            ):
                 return
+            timed = sum(count * self.results.samples[key].pace_s for key, count in counts.items())
+            self.overhead_s = max(0.0, monotonic() - began - timed)
 
     def launch(self, world: WorldSpec, measurements: Measurements) -> bool:
         """Run one world and return True if it succeeded."""
@@ -130,7 +153,7 @@ class _Controller:
             replace(world, deadline=max(0.1, round(left, 1))),
             bench,
             (self.spec, measurements),
-            sends=Calibration | Sample | None,
+            sends=Calibration | Sample | LaunchLoad | None,
             on_message=partial(self.on_message, world),
             order=encode(measurements),
             resume=lambda order: (bench, (self.spec, decode(Measurements, order))),
@@ -141,34 +164,42 @@ class _Controller:
     def counts(self, backend: str, launch: int) -> dict[Key, int]:
         """Return the iterations of each size in this launch; empty if no more are needed."""
         fixed = plan.fixed_launches(self.spec)
-        every = plan.keys_of(self.spec, backend)
+        samples = self.results.samples
+        every = [key for key in plan.keys_of(self.spec, backend) if key in samples]
         if self.spec.iters is not None and fixed is not None:
             return {key: plan.share_of(self.spec.iters, launch, fixed) for key in every}
-        budget, spent, chosen = plan.budget_s(self.spec, backend), self.spent_s(), every
+        left, wanted = self.left_s(), fixed or plan.DEFAULT_LAUNCHES
+        if launch <= wanted:
+            self.slot_s = left / (wanted - launch + 1)
+        if left <= max(self.overhead_s, self.slot_s / 4):
+            return {}
+        chosen = every
         if fixed is None and launch > FEWEST_LAUNCHES:
-            if spent >= budget * (1 - 0.5 / launch):
-                return {}
             rows = {key: self.results.row(key) for key in every}
             chosen = [key for key, row in rows.items() if row is None or not row.steady]
-        wanted = fixed or plan.DEFAULT_LAUNCHES
-        left = max(budget - spent, budget / 4) / max(1, wanted - launch + 1)
-        samples = self.results.samples
-        return {key: plan.iterations_in(left / len(every), samples[key].pace_s) for key in chosen}
+        seconds = max(min(left, self.slot_s) - self.overhead_s, self.slot_s / 4)
+        return {
+            key: plan.iterations_in(seconds / len(every), samples[key].pace_s) for key in chosen
+        }
 
-    def spent_s(self) -> float:
-        """Return the seconds of this backend's budget spent so far."""
-        return 0.0 if self.timing_since is None else monotonic() - self.timing_since
+    def left_s(self) -> float:
+        """Return the seconds that are left of this backend's part of the budget."""
+        return self.budget_s - (monotonic() - self.began_s)
 
-    def on_message(self, world: WorldSpec, rank: int, message: Calibration | Sample | None) -> None:
+    def on_message(
+        self, world: WorldSpec, rank: int, message: Calibration | Sample | LaunchLoad | None
+    ) -> None:
         """Handle a message of a rank; None is a heartbeat."""
         if isinstance(message, Calibration):
             self.results.add_calibration(world, rank, message)
+        if isinstance(message, LaunchLoad):
+            self.results.add_load(world, rank, message)
         if isinstance(message, Sample) and self.results.add_sample(rank, message):
             series = self.spec.series[message.measurement.series]
             self.activity = series.title(series.sizes_bytes[message.measurement.point])
         if self.on_progress is None:
             return
-        share = self.spent_s() / plan.budget_s(self.spec, world.backend)
+        share = 1 - self.left_s() / self.budget_s if math.isfinite(self.budget_s) else 0.0
         fixed = plan.fixed_launches(self.spec)
         if fixed is not None:
             share = self.results.setups[world.backend].launches / (fixed + 1)
@@ -182,17 +213,26 @@ class Samples:
     """Collected times of one size of one series.
 
     Attributes:
-        pace_s: Seconds per iteration in the last launch, including the common start and stalls.
+        timed_s: Seconds of all timed iterations, including the common starts and stalls.
+        timed: Number of these iterations.
+        first_s: Times of the slowest rank in the first launch; used only without others.
         times_s: Times of the slowest rank by launch, one per iteration.
         overlaps: Overlap of the slowest rank, one per launch.
     """
 
-    pace_s: float = 0.0
+    timed_s: float = 0.0
+    timed: int = 0
+    first_s: list[float] = field(default_factory=list)
     times_s: dict[int, list[float]] = field(default_factory=dict)
     overlaps: list[Overlap] = field(default_factory=list)
     clock: str = ""
     checked: int = 0
     wrong: int = 0
+
+    @property
+    def pace_s(self) -> float:
+        """Seconds per iteration, a mean over all launches: one stall doesn't change it much."""
+        return self.timed_s / self.timed if self.timed else 0.0
 
 
 class Results:
@@ -226,6 +266,7 @@ class Results:
         self._one_world = one_world
         self._worlds = worlds
         self._failed: WorldReport | None = None
+        self._loads: dict[str, dict[int, dict[int, LaunchLoad]]] = {}  # by backend, launch, rank
         self._limits: dict[str, dict[int, tuple[Limit, ...]]] = {}  # by backend and rank
         self._pending: dict[Measurement, dict[int, Sample]] = {}
         self._skews: dict[int, SkewLog] = {}
@@ -261,6 +302,11 @@ class Results:
             setup = replace(setup, limits=limits, bound=bound)
         self.setups[world.backend] = setup
 
+    def add_load(self, world: WorldSpec, rank: int, load: LaunchLoad) -> None:
+        """Record what a rank measured about the machine during a launch."""
+        launches = self._loads.setdefault(world.backend, {})
+        launches.setdefault(load.launch, {})[rank] = load
+
     def add_sample(self, rank: int, sample: Sample) -> bool:
         """Record a rank's sample and return True if every rank's has arrived."""
         measurement = sample.measurement
@@ -280,7 +326,8 @@ class Results:
         point.checked += sum(each.checked for each in samples)
         point.wrong += sum(each.wrong for each in samples)
         paces = (Times(*each).pace_s for each in zip(arrived, started, took, strict=True))
-        point.pace_s = max(paces, default=0.0)
+        point.timed += len(took[0])
+        point.timed_s += len(took[0]) * max(paces, default=0.0)
         one_clock = self._share_clock(series.backend)
         if one_clock and series.operation.is_barrier and not series.groups:
             # A barrier moves no data: verify that no rank left before all had arrived.
@@ -289,9 +336,10 @@ class Results:
             ):
                 point.checked += len(starts)
                 point.wrong += sum(s + t < max(starts) for s, t in zip(starts, times, strict=True))
-        if measurement.launch == 0:
-            return True
         slowest = list(map(max, zip(*took, strict=True)))
+        if measurement.launch == 0:
+            point.first_s = slowest
+            return True
         point.times_s.setdefault(measurement.launch, []).extend(slowest)
         overlaps = [each.overlap for each in samples if each.overlap is not None]
         if overlaps:
@@ -315,16 +363,20 @@ class Results:
     # -------------------------------------------------------------------------------- reporting
 
     def row(self, key: Key) -> Row | None:
-        """Return the row of this size; None until a launch has timed it."""
+        """Return the row of this size; None until a launch has timed it.
+
+        If the budget was spent before, the few times of the first launch are taken.
+        """
         point = self.samples.get(key)
-        if point is None or not point.times_s:
+        if point is None or not (point.times_s or self._spent()):
             return None
+        times = [point.times_s[launch] for launch in sorted(point.times_s)] or [point.first_s]
         series = self._spec.series[key[0]]
         size = series.sizes_bytes[key[1]]
         op = series.at(size)[0]
         overlaps = sorted(point.overlaps, key=lambda each: float(each.hidden_share))
         return make_row(
-            [point.times_s[launch] for launch in sorted(point.times_s)],
+            times,
             self._spec.precision,
             size_bytes=size,
             elements=size // DTYPES[op.dtype].itemsize,
@@ -334,6 +386,10 @@ class Results:
             overlap=overlaps[len(overlaps) // 2] if overlaps else None,
         )
 
+    def _spent(self) -> bool:
+        """Return True if the measurement ended because the budget was spent."""
+        return self._spec.iters is None and not self.errors and not self.interrupted
+
     def report(self) -> BenchReport:
         """Return the report on everything measured so far."""
         libraries = versions()
@@ -342,7 +398,7 @@ class Results:
         return BenchReport(
             self._spec,
             tuple(map(self._series, range(len(self._spec.series)))),
-            tuple(map(self._add_spread, self.setups.values())),
+            tuple(map(self._complete, self.setups.values())),
             self._failed,
             monotonic() - self.began,
             self.interrupted,
@@ -357,11 +413,12 @@ class Results:
         rows = tuple(row for row in map(self.row, keys) if row is not None)
         setup = self.setups.get(spec.backend)
         if setup is not None:
+            setup = self._complete(setup)
             rows = tuple(
                 replace(row, judgement=judge(row, rows, setup, spec.group_size)) for row in rows
             )
         error, missing = "", len(keys) - len(rows)
-        if missing:
+        if missing and not self._spent():
             why = self.errors.get(spec.backend, "The measurement was interrupted")
             error = f"{why}: {missing} of {len(keys)} sizes are missing."
         traffic = spec.operation.traffic(spec.smallest)
@@ -376,7 +433,15 @@ class Results:
             error,
         )
 
-    def _add_spread(self, setup: Setup) -> Setup:
+    def _complete(self, setup: Setup) -> Setup:
+        """Return the set-up with what is known only at the end."""
+        by_launch = self._loads.get(setup.backend, {})
+        launches = [
+            [loads[rank] for rank in range(setup.world_size)]
+            for _, loads in sorted(by_launch.items())
+            if len(loads) == setup.world_size
+        ]
+        setup = replace(setup, load=total_load(launches, setup.hosts))
         starts = sorted(self._spreads.get(setup.backend, ()))
         if setup.alignment is None or not starts:
             return setup

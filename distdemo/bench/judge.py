@@ -1,16 +1,20 @@
-"""Verdict on each row's bandwidth, with the reason and a hint. No torch.
+"""Verdict on each row, with the reason and a hint. No torch.
 
-A row is compared with the machine's speed without torch.distributed in the same run: the bound's
-bandwidth, and the latency of the same transport.
+The interval of the median is compared with the machine's speed without torch.distributed in the
+same run: the bound's bandwidth, and the latency of the same transport. A row is slow if its whole
+interval is, and normal if none of it is. Whether other programs disturbed the machine is measured
+(see ``measure.load``), never inferred from the interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from distdemo.backends.contract import Transport
+from distdemo.measure.load import TAKEN_CORES, copies_vary
 from distdemo.measure.records import Judgement, Limit, Row, Setup, Verdict
-from distdemo.view.format import duration, percent, plural, rate
+from distdemo.view.format import digits, duration, percent, plural, ranks_text, rate
 
 CLOSE_SHARE = 0.75
 """Share of the bound above which there is little to gain: bound and row each differ by more than
@@ -35,9 +39,9 @@ FIXED_COST_FACTOR = 3
 KiB use other code paths of a backend than those of some bytes (gloo: twice as long)."""
 SMALL_BYTES = 4096
 """Largest size whose time is only a fixed cost: at 1 GB/s it takes 4 µs."""
-DISTURBED_FACTOR = 3
-"""Multiple of the fastest tenth above which other programs caused the median: if each rank has a
-core, half of the iterations are within a factor of two."""
+VARIES_SHARE = 0.5
+"""Half-width of the interval above which a median varies too much to be called normal. On a quiet
+machine gloo's is 0.05 to 0.35, as its threads run on other cores in every world; mpi's is 0.03."""
 NEGLIGIBLE_S = 10e-9
 SLOW_HINT = (
     "Try `distdemo doctor`; check for other programs (top), swapping, the interface in use "
@@ -46,72 +50,129 @@ SLOW_HINT = (
 
 
 def judge(row: Row, rows: Sequence[Row], setup: Setup, n: int) -> Judgement | None:
-    """Return the judgement of a row; None if it has no bandwidth.
+    """Return the judgement of a row; None if there is nothing to judge.
 
     Args:
         row: Row to judge.
         rows: All rows of its series; the smallest give the fixed cost.
-        setup: Set-up of its backend, with limits and bound.
+        setup: Set-up of its backend, with limits, bound and load.
         n: Number of ranks in a group that runs the op.
     """
-    if n < 2 or not row.size_bytes or not row.busbw_factor or row.median_s <= 0:
+    bound, share = setup.bound, None
+    moves_data = n >= 2 and row.size_bytes and row.busbw_factor and row.median_s > 0
+    if moves_data and bound is not None and bound.bandwidth_bytes_per_s > 0:
+        share = float(row.busbw_bytes_per_s) / bound.bandwidth_bytes_per_s
+    found = _disturbance(setup) or _without_limit(row, setup, share)
+    if found is None and bound is not None and share is not None:
+        found = _compared(row, rows, bound, n, share)
+    if found is None and moves_data:
+        found = Judgement(Verdict.UNKNOWN, "The machine's limits were not measured.")
+    return None if found is None else replace(found, limit_share=share)
+
+
+def _is_oversubscribed(setup: Setup) -> bool:
+    return 0 < setup.cores < setup.ranks_per_host
+
+
+def _disturbance(setup: Setup) -> Judgement | None:
+    """Return the judgement of every row if the machine was disturbed, or a rank slowed down."""
+    load, oversubscribed = setup.load, _is_oversubscribed(setup)
+    if load is None:
         return None
-    bound, oversubscribed = setup.bound, 0 < setup.cores < setup.ranks_per_host
-    sharing = f"{plural(setup.ranks_per_host, 'rank')} share {setup.cores:g} cores"
-    fewer_ranks = f"Try at most {max(1, int(setup.cores))} ranks per host, or more cores."
-    if bound is None or bound.bandwidth_bytes_per_s <= 0:
-        if oversubscribed:
-            return Judgement(Verdict.OVERSUBSCRIBED, f"{sharing}, and take turns.", fewer_ranks)
-        return Judgement(Verdict.UNKNOWN, "The machine's limits were not measured.")
-    share = float(row.busbw_bytes_per_s) / bound.bandwidth_bytes_per_s
+    if load.slowed_ranks and not oversubscribed:
+        slowed, best = load.slowed_ranks, max(load.core_shares)
+        least = min(load.core_shares[rank] for rank in slowed)
+        ranks = f"rank{'s' * (len(slowed) > 1)} {ranks_text(slowed)}"
+        why = (
+            f"{ranks.capitalize()} got {percent(least)} of a core, the best rank {percent(best)}, "
+            "again and again"
+        )
+        cores = "its core" if len(slowed) == 1 else "their cores"
+        hint = f"Check what else uses {cores} (top, taskset -p) or stops it."
+        return Judgement(Verdict.SLOW, f"{why}.", hint)
+    taken = load.taken_cores
+    if taken is None:  # what a rank lacks is taken by others, unless ranks share a core
+        taken = 0.0 if oversubscribed else sum(1 - share for share in load.core_shares)
+    if taken > TAKEN_CORES:
+        why = f"Other programs took {digits(taken)} cores from the ranks."
+        return Judgement(Verdict.DISTURBED, why, "Stop them (see top), and try again.")
+    if setup.device == "cpu" and not oversubscribed and (found := copies_vary(load)):
+        low, high = map(rate, found)
+        why = f"Copies in memory ran at {low} at times and at {high} at others."
+        return Judgement(Verdict.DISTURBED, why, "Something else uses this machine; try again.")
+    return None
+
+
+def _without_limit(row: Row, setup: Setup, share: float | None) -> Judgement | None:
+    """Return the judgement that needs no limit; None if there is none."""
+    if row.interval_s is None:
+        why = "There are too few launches for an interval."
+        return Judgement(Verdict.UNKNOWN, why, "Try --launches 6 or more.")
+    if _is_oversubscribed(setup) and (share is None or share < CLOSE_SHARE):
+        why = f"{plural(setup.ranks_per_host, 'rank')} share {setup.cores:g} cores, and take turns."
+        hint = f"Try at most {max(1, int(setup.cores))} ranks per host, or more cores."
+        return Judgement(Verdict.OVERSUBSCRIBED, why, hint)
+    if share is None and _is_wide(row):
+        return Judgement(Verdict.VARIES, f"{_between(row)}.")
+    return None
+
+
+def _compared(row: Row, rows: Sequence[Row], bound: Limit, n: int, share: float) -> Judgement:
+    """Return the judgement of the interval by the limits."""
     bytes_s = row.size_bytes * row.busbw_factor / bound.bandwidth_bytes_per_s
     small = [each.median_s for each in rows if 0 < each.size_bytes <= SMALL_BYTES]
     fixed_s = min(small, default=None)  # time of an op on hardly any bytes
     slow_limit_s = _slow_limit_s(bytes_s, fixed_s, bound, n)
-    limit = f"the {rate(bound.bandwidth_bytes_per_s)} of a {bound.transport.value}"
-    reached = f"{rate(row.busbw_bytes_per_s)} is {percent(share)} of {limit}"
-    hint = ""
+    low, high = row.interval_s or (row.median_s, row.median_s)
+    if row.steady:  # a narrow interval around the limit doesn't vary
+        low = high = row.median_s
+    reached = _reached(row, share, bound)
+    unusual = "" if slow_limit_s is None else f"more than {duration(slow_limit_s)}"
+    if slow_limit_s is not None and low > slow_limit_s:
+        why = f"{reached}; its median is at least {duration(low)}, {unusual}."
+        return Judgement(Verdict.SLOW, why, SLOW_HINT)
+    if slow_limit_s is not None and high > slow_limit_s:
+        return Judgement(Verdict.VARIES, f"{_between(row)}; {unusual} would be unusually slow.")
+    if _is_wide(row):
+        return Judgement(Verdict.VARIES, f"{_between(row)}.")
     if share >= CLOSE_SHARE:
-        verdict, why = Verdict.CLOSE, reached
-        if share > 1.1:
-            why += ": more, because its data takes a faster path, such as a cache"
-    elif oversubscribed:
-        verdict, why, hint = (
-            Verdict.OVERSUBSCRIBED,
-            f"{sharing}, and take turns: {reached}",
-            fewer_ranks,
-        )
-    elif slow_limit_s is not None and row.p10_s > slow_limit_s:
-        verdict, hint = Verdict.SLOW, SLOW_HINT
-        fastest, most = duration(row.p10_s), duration(slow_limit_s)
-        why = f"{reached}; even the fastest tenth takes {fastest}, more than {most}"
-    elif (
+        faster = ": more, because its data takes a faster path, such as a cache" * (share > 1.1)
+        return Judgement(Verdict.CLOSE, f"{reached}{faster}.")
+    if (
         fixed_s is not None
         and share <= NEGLIGIBLE_SHARE
         and row.median_s <= FIXED_COST_FACTOR * fixed_s
     ):
-        verdict, hint = Verdict.LATENCY_BOUND, "Use fewer, larger ops."
         alone = duration(bytes_s) if bytes_s > NEGLIGIBLE_S else "no time"
         why = (
             f"Its bytes would take {alone} at the limit, not {duration(row.median_s)}: the rest is "
-            "a fixed cost per message"
+            "a fixed cost per message."
         )
-    elif row.median_s > DISTURBED_FACTOR * row.p10_s:
-        verdict, hint = Verdict.DISTURBED, "Check for other programs on this machine."
-        why = (
-            f"The fastest tenth takes {duration(row.p10_s)}, the median {duration(row.median_s)}: "
-            "other programs use the cores at times"
-        )
-    else:
-        verdict = Verdict.BELOW
-        why = f"{reached}, as is usual: a backend copies, waits and computes in between"
-        if bound.transport is Transport.DEVICE_COPY:
-            why = f"{reached}, the speed within one GPU's memory; no link between GPUs is as fast"
-    return Judgement(verdict, f"{why}.", hint, share)
+        return Judgement(Verdict.LATENCY_BOUND, why, "Use fewer, larger ops.")
+    why = f"{reached}, as is usual: a backend copies, waits and computes in between."
+    if bound.transport is Transport.DEVICE_COPY:
+        why = f"{reached}, the speed within one GPU's memory; no link between GPUs is as fast."
+    return Judgement(Verdict.BELOW, why)
+
+
+def _reached(row: Row, share: float, bound: Limit) -> str:
+    limit = f"the {rate(bound.bandwidth_bytes_per_s)} of a {bound.transport.value}"
+    return f"{rate(row.busbw_bytes_per_s)} is {percent(share)} of {limit}"
+
+
+def _is_wide(row: Row) -> bool:
+    return row.spread_share is not None and row.spread_share > VARIES_SHARE
+
+
+def _between(row: Row) -> str:
+    """Return the text for a median that differs between worlds."""
+    low, high = map(duration, row.interval_s or (row.min_s, row.max_s))
+    width = percent(row.spread_share or 0.0)
+    return f"Its median differs between worlds by {width}, from {low} to {high}"
 
 
 def _slow_limit_s(bytes_s: float, fixed_s: float | None, bound: Limit, n: int) -> float | None:
-    """Return the time above which even the fastest tenth is unusually slow; None if unknown.
+    """Return the time above which a median is unusually slow; None if unknown.
 
     It is unknown if the bound is a GPU's memory: the link between two GPUs (NVLink, PCIe or a
     network) is five to a hundred times slower, and isn't measured.

@@ -6,6 +6,7 @@ copy in its memory. Bandwidth counts each copied byte once, although it is read 
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 SECONDS = 0.3  # per limit
+TIME_SHARE = 1 / 8  # of the time left that a limit may take
+MIN_SECONDS = 0.05  # per limit, whatever time is left
 ROUNDS = 100  # of a small message around the ring, to measure the latency
 MEMORY_DIVISOR = 8  # all ranks' buffers together take at most 1/8 of the free memory
 PEER_TIMEOUT_S = 5.0  # without a byte from a peer, after which it counts as lost
@@ -49,21 +52,26 @@ class PeerLostError(OSError):
     """The other rank was silent for too long or closed the stream."""
 
 
-def measure_limits(rank: Rank) -> tuple[Limit, ...]:
+def measure_limits(rank: Rank, left_s: float = math.inf) -> tuple[Limit, ...]:
     """Measure this rank's limits in about a second; at most once per world. Collective.
 
     Transports that aren't available between these ranks, or need too much memory, are left out: the
     limits are only for comparison and must not make a world fail.
+
+    Args:
+        rank: This rank of the world.
+        left_s: Seconds for this and the first sizes; if there are few, measure for less time.
     """
     store = rank.store("limits")
     if rank.rank == 0:
         store.set("buffer_bytes", str(free_memory() // (MEMORY_DIVISOR * rank.world_size)))
     buffer_bytes = int(store.get("buffer_bytes"))  # of every rank
-    limits = _copy_limit(rank, Transport.MEMORY_COPY, "cpu", buffer_bytes)
+    seconds = min(SECONDS, max(MIN_SECONDS, TIME_SHARE * left_s))
+    limits = _copy_limit(rank, Transport.MEMORY_COPY, "cpu", buffer_bytes, seconds)
     if rank.device != "cpu":
-        limits += _copy_limit(rank, Transport.DEVICE_COPY, rank.device, buffer_bytes)
+        limits += _copy_limit(rank, Transport.DEVICE_COPY, rank.device, buffer_bytes, seconds)
     if rank.world_size > 1:
-        limits += _tcp_limit(rank, min(MESSAGE_BYTES, buffer_bytes))
+        limits += _tcp_limit(rank, min(MESSAGE_BYTES, buffer_bytes), seconds)
     return tuple(limits)
 
 
@@ -94,7 +102,7 @@ def bound_of(limits: Sequence[Limit], transport: Transport, *, one_host: bool) -
     return next((limit for limit in limits if limit.transport is wanted), None)
 
 
-def _throughput(rank: Rank, step: Callable[[], int]) -> float:
+def _throughput(rank: Rank, step: Callable[[], int], length_s: float) -> float:
     """Return the bytes per second that this rank moves, in the fastest tenth of the time.
 
     Ranks start up to some 10 ms apart, so each runs uncounted before and after: no rank is alone
@@ -103,6 +111,7 @@ def _throughput(rank: Rank, step: Callable[[], int]) -> float:
     Args:
         rank: This rank of the world.
         step: Function that moves data, or waits briefly, and returns the number of bytes.
+        length_s: Duration of the measurement.
     """
     oversubscribed = rank.world_size > cpu_share().effective  # as if all ranks were on this machine
     slice_s = LONG_SLICE_S if oversubscribed else SLICE_S
@@ -114,19 +123,21 @@ def _throughput(rank: Rank, step: Callable[[], int]) -> float:
             moved += step()
         return moved / (perf_counter() - began)
 
-    run(RAMP_SHARE * SECONDS)
-    rates = [run(slice_s) for _ in range(max(1, round(SECONDS / slice_s)))]
+    run(RAMP_SHARE * length_s)
+    rates = [run(slice_s) for _ in range(max(1, round(length_s / slice_s)))]
     until = perf_counter() + PEER_TIMEOUT_S / 5  # well before a neighbour times out
     while not quantile(sorted(rates), 1 - FAST_SHARE) and perf_counter() < until:
         rates = [*rates[1:], run(slice_s)]  # this rank or its neighbour had no core yet
-    run(RAMP_SHARE * SECONDS)
+    run(RAMP_SHARE * length_s)
     return quantile(sorted(rates), 1 - FAST_SHARE)
 
 
 # ------------------------------------------------------------------------------------------ copies
 
 
-def _copy_limit(rank: Rank, transport: Transport, device: str, buffer_bytes: int) -> list[Limit]:
+def _copy_limit(
+    rank: Rank, transport: Transport, device: str, buffer_bytes: int, length_s: float
+) -> list[Limit]:
     """Copy from one large buffer to another, all ranks at once. Collective."""
     import torch
 
@@ -148,7 +159,7 @@ def _copy_limit(rank: Rank, transport: Transport, device: str, buffer_bytes: int
 
     copy()  # the first copy maps the pages
     rank.barrier(f"limits/{transport.value}/begin")
-    bandwidth = _throughput(rank, copy)
+    bandwidth = _throughput(rank, copy, length_s)
     rank.barrier(f"limits/{transport.value}/end")
     return [Limit(transport, bandwidth, size)]
 
@@ -163,7 +174,7 @@ def _cache_bytes() -> int:
 # --------------------------------------------------------------------------------------------- TCP
 
 
-def _tcp_limit(rank: Rank, size: int) -> list[Limit]:
+def _tcp_limit(rank: Rank, size: int, length_s: float) -> list[Limit]:
     """Send 8 bytes around the ring, then a stream to each right neighbour at once. Collective.
 
     A rank that loses a neighbour, for example to a firewall, closes its streams. The other ranks
@@ -177,7 +188,7 @@ def _tcp_limit(rank: Rank, size: int) -> list[Limit]:
             out, into = connect_ring(rank, stack)
             rank.report_phase("measuring TCP stream")
             latency_s = ring_time_s(out, into, first=rank.rank == 0) / rank.world_size
-            bandwidth = _throughput(rank, stream_step(out, into, size))
+            bandwidth = _throughput(rank, stream_step(out, into, size), length_s)
             limits = [Limit(Transport.TCP, bandwidth, size, latency_s)] if bandwidth else []
         except OSError:
             stack.close()

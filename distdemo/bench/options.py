@@ -25,14 +25,35 @@ from distdemo.cli.options import (
     WorldOptions,
     count,
 )
-from distdemo.cli.types import offer, parse_bytes, parse_seconds, parse_share
-from distdemo.measure.records import PRECISION
+from distdemo.cli.types import BadValue, offer, parse_bytes, parse_seconds, parse_share
+from distdemo.measure.records import PRECISION, Answer
+from distdemo.view.format import listing
 
 DEADLINE_S = 7 * 24 * 3600.0  # default of --timeout: --stall ends worlds that hang
 STALL_S = 30.0  # default of --stall
 MOST_LAUNCHES = 1000
 MOST_ITERS = 100_000  # per size, timed or not: no median needs more
+BUDGET_S = 10.0  # per series, default of --budget
 EVERY_OP = "all"
+FAILING = (Answer.SLOW.value, Answer.DISTURBED.value, Answer.VARIES.value)
+
+
+class Answers(tuple[Answer, ...]):
+    """Answers on which to fail, such as ``slow,disturbed``."""
+
+    __slots__ = ()
+
+
+def parse_answers(value: Any) -> Answers:  # noqa: ANN401 - a text or a default
+    """Parse answers on which to fail."""
+    if not isinstance(value, str):
+        return Answers(value)
+    words = [word.strip().lower() for word in value.split(",")]
+    for word in words:
+        if word not in FAILING:
+            why = f"Choices: {', '.join(FAILING)}."
+            raise BadValue(value, f"there is no answer {word!r}.", why, "slow,disturbed")
+    return Answers(map(Answer, dict.fromkeys(words)))
 
 
 def _bytes(flag: str, letter: str, text: str) -> Any:  # noqa: ANN401 - typer's own
@@ -84,19 +105,32 @@ class BenchOptions(WorldOptions):
     ] = False
     skew: Annotated[bool, typer.Option("--skew", help="Find late ranks.")] = False
     budget: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", parser=parse_seconds, help="Time per operation."),
-    ] = 8.0
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            parser=parse_seconds,
+            help="Time for all operations together. "
+            f"[default: {BUDGET_S:g} per operation, backend and placement]",
+        ),
+    ] = None
     precision: Annotated[
         float,
         typer.Option(
             "--precision",
-            metavar="SHARE",
+            metavar="PERCENT",
             parser=parse_share,
             show_default=False,
             help="Target half-width of the median's confidence interval. [default: 5%]",
         ),
     ] = PRECISION
+    fail_on: Annotated[
+        Answers | None,
+        typer.Option(
+            metavar="ANSWER,...",
+            parser=parse_answers,
+            help=f"Exit with 1 if any size is {listing(FAILING, 'or')}.",
+        ),
+    ] = None
     plot: Plot = None
     group: Group = None
     split: SplitWorld = None

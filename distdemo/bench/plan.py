@@ -7,13 +7,21 @@ started.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from distdemo.measure.records import BenchSpec
 
 CALIBRATION_ITERS = 3  # per size in the first launch, from which later ones are planned
 FEWEST_ITERS, MOST_ITERS = 3, 500  # timed iterations per size and launch
-DEFAULT_LAUNCHES = 8  # that a series' budget is first divided among
+ENOUGH_ITERS = 15
+"""Timed iterations of a quick size in any launch. gloo's threads now and then wait for a scheduler
+turn of 4 ms, and the median of three iterations is sometimes one of these."""
+QUICK_S = 0.03  # seconds that such iterations may take
+DEFAULT_LAUNCHES = 12
+"""Launches that the budget is first divided among. The interval of 12 medians leaves out the two
+smallest and the two largest; that of 8 leaves out none."""
+FIRST_SHARE = 0.5  # of the budget that the first launch may take
 LAUNCHES_OF_FIXED = 6  # that a fixed number of iterations is divided among
 WARMUPS = ((1 << 16, 10), (1 << 20, 5), (1 << 24, 2))  # iterations up to this size; beyond it 1
 
@@ -32,6 +40,7 @@ class Measurement:
         iterations: Timed iterations; 0: the ranks fill ``seconds``.
         warmup: Untimed iterations before them.
         seconds: Time limit of the timed iterations.
+        within_s: Seconds after rank 0's start, after which it is skipped.
     """
 
     series: int
@@ -40,6 +49,7 @@ class Measurement:
     iterations: int
     warmup: int
     seconds: float = 0.0
+    within_s: float = math.inf
 
 
 Measurements = tuple[Measurement, ...]
@@ -56,42 +66,62 @@ def keys_of(spec: BenchSpec, backend: str) -> list[Key]:
     ]
 
 
-def first_launch(spec: BenchSpec, backend: str) -> Measurements:
-    """Return the first launch: verify every size, and time it to plan the later launches."""
+def first_launch(spec: BenchSpec, backend: str, within_s: float = math.inf) -> Measurements:
+    """Return the first launch: verify every size, and time it to plan the later launches.
+
+    All series start with their smallest size, which is measured in any case. If time runs out, the
+    largest sizes of all are left out.
+
+    Args:
+        spec: Spec of the measurement.
+        backend: Backend to measure.
+        within_s: Seconds after rank 0's start, after which sizes are left out.
+    """
     return tuple(
-        Measurement(*key, 0, CALIBRATION_ITERS, warmup(spec, key)) for key in keys_of(spec, backend)
+        Measurement(
+            *key, 0, CALIBRATION_ITERS, warmup(spec, key), within_s=within_s if key[1] else math.inf
+        )
+        for key in sorted(keys_of(spec, backend), key=lambda key: (key[1], key[0]))
     )
 
 
-def timed_launch(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> Measurements:
+def timed_launch(
+    spec: BenchSpec, launch: int, counts: dict[Key, int], within_s: float = math.inf
+) -> Measurements:
     """Return a timed launch; every second one takes the sizes in reverse order.
 
     Args:
         spec: Spec of the measurement.
         launch: Number of the launch, starting at 1.
         counts: Iterations of each size that needs more times.
+        within_s: Seconds after rank 0's start, after which sizes are skipped.
     """
     order = sorted(counts, reverse=launch % 2 == 0)
-    return tuple(Measurement(*key, launch, counts[key], warmup(spec, key)) for key in order)
+    return tuple(
+        Measurement(*key, launch, counts[key], warmup(spec, key), within_s=within_s)
+        for key in order
+    )
 
 
-def single_world(spec: BenchSpec, backend: str) -> Measurements:
-    """Return the measurements of a single world, in which blocks replace launches."""
-    measurements, keys = first_launch(spec, backend), keys_of(spec, backend)
+def single_world(spec: BenchSpec, backend: str, budget_s: float = math.inf) -> Measurements:
+    """Return the measurements of a single world, in which blocks replace launches.
+
+    Args:
+        spec: Spec of the measurement.
+        backend: Backend to measure.
+        budget_s: Seconds for all of them; infinite with ``iters``.
+    """
+    measurements = first_launch(spec, backend, FIRST_SHARE * budget_s)
+    keys = keys_of(spec, backend)
     launches = fixed_launches(spec) or DEFAULT_LAUNCHES
-    seconds = budget_s(spec, backend) / (launches * max(1, len(keys)))
     for launch in range(1, launches + 1):
         count = 0 if spec.iters is None else share_of(spec.iters, launch, launches)
-        block = timed_launch(spec, launch, dict.fromkeys(keys, count))
-        measurements += tuple(replace(measurement, seconds=seconds) for measurement in block)
+        block = timed_launch(spec, launch, dict.fromkeys(keys, count), budget_s)
+        if spec.iters is None:
+            seconds = (1 - FIRST_SHARE) * budget_s / (launches * max(1, len(keys)))
+            block = tuple(replace(measurement, seconds=seconds) for measurement in block)
+        measurements += block
     return measurements
-
-
-def budget_s(spec: BenchSpec, backend: str) -> float:
-    """Return the seconds for timing all series of this backend."""
-    return spec.budget_s * sum(
-        series.backend == backend and bool(series.sizes_bytes) for series in spec.series
-    )
 
 
 def warmup(spec: BenchSpec, key: Key) -> int:
@@ -119,4 +149,5 @@ def iterations_in(seconds: float, pace_s: float) -> int:
     """Return the number of iterations in this time, at these seconds per iteration."""
     if pace_s <= 0:
         return FEWEST_ITERS
-    return min(MOST_ITERS, max(FEWEST_ITERS, int(seconds / pace_s)))
+    fewest = max(FEWEST_ITERS, min(ENOUGH_ITERS, int(QUICK_S / pace_s)))
+    return min(MOST_ITERS, max(fewest, int(seconds / pace_s)))

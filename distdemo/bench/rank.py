@@ -16,7 +16,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, groupby
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ import torch
 from distdemo.bench.limits import measure_limits
 from distdemo.bench.plan import Key, Measurement, Measurements, iterations_in
 from distdemo.launcher.clock import HOST
+from distdemo.measure.load import copy_for_a_moment, load_of, read_clocks, usable_cpus
 from distdemo.measure.records import Alignment, BenchSpec, Harness, Limit, Overlap
 from distdemo.measure.statistics import median
 from distdemo.measure.timing import Times, common_start, harness, timed
@@ -89,22 +90,33 @@ def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
         spec: Spec of the measurement.
         measurements: Sizes to measure in this launch.
     """
+    began = perf_counter()
     start = common_start(rank)
     rank.report_phase("ready")
     if measurements[0].launch == 0:
-        limits = measure_limits(rank) if spec.limits else ()
+        left_s = min(each.within_s for each in measurements)
+        limits = measure_limits(rank, left_s) if spec.limits else ()
         rank.report_phase("measured the machine")
-        began = perf_counter()
+        aligning_since = perf_counter()
         for _ in range(START_TRIALS):
             start.align()
-        cost_s = (perf_counter() - began) / START_TRIALS
+        cost_s = (perf_counter() - aligning_since) / START_TRIALS
         rank.send(Calibration(Alignment(start.way, cost_s), harness(), limits))
-    groups = Groups(rank.backend)
+    groups, cpus = Groups(rank.backend), usable_cpus()
     paces: dict[Key, float] = {}
-    for measurement in measurements:
-        series = spec.series[measurement.series]
-        rank.report_phase(series.title(series.sizes_bytes[measurement.point]))
-        rank.send(_measure(rank, spec, measurement, start.align, groups, paces))
+    for launch, its in groupby(measurements, key=lambda each: each.launch):
+        start.align()
+        before = read_clocks(cpus)
+        copy = copy_for_a_moment(rank.world_size)
+        for measurement in its:
+            if not start.agree(perf_counter() - began < measurement.within_s):
+                continue
+            series = spec.series[measurement.series]
+            rank.report_phase(series.title(series.sizes_bytes[measurement.point]))
+            rank.send(_measure(rank, spec, measurement, start.align, groups, paces))
+        start.align()
+        copies = copy, copy_for_a_moment(rank.world_size)
+        rank.send(load_of(launch, cpus, before, copies))
     rank.report_phase("done")
     start.align()
 

@@ -13,11 +13,19 @@ from typing import Any
 
 from rich.text import Text
 
-from distdemo.bench.answer import answer, headline, scope_text, series_names
+from distdemo.bench.answer import (
+    advice_text,
+    answer,
+    headline,
+    scope_text,
+    series_names,
+    why_text,
+)
 from distdemo.encoding import encode
 from distdemo.launcher.clock import HOST
 from distdemo.measure.recording import traits
 from distdemo.measure.records import (
+    Answer,
     BenchReport,
     Judgement,
     Limit,
@@ -52,8 +60,7 @@ LIMIT_HUE = 7
 
 def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
     """Yield a complete or partial measurement."""
-    text, ok = answer(report, _half(sign))
-    yield Summary(text, None if report.ok and not ok else ok, "!")
+    yield Summary(*answer(report, _half(sign)), "!")
     for series in report.series:
         yield Paragraph()
         yield from _series(series, sign)
@@ -155,14 +162,10 @@ def _wrong(row: Row, sign: Signs) -> Cell:
     return "0" if row.checked else Text(sign.none, style=colours.QUIET)
 
 
-def _verdict_of(row: Row) -> Verdict:
-    return row.judgement.verdict if row.judgement else Verdict.UNKNOWN
-
-
 def _verdict(row: Row, _: Signs) -> Text:
-    verdict = _verdict_of(row)
-    known = "" if verdict is Verdict.UNKNOWN else verdict.value
-    return Text(known, style="" if verdict.is_normal else colours.UNSURE)
+    known = "" if row.verdict is Verdict.UNKNOWN else row.verdict.value
+    is_normal = row.verdict.answer is Answer.NORMAL
+    return Text(known, style="" if is_normal else colours.UNSURE)
 
 
 def _moves_data(row: Row) -> bool:
@@ -240,28 +243,22 @@ def _section(title: str, texts: Iterable[Text]) -> Iterator[Block]:
 
 
 def _verdicts(report: BenchReport) -> Iterator[Text]:
-    """Yield one line per verdict and backend, with the reason of its last size.
-
-    Unsteady rows get no advice.
-    """
-    names = series_names(report.series)
-    by_verdict: dict[tuple[Verdict, str], list[tuple[str, Row]]] = {}
+    """Yield one line per verdict and backend, with the reason of its last size."""
+    by_verdict: dict[tuple[Verdict, str], list[tuple[Series, Row]]] = {}
     for series in report.series:
         for row in series.rows:
-            key = _verdict_of(row), series.spec.backend
-            by_verdict.setdefault(key, []).append((names[series.spec], row))
+            key = row.verdict, series.spec.backend
+            by_verdict.setdefault(key, []).append((series, row))
     for (verdict, _), pairs in by_verdict.items():
-        rows = [row for _, row in pairs]
-        last = rows[-1].judgement
-        if last is None or verdict is Verdict.UNKNOWN:
+        if verdict is Verdict.UNKNOWN:
             continue
-        line = Text(f"{scope_text({name for name, _ in pairs}, rows, report)}: ", style="bold")
-        line.append(verdict.value, style=colours.RIGHT if verdict.is_normal else colours.UNSURE)
-        why = last.why
-        if len(rows) > 1:
-            why = f"At {short_size(rows[-1].size_bytes)}, {why[0].lower()}{why[1:]}"
-        advice = f" {last.hint}" if all(row.steady for row in rows) and last.hint else ""
-        yield line.append(f". {why}{advice}", style="not bold")
+        rows = [row for _, row in pairs]
+        line = Text(f"{scope_text(pairs, report)}: ", style="bold")
+        line.append(
+            verdict.value,
+            style=colours.RIGHT if verdict.answer is Answer.NORMAL else colours.UNSURE,
+        )
+        yield line.append(f". {why_text(rows)}{advice_text(rows)}", style="not bold")
 
 
 def _overlaps(report: BenchReport) -> Iterator[Text]:
@@ -324,6 +321,12 @@ def _method(setup: Setup) -> Iterator[str]:
         yield f"common start through {way}: {duration(start.cost_s)}, not timed{end}"
     if harness is not None:
         yield f"the loop adds {duration(harness.inside_s)} to each time"
+    if setup.load is not None:
+        least, most = min(setup.load.copies_bytes_per_s), max(setup.load.copies_bytes_per_s)
+        taken = ""
+        if setup.load.taken_cores is not None:
+            taken = f"other programs took {digits(setup.load.taken_cores)} cores from the ranks; "
+        yield f"{taken}copies ran at {rate(least)} to {rate(most)}"
 
 
 def _limits(setup: Setup) -> Iterator[str]:

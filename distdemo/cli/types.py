@@ -107,10 +107,13 @@ def parse_seconds(text: str) -> float:
 
 @_parser
 def parse_share(text: str) -> float:
-    """Parse a share between 0 and 1: ``5%`` or ``0.05``."""
-    share = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    """Parse a share: ``5%`` or ``0.05``. A number from 1 on without a sign is ambiguous."""
+    number, is_percent = _number(text.removesuffix("%").strip()), text.endswith("%")
+    share = number / 100 if is_percent else number
     if not 0 < share < 1:
-        raise BadValue(text, "not a share between 0 and 1.", "", "5%")
+        why = "Write a percentage below 100%, or a part of 1: 0.05 is 5%."
+        example = f"{text}%" if 1 <= number < 100 and not is_percent else "5%"
+        raise BadValue(text, "not a share between 0 and 1.", why, example)
     return share
 
 

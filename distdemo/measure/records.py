@@ -29,6 +29,17 @@ FEWEST_LAUNCHES = 6
 # -------------------------------------------------------------------------------------- spec
 
 
+class Answer(str, Enum):
+    """Answer to "Is this normal?", the most serious first."""
+
+    __str__ = str.__str__
+    SLOW = "slow"
+    DISTURBED = "disturbed"
+    VARIES = "varies"
+    NORMAL = "normal"
+    MEASURED = "measured"  # there was nothing to compare with
+
+
 @dataclass(frozen=True, slots=True)
 class SeriesSpec:
     """One call on one backend, at several sizes.
@@ -97,25 +108,27 @@ class BenchSpec:
         series: Series in display order.
         iters: Timed iterations per size in all launches; None: until the median is steady.
         warmup: Untimed iterations per size and launch; None: chosen by size.
-        budget_s: Seconds for timing one series; ignored with ``iters``.
+        budget_s: Seconds for measuring all series; ignored with ``iters``.
         precision: Largest half-width of a steady median's interval, as a share of the median.
         launches: Number of worlds to spread the iterations over; None: until steady.
         check_every: Timed iterations between two verifications; 0: verify once, at the start.
         skew: True to find late ranks.
         overlap: True to measure how much of a non-blocking call computation hides.
         limits: True to measure the machine's own copies and streams too.
+        fail_on: Answers that make the exit code 1.
     """
 
     series: tuple[SeriesSpec, ...] = field(default=(), metadata={"json": False})
     iters: int | None = None
     warmup: int | None = None
-    budget_s: float = 8.0
+    budget_s: float = 10.0
     precision: float = PRECISION
     launches: int | None = None
     check_every: int = 0
     skew: bool = False
     overlap: bool = False
     limits: bool = True
+    fail_on: tuple[Answer, ...] = ()
 
 
 # ------------------------------------------------------------------------ limits and set-up
@@ -179,6 +192,25 @@ class Harness:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """Measured disturbance of the machine while the ranks were timed.
+
+    Attributes:
+        taken_cores: Cores' worth of time that other programs, or a hypervisor, took from the ranks;
+            None if this system doesn't say.
+        copies_bytes_per_s: Speed of copies on the slowest rank, before and after each launch; the
+            time that other programs took is left out.
+        core_shares: Share of a core that each rank got while it copied, a median.
+        slowed_ranks: Ranks that got much less of a core than the best rank almost every time.
+    """
+
+    taken_cores: float | None
+    copies_bytes_per_s: tuple[float, ...]
+    core_shares: tuple[float, ...]
+    slowed_ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """Set-up shared by all series of one backend.
 
@@ -191,6 +223,7 @@ class Setup:
         start_method: Method that started the ranks.
         engine: Launcher of the ranks: ``local``, torchrun, ...
         hosts: Host of each rank; empty if all are on this machine.
+        load: Measured disturbance; None before the first launch has ended.
     """
 
     backend: str
@@ -206,13 +239,14 @@ class Setup:
     start_method: str = ""
     engine: str = "local"
     hosts: tuple[str, ...] = ()
+    load: Load | None = None
 
 
 # ------------------------------------------------------------------------------------ report
 
 
 class Verdict(str, Enum):
-    """Verdict on a bandwidth."""
+    """Verdict on a size."""
 
     __str__ = str.__str__
     CLOSE = "close to the limit"
@@ -220,18 +254,26 @@ class Verdict(str, Enum):
     BELOW = "below the limit"
     OVERSUBSCRIBED = "oversubscribed"
     SLOW = "unusually slow"
+    VARIES = "varies"
     DISTURBED = "disturbed"
     UNKNOWN = "unknown"
 
     @property
-    def is_normal(self) -> bool:
-        """True if the bandwidth is as expected."""
-        return self in (Verdict.CLOSE, Verdict.LATENCY_BOUND, Verdict.BELOW)
+    def answer(self) -> Answer:
+        """Answer that follows from it."""
+        known = {
+            Verdict.SLOW: Answer.SLOW,
+            Verdict.DISTURBED: Answer.DISTURBED,
+            Verdict.VARIES: Answer.VARIES,
+            Verdict.OVERSUBSCRIBED: Answer.MEASURED,
+            Verdict.UNKNOWN: Answer.MEASURED,
+        }
+        return known.get(self, Answer.NORMAL)
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Verdict on a row's bandwidth, with the reason.
+    """Verdict on a row, with the reason.
 
     Attributes:
         verdict: Verdict.
@@ -283,7 +325,7 @@ class Row:
         steady: True if the interval is as narrow as requested.
         checked: Number of elements compared on all ranks.
         wrong: Number of wrong elements among them.
-        judgement: Judgement of the bandwidth; None if there is none to judge.
+        judgement: Verdict; None if there is nothing to judge.
     """
 
     size_bytes: int
@@ -325,6 +367,11 @@ class Row:
             return None
         low, high = self.interval_s
         return max(high - self.median_s, self.median_s - low) / self.median_s
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict, also if there was nothing to judge."""
+        return self.judgement.verdict if self.judgement else Verdict.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +420,21 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeRange:
+    """Sizes of one series that have the same answer.
+
+    Attributes:
+        series: Index of the series.
+        why: Reason for the last of the sizes; may be empty.
+    """
+
+    answer: Answer
+    series: int
+    sizes_bytes: tuple[int, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class BenchReport:
     """A complete or partial measurement.
 
@@ -411,8 +473,27 @@ class BenchReport:
         """Rows of all series."""
         return [row for series in self.series for row in series.rows]
 
+    @derived
+    def ranges(self) -> tuple[SizeRange, ...]:
+        """Answer to "Is this normal?" for every measured size, each in exactly one range."""
+        found = []
+        for index, series in enumerate(self.series):
+            for answer in Answer:
+                rows = [row for row in series.rows if row.verdict.answer is answer]
+                if rows:
+                    last = rows[-1].judgement
+                    sizes = tuple(row.size_bytes for row in rows)
+                    found.append(SizeRange(answer, index, sizes, last.why if last else ""))
+        return tuple(found)
+
+    @derived
+    def answer(self) -> Answer | None:
+        """Most serious answer of any size; None if the measurement is incomplete or wrong."""
+        found = {row.verdict.answer for row in self.rows} if self.complete else ()
+        return next((answer for answer in Answer if answer in found), None)
+
     @property
-    def ok(self) -> bool:
+    def complete(self) -> bool:
         """True if all worlds succeeded and all elements were correct; rows may be unsteady."""
         return (
             self.world is None
@@ -421,3 +502,17 @@ class BenchReport:
             and not any(row.wrong for row in self.rows)
             and not any(series.error for series in self.series)
         )
+
+    @property
+    def failing(self) -> Sequence[Answer]:
+        """Answers of any size on which the user wants to fail."""
+        return [
+            each
+            for each in self.spec.fail_on
+            if any(row.verdict.answer is each for row in self.rows)
+        ]
+
+    @property
+    def ok(self) -> bool:
+        """True if it is complete and has no answer that fails."""
+        return self.complete and not self.failing

@@ -133,7 +133,8 @@ class CommonStart:
 
     Args:
         rank: This rank of the world.
-        page: Zeroed page with ``LINE`` words per rank; None to use the group's barrier.
+        page: Zeroed page with ``LINE`` words per rank and ``LINE`` more; None to use the
+            group's barrier.
     """
 
     def __init__(self, rank: Rank, page: Page | None) -> None:
@@ -145,6 +146,8 @@ class CommonStart:
         self._barrier = dist.barrier
         self._mine = rank.rank * LINE
         self._others = tuple(other * LINE for other in range(rank.world_size) if other != rank.rank)
+        self._decision = rank.world_size * LINE  # index of rank 0's word for `agree`
+        self._decisions = 0
         self._turn = 0
         self._due = perf_counter() + HEARTBEAT_S
 
@@ -163,6 +166,22 @@ class CommonStart:
             if words[other] < turn:
                 _wait(words, other, turn)
 
+    def agree(self, decision: bool) -> bool:  # noqa: FBT001 - the value that is agreed on
+        """Return rank 0's decision on every rank. Collective."""
+        words = self._words
+        self._decisions += 1
+        if words is None:
+            store, name = self._rank.store("decisions"), str(self._decisions)
+            if self._rank.rank == 0:
+                store.set(name, str(int(decision)))
+            return bool(int(store.get(name)))
+        if self._rank.rank == 0:
+            words[self._decision] = decision
+        self.align()
+        agreed = bool(words[self._decision])
+        self.align()  # all have read it before it changes
+        return agreed
+
 
 def _wait(words: memoryview, other: int, turn: int) -> None:
     until = perf_counter() + SPIN_S
@@ -179,7 +198,7 @@ def _wait(words: memoryview, other: int, turn: int) -> None:
 
 def common_start(rank: Rank) -> CommonStart:
     """Return a common start, through shared memory if possible. Collective."""
-    return CommonStart(rank, shared_page(rank, "start", rank.world_size * LINE * 8))
+    return CommonStart(rank, shared_page(rank, "start", (rank.world_size + 1) * LINE * 8))
 
 
 # ------------------------------------------------------------------------------------- timed loop

@@ -130,6 +130,17 @@ def test_one_row_among_many_that_is_ten_times_slower_is_found():
     assert slow.outcome.confidence == pytest.approx(1 - 2 / 924), "smallest error of 6 launches"
 
 
+def test_a_file_compared_with_itself_has_no_change_in_any_row():
+    several: tuple[dict[str, Any], ...] = ({"noise": 0.9}, {"noise": 0.9, "launches": 1})
+    for options in several:
+        same = recording("same.json", scaled(1.0, **options))
+        found = compare(same, same, 0.1)
+        assert {each.change for each in found.outcomes} == {Change.NONE}
+        assert {each.interval for each in found.outcomes} == {(1.0, 1.0)}
+        assert found.ok
+        assert found.notes == ("Both files have the same times: they are one measurement.",)
+
+
 # --------------------------------------------------------------------------------- matching
 
 
@@ -234,6 +245,7 @@ def test_the_exit_code_follows_fail_over(tmp_path, command):
         ((old, new, "--fail-over", "50%", "-q"), 0, "✓ No change beyond 50%"),
         ((old, few, "--fail-over", "10%", "-q"), 1, "! Can't tell"),
         ((old, few, "--fail-over", "0"), 2, "not a share"),
+        ((old, few, "--fail-over", "10"), 2, "Try --fail-over 10%."),
     ):
         code, out, err = command("bench", "compare", *line)
         assert (code, bool(err)) == (expected, expected == 2), line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from distdemo.bench.fit.report import make_report
 from distdemo.bench.fit.view import fit_view
 from distdemo.measure.fit import FittedSeries, costs_of, fit, solve
 from distdemo.measure.recording import Recording
-from distdemo.measure.records import Series
+from distdemo.measure.records import Judgement, Series, Verdict
 
 GOLDEN = Path(__file__).parent / "golden"
 ALPHA, BETA = 30e-6, 0.5e-9
@@ -114,6 +115,25 @@ def test_files_of_two_machines_are_noted() -> None:
     (note,) = make_report([here, there]).notes
     assert note.startswith(f"{there.file} differs from {here.file}: host elsewhere, not box")
     assert make_report([run(2), run(4)]).notes == ()
+
+
+def test_unsteady_files_are_noted() -> None:
+    steady, series = run(2), series_of("all_reduce", "ring", 4)
+    wide = [
+        replace(row, steady=False, interval_s=(0.5 * row.median_s, 1.2 * row.median_s))
+        for row in series.rows[:2]
+    ]
+    busy = replace(wide[1], judgement=Judgement(Verdict.DISTURBED, "Other programs."))
+    for rows, notes in (
+        (wide, ["2 of 12 sizes not steady within ±5.0% (up to ±50%, at 8 B), so α and β are"]),
+        ([wide[0], busy], ["2 of 12 sizes not steady", "bench's answer was disturbed."]),
+        ([replace(wide[0], interval_s=None)], ["1 of 12 sizes not steady within ±5.0% (some have"]),
+    ):
+        unsteady = replace(series, rows=(*rows, *series.rows[len(rows) :]))
+        found = make_report([steady, recording("four.json", unsteady)]).notes
+        assert len(found) == len(notes)
+        for note, words in zip(found, notes, strict=True):
+            assert note.startswith(f"four.json: {words}")
 
 
 # -------------------------------------------------------------------------- views, command line

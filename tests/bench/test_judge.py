@@ -7,17 +7,28 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from benches import GLOO, report, row, rows, setup
+from benches import GLOO, quiet, report, row, rows, setup
 from golden import golden
 from recordings import with_changes
 
 from distdemo.backends.contract import Transport
-from distdemo.bench.answer import answer, headline, series_names
+from distdemo.bench.answer import answer, errors, headline, series_names
+from distdemo.bench.controller import make_row
 from distdemo.bench.judge import judge
 from distdemo.bench.view import _verdicts, bench_view
+from distdemo.encoding import decode, encode
 from distdemo.launcher.records import Verdict as WorldVerdict
 from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.measure.records import Limit, Overlap, RankSkew, Row, Setup, Verdict
+from distdemo.measure.records import (
+    Answer,
+    BenchReport,
+    Limit,
+    Overlap,
+    RankSkew,
+    Row,
+    Setup,
+    Verdict,
+)
 
 STREAMS = {5.2e9: 2, 7e9: 1, 12e9: 0}
 """Measured bandwidths of that machine with all ranks at once, and the number of sizes that may look
@@ -36,7 +47,7 @@ def verdicts(made: list[Row], where: Setup, n: int = 2) -> list[Verdict | None]:
 def test_a_healthy_backend_is_normal_and_one_five_times_slower_is_not(bandwidth):
     healthy = verdicts(rows(GLOO), setup(bandwidth))
     assert healthy[:3] == [LATENCY] * 3
-    assert all(each is not None and each.is_normal for each in healthy)
+    assert all(each is not None and each.answer is Answer.NORMAL for each in healthy)
     slow = verdicts(rows(GLOO, slower=5), setup(bandwidth))
     assert sum(each is not SLOW for each in slow) <= STREAMS[bandwidth]
 
@@ -62,12 +73,59 @@ def test_the_verdict_of_every_size():
         assert verdicts(rows(times, n), where, n) == expected
 
 
-def test_disturbed_medians_and_ops_without_data():
-    """Half of the iterations waited for a core; the rest show the backend's speed."""
-    disturbed = replace(row(4e-3, MIB), p10_s=0.2e-3)
-    assert verdicts([*rows(GLOO)[:-3], disturbed], setup())[-1] is Verdict.DISTURBED
+def test_an_interval_around_the_limit_or_a_very_wide_one_varies():
+    """A rank's machine is quiet here, so only the interval and the limit decide."""
+    for slower, noise, expected in (
+        (1, 0.4, BELOW),
+        (1, 0.6, Verdict.VARIES),
+        (5, 0.7, Verdict.VARIES),
+        (9, 0.4, SLOW),
+        (6, 0.02, SLOW),
+    ):
+        made = rows(GLOO, slower=slower, noise=noise)
+        assert verdicts(made, setup())[-1] is expected, (slower, noise)
+
+
+def test_a_steady_median_at_the_limit_is_on_either_side_of_it():
+    limit_s = 1.4e-3  # of 1 MiB at 7 GB/s
+    found = [verdicts(rows({MIB: limit_s * f}, noise=0.03), setup()) for f in (0.5, 1.0, 1.02, 2)]
+    assert Verdict.VARIES not in {each[0] for each in found}
+    assert (found[0][0], found[-1][0]) == (BELOW, SLOW)
+
+
+def test_a_disturbance_is_measured_and_never_inferred_from_the_times():
+    slow, wide = rows(GLOO, slower=9), rows(GLOO, noise=0.9)
+    busy = quiet(taken_cores=0.47)
+    copies = quiet(copies_bytes_per_s=(9e9, 4e9, 9e9, 4e9))
+    for load, expected in (
+        (busy, Answer.DISTURBED),
+        (copies, Answer.DISTURBED),
+        (quiet(taken_cores=None, core_shares=(0.6, 0.7)), Answer.DISTURBED),
+        (quiet(taken_cores=0.3, slowed_ranks=(1,), core_shares=(0.98, 0.5)), Answer.SLOW),
+    ):
+        for made in (rows(GLOO), slow, wide, [row(1e-4, 0)]):
+            found = verdicts(made, setup(load=load))
+            assert {each and each.answer for each in found} == {expected}, load
+    assert Verdict.DISTURBED not in verdicts(wide, setup())
+    assert {each and each.answer for each in verdicts(slow, setup(load=quiet()))} == {Answer.SLOW}
+
+
+def test_ranks_that_share_cores_are_neither_slow_nor_slowed():
+    shared = quiet(4, taken_cores=None, core_shares=(0.5, 0.5, 0.5, 0.3), slowed_ranks=(3,))
+    found = verdicts(rows(GLOO, 4, slower=20), setup(ranks=4, load=shared), 4)
+    assert set(found) == {OVERSUBSCRIBED}
+    others = quiet(4, taken_cores=0.4)
+    assert set(verdicts(rows(GLOO, 4), setup(ranks=4, load=others), 4)) == {Verdict.DISTURBED}
+
+
+def test_ops_without_data_and_too_few_launches():
     assert judge(row(1e-4, 0), [], setup(), 2) is None
     assert judge(row(1e-4, 1024, 1), [], setup(ranks=1), 1) is None
+    few = make_row([[1e-4]] * 5, 0.05, size_bytes=MIB, elements=1, busbw_factor=1.0)
+    found = judge(few, [few], setup(), 2)
+    assert found is not None
+    assert found.verdict is UNKNOWN
+    assert found.limit_share == pytest.approx(1.5, rel=0.01)
 
 
 # ----------------------------------------------------------------------------------- the answer
@@ -77,32 +135,130 @@ FAILED = WorldReport(
 )
 
 
-ANSWERS = (
-    (report(rows(GLOO)), "Normal: busbw up to 5.38 GB/s at 4 MiB (77% of a TCP", True),
-    (report(rows(GLOO, slower=5)), "Not normal: 8 of 9 sizes (8 B to 32 MiB): unus", False),
-    (report(rows(GLOO, 4), setup(2e9, ranks=4)), "Not normal: 4 of 9 sizes (8 B to 64 K", False),
-    (report(rows({8: 1e-3}, 4, noise=0.5), setup(ranks=4)), "Not normal: 1 of 1 size (8 B)", False),
-    (report(rows(GLOO, noise=0.5)), "Not measurable now: 9 of 9 sizes not steady with", False),
-    (report(rows(GLOO), Setup("gloo", "cpu", 2)), "Measured: busbw up to 5.38 GB/s", True),
-    (report([row(1e-4, 0)]), "Measured: all-reduce in 100 µs. Not judged: there is", True),
-    (report([row(1e-4, 64, wrong=3)]), "all-reduce gloo is wrong at 64 B. 3 of 32 elem", False),
-    (report([]), "0 of 0 sizes were measured.", False),
-    (report([], interrupted=True), "Interrupted: 0 of 0 sizes were measured.", False),
-    (report(rows({8: 1e-4}), world=FAILED), "Rank 1 died. 1 of 1 size were measured", False),
+BUSY = quiet(taken_cores=0.47)
+SHARED = quiet(4, core_shares=(0.5,) * 4)
+SLOWED = quiet(slowed_ranks=(1,), core_shares=(0.99, 0.49))
+ANSWERS: tuple[tuple[BenchReport, str, bool | None, Answer | None], ...] = (
+    (
+        report(rows(GLOO)),
+        "Normal: busbw up to 5.38 GB/s at 4 MiB (77% of a TCP stream); medians within ±1.0%; ",
+        True,
+        Answer.NORMAL,
+    ),
+    (
+        report([*rows({8: 56e-6, 1024: 70e-6}), *rows({MIB: 9e-3}), *rows({4 * MIB: 1e-3})]),
+        "Slow at 1 MiB: 117 MB/s is 2% of the 7.00 GB/s of a TCP stream; its median is at least ",
+        None,
+        Answer.SLOW,
+    ),
+    (
+        report([*rows({8: 56e-6, 1024: 70e-6}), *rows({MIB: 210e-6}, noise=0.6)]),
+        "Varies at 1 MiB: its median differs between worlds by 60%, from 84.0 µs to 336 µs. The ",
+        None,
+        Answer.VARIES,
+    ),
+    (
+        report(rows(GLOO, noise=0.9), setup(load=BUSY)),
+        "Disturbed: other programs took 0.47 cores from the ranks. Stop them",
+        None,
+        Answer.DISTURBED,
+    ),
+    (
+        report(rows(GLOO), setup(load=SLOWED)),
+        "Slow: rank 1 got 49% of a core, the best rank 99%, again and again. Check what",
+        None,
+        Answer.SLOW,
+    ),
+    (
+        report(rows({8: 1e-3}, 4, noise=0.5), setup(ranks=4, load=SHARED)),
+        "Measured: busbw up to 12.0 kB/s at 8 B (<1% of a TCP stream); medians within ±50%; 4 ",
+        True,
+        Answer.MEASURED,
+    ),
+    (
+        report(rows(GLOO), Setup("gloo", "cpu", 2)),
+        "Measured: busbw up to 5.38 GB/s",
+        True,
+        Answer.MEASURED,
+    ),
+    (
+        report([row(1e-4, 0)]),
+        "Measured: all-reduce in 100 µs; medians within ±1.0%. Not judged: there is",
+        True,
+        Answer.MEASURED,
+    ),
+    (
+        report(rows({8: 56e-6}), left_out=(32, 128)),
+        "Normal: busbw up to 143 kB/s at 8 B (<1% of a TCP stream); medians within ±1.0%; 4 ",
+        None,
+        Answer.NORMAL,
+    ),
+    (
+        report([row(1e-4, 64, wrong=3)]),
+        "all-reduce gloo is wrong at 64 B. 3 of 32 elem",
+        False,
+        None,
+    ),
+    (report([]), "0 of 0 sizes were measured.", False, None),
+    (report([], interrupted=True), "Interrupted: 0 of 0 sizes were measured.", False, None),
+    (report(rows({8: 1e-4}), world=FAILED), "Rank 1 died. 1 of 1 size were measured", False, None),
 )
 
 
-def test_the_answer_comes_first():
-    for made, says, good in ANSWERS:
+def test_the_answer_comes_first_and_is_in_the_document():
+    for made, says, good, value in ANSWERS:
         text, ok = answer(made)
-        assert (text[: len(says)], ok) == (says, good)
+        assert (text[: len(says)], ok, made.answer) == (says, good, value)
+        document = encode(made)
+        assert document["answer"] == value
+        if made.world is None:
+            assert decode(BenchReport, document).ranges == made.ranges
 
 
-def test_rows_that_are_not_steady_get_no_advice():
-    for noise, advised in ((0.5, False), (0.01, True)):
-        slow = report(rows(GLOO, slower=5, noise=noise))
-        assert ("doctor" in answer(slow)[0]) == advised
-        assert any("doctor" in line.plain for line in _verdicts(slow)) == advised
+def test_the_answer_says_what_was_not_judged_or_left_out():
+    for made, says in (
+        (report(rows({8: 1e-3}, 4), setup(ranks=4, load=SHARED)), "Not judged: 4 ranks share 2"),
+        (report(rows({8: 1e-4}), left_out=(32, 128)), "before 2 of 3 sizes were measured."),
+        (report(rows(GLOO, noise=0.6)), "was not disturbed, so that is gloo's own. A larger"),
+    ):
+        assert says in answer(made)[0]
+
+
+def test_every_size_is_in_one_range_and_in_one_sentence():
+    made = report(rows(GLOO, slower=2.5, noise=0.3))
+    answers = {row.verdict.answer for row in made.rows}
+    assert answers == {Answer.VARIES, Answer.NORMAL}
+    sizes = [size for each in made.ranges for size in each.sizes_bytes]
+    assert sorted(sizes) == [row.size_bytes for row in made.rows]
+    assert answer(made)[0].startswith("Varies at 8 B to 64 KiB and 16 MiB to 32 MiB: at 32 MiB, ")
+    assert " Normal at 256 KiB to 4 MiB: busbw" in answer(made)[0]
+    scopes = [line.plain.partition(":")[0] for line in _verdicts(made)]
+    assert scopes == ["8 B to 64 KiB and 16 MiB to 32 MiB", "256 KiB to 4 MiB"]
+
+
+def test_fail_on_names_the_answers_that_fail():
+    for load, fails_on, failing in (
+        (BUSY, (Answer.SLOW, Answer.DISTURBED), True),
+        (BUSY, (Answer.SLOW,), False),
+        (SLOWED, (Answer.SLOW,), True),
+        (quiet(), (Answer.SLOW, Answer.DISTURBED, Answer.VARIES), False),
+    ):
+        made = report(rows(GLOO), setup(load=load))
+        made = replace(made, spec=replace(made.spec, fail_on=fails_on))
+        assert (made.ok, answer(made)[1] is False) == (not failing, failing)
+        assert [each.what for each in errors(made)] == [
+            f"--fail-on {each}: some sizes have this answer." for each in made.failing
+        ]
+
+
+def test_a_size_whose_answer_is_open_gets_no_advice():
+    for slower, noise, advised in ((3, 0.5, False), (5, 0.01, True)):
+        made = report(rows(GLOO, slower=slower, noise=noise))
+        assert ("doctor" in answer(made)[0]) == advised
+        assert any("doctor" in line.plain for line in _verdicts(made)) == advised
+    for noise, advised in ((0.2, False), (0.01, True)):
+        made = report(rows(GLOO, noise=noise))
+        assert any("fewer, larger" in line.plain for line in _verdicts(made)) == advised
 
 
 def test_series_are_named_by_the_traits_that_distinguish_them():
@@ -148,6 +304,11 @@ def everything():
 
 
 def test_the_report():
-    noisy = report(rows({8: 56e-6, MIB: 210e-6}, noise=0.4))
-    for name, made in (("bench_noisy", noisy), ("bench_all", everything())):
+    noisy = report([*rows({8: 56e-6}), *rows({MIB: 210e-6}, noise=0.6)])
+    disturbed = report(rows({8: 56e-6, MIB: 210e-6}, noise=0.4), setup(load=BUSY))
+    for name, made in (
+        ("bench_varies", noisy),
+        ("bench_disturbed", disturbed),
+        ("bench_all", everything()),
+    ):
         golden(GOLDEN / f"{name}.txt", partial(bench_view, made))

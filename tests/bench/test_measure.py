@@ -11,7 +11,7 @@ import pytest
 from benches import alone, asked, series, world
 
 from distdemo import ops
-from distdemo.bench import limits
+from distdemo.bench import limits, plan
 from distdemo.bench.controller import measure
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.local import run_world
@@ -71,12 +71,13 @@ def test_memory_of_other_processes_is_not_opened(tmp_path):
 
 def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
     monkeypatch.setattr(limits, "SECONDS", 0.02)
+    monkeypatch.setattr(plan, "MOST_ITERS", 5)
     monkeypatch.setattr(limits, "_cache_bytes", lambda: 0)
     wanted = asked(
         series(sizes_bytes=(8, 400, 65_536)),
         series("barrier"),
         iters=None,
-        budget_s=0.05,
+        budget_s=1000.0,
         precision=1000.0,
         skew=True,
         limits=True,
@@ -106,6 +107,11 @@ def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
     assert (setup.alignment.way, bool(setup.alignment.spread_s)) == (Start.PAGE, True)
     assert setup.harness is not None
     assert setup.harness.inside_s > 0
+    load = setup.load
+    assert load is not None
+    assert (len(load.copies_bytes_per_s), len(load.core_shares)) == (14, 2)
+    assert 0 <= (load.taken_cores or 0) <= 2
+    assert all(0 < each <= 1 for each in load.core_shares)
     assert all(0 <= done <= 100 and wrong == 0 for done, wrong, _ in watched)
     assert ordered == [True] * 7
 
@@ -155,14 +161,36 @@ def test_one_world_measures_in_blocks_and_sends_heartbeats(monkeypatch):
 
         return run_world(*args, on_message=keep)
 
-    report = measure(asked(iters=None, budget_s=0.1), [world()], start, one_world=True)
+    monkeypatch.setattr(plan, "MOST_ITERS", 5)
+    report = measure(asked(iters=None, budget_s=1000.0), [world()], start, one_world=True)
     assert report.ok
     assert report.setups[0].launches == 1
     assert "blocks of one world" in report.notes[0]
     for row in report.rows:
-        assert len(row.times_s) == 8
-        assert all(3 <= len(launch) <= 500 for launch in row.times_s)
+        assert len(row.times_s) == plan.DEFAULT_LAUNCHES
+        assert all(3 <= len(launch) <= 5 for launch in row.times_s)
     assert messages.count(None) > sum(row.iterations for row in report.rows)
+
+
+def test_a_spent_budget_leaves_out_the_largest_sizes_of_every_series():
+    wanted = asked(series(), series("broadcast"), iters=None, budget_s=1e-9)
+    report = measure(wanted, [world()], alone)
+    assert report.ok
+    assert [[row.size_bytes for row in each.rows] for each in report.series] == [[8], [8]]
+    assert {(row.iterations, row.checked > 0) for row in report.rows} == {(3, True)}
+    assert report.setups[0].launches == 1
+
+
+def decide(rank):
+    """Return what a rank agrees to with shared memory and without."""
+    starts = timing.common_start(rank), timing.CommonStart(rank, None)
+    own = [rank.rank == 0, rank.rank != 0, rank.rank == 0]
+    return [[start.agree(each) for each in own] for start in starts]
+
+
+def test_all_ranks_follow_the_decision_of_rank_0():
+    for found in run_world(world(3), decide).values:
+        assert found == [[True, False, True]] * 2
 
 
 # ------------------------------------------------------------------------------------- failures

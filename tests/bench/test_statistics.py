@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from math import comb
 
@@ -122,9 +123,11 @@ def both():
 
 def test_the_first_launch_verifies_every_size_and_later_ones_alternate_their_order():
     found = plan.first_launch(both(), "gloo")
-    assert [(v.series, v.point) for v in found] == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
+    assert [(v.series, v.point) for v in found] == [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)]
     assert all(v.launch == 0 for v in found)
     assert found[0].warmup > found[3].warmup > found[4].warmup > 0
+    within = [v.within_s for v in plan.first_launch(both(), "gloo", 5.0)]
+    assert within == [math.inf, math.inf, 5.0, 5.0, 5.0], "the smallest sizes are always measured"
     assert {v.warmup for v in plan.first_launch(replace(both(), warmup=0), "gloo")} == {0}
     up, down = (plan.timed_launch(both(), launch, {(0, 0): 5, (1, 0): 3}) for launch in (1, 2))
     assert [(v.series, v.iterations) for v in up] == [(0, 5), (1, 3)]
@@ -138,5 +141,6 @@ def test_blocks_replace_launches_in_one_world_and_a_plan_can_be_encoded():
     assert [sum(v.iterations for v in timing if v.point == point) for point in (0, 1)] == [10, 10]
     assert [v.point for v in timing[:4]] == [0, 1, 1, 0]
     assert decode(plan.Measurements, encode(found)) == found
-    open_ended = plan.single_world(wanted.asked(iters=None), "gloo")
-    assert {(v.iterations, v.seconds) for v in open_ended if v.launch} == {(0, 0.5)}
+    open_ended = plan.single_world(wanted.asked(iters=None), "gloo", 24.0)
+    limits = {(v.iterations, v.seconds, v.within_s) for v in open_ended if v.launch}
+    assert limits == {(0, 0.5, 24.0)}

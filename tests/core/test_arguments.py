@@ -125,7 +125,7 @@ SUGGESTED = {
     "ring": "Did you mean distdemo p2p --pattern ring or distdemo trace --algorithm ring?",
     "compare": "Did you mean distdemo bench compare or distdemo trace compare?",
     "bash": "Use one of them.",
-    "bench --fail-on 10": "Leave it out.",
+    "bench --fail-on 10": "Try --fail-on slow,disturbed.",
     "bench --count 1M": "Did you mean --sizes?",
     "trace --algor ring": "Did you mean --algorithm?",
     "all-reduce --mpi": "Did you mean --backend mpi or --launcher mpi?",

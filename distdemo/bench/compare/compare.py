@@ -83,7 +83,7 @@ def compare(old: Recording, new: Recording, fail_over: float | None = None) -> C
         limits=tuple(_limit_shifts(old.report, new.report)),
         unmatched=tuple(_unmatched(old, new)),
         differences=tuple(differences(old, new)),
-        notes=tuple(f"{each.file}: {note}" for each in (old, new) for note in each.report.notes),
+        notes=tuple(_notes(old, new)),
     )
 
 
@@ -173,6 +173,8 @@ def verdict(
         count: Number of intervals that share the error.
         threshold: Smallest change that counts, as a share.
     """
+    if old == new:  # to the last digit: one measurement, not two
+        return RatioVerdict(1.0, (1.0, 1.0), 1.0, Change.NONE, len(old), len(new))
     least = 2 / math.comb(len(old) + len(new), len(old))  # error of the widest interval
     error = max(FAMILY_ERROR / count, min(least, MOST_INTERVAL_ERROR))
     ratio, interval = estimate_ratio(old, new, error)
@@ -200,6 +202,14 @@ def change_of(ratio: float, interval: tuple[float, float] | None, threshold: flo
 
 
 # ---------------------------------------------------------------------- limits and unmatched rows
+
+
+def _notes(old: Recording, new: Recording) -> Iterator[str]:
+    """Yield remarks on the files: whether they are the same, and their own notes."""
+    if old.report.series == new.report.series:
+        yield "Both files have the same times: they are one measurement."
+    for each in (old, new):
+        yield from (f"{each.file}: {note}" for note in each.report.notes)
 
 
 def _limit_shifts(old: BenchReport, new: BenchReport) -> Iterator[LimitShift]:

@@ -110,7 +110,7 @@ class CompareReport:
     Attributes:
         fail_over: Threshold from the user, beyond which a slowdown is a failure; None: nothing
             fails, and the threshold is ``THRESHOLD``.
-        notes: Notes of either file, with its name.
+        notes: Notes of either file, with its name, and a remark if both are the same.
     """
 
     old_file: str

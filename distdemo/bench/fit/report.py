@@ -10,7 +10,8 @@ from distdemo.encoding import derived
 from distdemo.errors import UsageError
 from distdemo.measure.fit import FittedSeries, costs_of, fit
 from distdemo.measure.recording import Recording, differences
-from distdemo.measure.records import SeriesSpec
+from distdemo.measure.records import Answer, SeriesSpec
+from distdemo.view.format import plural, plus_minus, short_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class FitReport:
     Attributes:
         files: Files that were fitted.
         predictions: Predictions for the series whose model fits.
-        notes: Series left out and differences between the files, in sentences.
+        notes: Series left out, unsteady files and differences between the files, in sentences.
     """
 
     files: tuple[str, ...]
@@ -93,8 +94,33 @@ def make_report(
             if each.best.is_good
             for n in sorted({*ranks})
         ),
-        notes=(*notes, *(note for each in others for note in _difference_notes(first, each))),
+        notes=(
+            *notes,
+            *(note for each in recordings for note in _unsteady_notes(each)),
+            *(note for each in others for note in _difference_notes(first, each)),
+        ),
     )
+
+
+def _unsteady_notes(recording: Recording) -> Iterator[str]:
+    """Yield a sentence if the file's medians are uncertain, so that α and β are too."""
+    rows = [row for series in recording.series.values() for row in series.rows]
+    unsteady = [row for row in rows if not row.steady]
+    if not unsteady:
+        return
+    widest = max(unsteady, key=lambda row: row.spread_share or 0.0)
+    sizes = f"{len(unsteady)} of {plural(len(rows), 'size')}"
+    width = "some have no interval"
+    if all(row.spread_share is not None for row in unsteady):
+        width = (
+            f"up to {plus_minus(widest.spread_share or 0.0)}, at {short_size(widest.size_bytes)}"
+        )
+    within = plus_minus(recording.report.spec.precision)
+    yield (
+        f"{recording.file}: {sizes} not steady within {within} ({width}), so α and β are uncertain."
+    )
+    if recording.report.answer in (Answer.DISTURBED, Answer.SLOW):
+        yield f"{recording.file}: bench's answer was {recording.report.answer}."
 
 
 def _difference_notes(first: Recording, other: Recording) -> Iterator[str]:

@@ -1,0 +1,109 @@
+"""Disturbance of the machine: made-up texts of /proc and measurements of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from distdemo.measure import load
+from distdemo.measure.load import Copy, LaunchLoad, busy_s, copies_vary, load_of, total_load
+from distdemo.measure.records import Load
+
+STAT = """cpu  900 10 90 5000 0 0 0 300 77 0
+cpu0 400 10 50 2000 11 12 13 100 33 0
+cpu1 500 0 40 3000 21 22 23 200 44 0
+cpu12 7 7 7 7
+intr 1 2 3
+"""
+
+
+def test_the_busy_time_of_the_cpus_that_a_rank_may_use():
+    """User, nice and system, and what the hypervisor took; no idle, waiting or interrupt time."""
+    for cpus, expected in (
+        ((0,), 5.6),
+        ((0, 1), 13.0),
+        ((12,), 0.21),
+        ((0, 2), None),
+        ((), None),
+    ):
+        assert busy_s(STAT, cpus, 100) == (expected and pytest.approx(expected)), cpus
+    assert busy_s("", (0,)) is None
+
+
+def test_a_rank_reads_the_clocks_before_and_after(monkeypatch):
+    found = load_of(3, (0,), load.Reading(0.0, 0.0, None), (Copy(0.9, 1e9),))
+    assert (found.launch, found.busy_s, found.copies[0].core_share) == (3, None, 0.9)
+    assert min(found.wall_s, found.own_s) > 0
+    monkeypatch.setattr(load, "COPY_S", 0.001)
+    monkeypatch.setattr(load, "COPY_BYTES", 1 << 12)
+    copy = load.copy_for_a_moment(2)
+    assert 0 <= copy.core_share <= 1
+    assert copy.bytes_per_s > 0
+
+
+FULL = Copy(0.99, 9e9)
+QUIET = LaunchLoad(1, (0, 1), 1.0, 0.9, 1.82, (FULL, FULL))
+
+
+def total(*ranks: LaunchLoad, launches: int = 6, hosts: tuple[str, ...] = ()) -> Load:
+    """Return the load of launches that are all alike."""
+    found = total_load([ranks] * launches, hosts)
+    assert found is not None
+    return found
+
+
+def test_only_time_that_the_cores_lack_was_taken_from_the_ranks():
+    for cores, busy, expected in (
+        (2, 1.82, 0.02),  # two ranks, 0.02 cores for others
+        (2, 2.0, 0.2),
+        (2, 1.5, 0.0),  # clocks of different precision
+        (4, 3.7, 0.0),  # others used two cores, but there are four
+        (4, 4.0, 0.2),
+        (1, 1.9, 0.1),  # two ranks on one core wanted one
+    ):
+        rank = replace(QUIET, cpus=tuple(range(cores)), busy_s=busy)
+        assert total(rank, rank).taken_cores == pytest.approx(expected), (cores, busy)
+    assert total(QUIET, replace(QUIET, cpus=(9,), busy_s=None)).taken_cores is None
+    assert total_load([]) is None
+
+
+def test_the_worst_set_of_cpus_counts():
+    bound = replace(QUIET, cpus=(0,), busy_s=0.9)
+    crowded = replace(QUIET, cpus=(1,), own_s=0.5, busy_s=1.0)
+    assert total(bound, crowded).taken_cores == pytest.approx(0.5)
+    assert total(bound, replace(bound, cpus=(1,))).taken_cores == 0
+    elsewhere = replace(QUIET, busy_s=2.0)
+    assert total(QUIET, QUIET, elsewhere, elsewhere, hosts=("a", "a", "b", "b")).taken_cores == (
+        pytest.approx(0.2)
+    )
+
+
+def test_a_rank_that_gets_less_of_a_core_again_and_again_is_slowed():
+    shared = Copy(0.5, 9e9)
+    half = replace(QUIET, copies=(shared, shared))
+    assert total(QUIET, half).slowed_ranks == (1,)
+    assert total(half, half).slowed_ranks == (), "all suffer alike"
+    busy = replace(QUIET, busy_s=2.0), replace(half, busy_s=2.0, own_s=0.5)
+    assert total(*busy).slowed_ranks == (), "another program met one rank more often"
+    assert total(busy[0], replace(busy[1], cpus=(1,), busy_s=1.0)).slowed_ranks == (1,), "bound"
+    assert total(QUIET, half, launches=2).slowed_ranks == (), "too few launches"
+    assert total(QUIET, replace(QUIET, copies=(Copy(0.8, 9e9),) * 2)).slowed_ranks == ()
+    turns = total_load([(QUIET, half), (half, QUIET)] * 4)
+    assert turns is not None
+    assert turns.slowed_ranks == (), "a program moves from core to core"
+    once = total_load([(QUIET, half)] * 9 + [(half, QUIET)])
+    assert once is not None
+    assert once.slowed_ranks == (1,)
+    assert once.core_shares == pytest.approx((0.99, 0.5))
+
+
+def test_copies_vary_if_their_quartiles_differ_by_a_factor():
+    quiet = total(QUIET, replace(QUIET, copies=(Copy(0.99, 8e9),) * 2))
+    assert set(quiet.copies_bytes_per_s) == {8e9}, "the slowest rank"
+    for speeds, expected in (
+        ((9.0, 8.0, 9.0, 5.0), None),
+        ((9.0, 4.0, 9.0, 4.0), (4.0, 9.0)),
+        ((9.0,) * 7 + (1.0,), None),  # one launch of eight
+    ):
+        assert copies_vary(replace(quiet, copies_bytes_per_s=speeds)) == expected
