@@ -99,6 +99,18 @@ def process_without_mpi() -> Iterator[None]:
     assert "distdemo.mpi.registration" not in sys.modules
 
 
+@pytest.fixture(autouse=True)
+def handlers_restored() -> Iterator[None]:
+    """Restore the signal handlers that a command run in this process replaces."""
+    watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in watched]
+    hook = sys.unraisablehook
+    yield
+    sys.unraisablehook = hook
+    for number, handler in zip(watched, before, strict=True):
+        signal.signal(number, handler)
+
+
 settings.register_profile("suite", deadline=None)  # a loaded machine is no failure
 settings.load_profile("suite")
 
@@ -116,17 +128,11 @@ def no_rank_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def command(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run a command line in this process: (exit code, stdout, stderr). Handlers are put back."""
+    """Run a command line in this process: (exit code, stdout, stderr)."""
     from distdemo.cli.main import run
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        watched = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.getsignal(number) for number in watched]
-        try:
-            code = run(arguments)
-        finally:
-            for number, handler in zip(watched, before, strict=True):
-                signal.signal(number, handler)
+        code = run(arguments)
         out, err = capfd.readouterr()
         return code, out, err
 
