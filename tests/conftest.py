@@ -99,15 +99,18 @@ def process_without_mpi() -> Iterator[None]:
     assert "distdemo.mpi.registration" not in sys.modules
 
 
+HANDLERS = {
+    signal.SIGINT: signal.default_int_handler,  # also where a shell's background job ignores it
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+
+
 @pytest.fixture(autouse=True)
-def handlers_restored() -> Iterator[None]:
-    """Restore the signal handlers that a command run in this process replaces."""
-    watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in watched]
-    hook = sys.unraisablehook
-    yield
-    sys.unraisablehook = hook
-    for number, handler in zip(watched, before, strict=True):
+def handlers_restored() -> None:
+    """Restore the signal handlers that a command run in this process has replaced."""
+    sys.unraisablehook = sys.__unraisablehook__
+    for number, handler in HANDLERS.items():
         signal.signal(number, handler)
 
 

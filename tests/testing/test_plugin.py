@@ -145,7 +145,7 @@ def test_why_ranks_cannot_start_is_said_once(tmp_path: Path) -> None:
         "import pytest\n@pytest.mark.ranks(2)\n@pytest.mark.parametrize('i', range(3))\n"
         "def test_many(i):\n    pass\n"
     )
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", "test_many.py"]
+    words = ["-m", "pytest", "-q", "-rN", "-p", "no:cacheprovider", "--tb=short", "test_many.py"]
     done = subprocess.run(
         [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -165,7 +165,7 @@ def test_unmarked_tests_have_no_overhead(tmp_path: Path) -> None:
 
 def test_documented_versions_are_those_that_are_tested() -> None:
     root = Path(__file__).parents[2]
-    page = (root / "docs/testing.md").read_text()
+    page = (root / "docs/plugins.md").read_text()
     rows = re.findall(r"^\| (pytest-[\w-]+|hypothesis) \| ([\d.]+) \|", page, re.MULTILINE)
     assert len(rows) == 13
     pinned = (root / "constraints.txt").read_text().split()
