@@ -99,7 +99,7 @@ def process_without_mpi() -> Iterator[None]:
     assert "distdemo.mpi.registration" not in sys.modules
 
 
-HANDLERS = {
+HANDLERS: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,  # also where a shell's background job ignores it
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
