@@ -156,6 +156,9 @@ class Workers:
         self._ended_early = False
         self._activity: Activity | None = None
         self._polled = 0  # index of the worker that is polled next
+        if method.name == "forkserver":
+            # First: the forkserver outlives this world, and so must the folder of its socket.
+            preload(self._context, world.provider)
         self._tree = None if world.user_program is None else ProcessTree()
         self._exit_reader, self._exit_writer = self._context.Pipe(duplex=False)
         # Descriptors that a forked rank must close: the launcher's ends of all pipes so far.
@@ -171,8 +174,6 @@ class Workers:
                 import_module(provider)  # once, for all ranks
         else:
             work = self._pickled(target, args)  # once, so that ranks share no tensor
-            if self._method.name == "forkserver":
-                preload(self._context, provider)
         for rank in self._local_ranks.ranks:
             if self._interrupts.received is not None:
                 break

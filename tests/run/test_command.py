@@ -353,9 +353,11 @@ def test_ranks_of_a_forkserver_are_as_forked_ones(document, typed, tmp_path):
         "    dist.init_process_group('gloo')\n"
         "    return [dist.get_world_size(), sys.stdin.read()]\n"
     )
-    found = document(f"{program}:go", "-n", "2", "--own-group", "--start-method", "forkserver")
+    words = (f"{program}:go", "-n", "2", "--own-group", "--start-method", "forkserver")
+    found = document(*words)
     assert returned(found) == [[2, "two\nlines\n"], [2, ""]]
     assert printed(found) == ["bye\nclosed\n"] * 2
+    assert returned(document(*words)) == [[2, ""]] * 2  # of the same forkserver
 
 
 def test_a_breakpoint_that_nobody_can_answer(command):
