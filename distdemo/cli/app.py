@@ -90,6 +90,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         AROUND,
         "Learn collectives step by step: predict, run, compare.",
     ),
+    "shell": (
+        "distdemo.interactive.command:shell",
+        AROUND,
+        "Type Python that runs on every rank.",
+    ),
     "hello": (
         "distdemo.demo.command:hello",
         AROUND,

@@ -21,6 +21,8 @@ from distdemo.launcher.records import Position
 SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
 """Signal that requests a stack: a real-time signal, which programs rarely use."""
 
+CELL_FILES = ("<shell ", "<cell ")
+"""Beginnings of the file names of cells, which are the user's code."""
 _LIBRARIES = [PurePath(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 _INSTALLED = frozenset({"site-packages", "dist-packages"})  # also the user site, and PYTHONPATH
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
@@ -81,6 +83,8 @@ def is_ours(file: str) -> bool:
 def is_library(file: str) -> bool:
     """Return True if the file belongs to the standard library or an installed package."""
     path = PurePath(file)
+    if file.startswith(CELL_FILES):
+        return False
     if file.startswith("<") or not _INSTALLED.isdisjoint(path.parts):
         return True
     return any(path.is_relative_to(place) for place in _LIBRARIES)

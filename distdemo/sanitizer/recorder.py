@@ -26,7 +26,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from distdemo.launcher.failures import text_of
 from distdemo.launcher.records import headline
-from distdemo.launcher.stacks import is_library, is_ours
+from distdemo.launcher.stacks import CELL_FILES, is_library, is_ours
 from distdemo.sanitizer.buffers import Buffers
 from distdemo.sanitizer.calls import Fields, described
 from distdemo.sanitizer.notes import (
@@ -378,6 +378,8 @@ def owner_of(file: str) -> str:
     """Return the owner of a file's code: ``user``, ``library``, ``ours`` or ``inner`` (torch)."""
     if is_ours(file):
         return "ours"
+    if file.startswith(CELL_FILES):
+        return "user"
     if file.startswith(("<", TORCH)):
         return "inner"
     return "library" if is_library(file) else "user"

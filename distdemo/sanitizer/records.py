@@ -44,12 +44,15 @@ class Op:
 
 END_OF_TRAFFIC = "end of traffic"
 """Op of the meeting at the end of ``traffic()``; see testing.counting."""
+END_OF_CELL = "end of cell"
+"""Op of the meeting of ranks that have finished a cell; see interactive.rank."""
 OPS = {
     "all_gather": Op(lists=("receive_counts",), parts=True),
     "all_to_all": Op(lists=("send_counts", "receive_counts"), parts=True),
     "all_to_all_single": Op(parts=True),
     "broadcast": Op("from root"),
     "gather": Op("to root", lists=("receive_counts",), parts=True),
+    END_OF_CELL: Op(internal=True),
     END_OF_TRAFFIC: Op(internal=True),
     "init_process_group": Op(internal=True),  # files don't have it
     "recv": Op("from peer"),
@@ -183,6 +186,8 @@ class Call:
         """Return ``all_reduce(SUM, float32[1024])``."""
         if self.op == END_OF_TRAFFIC:
             return "made no more calls"
+        if self.op == END_OF_CELL:
+            return END_OF_CELL
         size = ", ".join(map(str, self.shape))
         data = f"{self.dtype}[{size}]" if self.dtype else ""
         peer = "" if self.peer is None else ("from " if self.op.endswith("recv") else "to ")

@@ -12,7 +12,7 @@ MAX_CALL_WIDTH = 60  # characters of a call up to which source lines are aligned
 
 def reason(finding: Finding) -> str:
     """Return the rows of a finding and what happened before it, as text."""
-    lines = [*_rows(finding.rows), *([f"  {finding.before}"] if finding.before else [])]
+    lines = [*rows_text(finding.rows), *([f"  {finding.before}"] if finding.before else [])]
     return "\n".join(lines)
 
 
@@ -45,7 +45,8 @@ def rank_label(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}"
 
 
-def _rows(rows: Sequence[Row]) -> list[str]:
+def rows_text(rows: Sequence[Row]) -> list[str]:
+    """Return a line per row, in columns."""
     named = [rank_label(row.ranks) for row in rows]
     first = max(map(len, named), default=0)
     second = min(MAX_CALL_WIDTH, max((len(row.did) for row in rows if row.source_line), default=0))

@@ -1,0 +1,1 @@
+"""Ranks that stay: they run one cell after another, for ``distdemo shell`` and notebooks."""
