@@ -40,5 +40,19 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be a
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+    """Add ``%%ranks`` to a notebook: ``%load_ext distdemo``."""
+    from distdemo.interactive.notebook import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - as above
+    """End the ranks of a notebook: ``%unload_ext distdemo``."""
+    from distdemo.interactive.notebook import unload
+
+    unload(shell)
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)

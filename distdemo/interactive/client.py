@@ -51,6 +51,11 @@ class Ranks:
         self._connection.send(NewWorld(settings))
         atexit.register(self.close)
 
+    @property
+    def closed(self) -> bool:
+        """True if the host process has exited."""
+        return self._process.poll() is not None
+
     def wait(self) -> None:
         """Wait until the first world is ready.
 

@@ -232,14 +232,14 @@ class Shell:
         from distdemo.sanitizer.text import calls_text
         from distdemo.view.blocks import Paragraph
 
-        text = calls_text(self._ranks.request(Calls()).payload)
+        text = calls_text(self._ranks.request(Calls()).payload[0])
         self._show(lambda _: [Paragraph(text, verbatim=True)])
 
     def _do_trace(self) -> None:
-        calls = self._ranks.request(Calls()).payload
-        if not calls:
-            raise UsageError("No collective was called in this world.")
-        op = calls[-1].did.partition("(")[0].replace("_", "-")
+        _, last = self._ranks.request(Calls()).payload
+        if not last:
+            raise UsageError("This world has made no call yet.", "", "Try dist.barrier() first.")
+        op = last.partition(" ")[0].replace("_", "-")
         words = ["trace", op, "-n", str(self.settings.world_size)]
         subprocess.run([sys.executable, "-m", "distdemo", *words], check=False)  # noqa: S603 - this Python and ourselves
 

@@ -41,7 +41,7 @@ from distdemo.launcher.process_tree import die_with_parent
 from distdemo.launcher.records import Outcome, UserProgram, WorldReport, WorldSpec
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.verdict import ranks_of
-from distdemo.sanitizer.records import END_OF_CELL, Finding, Row
+from distdemo.sanitizer.records import END_OF_CELL, CallCount, Finding, Row
 from distdemo.sanitizer.rules import KINDS
 
 DEADLINE_S = 1e6  # of a world: its cells have none
@@ -178,7 +178,8 @@ class World:
             else:
                 self.next = request.settings
         elif isinstance(request, Calls):
-            calls = () if self._inspector is None else self._inspector.judge.calls()
+            none: tuple[tuple[CallCount, ...], str] = ((), "")
+            calls = none if self._inspector is None else self._inspector.calls()
             self._connection.send(Done(payload=calls))
         else:
             self._number += 1

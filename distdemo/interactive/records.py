@@ -74,7 +74,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Return the calls of this world so far."""
+    """Return the calls of this world so far, and rank 0's last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from distdemo.view.console import Signs
 from distdemo.view.format import plural
 
 
-def cell_view(cell: CellReport, _: Signs) -> Iterator[Block]:
-    """Yield the values, errors and verdict of a cell."""
-    if cell.values:
+def cell_view(cell: CellReport, _: Signs, *, values: bool = True) -> Iterator[Block]:
+    """Yield the values, if they are wanted, and the errors and verdict of a cell."""
+    if cell.values and values:
         yield Paragraph(_aligned(cell.values), verbatim=True)
     for each in cell.errors:
         yield Paragraph(f"{rank_label(each.ranks)}\n{each.text}", colours.WRONG, verbatim=True)

@@ -28,7 +28,7 @@ from distdemo.launcher.records import (
 from distdemo.launcher.verdict import judge, names_cause
 from distdemo.sanitizer.judge import Judge
 from distdemo.sanitizer.notes import EndNote, Ring, shared
-from distdemo.sanitizer.records import Call, Finding, Notes, SourceLine
+from distdemo.sanitizer.records import Call, CallCount, Finding, Notes, SourceLine
 from distdemo.sanitizer.rules import KINDS
 from distdemo.sanitizer.text import reason, stopped_text
 from distdemo.view.foreign import write_message
@@ -90,6 +90,12 @@ class Inspector:
         except Exception as error:  # noqa: BLE001 - the program must not be affected
             self._give_up(error)
             return False
+
+    def calls(self) -> tuple[tuple[CallCount, ...], str]:
+        """Return the calls so far, and rank 0's last call."""
+        self._feed()
+        self.judge.read()
+        return self.judge.calls(), self.judge.last_call(0)
 
     def relay(self) -> list[tuple[int, str]]:
         """Return new notes by rank, for ``on_message`` of node 0, on a node without rank 0."""

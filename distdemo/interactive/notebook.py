@@ -1,0 +1,161 @@
+"""``%load_ext distdemo``: ``%%ranks 4`` in Jupyter and IPython."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shlex
+from typing import Any, NoReturn
+
+from IPython.core.error import UsageError as NotebookError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.display import display
+from rich.console import Console
+from rich.table import Table
+
+from distdemo.errors import DistdemoError, UsageError
+from distdemo.interactive.client import Ranks
+from distdemo.interactive.records import Cell, CellReport, NewWorld, Settings, report
+from distdemo.interactive.view import cell_view
+from distdemo.run.view_output import Stream
+from distdemo.sanitizer.text import rank_label
+from distdemo.view.blocks import show_blocks
+from distdemo.view.console import signs
+
+WIDTH = 100
+FORMAT = '<pre style="white-space:pre;overflow-x:auto;line-height:normal">{code}</pre>'
+
+
+class CellFailedError(Exception):
+    """A cell failed on a rank; what happened has been shown."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"CellFailedError: {self}"]
+
+
+class _Shown:
+    """A cell's result, as HTML and as text."""
+
+    def __init__(self, cell: CellReport) -> None:
+        self._cell = cell
+
+    def __repr__(self) -> str:
+        return self._console().export_text().rstrip()
+
+    def _repr_html_(self) -> str:
+        return self._console().export_html(inline_styles=True, code_format=FORMAT)
+
+    def _console(self) -> Console:
+        console = Console(record=True, file=io.StringIO(), width=WIDTH, force_jupyter=False)
+        if self._cell.values:
+            table = Table("Ranks", "Value")
+            for each in self._cell.values:
+                table.add_row(rank_label(each.ranks).partition(" ")[2], each.text)
+            console.print(table)
+        show_blocks(console, cell_view(self._cell, signs(console), values=False))
+        return console
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"%%ranks: {message}.", "", "Try %%ranks 4 --backend gloo --only 0,2.")
+
+
+@magics_class
+class RanksMagics(Magics):
+    """The magic and its ranks, which stay from cell to cell."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._ranks: Ranks | None = None
+        self._stream = Stream(frozenset())
+        self._count = 0
+        parser = self._parser = _Parser(prog="%%ranks", add_help=False)
+        parser.add_argument("world_size", nargs="?", type=int)
+        parser.add_argument("--backend")
+        parser.add_argument("--only", type=lambda text: frozenset(map(int, text.split(","))))
+        parser.add_argument("--new", action="store_true")
+        parser.add_argument("--no-sanitize", action="store_true")
+
+    @cell_magic
+    def ranks(self, line: str, cell: str) -> None:
+        """Run the cell on every rank: %%ranks [N] [--backend B] [--only 0,2] [--new]."""
+        try:
+            given = self._parser.parse_args(shlex.split(line))
+            ranks = self._world(given)
+        except (DistdemoError, ValueError) as error:
+            raise NotebookError(str(error)) from None
+        self._count += 1
+        self._stream = Stream(frozenset(range(ranks.settings.world_size)))
+        done = ranks.run(Cell(f"<cell {self._count}>", cell, given.only))
+        self._stream.flush()
+        found = report(cell, done)
+        if found.values or not found.ok:
+            display(_Shown(found))  # type: ignore[no-untyped-call]  # IPython's
+        if not found.ok:
+            raise CellFailedError(found.what or "a rank raised an error")
+
+    def pull(self, expression: str) -> list[Any]:
+        """Return each rank's value of an expression."""
+        return self._running().pull(expression)
+
+    def push(self, **values: list[Any]) -> None:
+        """Set variables on the ranks: for each name a list with one value per rank."""
+        size = self._running().settings.world_size
+        for name, each in values.items():
+            if not isinstance(each, (list, tuple)) or len(each) != size:
+                raise ValueError(f"{name}: a list with {size} values, one per rank, is required")
+        self._running().push(values)
+
+    def close(self) -> None:
+        """End the ranks."""
+        if self._ranks is not None:
+            self._ranks.close()
+            self._ranks = None
+
+    def _on_output(self, rank: int, data: bytes) -> None:
+        self._stream.write(rank, data)  # a new one for every cell
+
+    def _running(self) -> Ranks:
+        if self._ranks is None:
+            raise RuntimeError("there are no ranks yet: run a cell with %%ranks first")
+        return self._ranks
+
+    def _world(self, given: argparse.Namespace) -> Ranks:
+        """Return the ranks, of a new world if other settings are given."""
+        old = Settings() if self._ranks is None else self._ranks.settings
+        wanted = Settings(
+            given.world_size or old.world_size,
+            given.backend or old.backend,
+            not given.no_sanitize and (old.sanitize or given.new),
+        )
+        if self._ranks is not None and self._ranks.closed:
+            self.close()
+        if self._ranks is None:
+            ranks = Ranks(wanted, self._on_output)
+            try:
+                ranks.wait()
+            except BaseException:
+                ranks.close()
+                raise
+            self._ranks = ranks
+        elif given.new or wanted != old:
+            done = self._ranks.request(NewWorld(wanted))
+            if not done.ok:
+                raise UsageError("The ranks can't be started.", done.what)
+        return self._ranks
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register the magic, and give the notebook ``pull`` and ``push``."""
+    magics = RanksMagics(shell)
+    shell.register_magics(magics)  # type: ignore[no-untyped-call]  # IPython's
+    shell.push({"pull": magics.pull, "push": magics.push})
+
+
+def unload(shell: InteractiveShell) -> None:
+    """End the ranks."""
+    magics = shell.magics_manager.registry.get("RanksMagics")
+    if isinstance(magics, RanksMagics):
+        magics.close()
