@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -258,11 +259,14 @@ class Shell:
             raise UsageError("%mistake takes a name.", "", f"Try {', '.join(MISTAKES)}.")
         if self.settings.world_size != mistake.world_size:
             self._start(replace(self.settings, world_size=mistake.world_size))
-        source = f"{mistake.text().rstrip()}\n\nwork(rank, world_size)\n"
         from distdemo.view.blocks import Paragraph
 
-        self._show(lambda _: [Paragraph(source.rstrip(), verbatim=True)])
-        self._run_cell(source)
+        source = mistake.text().rstrip()
+        self._show(lambda _: [Paragraph(source, verbatim=True)])
+        with TemporaryDirectory() as folder:
+            file = Path(folder, f"{mistake.module}.py")
+            file.write_text(f"{source}\n\n\nwork(rank, world_size)\n", encoding="utf-8")
+            self._do_load(str(file))
 
     def _do_help(self) -> None:
         from distdemo.view.blocks import Paragraph

@@ -16,9 +16,9 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import DistdemoError
 from distdemo.interactive.records import (
@@ -43,6 +43,9 @@ from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.verdict import ranks_of
 from distdemo.sanitizer.records import END_OF_CELL, CallCount, Finding, Row
 from distdemo.sanitizer.rules import KINDS
+
+if TYPE_CHECKING:
+    from distdemo.sanitizer.inspector import Inspector
 
 DEADLINE_S = 1e6  # of a world: its cells have none
 COPY_S = 1.0  # seconds for the ranks to copy their variables
@@ -105,7 +108,8 @@ class World:
         self._copying_at: float | None = None
         self._copying: set[int] = set()
         self._lost: dict[int, tuple[str, ...]] = {}
-        self._inspector: Any = None
+        self._inspector: Inspector | None = None
+        self._warned = 0  # warnings that were shown
 
     def run(self) -> None:
         """Run the world until it is replaced or the program closes the connection.
@@ -121,7 +125,7 @@ class World:
         world = prepared(_spec(self._settings))
         if self._settings.sanitize:
             self._inspector = Inspector(world)
-        notes = None if self._inspector is None else self._inspector.notes
+        notes = None if self._inspector is None else replace(self._inspector.notes, buffers=True)
         self._channels = [Pipe() for _ in self._ranks]
         relay = threading.Thread(target=self._relay)
         try:
@@ -272,7 +276,13 @@ class World:
         if isinstance(self._request, Cell):
             if self._unmarked:
                 return
-            done = Done(not self._errors, self._values, self._errors)
+            found, warnings = (False, []) if self._inspector is None else self._inspector.check()
+            if found:
+                return  # the next poll ends the world
+            new = warnings[self._warned :]
+            self._warned += len(new)
+            what, rows = (f"Warning: {new[0].what}", new[0].rows) if new else ("", ())
+            done = Done(not self._errors, self._values, self._errors, what, rows)
         else:
             failed = {r: a for r, a in self._answers.items() if isinstance(a, CellError)}
             done = Done(not failed, errors=failed, payload=self._answers)

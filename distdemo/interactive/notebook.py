@@ -150,8 +150,8 @@ class RanksMagics(Magics):
 def load(shell: InteractiveShell) -> None:
     """Register the magic, and give the notebook ``pull`` and ``push``."""
     magics = RanksMagics(shell)
-    shell.register_magics(magics)  # type: ignore[no-untyped-call]  # IPython's
-    shell.push({"pull": magics.pull, "push": magics.push})
+    shell.register_magics(magics)
+    shell.push({"pull": magics.pull, "push": magics.push})  # type: ignore[no-untyped-call]  # IPython's
 
 
 def unload(shell: InteractiveShell) -> None:

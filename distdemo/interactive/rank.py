@@ -143,6 +143,8 @@ class Server:
         """Run a cell; return the text of its last expression's value, or an empty text."""
         lines = cell.source.splitlines(keepends=True)
         linecache.cache[cell.file] = (len(cell.source), None, lines, cell.file)
+        if not cell.file.startswith("<"):
+            self._variables["__file__"] = cell.file
         tree = ast.parse(cell.source, cell.file)
         last = tree.body[-1] if tree.body else None
         if isinstance(last, ast.Expr):

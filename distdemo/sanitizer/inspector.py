@@ -91,6 +91,15 @@ class Inspector:
             self._give_up(error)
             return False
 
+    def check(self) -> tuple[bool, list[Finding]]:
+        """Return whether there is a certain finding now, and the warnings so far."""
+        try:
+            self._feed()
+            return self.judge.check() is not None, self.judge.matcher.shifts()
+        except Exception as error:  # noqa: BLE001 - the program must not be affected
+            self._give_up(error)
+            return False, []
+
     def calls(self) -> tuple[tuple[CallCount, ...], str]:
         """Return the calls so far, and rank 0's last call."""
         self._feed()

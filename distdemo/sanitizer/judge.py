@@ -85,6 +85,14 @@ class Judge:
             self.finding = found
         return self.finding
 
+    def check(self) -> Finding | None:
+        """Return the finding if there is a certain one now."""
+        self.read()
+        if self.finding is None and not self.matcher.stopped:
+            found = first_error(self.matcher)
+            self.finding = None if found is None or found.so_far else found
+        return self.finding
+
     def conclude(self, running: Mapping[int, str] | None = None) -> Finding | None:
         """Return the finding once the ranks' notes are complete.
 
