@@ -5,9 +5,12 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Pipe
 from typing import Any
 
@@ -25,6 +28,7 @@ from distdemo.interactive.records import (
 )
 
 EXIT_S = 5.0
+MAX_INTERRUPTS = 5
 
 
 class Ranks:
@@ -77,7 +81,8 @@ class Ranks:
         """
         self.wait()
         self._connection.send(request)
-        done = self._receive()
+        with self._interrupting():
+            done = self._receive()
         if isinstance(request, NewWorld) and done.ok:
             self.settings = request.settings
         return done
@@ -121,16 +126,35 @@ class Ranks:
             self._process.kill()
             self._process.wait()
 
+    @contextmanager
+    def _interrupting(self) -> Iterator[None]:
+        """Make Ctrl-C interrupt the cell; an exception could leave half a message unread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        left = MAX_INTERRUPTS
+
+        def interrupt(*_: object) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:  # the host process doesn't answer
+                raise KeyboardInterrupt
+            self._connection.send(Interrupt())
+
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
     def _receive(self) -> Done:
-        while True:
-            try:
-                while True:
-                    message = self._connection.recv()
-                    if not isinstance(message, Output):
-                        return message  # type: ignore[no-any-return]  # it sends nothing else
-                    self.on_output(message.rank, message.data)
-            except KeyboardInterrupt:
-                self._connection.send(Interrupt())
-            except (EOFError, OSError):
-                code = self._process.wait(EXIT_S)
-                raise RuntimeError(f"the process that starts ranks exited with {code}") from None
+        try:
+            while True:
+                message = self._connection.recv()
+                if not isinstance(message, Output):
+                    return message  # type: ignore[no-any-return]  # it sends nothing else
+                self.on_output(message.rank, message.data)
+        except (EOFError, OSError):
+            code = self._process.wait(EXIT_S)
+            raise RuntimeError(f"the process that starts ranks exited with {code}") from None

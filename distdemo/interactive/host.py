@@ -343,10 +343,10 @@ def _explained(
     ended = sorted(finished - errors.keys())
     parts = [f"{ranks_of(raised)} raised an error"] if raised else []
     if ended:
-        parts.append(f"{ranks_of(ended)} finished this line")
+        parts.append(f"{ranks_of(ended)} {'has' if len(ended) == 1 else 'have'} finished")
     parts.append(f"{ranks_of(waiting)} {'waits' if len(waiting) == 1 else 'wait'}")
     first, *others = parts
-    text = " and ".join([first, *(f"{each[0].lower()}{each[1:]}" for each in others)])
+    text = ", and ".join([first, *(f"{each[0].lower()}{each[1:]}" for each in others)])
     return f"{text}.", rows, KINDS["absent"].rule
 
 

@@ -26,8 +26,8 @@ def cell_view(cell: CellReport, _: Signs, *, values: bool = True) -> Iterator[Bl
         yield Paragraph(cell.rule)
     if cell.replaced:
         lost = "; ".join(f"{each.text} of {rank_label(each.ranks)}" for each in cell.lost)
-        kept = f"except {lost}" if lost else "with the variables of all ranks"
-        yield Paragraph(f"New ranks replace these, {kept}.", colours.QUIET)
+        kept = f", except {lost}" if lost else ""
+        yield Paragraph(f"New ranks replace these. The variables were kept{kept}.", colours.QUIET)
 
 
 def session_view(report: ShellReport, _: Signs) -> Iterator[Block]:

@@ -66,7 +66,7 @@ def test_an_error_on_one_rank_keeps_the_world(world: Collected) -> None:
 def test_ranks_that_are_stuck_are_explained_and_their_variables_kept(world: Collected) -> None:
     world("import math\nn = {'a': torch.ones(1)}\nlock = __import__('threading').Lock()")
     done = world("if rank != 2: dist.barrier()")
-    assert done.what == "Rank 2 finished this line and ranks 0, 1 wait."
+    assert done.what == "Rank 2 has finished, and ranks 0, 1 wait."
     assert [(row.ranks, row.did, row.source_line) for row in done.rows] == [
         ((0, 1), "barrier()", f"{CELL}:1")
     ]
@@ -74,7 +74,7 @@ def test_ranks_that_are_stuck_are_explained_and_their_variables_kept(world: Coll
     assert done.lost == dict.fromkeys(range(3), ("lock",))
     assert world("n, math.pi").values[2].startswith("({'a': tensor([1.])}, 3.14")
     done = world("if rank == 1: raise ValueError('no')\ndist.barrier()")
-    assert done.what == "Rank 1 raised an error and ranks 0, 2 wait."
+    assert done.what == "Rank 1 raised an error, and ranks 0, 2 wait."
     assert done.errors[1].text == "ValueError: no"
 
 
@@ -91,7 +91,8 @@ def test_a_rank_that_ends_loses_its_own_variables_only(world: Collected, end: st
     assert "Rank 1" in done.what
     assert done.lost == {1: None}
     done = world("kept")
-    assert (done.values, done.errors.keys()) == ({0: "0", 2: "2"}, {1})
+    assert done.values == {0: "0", 2: "2"}
+    assert done.errors.keys() == {1}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,10 @@ def test_input_finds_nothing_and_long_output_is_cut(world: Collected) -> None:
 
 
 def test_a_world_that_cannot_be_started_is_refused() -> None:
-    with closing(Ranks(Settings(2, "none"), print)) as ranks, pytest.raises(UsageError, match="none"):
+    with (
+        closing(Ranks(Settings(2, "none"), print)) as ranks,
+        pytest.raises(UsageError, match="none"),
+    ):
         ranks.wait()
 
 

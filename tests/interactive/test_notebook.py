@@ -1,0 +1,75 @@
+"""``%%ranks``, in a real kernel."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import MARK, marked_processes, wait_until
+
+client: Any = pytest.importorskip("nbclient")
+nbformat: Any = pytest.importorskip("nbformat")
+EXAMPLE = Path(__file__).parents[2] / "examples/collectives.ipynb"
+PATIENCE_S = 90
+
+
+def texts(cell: Any) -> list[str]:
+    """Return what a cell has shown, as text; lines of several ranks arrive in any order."""
+    shown = [
+        each.get("text") or each.get("data", {}).get("text/plain") or each.get("evalue", "")
+        for each in cell.get("outputs", ())
+    ]
+    return sorted(line for text in shown for line in text.splitlines() if line)
+
+
+def executed(notebook: Any, on_execute: Callable[[Any], None] = lambda _: None) -> Any:
+    """Execute a notebook; failing cells are part of it. Nothing may be left of the kernel."""
+    mark = f"notebook-{os.getpid()}"
+    started: Any = client.NotebookClient(
+        notebook,
+        timeout=PATIENCE_S,
+        kernel_name="python3",
+        allow_errors=True,
+        on_cell_execute=lambda cell, cell_index: on_execute(started),
+    )
+    started.execute(env={**os.environ, MARK: mark})
+    assert wait_until(lambda: not marked_processes(mark))
+    return notebook
+
+
+def test_the_example_shows_what_it_did() -> None:
+    wanted = nbformat.read(EXAMPLE, as_version=4)
+    expected = [texts(cell) for cell in wanted.cells]
+    assert [texts(cell) for cell in executed(wanted).cells] == expected
+
+
+def test_interrupting_the_kernel_interrupts_the_cell_and_not_the_ranks(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    sources = [
+        "%load_ext distdemo",
+        "%%ranks 2\nkept = rank + 5",
+        f"%%ranks\nif rank == 0: open({str(begun)!r}, 'w').close()\nwhile True: pass",
+        "%%ranks\nkept",
+        "%%ranks --backend none\n1",
+    ]
+    cells = [nbformat.v4.new_code_cell(each) for each in sources]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    clients: list[Any] = []
+
+    def interrupt() -> None:
+        begun.read_text()  # waits until rank 0 has opened it
+        os.kill(clients[0].km.provisioner.pid, 2)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    executed(notebook, clients.append)
+    thread.join()
+    stopped, values, refused = (texts(cell) for cell in notebook.cells[2:])
+    assert any("KeyboardInterrupt" in line for line in stopped)
+    assert any("│ 1     │ 6     │" in line for line in values)
+    assert any("none" in line for line in refused)
