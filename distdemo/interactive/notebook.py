@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import shlex
 from typing import Any, NoReturn
 
@@ -11,20 +10,12 @@ from IPython.core.error import UsageError as NotebookError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.display import display
-from rich.console import Console
-from rich.table import Table
 
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.interactive.client import Ranks
-from distdemo.interactive.records import Cell, CellReport, NewWorld, Settings, report
-from distdemo.interactive.view import cell_view
+from distdemo.interactive.records import Cell, NewWorld, Settings, report
+from distdemo.interactive.view_notebook import Shown
 from distdemo.run.view_output import Stream
-from distdemo.sanitizer.text import rank_label
-from distdemo.view.blocks import show_blocks
-from distdemo.view.console import signs
-
-WIDTH = 100
-FORMAT = '<pre style="white-space:pre;overflow-x:auto;line-height:normal">{code}</pre>'
 
 
 class CellFailedError(Exception):
@@ -32,29 +23,6 @@ class CellFailedError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         return [f"CellFailedError: {self}"]
-
-
-class _Shown:
-    """A cell's result, as HTML and as text."""
-
-    def __init__(self, cell: CellReport) -> None:
-        self._cell = cell
-
-    def __repr__(self) -> str:
-        return self._console().export_text().rstrip()
-
-    def _repr_html_(self) -> str:
-        return self._console().export_html(inline_styles=True, code_format=FORMAT)
-
-    def _console(self) -> Console:
-        console = Console(record=True, file=io.StringIO(), width=WIDTH, force_jupyter=False)
-        if self._cell.values:
-            table = Table("Ranks", "Value")
-            for each in self._cell.values:
-                table.add_row(rank_label(each.ranks).partition(" ")[2], each.text)
-            console.print(table)
-        show_blocks(console, cell_view(self._cell, signs(console), values=False))
-        return console
 
 
 class _Parser(argparse.ArgumentParser):
@@ -92,7 +60,7 @@ class RanksMagics(Magics):
         self._stream.flush()
         found = report(cell, done)
         if found.values or not found.ok:
-            display(_Shown(found))  # type: ignore[no-untyped-call]  # IPython's
+            display(Shown(found))  # type: ignore[no-untyped-call]  # IPython's
         if not found.ok:
             raise CellFailedError(found.what or "a rank raised an error")
 

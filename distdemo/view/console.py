@@ -140,6 +140,19 @@ def in_memory(width: int = FILE_WIDTH) -> Console:
     )
 
 
+def recorder(width: int) -> Console:
+    """Return a console that only records, for HTML."""
+    return Console(
+        record=True,
+        file=io.StringIO(),
+        width=width,
+        force_jupyter=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
 def as_text(write: Callable[[Console], None]) -> str:
     """Return what a function prints, without colour and `FILE_WIDTH` wide, as text for a file."""
     console = in_memory()

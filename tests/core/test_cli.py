@@ -43,6 +43,7 @@ CHEAP = {
     "ops": "",
     "explain": "scatter",
     "learn": "",
+    "shell": "",
     "mistakes": "",
 }
 """A command line of each command that takes little time. OLD: a file that bench wrote; NOTES: its

@@ -54,6 +54,8 @@ FEATURES = {
     "testing",
 }
 MAY |= dict.fromkeys(FEATURES, set(MAY) - {"__main__"})
+MAY["interactive"] = {*MAY["run"], "run", "learn"}  # it shows output as run does, and runs mistakes
+MAY["__init__"] |= {"interactive"}
 
 
 def room(module: str) -> str:
@@ -125,6 +127,8 @@ WRITERS = re.compile(
     r"|(rich\.console\.)?Console|Text\.from_(ansi|markup)"
 )
 MAY_WRITE = {
+    "distdemo.interactive.rank",  # a rank, the end of a cell's output
+    "distdemo.interactive.command",  # the lines of a session
     "distdemo.view.foreign",  # the writer of messages
     "distdemo.view.console",  # the consoles
     "distdemo.view.progress",  # the line of a spinner
