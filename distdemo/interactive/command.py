@@ -286,7 +286,8 @@ def is_incomplete(source: str) -> bool:
                 return True
         except (SyntaxError, ValueError, OverflowError):
             return False
-    return source.rpartition("\n")[2].startswith((" ", "\t"))
+    last = source.rpartition("\n")[2]
+    return bool(last.strip()) and last.startswith((" ", "\t"))
 
 
 class Piped:

@@ -67,7 +67,7 @@ def test_mistakes_in_one_session() -> None:
         ("if rank: x = 1", False),
         ("if rank:", True),
         ("if rank:\n    x = 1", True),
-        ("if rank:\n    x = 1\n", False),
+        ("if rank:\n    x = 1\n    ", False),
         ("print(", True),
         ("x = '''", True),
         ("x = )", False),
