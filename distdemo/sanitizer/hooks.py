@@ -295,7 +295,7 @@ def _called_by_user() -> bool:
         os.path.dirname(frame.f_code.co_filename) in inner  # noqa: PTH120 - as above
     ):
         frame = frame.f_back
-    return frame is not None and owner_of(frame.f_code.co_filename) in {"user", "library"}
+    return frame is not None and owner_of(frame.f_code.co_filename) not in {"ours", "torch"}
 
 
 def _follow(

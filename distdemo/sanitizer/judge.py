@@ -169,7 +169,7 @@ class Judge:
                 self._uncounted[rank] += 1
                 return
             line = note.call.source_line
-            self.matcher.callers[line.file, line.line].add(line.caller)
+            self.matcher.stacks[line.file, line.line].add(line.stack)
             found = self._counts[id(note.call)] = (note, Counter())
         found[1][rank] += 1
 
