@@ -334,6 +334,8 @@ def deadlocked_ranks(matcher: Matcher, *, certain: bool = True) -> dict[int, Ent
 
 
 def _can_continue(matcher: Matcher, entry: Entry, free: set[int], *, certain: bool) -> bool:
+    if entry.sends and entry.call.peer == -1:
+        return False  # no rank can receive it
     awaited = matcher.awaited(entry, certain=certain)
     if entry.call.limited or not awaited:
         return True

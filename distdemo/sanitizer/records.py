@@ -213,7 +213,7 @@ class Call:
         data = f"{self.dtype}[{size}]" if self.dtype else ""
         peer = "" if self.peer is None else ("from " if self.op.endswith("recv") else "to ")
         if peer:
-            peer += "any rank" if self.peer == -1 else f"rank {self.peer}"
+            peer += "any rank" if self.peer == -1 and self.op == "recv" else f"rank {self.peer}"
             peer += f", tag {self.tag}" if self.tag else ""
         parts = [
             self.reduce_op.upper(),
