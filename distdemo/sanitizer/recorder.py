@@ -343,14 +343,15 @@ class Recorder:
                 owner = owners[code.co_filename] = owner_of(code.co_filename)
             if owner == "user" or (owner == "package" and not user):
                 found.append(frame)
-                key += (id(code), frame.f_lasti)
+                key += id(code), frame.f_lasti
                 if owner == "user":
                     if code.co_name == "<module>":
                         break
                     user = True
             elif found and owner == "ours":
                 break
-            left -= bool(found)
+            if found:
+                left -= 1
             frame = frame.f_back
         return tuple(key), found
 
