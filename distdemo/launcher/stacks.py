@@ -25,6 +25,7 @@ CELL_FILES = ("<shell ", "<cell ")
 """Beginnings of the file names of cells, which are the user's code."""
 _LIBRARIES = [PurePath(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 _INSTALLED = frozenset({"site-packages", "dist-packages"})  # also the user site, and PYTHONPATH
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 
 
@@ -71,7 +72,7 @@ def locate(stack: str) -> Position | None:
 
 def source_line(file: str, line: int, function: str) -> str:
     """Return ``train.py:12 in step``, without the function at the top level of a module."""
-    where = "" if function == "<module>" else f" in {function}"
+    where = "" if function == "<module>" else f" in {original_name(function)}"
     return f"{PurePath(file).name}:{line}{where}"
 
 
@@ -85,6 +86,16 @@ def is_library(file: str) -> bool:
     path = PurePath(file)
     if file.startswith(CELL_FILES):
         return False
-    if file.startswith("<") or not _INSTALLED.isdisjoint(path.parts):
+    if file.startswith("<") or is_installed(file):
         return True
     return any(path.is_relative_to(place) for place in _LIBRARIES)
+
+
+def is_installed(file: str) -> bool:
+    """Return True if the file belongs to an installed package."""
+    return not _INSTALLED.isdisjoint(PurePath(file).parts)
+
+
+def original_name(function: str) -> str:
+    """Return a function's name in the source, also if torch's compiler has split it."""
+    return _RESUMED.sub(r"\1", function)

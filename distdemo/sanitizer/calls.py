@@ -215,7 +215,8 @@ def _p2p(op: str, *parameters: str) -> Callable[[Args, dict[str, Any]], Fields]:
         given = {**dict(zip(("tensors", *parameters), args, strict=False)), **named}
         peer, tag = given.get("dstRank", given.get("srcRank", -1)), given.get("tag", 0)
         data = _data(_first(given["tensors"]))
-        return Fields(op, sync=False, data=data, peer=int(peer), tag=int(tag))
+        sync = op == "send" and peer == -1  # gloo never returns from it
+        return Fields(op, sync=sync, data=data, peer=int(peer), tag=int(tag))
 
     return fields
 

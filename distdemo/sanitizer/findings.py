@@ -113,7 +113,7 @@ def absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...])
     rows = [*matcher.rows(calls), *merged([_end_of(matcher, group, each) for each in gone])]
     call = calls[min(calls)]
     line = call.source_line
-    rounds = group.line_counts[line, line.caller]
+    rounds = group.line_counts[line, line.stack]
     if rounds == 1 and any(line in lines for lines in group.mixed):
         rounds = 0  # other ranks were on another line then: not a loop
     ended = "left" if any(each in group.destroyed for each in gone) else "exited"
@@ -170,7 +170,7 @@ def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
     ended, note = matcher.ranks[rank].ended, group.destroyed.get(rank)
     if note is not None and (not note.failing or ended is None or ended.how == "returned"):
         line = note.source_line
-        where = f"{line}{FROM}{line.caller}" if line.caller else str(line)
+        where = FROM.join((str(line), *line.callers[:1]))
         did = "destroyed the group"
         return Row((rank,), f"{note.failing}, and {did}" if note.failing else did, where)
     if ended is None:

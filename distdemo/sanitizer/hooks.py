@@ -295,7 +295,7 @@ def _called_by_user() -> bool:
         os.path.dirname(frame.f_code.co_filename) in inner  # noqa: PTH120 - as above
     ):
         frame = frame.f_back
-    return frame is not None and owner_of(frame.f_code.co_filename) in {"user", "library"}
+    return frame is not None and owner_of(frame.f_code.co_filename) not in {"ours", "torch"}
 
 
 def _follow(
@@ -313,7 +313,7 @@ def _follow(
         recorder.record_return()
         return
     recorder.record_accept()
-    recorder.track(work, Tracked(number, fields.sync, fields.peer == -1))
+    recorder.track(work, Tracked(number, fields.sync, fields.op == "recv" and fields.peer == -1))
     if misuse is not None and not fields.sync and recorder.buffers is not None:
         recorder.buffers.on_call(work, name, args, misuse)
     if type(work).wait is not dist.Work.wait:

@@ -177,7 +177,7 @@ class Judge:
                 self._uncounted[rank] += 1
                 return
             line = note.call.source_line
-            self.matcher.callers[line.file, line.line].add(line.caller)
+            self.matcher.stacks[line.file, line.line].add(line.stack)
             found = self._counts[id(note.call)] = (note, Counter())
         found[1][rank] += 1
 
@@ -342,6 +342,8 @@ def deadlocked_ranks(matcher: Matcher, *, certain: bool = True) -> dict[int, Ent
 
 
 def _can_continue(matcher: Matcher, entry: Entry, free: set[int], *, certain: bool) -> bool:
+    if entry.sends and entry.call.peer == -1:
+        return False  # no rank can receive it
     awaited = matcher.awaited(entry, certain=certain)
     if entry.call.limited or not awaited:
         return True

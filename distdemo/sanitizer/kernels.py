@@ -11,7 +11,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -25,6 +25,7 @@ from torch._C._distributed_c10d import (
     BroadcastOptions,
     ReduceScatterOptions,
 )
+from torch.distributed import _functional_collectives as functional
 
 from distdemo.sanitizer.calls import METHODS
 from distdemo.view.foreign import write_message
@@ -185,12 +186,12 @@ def _record(
     if group not in _groups or recorder.off or getattr(recorder.local, "busy", False):
         return
     try:
-        fields, via = METHODS[kernel.method](given, {}), _caller()
+        fields = METHODS[kernel.method](given, {})
         if fields.sync:  # C++ waits later
             fields = fields._replace(sync=False)
-        if not known_op and via.startswith("functional"):
+        if not known_op and _from_functional():
             fields = fields._replace(reduce_op="")  # DDP, the other caller, uses SUM
-        recorder.record_call(group, fields, via)
+        recorder.record_call(group, fields, cpp=True)
     except Exception as error:  # noqa: BLE001 - the program must not be affected
         recorder.fail(error)
 
@@ -203,24 +204,9 @@ def _reduce_op(boxed: Any) -> Any:  # noqa: ANN401 - ReduceOp, boxed
     return dist.ReduceOp.RedOpType(kind) if isinstance(kind, int) else kind
 
 
-def _caller() -> str:
-    """Return the part of torch that made the call."""
-    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - nothing else is as cheap
-    while frame is not None:
-        if part := _part(frame.f_code.co_filename, frame.f_code.co_name):
-            return part
+def _from_functional() -> bool:
+    """Return True if a functional collective makes the call."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else is as cheap
+    while frame is not None and frame.f_code.co_filename != functional.__file__:
         frame = frame.f_back
-    return "torch's C++"
-
-
-@cache
-def _part(file: str, function: str) -> str:
-    """Return the part of torch that a function belongs to, or an empty text."""
-    file = file.replace("\\", "/")
-    if file.endswith("/torch/_tensor.py") and function == "backward":
-        return "backward()"
-    if file.endswith("/torch/nn/parallel/distributed.py"):
-        return "DDP's constructor" if function == "__init__" else f"DDP's {function}"
-    if file.endswith("/torch/distributed/_functional_collectives.py"):
-        return f"functional {function}"
-    return "DTensor" if "/torch/distributed/tensor/" in file else ""
+    return frame is not None

@@ -11,6 +11,7 @@ from bisect import insort
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import NamedTuple
 
 from distdemo.launcher.verdict import lost_peer, ranks_of
@@ -37,6 +38,8 @@ from distdemo.sanitizer.rules import (
 )
 
 FROM = ", from "  # separates a line from the line that called its function
+Stack = tuple[tuple[str, ...], tuple[str, ...]]
+"""Lines inside and outside a source line."""
 MAX_LINES = 1000  # remembered source lines per group
 MAX_PENDING = 10_000  # remembered calls per rank that were never waited for
 
@@ -80,7 +83,7 @@ class Entry:
     @property
     def from_any(self) -> bool:
         """True for a receive from any rank: one sender is enough."""
-        return self.call.peer == -1
+        return self.call.peer == -1 and not self.sends
 
 
 class Calls(dict[int, Entry]):
@@ -111,7 +114,7 @@ class Group:
         open: Calls that some members haven't made yet, oldest first.
         agreed: Number of calls that all members agreed on.
         last: Latest of these calls.
-        line_counts: Number of agreed calls, by source line and its caller.
+        line_counts: Number of agreed calls, by source line and the lines around it.
         callers: Ranks that made a call, by source line.
         mixed: Calls that ranks made from several lines, by these lines.
         destroyed: How each rank destroyed the group.
@@ -126,7 +129,7 @@ class Group:
     open: deque[Calls] = field(default_factory=deque)
     agreed: int = 0
     last: Call | None = None
-    line_counts: Counter[tuple[SourceLine, str]] = field(default_factory=Counter)
+    line_counts: Counter[tuple[SourceLine, Stack]] = field(default_factory=Counter)
     callers: defaultdict[SourceLine, set[int]] = field(default_factory=lambda: defaultdict(set))
     mixed: dict[frozenset[SourceLine], Mixed] = field(default_factory=dict)
     destroyed: dict[int, DestroyNote] = field(default_factory=dict)
@@ -248,7 +251,7 @@ class Matcher:
         ranks: State of each rank.
         stopped: Reason why the comparison has stopped, or empty.
         found: Problems, and positions at which calls differ.
-        callers: Callers of the function that a source line is in, by file and line.
+        stacks: Lines inside and outside each source line, by file and line.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -256,7 +259,7 @@ class Matcher:
         self.ranks = [RankState() for _ in range(world_size)]
         self.stopped = ""
         self.found: list[Problem | Position] = []
-        self.callers: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+        self.stacks: defaultdict[tuple[str, int], set[Stack]] = defaultdict(set)
         self.groups: dict[GroupKey, Group] = {}
         self._channels: dict[Channel, Unpaired] = {}
         self._paired: set[SourceLine] = set()
@@ -283,11 +286,17 @@ class Matcher:
         self.stopped = self.stopped or why
 
     def line(self, line: SourceLine) -> str:
-        """Return a source line as text, with the caller of its function unless that is obvious."""
-        callers = self.callers.get((line.file, line.line), ())
-        if not line.caller or (len(callers) < 2 and line.caller.startswith(f"{line.name}:")):
-            return str(line)
-        return f"{line}{FROM}{line.caller}"
+        """Return a source line as text, with the lines that tell it apart.
+
+        Callers are added up to the first that differs, or one if it is in another file.
+        """
+        inner, outer = zip(*{line.stack, *self.stacks.get((line.file, line.line), ())}, strict=True)
+        depth = _first_difference(outer) + 1
+        if not depth and line.callers and not line.callers[0].startswith(f"{line.name}:"):
+            depth = 1
+        at = _first_difference(inner)
+        text = line.text(line.inner[:1] + (line.inner[at : at + 1] if at > 0 else ()))
+        return FROM.join((text, *line.callers[:depth]))
 
     def rows(self, calls: dict[int, Call]) -> list[Row]:
         """Return one row per call and line, with the ranks that made it."""
@@ -480,10 +489,11 @@ class Matcher:
         for line, ranks in lines.items():
             if line in group.callers or len(group.callers) < MAX_LINES:
                 group.callers[line] |= ranks
-        for key in {(call.source_line, call.source_line.caller) for call in calls.values()}:
+        for key in {(call.source_line, call.source_line.stack) for call in calls.values()}:
             if key in group.line_counts or len(group.line_counts) < MAX_LINES:
                 group.line_counts[key] += 1
-        if len(lines) > 1:
+        torchs = any(line.via or line.within for line in lines)  # not the program's to order
+        if not torchs and len({line.innermost for line in lines}) > 1:
             together = frozenset(lines)
             mixed = group.mixed.get(together)
             if mixed is None and len(group.mixed) < MAX_LINES:
@@ -588,7 +598,7 @@ class Matcher:
     def _channel(self, entry: Entry) -> Channel | None:
         """Return the channel of a send or receive, or None if its peer isn't in the group."""
         call, group = entry.call, entry.group
-        if call.peer is None or not -1 <= call.peer < len(group.members):
+        if call.peer is None or not -entry.from_any <= call.peer < len(group.members):
             return None
         own = group.numbers[entry.rank]
         tag = 0 if group.backend.startswith("nccl") else call.tag
@@ -754,3 +764,9 @@ def merged(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         together.setdefault((row.did, row.source_line), []).extend(row.ranks)
     return [Row(tuple(ranks), *said) for said, ranks in together.items()]
+
+
+def _first_difference(lines: Sequence[tuple[str, ...]]) -> int:
+    """Return the first index at which these differ, or -1."""
+    columns = enumerate(zip_longest(*lines))
+    return next((index for index, column in columns if len({*column}) > 1), -1)

@@ -22,11 +22,18 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
+from torch.distributed import c10d_logger
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.launcher.failures import text_of
 from distdemo.launcher.records import headline
-from distdemo.launcher.stacks import CELL_FILES, is_library, is_ours
+from distdemo.launcher.stacks import (
+    CELL_FILES,
+    is_installed,
+    is_library,
+    is_ours,
+    original_name,
+)
 from distdemo.sanitizer.buffers import Buffers
 from distdemo.sanitizer.calls import Fields, described
 from distdemo.sanitizer.notes import (
@@ -45,7 +52,9 @@ from distdemo.view.foreign import write_message
 
 TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with file names of code
 MAX_ERROR_CHARS = 400  # characters of an exception's text
-MAX_FRAMES = 12  # frames between a user's function and its caller
+MAX_FRAMES = 12  # frames outside the innermost one of the user or a package
+API = {c10d.__file__, c10d_logger.__file__}  # its calls are those of its caller
+COMPILED = f"{os.sep}torchinductor_"  # in the names of files that torch's compiler writes
 
 
 class Tracked(NamedTuple):
@@ -83,14 +92,14 @@ class Recorder:
         self._lock = threading.RLock()  # a signal handler may call, too
         self.local = threading.local()
         self._calls: dict[Any, int] = {}
-        self._code_refs: list[CodeType | None] = []  # keeps their ids from being reused
+        self._code_refs: list[CodeType] = []  # keeps their ids from being reused
         self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
         self._group_lines: list[str] = []
         self._pending_groups: dict[tuple[str, tuple[int, ...]], PendingGroup] = {}
         self._same_members: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._numbers = itertools.count()
         self._spare_threads = threading.active_count() - 1  # not of the program
-        self._kinds: dict[str, str] = {}
+        self._owners: dict[str, str] = {}
         self._count = 0
         self._works: dict[int, Tracked] = {}
         guard = partial(safely, self)
@@ -102,15 +111,15 @@ class Recorder:
     def _stop(self) -> None:
         self.off = True
 
-    def record_call(self, group: Any, fields: Fields, via: str = "") -> int:  # noqa: ANN401 - a group
+    def record_call(self, group: Any, fields: Fields, *, cpp: bool = False) -> int:  # noqa: ANN401 - a group
         """Record a call and return its number on this rank.
 
         Args:
             group: Group of the call.
             fields: Result of a function in ``calls.METHODS``.
-            via: Part of torch that made the call, or empty.
+            cpp: True for a call from C++.
         """
-        return self._record(fields, group, partial(described, fields), via)
+        return self._record(fields, group, partial(described, fields), cpp=cpp)
 
     @property
     def calls(self) -> int:
@@ -146,17 +155,24 @@ class Recorder:
         if self.is_registered(dist.group.WORLD):
             self._record(("outside", op), dist.group.WORLD, partial(Call, f"outside {op}"))
 
-    def _record(self, what: Any, group: Any, make: Callable[..., Call], via: str = "") -> int:  # noqa: ANN401 - a hashable key; a group
-        code, line, caller, called_at = self._user_lines()
-        key = (what, id(code), line, id(caller), called_at, id(group), via)
+    def _record(
+        self,
+        what: Any,  # noqa: ANN401 - a hashable key
+        group: Any,  # noqa: ANN401 - a group
+        make: Callable[..., Call],
+        *,
+        cpp: bool = False,
+    ) -> int:
+        stack, frames = self._stack(4)
+        key = (what, stack, id(group), cpp)
         with self._lock:
             number = self._calls.get(key)
             if number is None:
-                source_line = replace(_source_line(code, line, caller, called_at), via=via)
-                number = self._describe(key, group, make(source_line=source_line))
-                self._code_refs += (code, caller)
+                call = make(source_line=self._place(frames, cpp=cpp))
+                number = self._describe(key, group, call)
+                self._code_refs += (frame.f_code for frame in frames)
             self._writer.write(str(number))
-            self.local.unaccepted = not via
+            self.local.unaccepted = not cpp
             self._count += 1
             return self._count - 1
 
@@ -233,7 +249,7 @@ class Recorder:
 
     def source_line(self) -> SourceLine:
         """Return the user's line that this is called from."""
-        return _source_line(*self._user_lines())
+        return self._place(self._stack(2)[1])
 
     def record_end(
         self, error: BaseException | None, source_line: SourceLine | None = None
@@ -281,7 +297,7 @@ class Recorder:
     def record_destroy(self, group: Any) -> None:  # noqa: ANN401 - a group, or None for all
         """Record that the program destroys a group, unless Python does so at exit."""
         source_line = self.source_line()
-        if self._kinds.get(source_line.file) != "user":
+        if self._owners.get(source_line.file) != "user":
             return
         all_of_them = group is None or group is dist.group.WORLD
         error = sys.exc_info()[1]
@@ -314,37 +330,49 @@ class Recorder:
         """Stop recording because of an internal error."""
         self.stop(f"{type(error).__name__}: {error}")
 
-    def _user_lines(self) -> tuple[CodeType | None, int, CodeType | None, int]:
-        """Return the user's innermost line, and the line that called its function if it is near.
+    def _stack(self, depth: int) -> tuple[tuple[int, ...], list[FrameType]]:
+        """Return the frames of the user and of installed packages, innermost first, and a key.
 
-        Without a user's line, return the innermost line outside torch.
+        Packages count only up to the user's innermost frame.
+
+        Args:
+            depth: Number of inner frames to skip.
         """
-        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - nothing else is as cheap
-        found: FrameType | None = None
-        spare: FrameType | None = None
-        known, left = self._kinds, MAX_FRAMES
+        frame: FrameType | None = sys._getframe(depth)  # noqa: SLF001 - nothing else is as cheap
+        owners, left, user = self._owners, MAX_FRAMES, False
+        found: list[FrameType] = []
+        key: list[int] = []
         while frame is not None and left:
-            file = frame.f_code.co_filename
-            kind = known.get(file)
-            if kind is None:
-                kind = known[file] = owner_of(file)
-            if kind == "user":
-                if found is not None:
-                    return found.f_code, found.f_lineno, frame.f_code, frame.f_lineno
-                found = frame
-                if frame.f_code.co_name == "<module>":
-                    break
-            elif kind == "ours" and frame.f_code.co_name == "rank_main":  # main function of a rank
+            code = frame.f_code
+            owner = owners.get(code.co_filename)
+            if owner is None:
+                owner = owners[code.co_filename] = owner_of(code.co_filename)
+            if owner == "user" or (owner == "package" and not user):
+                found.append(frame)
+                key += id(code), frame.f_lasti
+                if owner == "user":
+                    if code.co_name == "<module>":
+                        break
+                    user = True
+            elif found and owner == "ours":
                 break
-            elif found is not None:
+            if found:
                 left -= 1
-            elif kind == "library" and spare is None:
-                spare = frame
             frame = frame.f_back
-        found = found or spare
-        if found is None:
-            return None, 0, None, 0
-        return found.f_code, found.f_lineno, None, 0
+        return tuple(key), found
+
+    def _place(self, found: list[FrameType], *, cpp: bool = False) -> SourceLine:
+        """Return the source line for the frames that ``_stack`` found."""
+        part = part_of_torch(found[0] if found else None, self._owners)
+        via, within = (part or "torch's C++", "") if cpp else ("", part)
+        if not found:
+            return SourceLine(via=via, within=within)
+        owners = [self._owners[frame.f_code.co_filename] for frame in found]
+        at = owners.index("user") if "user" in owners else 0
+        lines = [str(line_of(frame.f_code, frame.f_lineno)) for frame in found]
+        inner, callers = tuple(lines[:at]), tuple(lines[at + 1 :])
+        line = line_of(found[at].f_code, found[at].f_lineno)
+        return replace(line, via=via, within=within, inner=inner, callers=callers)
 
     def _describe(self, key: Any, group: Any, call: Call) -> int:  # noqa: ANN401 - a group
         if len(self._calls) >= MAX_KNOWN:
@@ -365,24 +393,62 @@ def _backends(group: Any) -> str:  # noqa: ANN401 - a group
     return found if ":" in found else f":{dist.get_backend(group)}"
 
 
-def _source_line(
-    code: CodeType | None, line: int, caller: CodeType | None, called_at: int
-) -> SourceLine:
-    if code is None:
-        return SourceLine()
-    by = "" if caller is None else str(SourceLine(caller.co_filename, called_at, caller.co_name))
-    return SourceLine(code.co_filename, line, code.co_name, caller=by)
+def line_of(code: CodeType, line: int) -> SourceLine:
+    """Return a line of a function, also if torch's compiler has split the function."""
+    return SourceLine(code.co_filename, line or code.co_firstlineno, original_name(code.co_name))
 
 
 def owner_of(file: str) -> str:
-    """Return the owner of a file's code: ``user``, ``library``, ``ours`` or ``inner`` (torch)."""
+    """Return the owner of code: ``user``, ``package``, ``ours``, ``torch`` or ``library``."""
     if is_ours(file):
         return "ours"
     if file.startswith(CELL_FILES):
         return "user"
-    if file.startswith(("<", TORCH)):
-        return "inner"
-    return "library" if is_library(file) else "user"
+    if file.startswith(("<", TORCH)) or COMPILED in file:
+        return "torch"
+    if not is_library(file):
+        return "user"
+    return "package" if is_installed(file) else "library"
+
+
+def part_of_torch(until: FrameType | None, owners: dict[str, str]) -> str:
+    """Return the part of torch that makes the call, or an empty text if the user's code does.
+
+    Args:
+        until: Innermost frame of the user or a package; None if the thread has none.
+        owners: Owner of each file.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else is as cheap
+    named = inner = outer = ""
+    while frame is not None and frame is not until:
+        file = frame.f_code.co_filename
+        if owners.get(file) == "torch" and not file.startswith("<") and file not in API:
+            named = named or _known_part(file, frame.f_code.co_name)
+            outer = _public(frame.f_globals.get("__name__", "")) or outer
+            inner = inner or outer
+        frame = frame.f_back
+    if until is None and outer:
+        inner = f"{outer}'s thread"
+    return named or inner
+
+
+def _known_part(file: str, function: str) -> str:
+    """Return the name that users know for a function of torch, or an empty text."""
+    file = file.replace("\\", "/")
+    if file.endswith("/torch/_tensor.py") and function == "backward":
+        return "backward()"
+    if file.endswith("/torch/nn/parallel/distributed.py"):
+        return "DDP's constructor" if function == "__init__" else f"DDP's {function}"
+    if file.endswith("/torch/distributed/_functional_collectives.py"):
+        return f"functional {function}"
+    return "DTensor" if "/torch/distributed/tensor/" in file else ""
+
+
+def _public(module: str) -> str:
+    """Return the public part of a module's name; empty for ``torch`` alone."""
+    parts = itertools.takewhile(lambda part: not part.startswith("_"), module.split("."))
+    name = ".".join(parts)
+    return name if "." in name else ""
 
 
 def _exception_note(error: BaseException) -> EndNote:
@@ -391,8 +457,11 @@ def _exception_note(error: BaseException) -> EndNote:
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if not (is_library(code.co_filename) or is_ours(code.co_filename)):
-            source_line, inside = SourceLine(code.co_filename, trace.tb_lineno, code.co_name), ""
+        owner, here = owner_of(code.co_filename), line_of(code, trace.tb_lineno)
+        if owner == "user":
+            source_line, inside = here, ""
+        elif owner == "package" and source_line.line:
+            source_line, inside = replace(source_line, inner=(str(here), *source_line.inner)), ""
         elif code.co_filename == c10d.__file__ and not inside:
             inside = "" if code.co_name == "monitored_barrier" else code.co_name
         trace = trace.tb_next

@@ -66,34 +66,60 @@ OPS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of the user's program.
+    """A line of the user's program, and the calls around it.
+
+    Lines outside the program are text, ``corptrain/metrics.py:3 in mean``. They are reported, but
+    not compared.
 
     Attributes:
-        file: Path of the file.
+        file: Path of the file: the user's, or an installed package's if no frame is the user's.
         line: Line number, or 0 if unknown.
         function: Function that contains the line.
-        via: Part of torch that made the call, ``DDP's backward``; empty if the user's code did.
-        caller: User's line that called this function, ``train.py:60 in main``; empty if unknown.
-            It is reported, but not compared.
+        via: Part of torch that made the call from C++, ``DDP's backward``; empty if Python did.
+        within: Part of torch that made the call from Python; empty if the user or a package did.
+        inner: Lines of installed packages between this line and torch, innermost first.
+        callers: Lines that called this function, nearest first.
     """
 
     file: str = ""
     line: int = 0
     function: str = ""
     via: str = ""
-    caller: str = field(default="", compare=False)
+    within: str = ""
+    inner: tuple[str, ...] = field(default=(), compare=False)
+    callers: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
-        """Return ``train.py:37 in step``."""
+        """Return ``train.py:37 in step → corptrain/metrics.py:3 in mean``."""
+        return self.text(self.inner[:1])
+
+    def text(self, inner: tuple[str, ...]) -> str:
+        """Return the line as text, with these lines inside it, innermost first."""
+        part = self.via or self.within
         if not self.line:
-            return self.via or "an unknown line"
+            return part or "an unknown line"
         where = f" in {self.function}" if self.function and self.function != "<module>" else ""
-        return f"{self.name}:{self.line}{where}" + (f", in {self.via}" if self.via else "")
+        lines = [f"{self.name}:{self.line}{where}", *reversed(inner)]
+        return " → ".join(lines) + (f", in {part}" if part else "")
+
+    @property
+    def innermost(self) -> str:
+        """Innermost line outside torch."""
+        return self.inner[0] if self.inner else f"{self.file}:{self.line}"
+
+    @property
+    def stack(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Lines around it: inside it and outside it."""
+        return self.inner, self.callers
 
     @property
     def name(self) -> str:
-        """Name of the file without its folder."""
-        return self.file.replace("\\", "/").rpartition("/")[2]
+        """Name of the file without its folder, unless that is a package."""
+        path = self.file.replace("\\", "/")
+        for folder in ("/site-packages/", "/dist-packages/"):
+            if folder in path:
+                return path.rpartition(folder)[2]
+        return path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +218,7 @@ class Call:
         data = f"{self.dtype}[{size}]" if self.dtype else ""
         peer = "" if self.peer is None else ("from " if self.op.endswith("recv") else "to ")
         if peer:
-            peer += "any rank" if self.peer == -1 else f"rank {self.peer}"
+            peer += "any rank" if self.peer == -1 and self.op == "recv" else f"rank {self.peer}"
             peer += f", tag {self.tag}" if self.tag else ""
         parts = [
             self.reduce_op.upper(),

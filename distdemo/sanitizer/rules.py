@@ -124,7 +124,8 @@ def check_arguments(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, 
             "argument",
             f"the root of {call.op} is rank {call.root}, but the group has {n} ranks.",
         )
-    if call.peer is not None and not -1 <= call.peer < n:
+    lowest = -1 if call.rules.data == "from peer" else 0  # only a receive can be from any rank
+    if call.peer is not None and not lowest <= call.peer < n:
         return (
             "argument",
             f"the peer of {call.op} is rank {call.peer}, but the group has {n} ranks.",

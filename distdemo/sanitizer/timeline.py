@@ -154,8 +154,8 @@ def _event_args(note: CallNote) -> dict[str, Any]:
     """Return the details shown when a call is clicked."""
     call: Call = note.call
     args: dict[str, Any] = {"call": str(call), "line": str(call.source_line)}
-    if call.source_line.caller:
-        args["called from"] = call.source_line.caller
+    if call.source_line.callers:
+        args["called from"] = call.source_line.callers[0]
     args["group"] = f"{list(note.group[0])} over {note.group[1]}"
     known = dtypes.DTYPES.get(call.dtype)
     if known is not None:

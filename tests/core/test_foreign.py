@@ -220,7 +220,7 @@ def test_documents(tmp_path: Path, command) -> None:
 
 def test_notes(tmp_path: Path, command) -> None:
     for rank in range(2):
-        place = SourceLine(HOSTILE, 3 + rank, HOSTILE, "", HOSTILE)
+        place = SourceLine(HOSTILE, 3 + rank, HOSTILE, "", "", (HOSTILE,), (HOSTILE,))
         head = {"rank": rank, "world_size": 2, "host": HOSTILE}
         call = Call("all_reduce", place, "float32", (4 + rank,), 4, reduce_op=HOSTILE + str(rank))
         lines = (f"H {json.dumps(head)}", "G 0 0 gloo [0, 1]", call_line(0, 0, call), "0")

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,7 @@ from helpers import wait_until
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import _coalescing_manager, _get_default_group
+from torch.distributed.nn import functional as autograd_functional
 from torch.nn.functional import pad
 from torch.nn.parallel import DistributedDataParallel
 
@@ -367,6 +369,15 @@ def pipeline_sends_past_its_last_stage(rank: int, right: bool) -> None:
         dist.recv(activation, src=rank - 1)
     if rank < SIZE - right:
         dist.send(activation + 1, dst=rank + 1)  # wrong
+
+
+@mistake("argument", 0, real=True)
+def pipeline_sends_before_its_first_stage(rank: int, right: bool) -> None:
+    gradient = torch.zeros(4)
+    if rank < SIZE - 1:
+        dist.recv(gradient, src=rank + 1)
+    if rank >= right:
+        dist.send(gradient + 1, dst=rank - 1)  # wrong
 
 
 @mistake("argument")
@@ -1164,6 +1175,87 @@ def gives_up_a_barrier_for_which_others_do_not_come(rank: int) -> None:
         dist.send(torch.ones(1), 1)
     elif rank == 1:
         dist.recv(torch.ones(1), 0)
+
+
+# ------------------------------------------------------------------ right, as in larger programs
+
+
+@right_program
+def parameters_and_tensors_in_one_call(rank: int) -> None:
+    layer = torch.nn.Linear(3, 3)
+    parts = [torch.zeros(3, 3) for _ in range(SIZE)]
+    handle = dist.all_gather(parts, layer.weight, async_op=True)
+    assert layer.weight.sum() == layer.weight.detach().sum()  # reads what the call reads
+    _wait(handle)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            dist.broadcast(parameter, src=0)
+    layer(torch.full((2, 3), float(rank))).sum().backward()
+    grads = [parameter.grad for parameter in layer.parameters() if parameter.grad is not None]
+    _wait(*[dist.all_reduce(grad, async_op=True) for grad in grads])
+    takes = [torch.zeros(3, 3) for _ in range(SIZE)]
+    dist.all_to_all(takes, [layer.weight, *[torch.ones(3, 3)] * (SIZE - 1)])
+    weight = layer.weight.detach().flatten()
+    assert torch.equal(parts[0].flatten(), weight)
+    own = torch.zeros(9)
+    dist.reduce_scatter(own, [torch.nn.Parameter(weight.clone()), *[weight] * (SIZE - 1)])
+    assert torch.allclose(own, SIZE * weight)
+
+
+@right_program
+def threads_with_groups_share_handles(rank: int) -> None:
+    """One thread starts calls, and another one waits for them."""
+    groups, totals = [dist.new_group() for _ in range(3)], [torch.ones(4) for _ in range(3)]
+
+    def start(number: int) -> Any:  # noqa: ANN401 - a Work
+        return dist.all_reduce(totals[number], group=groups[number], async_op=True)
+
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(3):
+            _wait(*pool.map(start, range(3)))
+    assert all(total.tolist() == [SIZE**3] * 4 for total in totals)
+
+
+PACKAGE = """
+def mean(value):
+    dist.all_reduce(value)
+    return value / SIZE
+"""
+
+
+@right_program
+def a_package_averages_for_other_lines(rank: int) -> None:
+    package: dict[str, Any] = {"dist": dist, "SIZE": SIZE}
+    exec(  # noqa: S102 - a module in such a folder
+        compile(PACKAGE, "/site-packages/corptrain/metrics.py", "exec"), package
+    )
+    for step in range(3):
+        if rank == 0 and step == 0:
+            assert package["mean"](torch.ones(1)) == 1
+        else:
+            package["mean"](torch.ones(1))
+
+
+@right_program
+def joins_with_uneven_inputs(rank: int) -> None:
+    model = DistributedDataParallel(torch.nn.Linear(4, 4))
+    with model.join():
+        for _ in range(1 + rank % 2):
+            model(torch.ones(2, 4)).sum().backward()
+    dist.barrier()
+
+
+@right_program
+def libraries_of_torch_call(rank: int) -> None:
+    shapes: list[Any] = [None] * SIZE
+    dist.all_gather_object(shapes, [rank] * rank)
+    assert shapes[2] == [2, 2]
+    loss = autograd_functional.all_reduce(torch.ones(2, requires_grad=True))  # type: ignore[no-untyped-call]  # torch's
+    loss.sum().backward()
+
+
+CORPUS = RIGHT[RIGHT.index(parameters_and_tensors_in_one_call) :]
+"""Right programs that also run over mpi."""
 
 
 def goes_on_when_its_peer_has_left(rank: int) -> None:

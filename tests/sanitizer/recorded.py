@@ -110,13 +110,14 @@ def shortened(line: str, first: int) -> str:
         found = {key: short(each) for key, each in value.items()}
         if found.get("file"):
             found |= {"file": Path(found["file"]).name, "line": found["line"] - first}
-        if "recorded.py" in found.get("caller", "recorded.py"):
-            found["caller"] = ""
-        found["caller"] = re.sub(r":(\d+)", lambda m: f":{int(m[1]) - first}", found["caller"])
+        callers = [each for each in found.get("callers", ()) if each.startswith("programs.py")]
+        found["callers"] = [
+            re.sub(r":(\d+)", lambda m: f":{int(m[1]) - first}", e) for e in callers
+        ]
         defaults = {"tag": 0, "count": 0, "sync": True, "aliased": False, "limited": False}
         if not first:
             defaults["function"] = found.get("function", "")
-        return {k: each for k, each in found.items() if each not in (defaults.get(k, ""), {})}
+        return {k: each for k, each in found.items() if each not in (defaults.get(k, ""), {}, [])}
 
     head, brace, rest = line.partition("{")
     return head + json.dumps(short(json.loads(brace + rest)), separators=(",", ":"))

@@ -126,6 +126,72 @@ def test_barriers_on_different_lines_are_a_warning(
     assert [row["source_line"] for row in warning["rows"]] == ["steps.py:6", "steps.py:8"]
 
 
+IN_A_PACKAGE = """
+import torch
+import torch.distributed as dist
+
+def mean(value):
+    dist.all_reduce(value)
+
+def evaluate(rank):
+    if rank == 0:
+        mean(torch.ones(4))
+    else:
+        mean(torch.ones(2))
+"""
+TRAINS = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "site-packages"))
+import torch.distributed as dist
+from corptrain.metrics import evaluate
+
+dist.init_process_group("gloo")
+evaluate(dist.get_rank())
+"""
+
+
+def test_a_line_in_a_package_is_named_with_the_callers_that_differ(tmp_path: Path) -> None:
+    package = tmp_path / "site-packages" / "corptrain"
+    package.mkdir(parents=True)
+    (package / "metrics.py").write_text(IN_A_PACKAGE, encoding="utf-8")
+    (tmp_path / "train.py").write_text(TRAINS, encoding="utf-8")
+    line = ["run", str(tmp_path / "train.py"), "-n", "2", "--format", "json"]
+    with commanded(line, tmp_path) as run:
+        _, out, _ = run.finish()
+    (found,) = json.loads(out)["findings"]
+    assert [row["source_line"] for row in found["rows"]] == [
+        f"train.py:10 → corptrain/metrics.py:{caller} in evaluate → corptrain/metrics.py:6 in mean"
+        for caller in (10, 12)
+    ]
+
+
+CORPUS_OVER_MPI = f"""
+import sys
+
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+import distdemo.mpi
+import torch.distributed as dist
+from sanitizer.programs import CORPUS
+
+dist.init_process_group("mpi")
+for right in CORPUS:
+    right(dist.get_rank())
+dist.destroy_process_group()
+"""
+
+
+def test_right_programs_over_mpi_have_no_findings_or_warnings(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    (tmp_path / "corpus.py").write_text(CORPUS_OVER_MPI, encoding="utf-8")
+    line = ["run", str(tmp_path / "corpus.py"), "-n", str(SIZE), "--backend", "mpi"]
+    with commanded([*line, "--sanitize=buffers", "--strict", "--format", "json"], tmp_path) as run:
+        code, out, _ = run.finish()
+    document = json.loads(out)
+    assert (code, document.get("findings"), document.get("warnings")) == (0, None, None), out
+
+
 @pytest.mark.parametrize("files", [{}, {"rank-0.notes": "no notes"}, {"rank-9.notes": ""}])
 def test_a_folder_without_notes_is_rejected(tmp_path: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
