@@ -44,7 +44,7 @@ TERM_TIMEOUT_S = 0.7  # from SIGTERM until SIGKILL
 POLL_S = 0.2  # seconds between polls of processes whose pipe is silent
 POLLED_AT_ONCE = 64  # processes per poll, each with a system call
 OTHERS_TIMEOUT_S = 0.4  # for the other ranks to exit on their own after one failed
-STACKS_TIMEOUT_S = 0.3  # for late ranks to write their stacks
+STACKS_TIMEOUT_S = 1.0  # for late ranks to write their stacks, at most
 QUIET_TIMEOUT_S = 0.05  # of silence, after which stacks are complete
 
 
