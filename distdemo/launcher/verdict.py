@@ -231,7 +231,7 @@ def _timed_out(
         return Verdict(
             f"{what}: {ranks_of(waiting).lower()} are waiting for each other.",
             f"Rank {late[0].rank} {_activity(late[0])}.",
-            f"A deadlock: look for ranks that all send first or all receive first. {longer}",
+            f"{_deadlock_advice(late)} {longer}",
             (),
             waiting,
         )
@@ -242,6 +242,18 @@ def _timed_out(
         why += f" {ranks_of(waiting)} {wait} for {_it(guilty)}; {example}."
     never = "never arrived" if waiting else "did not finish"
     return Verdict(f"{what}: {ranks_of(guilty).lower()} {never}.", why, longer, guilty, waiting)
+
+
+def _deadlock_advice(late: list[TimedOut]) -> str:
+    """Return what to look for if every rank waits, according to the calls that they wait in."""
+    calls = {outcome.where.collective for outcome in late if outcome.where}
+    if calls == {"send"}:
+        return "A deadlock: all ranks send first. Let some receive first, or use isend."
+    if calls == {"recv"}:
+        return "A deadlock: all ranks receive first. Let some send first, or use irecv."
+    if calls == {"barrier"}:
+        return "All ranks are in a barrier: look for different groups, or calls never waited for."
+    return "A deadlock: compare the calls that the ranks wait in, and their order."
 
 
 def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from functools import partial, wraps
 from types import FrameType, ModuleType
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
@@ -25,9 +26,10 @@ from torch.distributed import distributed_c10d as c10d
 from distdemo.sanitizer.buffers import Buffers, is_strided
 from distdemo.sanitizer.calls import METHODS, Fields, described
 from distdemo.sanitizer.notes import MisuseNote, Ring, Writer, shared
-from distdemo.sanitizer.recorder import Recorder, Tracked, owner_of, safely
+from distdemo.sanitizer.recorder import Recorder, Tracked, in_backward, owner_of, safely
 from distdemo.sanitizer.records import Notes
 
+RECORDER = Recorder.__init__.__code__.co_filename
 POSITION_OF_SIZE = 3  # index of world_size in the arguments of init_process_group
 
 _HOME = "torch.distributed"
@@ -49,6 +51,7 @@ def install(recorder: Recorder) -> Recorder:
     """Install the hooks, once per process, before or after it creates a group."""
     _cover(recorder, dist.ProcessGroup)
     _replace_wait(recorder, dist.Work)
+    _replace_futures(recorder)
     if recorder.buffers is not None:
         recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
         _replace_polls(recorder, recorder.buffers)
@@ -314,10 +317,59 @@ def _follow(
         return
     recorder.record_accept()
     recorder.track(work, Tracked(number, fields.sync, fields.op == "recv" and fields.peer == -1))
+    if name == "allreduce" and in_backward() and _called_by_ddp():
+        recorder.record_wait_after_backward(number)
     if misuse is not None and not fields.sync and recorder.buffers is not None:
         recorder.buffers.on_call(work, name, args, misuse)
     if type(work).wait is not dist.Work.wait:
+        if not hasattr(type(work).wait, "_recorded"):
+            _replace_get_future(recorder, type(work))
         _replace_wait(recorder, type(work))
+
+
+def _called_by_ddp() -> bool:
+    """Return True if DDP's reducer makes the call, or one of torch's hooks for it."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else is as cheap
+    inner = (c10d.__file__, __file__, RECORDER)
+    while frame is not None and frame.f_code.co_filename in inner:
+        frame = frame.f_back
+    return frame is not None and (
+        frame.f_code.co_name == "_engine_run_backward"
+        or "ddp_comm_hooks" in frame.f_code.co_filename
+    )
+
+
+def _replace_futures(recorder: Recorder) -> None:
+    """Record waits for the futures of calls, and for futures that are made of them."""
+    kind, then, collect = torch._C.Future, torch._C.Future.then, torch._C._collect_all  # noqa: SLF001 - torch.futures calls it
+
+    @wraps(then)
+    def derived(self: Any, *args: Any) -> Any:  # noqa: ANN401 - torch's
+        future = then(self, *args)
+        safely(recorder, recorder.derive_future, future, self)
+        return future
+
+    def collect_all(futures: Any) -> Any:  # noqa: ANN401 - torch's
+        future = collect(futures)
+        safely(recorder, recorder.derive_future, future, *futures)
+        return future
+
+    kind.then = derived  # type: ignore[assignment, method-assign]  # as above
+    torch._C._collect_all = collect_all  # noqa: SLF001 - as above
+    _replace_wait(recorder, kind, recorder.record_future_wait)
+    _replace_get_future(recorder, dist.Work)
+
+
+def _replace_get_future(recorder: Recorder, kind: type) -> None:
+    original = kind.get_future  # type: ignore[attr-defined]  # every Work has it
+
+    @wraps(original)
+    def get_future(self: Any) -> Any:  # noqa: ANN401 - torch's
+        future = original(self)
+        safely(recorder, recorder.track_future, future, self)
+        return future
+
+    kind.get_future = get_future  # type: ignore[attr-defined]  # as above
 
 
 def _replace_polls(recorder: Recorder, buffers: Buffers) -> None:
@@ -338,21 +390,28 @@ def _replace_polls(recorder: Recorder, buffers: Buffers) -> None:
             setattr(dist.Work, name, polling(getattr(dist.Work, name)))
 
 
-def _replace_wait(recorder: Recorder, kind: type) -> None:
+def _replace_wait(
+    recorder: Recorder,
+    kind: type,
+    record: Callable[[Any], Tracked | None] | None = None,
+) -> None:
+    """Record waits for handles, or for futures, of this class."""
     original = kind.wait  # type: ignore[attr-defined]  # every Work has it
     if hasattr(original, "_recorded"):
         return
+    record_wait = record or recorder.record_wait
 
     @wraps(original)
     def wait(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
-        waited = safely(recorder, recorder.record_wait, self)
+        waited = safely(recorder, record_wait, self)
         if recorder.buffers is not None:
             recorder.buffers.on_wait(self)
         try:
             done = original(self, *args, **named)
         except BaseException:
             if waited is not None:
-                recorder.track(self, waited._replace(sync=False))  # it may be waited for again
+                if record is None:
+                    recorder.track(self, waited._replace(sync=False))  # may be waited for again
                 safely(recorder, partial(recorder.record_failure, accepted=True))
             raise
         if waited is not None:

@@ -26,6 +26,7 @@ from distdemo.sanitizer.timeline import Timeline
 WORLD_RANKS = "src, dst and root are global ranks; group_src and group_dst are ranks in the group."
 ORDER = "All ranks must make their calls in the same order, including calls on different groups."
 SETTLE_TIMEOUT_S = 5.0  # until a finding that is true so far is reported
+DEADLOCK_S = 1.2  # likewise for a deadlock, during which no rank may call
 INTERRUPT_S = 1.0  # for which it must have been true if a signal ends the run earlier
 BUSY_POLLS = 8  # polls per search for errors while notes arrive
 
@@ -81,7 +82,8 @@ class Judge:
         if about != self._candidate:
             self._candidate, self._candidate_since = about, now
         self._candidate_s = now - self._candidate_since
-        if self._candidate_s >= SETTLE_TIMEOUT_S:
+        settle = DEADLOCK_S if _only_unknown_threads(matcher, found) else SETTLE_TIMEOUT_S
+        if self._candidate_s >= settle:
             self.finding = found
         return self.finding
 
@@ -214,6 +216,19 @@ def first_error(matcher: Matcher, running: Collection[int] | None = None) -> Fin
         or find_cycle(matcher, stuck, running)
         or find_cycle(matcher, deadlocked_ranks(matcher, certain=False), running, certain=False)
     )
+
+
+def _only_unknown_threads(matcher: Matcher, found: Finding) -> bool:
+    """Return True for a deadlock that only threads without any call yet could resolve."""
+    return (
+        found.kind == "deadlock"
+        and all(matcher.ranks[rank].blocked for rank in found.ranks or _named(found))
+        and any(state.others for state in matcher.ranks)
+    )
+
+
+def _named(found: Finding) -> set[int]:
+    return {rank for row in found.rows for rank in row.ranks}
 
 
 def _so_far(

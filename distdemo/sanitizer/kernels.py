@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -28,6 +30,7 @@ from torch._C._distributed_c10d import (
 from torch.distributed import _functional_collectives as functional
 
 from distdemo.sanitizer.calls import METHODS
+from distdemo.sanitizer.recorder import Tracked, in_backward, safely
 from distdemo.view.foreign import write_message
 
 if TYPE_CHECKING:
@@ -96,6 +99,45 @@ OPTIONS = {"reduce_op": "reduceOp", "root_rank": "rootRank", "root_tensor": "roo
 OTHERS = {"process_group", "async_op", "timeout", "sparse_indices"}
 
 
+class _Work(dist.Work):
+    """Handle for C++, whose waits are recorded by the wrapper of the real handle's ``wait``."""
+
+    def __init__(self, work: dist.Work) -> None:
+        super().__init__()
+        self._work: dist.Work | None = work
+        for other in [*islice(_unfinished, 2)]:  # C++ may only use their futures
+            if other.is_completed():
+                other.release()
+        _unfinished[self] = None  # C++ finds methods here only while Python holds the handle
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:  # noqa: B008 - torch's default
+        """Wait for the call."""
+        if self._work is None:  # C++ waits once per tensor
+            return True
+        try:
+            return self._work.wait(timeout)
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Release the real handle, which is done, and its tensors."""
+        self._work = None
+        if _unfinished.pop(self, self) is None:
+            _finished.append(self)
+
+    def is_completed(self) -> bool:
+        """Return True if the call is done."""
+        return self._work is None or self._work.is_completed()
+
+    def get_future(self) -> Any:  # noqa: ANN401 - torch's
+        """Return the future of the call."""
+        return None if self._work is None else self._work.get_future()
+
+
+_unfinished: dict[_Work, None] = {}
+_finished: deque[_Work] = deque(maxlen=10_000)  # C++ may wait for them again
+
+
 def cover(recorder: Recorder, groups: Iterable[dist.ProcessGroup]) -> None:
     """Record calls from C++ on these groups.
 
@@ -140,7 +182,7 @@ def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> A
     if given.get("timeout", -1) >= 0:
         opts.timeout = timedelta(milliseconds=given["timeout"])
     tensors = [given[name] for name in kernel.tensors]
-    _record(recorder, kernel, group, (*tensors, opts))
+    number = _record(recorder, kernel, group, (*tensors, opts))
     backend = group._get_backend(CPU)  # noqa: SLF001 - as the kernel itself does
     if kernel.each:
         *others, work = [
@@ -150,6 +192,12 @@ def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> A
             other.wait()
     else:
         work = getattr(backend, kernel.method)(*tensors, opts)
+    if number is not None:
+        if in_backward() and not _from_functional():  # DDP waits in C++ for the future
+            safely(recorder, recorder.record_wait_after_backward, number)
+        else:
+            recorder.track(work, Tracked(number, sync=False, from_any=False))
+            work = _Work(work)
     return (tensors[0], work.boxed()) if kernel.returns else work.boxed()
 
 
@@ -181,19 +229,20 @@ def _record(
     given: tuple[Any, ...],
     *,
     known_op: bool = True,
-) -> None:
-    """Record a call, unless it was made by a recorded method."""
+) -> int | None:
+    """Record a call, unless it was made by a recorded method; return its number."""
     if group not in _groups or recorder.off or getattr(recorder.local, "busy", False):
-        return
+        return None
     try:
         fields = METHODS[kernel.method](given, {})
         if fields.sync:  # C++ waits later
             fields = fields._replace(sync=False)
         if not known_op and _from_functional():
             fields = fields._replace(reduce_op="")  # DDP, the other caller, uses SUM
-        recorder.record_call(group, fields, cpp=True)
+        return recorder.record_call(group, fields, cpp=True)
     except Exception as error:  # noqa: BLE001 - the program must not be affected
         recorder.fail(error)
+        return None
 
 
 def _reduce_op(boxed: Any) -> Any:  # noqa: ANN401 - ReduceOp, boxed

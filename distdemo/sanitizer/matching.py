@@ -321,7 +321,7 @@ class Matcher:
             if entry is not None and note.call.sync:
                 entry.waited = True
                 state.waits[note.thread] = entry
-            elif entry is not None and not note.call.source_line.via:  # waits in C++ are invisible
+            elif entry is not None:
                 state.pending[state.call_count] = entry
                 if len(state.pending) > MAX_PENDING:
                     del state.pending[next(iter(state.pending))]

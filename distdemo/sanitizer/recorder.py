@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import CodeType, FrameType
@@ -102,6 +102,7 @@ class Recorder:
         self._owners: dict[str, str] = {}
         self._count = 0
         self._works: dict[int, Tracked] = {}
+        self._futures: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         guard = partial(safely, self)
         self.buffers = Buffers(guard, self.record_misuse, self.source_line) if buffers else None
         self.off = False
@@ -192,6 +193,45 @@ class Recorder:
         if waited is not None and not waited.sync:
             self._write(f"w {waited.number}{self._other_threads()}")
         return waited
+
+    def record_wait_after_backward(self, number: int) -> None:
+        """Record that this thread waits for a call when the gradients are computed.
+
+        The engine calls functions in the order in which they were queued: ours before DDP's, which
+        waits for all calls. The last call can only be over if its group made the ones before.
+        """
+        task = torch._C._current_graph_task_id()  # noqa: SLF001 - torch has no other
+        queued = getattr(self.local, "queued", -1) == task
+        self.local.queued, self.local.last_in_backward = task, number
+        if not queued:
+            torch.autograd.Variable._execution_engine.queue_callback(self._wait_after_backward)  # noqa: SLF001 - as FSDP does
+
+    def _wait_after_backward(self) -> None:
+        number = self.local.last_in_backward
+        safely(self, self._write, f"w {number}{self._other_threads()}")
+
+    def track_future(self, future: Any, work: Any) -> None:  # noqa: ANN401 - torch's
+        """Remember the call whose result a future will have."""
+        tracked = self._works.get(id(work))
+        if tracked is not None and not tracked.sync:
+            self._futures[future] = tracked
+
+    def derive_future(self, future: Any, *origins: Any) -> None:  # noqa: ANN401 - torch's
+        """Remember the futures that a future waits for."""
+        known = tuple(each for each in origins if each in self._futures)
+        if known:
+            self._futures[future] = known
+
+    def record_future_wait(self, future: Any) -> Tracked | None:  # noqa: ANN401 - torch's
+        """Record that the call of a future is waited for, and return it."""
+        known = self._futures.pop(future, None)
+        for origin in () if known is None or isinstance(known, Tracked) else known:
+            with suppress(Exception):  # the future itself raises it, too
+                origin.wait()
+        if not isinstance(known, Tracked):
+            return None
+        self._write(f"w {known.number}{self._other_threads()}")
+        return known._replace(from_any=False)  # only a handle knows the sender
 
     def record_return(self, source: int = -1) -> None:
         """Record that the call or wait has returned.
@@ -396,6 +436,11 @@ def _backends(group: Any) -> str:  # noqa: ANN401 - a group
 def line_of(code: CodeType, line: int) -> SourceLine:
     """Return a line of a function, also if torch's compiler has split the function."""
     return SourceLine(code.co_filename, line or code.co_firstlineno, original_name(code.co_name))
+
+
+def in_backward() -> bool:
+    """Return True while this thread computes gradients."""
+    return torch._C._current_graph_task_id() != -1  # noqa: SLF001 - torch has no other
 
 
 def owner_of(file: str) -> str:
