@@ -80,8 +80,7 @@ class Ranks:
             RuntimeError: The host process has exited.
         """
         self.wait()
-        self._connection.send(request)
-        with self._interrupting():
+        with self._interrupting(request):
             done = self._receive()
         if isinstance(request, NewWorld) and done.ok:
             self.settings = request.settings
@@ -127,23 +126,28 @@ class Ranks:
             self._process.wait()
 
     @contextmanager
-    def _interrupting(self) -> Iterator[None]:
-        """Make Ctrl-C interrupt the cell; an exception could leave half a message unread."""
+    def _interrupting(self, request: Request) -> Iterator[None]:
+        """Send a request; Ctrl-C interrupts the cell. An exception would cut a message in two."""
         if threading.current_thread() is not threading.main_thread():
+            self._connection.send(request)
             yield
             return
-
-        left = MAX_INTERRUPTS
+        pressed, sent = 0, False
 
         def interrupt(*_: object) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:  # the host process doesn't answer
+            nonlocal pressed
+            pressed += 1
+            if pressed > MAX_INTERRUPTS:  # the host process doesn't answer
                 raise KeyboardInterrupt
-            self._connection.send(Interrupt())
+            if sent:
+                self._connection.send(Interrupt())
 
         before = signal.signal(signal.SIGINT, interrupt)
         try:
+            self._connection.send(request)
+            sent = True
+            if pressed:
+                self._connection.send(Interrupt())
             yield
         finally:
             signal.signal(signal.SIGINT, before)
