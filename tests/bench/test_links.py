@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 GOLDEN = Path(__file__).parent / "golden"
-LAG = 0.04  # seconds: many times a message, also on a busy machine
+LAG = 0.02  # seconds: many times a message, also on a busy machine
 Slow = Callable[[int, int], float]
 """Function that returns the slowdown of the link from one rank to another."""
 
