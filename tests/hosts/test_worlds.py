@@ -82,7 +82,9 @@ def test_own_names_on_loopback_are_no_hindrance(hosts: Hosts) -> None:
         others = [line for line in file.read_text().splitlines() if not line.endswith(host.name)]
         file.write_text("\n".join(["127.0.0.1 localhost", f"127.0.1.1 {host.name}", *others, ""]))
     asked = ("barrier", "--straggler", "0:600", "--timeout", "600", "--format", "json")
-    runs = [net.terminal(n, *asked, port=PORT, master="h0") for n in (0, 1)]
+    where = ("--nnodes", "2", "--master", f"h0:{PORT}", "--node-rank")
+    # A new program: one that is forked may inherit the resolver's lock, held by another thread.
+    runs = [net[n].start([*DISTDEMO, *asked, *where, str(n)]) for n in (0, 1)]
     assert wait_until(lambda: all(map(connected, net)))
     pids = [pid for host in net for pid in host.processes()]
     heard = {address for pid in pids for address in tcp_addresses(pid, listening=True)}
