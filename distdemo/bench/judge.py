@@ -14,7 +14,7 @@ from dataclasses import replace
 from distdemo.backends.contract import Transport
 from distdemo.measure.load import TAKEN_CORES, copies_vary
 from distdemo.measure.records import Judgement, Limit, Row, Setup, Verdict
-from distdemo.view.format import digits, duration, percent, plural, ranks_text, rate
+from distdemo.view.format import digits, duration, percent, plural, ranks_text, rate, times
 
 CLOSE_SHARE = 0.75
 """Share of the bound above which there is little to gain: bound and row each differ by more than
@@ -165,10 +165,11 @@ def _is_wide(row: Row) -> bool:
 
 
 def _between(row: Row) -> str:
-    """Return the text for a median that differs between worlds."""
-    low, high = map(duration, row.interval_s or (row.min_s, row.max_s))
-    width = percent(row.spread_share or 0.0)
-    return f"Its median differs between worlds by {width}, from {low} to {high}"
+    """Return the text for a median that differs between worlds, with a factor above 100 %."""
+    low, high = row.interval_s or (row.min_s, row.max_s)
+    share = row.spread_share or 0.0
+    width = percent(share) if share <= 1 else times(high / low)
+    return f"Its median differs between worlds by {width}, from {duration(low)} to {duration(high)}"
 
 
 def _slow_limit_s(bytes_s: float, fixed_s: float | None, bound: Limit, n: int) -> float | None:

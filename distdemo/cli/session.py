@@ -285,9 +285,9 @@ class Session:
             backends.check_gpus(backend, world, here)
             reason = backend.missing()
             if reason is not None:
-                raise UsageError(
-                    f"--backend {backend.name} can't be used here.", reason, "Try --backend gloo."
-                )
+                how = backend.how_to_install
+                hint = f"{how} Or try --backend gloo." if how else "Try --backend gloo."
+                raise UsageError(f"--backend {backend.name} can't be used here.", reason, hint)
 
     def start(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
         self,

@@ -63,8 +63,9 @@ def read(path: Path) -> Recording:
         report = _decoded(document)
     except (OSError, ValueError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or str(error)[:200]
+        what = "can't be read" if isinstance(error, OSError) else "is not a file of distdemo bench"
         raise UsageError(
-            f"{path} is not a file of distdemo bench.",
+            f"{path} {what}.",
             f"{reason or 'It needs too much memory'}.",
             "Create one: distdemo bench all-reduce --output run.json.",
         ) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -51,7 +51,7 @@ def parse_mark(mark: pytest.Mark) -> RanksOptions:
     if len(mark.args) != 1:
         raise ValueError("ranks takes one number or one list: ranks(4), ranks([1, 2, 4])")
     given = mark.args[0]
-    sizes = (given,) if isinstance(given, int) else tuple(given)
+    sizes = tuple(given) if isinstance(given, Iterable) else (given,)
     if unknown := mark.kwargs.keys() - {"timeout", "sanitize", "backend", "device"}:
         raise ValueError(f"ranks takes timeout, sanitize, backend and device, not {unknown.pop()}")
     options = RanksOptions(sizes, **mark.kwargs)
@@ -110,7 +110,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     try:
         options = parse_mark(mark)
     except ValueError as error:
-        pytest.fail(f"{metafunc.definition.nodeid}: {error}", pytrace=False)
+        reason = f"{metafunc.definition.nodeid}: {error}"
+        raise pytest.fail.Exception(reason, pytrace=False) from None
     if not isinstance(mark.args[0], int):
         metafunc.fixturenames.append(SIZE)
         metafunc.parametrize(SIZE, options.sizes, ids=[f"ranks{size}" for size in options.sizes])

@@ -86,6 +86,13 @@ def test_an_interval_around_the_limit_or_a_very_wide_one_varies():
         assert verdicts(made, setup())[-1] is expected, (slower, noise)
 
 
+def test_a_width_above_100_percent_is_a_factor():
+    wide = replace(row(210e-6, MIB), interval_s=(100e-6, 450e-6))
+    found = judge(wide, [wide], setup(), 2)
+    assert found is not None
+    assert found.why == "Its median differs between worlds by 4.50×, from 100 µs to 450 µs."
+
+
 def test_a_steady_median_at_the_limit_is_on_either_side_of_it():
     limit_s = 1.4e-3  # of 1 MiB at 7 GB/s
     found = [verdicts(rows({MIB: limit_s * f}, noise=0.03), setup()) for f in (0.5, 1.0, 1.02, 2)]

@@ -181,6 +181,7 @@ def test_invalid_marks_are_rejected() -> None:
         ranks(0),
         ranks(2, 3),
         ranks("two"),
+        ranks(2.0),
         ranks(2, nodes=3),
         ranks(2, timeout=0),
     ):
