@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 JOIN_TIMEOUT_S = 1800.0  # for all nodes to join, at most; torch's own limit
 MAX_LINE = 1000  # characters of an answer
+POLL_S = 0.2  # between two looks for signals while nobody types
 PORT = 29500  # torch's own default
 
 
@@ -378,6 +380,9 @@ class Session:
             sys.stdout.flush()
         line = ""
         try:
+            # A signal that arrives just before a read doesn't interrupt it, so wait with a limit.
+            while self.is_interactive and not select.select([sys.stdin], [], [], POLL_S)[0]:
+                pass
             line = sys.stdin.readline(MAX_LINE)
         finally:
             if self.is_interactive and not line.endswith("\n"):  # Ctrl-C or Ctrl-D
