@@ -88,11 +88,12 @@ class Judge:
         return self.finding
 
     def check(self) -> Finding | None:
-        """Return the finding if there is a certain one now."""
+        """Return the finding if there is a certain one now that no rank is making calls."""
         self.read()
         if self.finding is None and not self.matcher.stopped:
             found = first_error(self.matcher)
-            self.finding = None if found is None or found.so_far else found
+            if found is not None and (self.matcher.found or not found.so_far):
+                self.finding = found
         return self.finding
 
     def conclude(self, running: Mapping[int, str] | None = None) -> Finding | None:

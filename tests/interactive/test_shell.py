@@ -49,6 +49,7 @@ def test_mistakes_in_one_session() -> None:
         "shape": "the sizes don't match",
         "rank-0-only": "rank 0 waits",
         "recv-recv": "Deadlock",
+        "early-read": "a tensor is read while a call is filling it",
         "dead-rank": "Rank 2 raised an error",
     }
     lines = "".join(f"%mistake {name}\n" for name in kinds)
