@@ -131,7 +131,7 @@ PLUGINS := pytest-cov pytest-xdist pytest-randomly pytest-rerunfailures pytest-r
 	pytest-timeout pytest-mock pytest-benchmark pytest-asyncio pytest-subtests pytest-html \
 	pytest-json-report hypothesis
 plugins: $(VENV)-plugins/.ready  ## Test the pytest plugin beside other plugins (2 MB to download once)
-	@DISTDEMO_TEST_PLUGINS_PYTHON=$(CURDIR)/$(VENV)-plugins/bin/python \
+	@LD_LIBRARY_PATH=$(CURDIR)/$(VENV)/lib DISTDEMO_TEST_PLUGINS_PYTHON=$(CURDIR)/$(VENV)-plugins/bin/python \
 		$(BIN)/python -m pytest -n 2 --dist worksteal tests/plugins $(ARGS)
 
 $(VENV)-plugins/.ready: $(READY)
