@@ -97,10 +97,12 @@ class Position:
     Attributes:
         collective: Function of torch.distributed that it was waiting in; empty if none.
         source_line: Innermost line of the user's code, ``train.py:12 in step``.
+        callers: Lines that called this function, nearest first, at most two.
     """
 
     collective: str
     source_line: str
+    callers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import sysconfig
+from itertools import islice, takewhile
 from pathlib import PurePath
 
 from distdemo.launcher.records import Position
@@ -21,6 +22,7 @@ from distdemo.launcher.records import Position
 SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
 """Signal that requests a stack: a real-time signal, which programs rarely use."""
 
+MAX_CALLERS = 2  # lines that called the function of a position
 CELL_FILES = ("<shell ", "<cell ")
 """Beginnings of the file names of cells, which are the user's code."""
 _LIBRARIES = [PurePath(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
@@ -50,7 +52,7 @@ def locate(stack: str) -> Position | None:
     if not frames:
         return None
     collective = ""
-    for frame in frames:
+    for depth, frame in enumerate(frames):
         file, function = frame["file"], frame["function"]
         if is_ours(file):
             if function == "rank_main":  # the frames below are the forked launcher's
@@ -60,7 +62,8 @@ def locate(stack: str) -> Position | None:
         elif not is_library(file):
             if frame is frames[0] and ".wait(" in linecache.getline(file, int(frame["line"])):
                 collective = "wait"  # a handle's method is C++ and has no frame
-            return Position(collective, source_line(file, int(frame["line"]), function))
+            line = source_line(file, int(frame["line"]), function)
+            return Position(collective, line, _callers(frames[depth + 1 :]))
         elif (
             "/torch/distributed/" in file.replace("\\", "/")
             and not function.startswith("_")
@@ -68,6 +71,16 @@ def locate(stack: str) -> Position | None:
         ):
             collective = function  # the outermost function is the one that the user called
     return Position(collective, "")
+
+
+def _callers(frames: list[dict[str, str]]) -> tuple[str, ...]:
+    """Return the nearest lines of the user's code in these frames."""
+    lines = (
+        source_line(frame["file"], int(frame["line"]), frame["function"])
+        for frame in takewhile(lambda each: not is_ours(each["file"]), frames)
+        if not is_library(frame["file"])
+    )
+    return tuple(islice(lines, MAX_CALLERS))
 
 
 def source_line(file: str, line: int, function: str) -> str:

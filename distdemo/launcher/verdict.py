@@ -236,12 +236,15 @@ def _timed_out(
             waiting,
         )
     why = f"Rank {guilty[0]} {_activity(outcomes[guilty[0]])}."
-    if waiting:
-        wait = "waits" if len(waiting) == 1 else "wait"
-        example = f"rank {waiting[0]} {_activity(outcomes[waiting[0]])}"
-        why += f" {ranks_of(waiting)} {wait} for {_it(guilty)}; {example}."
-    never = "never arrived" if waiting else "did not finish"
-    return Verdict(f"{what}: {ranks_of(guilty).lower()} {never}.", why, longer, guilty, waiting)
+    if not waiting:
+        return Verdict(f"{what}: {ranks_of(guilty).lower()} did not finish.", why, longer, guilty)
+    are = "is" if len(waiting) == 1 else "are"
+    why += f" Rank {waiting[0]} {_activity(outcomes[waiting[0]])}."
+    returned = all(isinstance(outcomes[rank], Returned) for rank in guilty)
+    are_not = "is not" if len(guilty) == 1 else "are not"
+    how = "returned" if returned else are_not
+    what += f": {ranks_of(waiting).lower()} {are} waiting, and {ranks_of(guilty).lower()} {how}."
+    return Verdict(what, why, longer, guilty, waiting)
 
 
 def _deadlock_advice(late: list[TimedOut]) -> str:
@@ -281,7 +284,7 @@ def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...
 def _activity(outcome: Outcome) -> str:
     """Describe what a rank was last doing."""
     if isinstance(outcome, Returned):
-        return f"{'exited' if outcome.left else 'returned'} without joining in"
+        return "exited" if outcome.left else "returned"
     if outcome.phase.step < 0:
         return "never started"
     phase = outcome.phase.name

@@ -77,33 +77,56 @@ def together(alike: Sequence[Problem]) -> Finding:
     return replace(finding, what=what, rows=tuple(rows), ranks=ranks)
 
 
-def late_ranks(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
-    """Return the running ranks that other ranks wait for: they compute or sleep.
+def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
+    """Return the first call that some running ranks haven't made and other ranks wait in.
+
+    Of several such calls, it is the one whose missing ranks wait least themselves.
 
     Args:
         matcher: Calls of all ranks.
-        running: Ranks still running when the time limit passed, and their source lines.
-
-    Returns:
-        A finding with an empty `what`, which the caller fills in.
+        running: Ranks that were stopped while running, and where they were.
     """
-    waiting = {
-        rank: state.blocked[0]
+    waits = [
+        entry
         for rank, state in enumerate(matcher.ranks)
-        if rank in running and state.blocked and matcher.awaited(state.blocked[0])
-    }
-    late = {each for one in waiting.values() for each in matcher.awaited(one)} - set(waiting)
-    if not late:
+        if rank in running
+        for entry in state.waits.values()
+        if matcher.awaited(entry)
+    ]
+    waiting = {entry.rank: entry for entry in reversed(waits)}
+
+    def missing(entry: Entry) -> tuple[int, ...]:
+        return tuple(r for r in sorted(matcher.awaited(entry)) if r in running)
+
+    def cost(entry: Entry) -> tuple[int, int, int]:
+        lacks = missing(entry)
+        return sum(rank in waiting for rank in lacks), len(lacks), entry.order
+
+    first = min((entry for entry in waits if missing(entry)), key=cost, default=None)
+    if first is None:
         return None
-    rows = matcher.rows({rank: entry.call for rank, entry in waiting.items()})
-    so_far = "had not reached this call yet"
-    rows += [Row((rank,), so_far, running.get(rank, "")) for rank in sorted(late)]
-    before = matcher.before(next(iter(waiting.values())).group)
-    ranks = tuple(sorted(late))
-    others = tuple(waiting)
-    return Finding(
-        "absent", "", tuple(rows), before, KINDS["absent"].rule, ranks, others, so_far=True
-    )
+    ranks, group = missing(first), first.group
+    calls_there = first.calls_there or {first.rank: first}
+    did = {rank: entry.call for rank, entry in calls_there.items() if rank not in ranks}
+    rows = matcher.rows(did)
+    rows += merged([_waits_elsewhere(matcher, waiting[rank]) for rank in ranks if rank in waiting])
+    idle = [Row((r,), "had not made this call", running[r]) for r in ranks if r not in waiting]
+    rows += merged(idle)
+    name = group.name(matcher.world_size)
+    has = "has" if len(ranks) == 1 else "have"
+    what = f"{ranks_of(ranks)} {has} not made call {first.position + 1} of {name}, {first.call.op}."
+    if first.calls_there is None:
+        does = "receive from" if first.sends else "send to"
+        what = f"Rank {first.rank} waits in {first.call.op} for {ranks_of(ranks).lower()} to "
+        what += f"{does} it."
+    others = tuple(sorted(waiting.keys() - {*ranks}))
+    before = matcher.before(group)
+    return Finding("stuck", what, tuple(rows), before, KINDS["stuck"].rule, ranks, others, True)
+
+
+def _waits_elsewhere(matcher: Matcher, entry: Entry) -> Row:
+    did = f"{entry.call} on {entry.group.name(matcher.world_size)}"
+    return Row((entry.rank,), did, matcher.line(entry.call.source_line))
 
 
 def absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]) -> Finding:

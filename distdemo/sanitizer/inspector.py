@@ -27,6 +27,7 @@ from distdemo.launcher.records import (
 )
 from distdemo.launcher.verdict import judge, names_cause
 from distdemo.sanitizer.judge import Judge
+from distdemo.sanitizer.matching import FROM
 from distdemo.sanitizer.notes import EndNote, Ring, shared
 from distdemo.sanitizer.records import Call, CallCount, Finding, Notes, SourceLine
 from distdemo.sanitizer.rules import KINDS
@@ -147,7 +148,9 @@ class Inspector:
             finding = replace(finding, before=f"{finding.before}\n  {warning}".strip())
         judged = verdict(finding, report.verdict)
         if report.interrupted_by is not None and report.verdict is not None:
-            why = f"{report.verdict.why}\n{finding.what}\n{reason(finding)}"
+            why = f"{finding.what}\n{reason(finding)}"
+            if finding.kind != "stuck":
+                why = f"{report.verdict.why}\n{why}"
             judged = replace(report.verdict, why=why, hint=finding.rule)
         return replace(report, verdict=judged), (finding,)
 
@@ -162,7 +165,7 @@ class Inspector:
 
     def _conclude(self, report: WorldReport) -> Finding | None:
         interrupted = report.interrupted_by is not None
-        finding = self.judge.interrupt() if interrupted else None
+        finding = self.judge.interrupt(_stopped(report)) if interrupted else None
         self._feed()
         self.judge.read()
         if interrupted:
@@ -211,16 +214,23 @@ class Inspector:
             rows = matcher.rows({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
             what, rule = report.verdict.what, KINDS["absent"].rule
             return Finding("absent", what, tuple(rows), "", rule, accuser.missing)
-        late = {
-            outcome.rank: outcome.where.source_line if outcome.where else ""
-            for outcome in report.outcomes
-            if isinstance(outcome, TimedOut)
-        }
-        found = self.judge.conclude(late)
-        if found is not None and found.kind == "absent" and not found.what:
-            old = report.verdict
-            return None if old is None else replace(found, what=old.what, rule=old.hint)
+        found, old = self.judge.conclude(_stopped(report)), report.verdict
+        if found is not None and found.kind == "stuck" and old is not None:
+            limit = old.what.partition(":")[0]  # which limit has passed
+            what = f"{limit}: {found.what[0].lower()}{found.what[1:]}"
+            return replace(found, what=what, rule=old.hint)
         return found
+
+
+def _stopped(report: WorldReport) -> dict[int, str]:
+    """Return the ranks that were stopped while running, and where they were."""
+    return {
+        outcome.rank: FROM.join((outcome.where.source_line, *outcome.where.callers))
+        if outcome.where
+        else ""
+        for outcome in report.outcomes
+        if isinstance(outcome, TimedOut)
+    }
 
 
 def _end_note(end: Died | Returned, last: Call | None) -> EndNote:
@@ -247,7 +257,7 @@ def _with_cause(finding: Finding, report: WorldReport) -> Finding:
         for outcome in report.outcomes
         if isinstance(outcome, Died) or (isinstance(outcome, Raised) and not outcome.consequence)
     ]
-    if finding.kind in ("absent", "uneven", "p2p") and old is not None and failed:
+    if finding.kind in ("absent", "uneven", "p2p", "stuck") and old is not None and failed:
         guilty = {outcome.rank for outcome in failed}
         named = {rank for row in finding.rows for rank in row.ranks}
         if guilty & named and guilty & set(old.ranks):

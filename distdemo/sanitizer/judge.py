@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from distdemo.launcher.verdict import ranks_of
+from distdemo.sanitizer import findings
 from distdemo.sanitizer.findings import (
     absent,
     alike,
-    late_ranks,
     mismatch,
     near_match,
     together,
@@ -100,28 +100,29 @@ class Judge:
         """Return the finding once the ranks' notes are complete.
 
         Args:
-            running: Ranks that were stopped, and their source lines; None if they all ended.
-
-        Returns:
-            The finding, with an empty `what` if ranks are late for an unknown reason.
+            running: Ranks that were stopped, and where they were; None if they all ended.
         """
         self.read()
         if self.matcher.stopped or (self.finding is not None and not self.finding.so_far):
             return self.finding
         running = running or {}
         found = first_error(self.matcher, running) or self.finding
-        return found or late_ranks(self.matcher, running)
+        return found or findings.stuck(self.matcher, running)
 
-    def interrupt(self) -> Finding | None:
+    def interrupt(self, running: Mapping[int, str]) -> Finding | None:
         """Return the finding at the latest poll, before a signal ended the run.
 
         Later notes aren't read: the signal is the reason why the ranks ended.
+
+        Args:
+            running: Ranks that were stopped, and where they were.
         """
         if self.finding is not None or self.matcher.stopped:
             return self.finding
         found = first_error(self.matcher)
         unsettled = found is not None and found.so_far and self._candidate_s < INTERRUPT_S
-        return None if unsettled else found
+        found = None if unsettled else found
+        return found or findings.stuck(self.matcher, running)
 
     def give_up(self, why: str) -> None:
         """Stop comparing after an internal error; later notes are only read."""

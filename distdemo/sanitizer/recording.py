@@ -246,9 +246,9 @@ def _finding(judge: Judge, absent: set[int]) -> Finding | None:
         if state.ended is None
     }
     found = judge.conclude(running)
-    if found is None or found.what:
+    if found is None or found.kind != "stuck":
         return found
-    what = f"At the end of the notes, other ranks are waiting for {ranks_of(found.ranks).lower()}."
+    what = f"At the end of the notes, {found.what[0].lower()}{found.what[1:]}"
     rows = tuple(
         Row(row.ranks, "left no notes") if absent.issuperset(row.ranks) else row
         for row in found.rows

@@ -19,6 +19,7 @@ Kind = Literal[
     "group",
     "p2p",
     "deadlock",
+    "stuck",
     "buffers",
     "shift",
 ]

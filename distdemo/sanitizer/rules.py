@@ -80,6 +80,7 @@ KINDS: dict[Kind, KindInfo] = {
     "deadlock": KindInfo(
         "Let one side receive while the other sends, or use isend, irecv or batch_isend_irecv."
     ),
+    "stuck": KindInfo("Every rank of a group must make the same calls."),
     "shift": KindInfo(
         "If these calls weren't meant to match, some rank has made one call too many or too "
         "few before."

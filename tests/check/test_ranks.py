@@ -83,7 +83,7 @@ def test_every_kind_of_failure_is_isolated() -> None:
         "Rank 1: 1 of 7 elements are wrong.",
         "Rank 1 was killed by SIGABRT",
         "Rank 0 raised ArithmeticError",
-        "rank 2 never arrived",
+        "rank 2 is not",
     )
     for why, failed in zip(reasons, report.of("failed"), strict=True):
         assert why in failed.why

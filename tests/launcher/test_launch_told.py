@@ -144,7 +144,8 @@ def test_the_rank_that_stalls_is_blamed_and_those_that_wait_for_it_are_not():
 
     report = run_world(world(stall=STALL), stall)
     assert report.verdict
-    assert report.verdict.what == f"No progress for {STALL:g} s: rank 1 never arrived."
+    stalled = f"No progress for {STALL:g} s"
+    assert report.verdict.what == f"{stalled}: ranks 0, 2 are waiting, and rank 1 is not."
     assert "in stall" in report.verdict.why
     assert "waiting in barrier" in report.verdict.why
     assert (report.verdict.ranks, report.verdict.consequences) == ((1,), (0, 2))

@@ -319,7 +319,7 @@ def test_an_exception_on_one_rank(command, tmp_path):
 def test_one_that_hangs(command):
     code, out, err = command("run", f"{USERS}:hangs", "-n", "3", "--stall", "2")
     assert (code, err) == (1, "")
-    assert "For 2 s no rank wrote anything or used the processor: rank 1 never arrived" in out
+    assert "For 2 s no rank wrote anything or used the processor: rank 1 has not made call" in out
     assert "at users.py:26 in hangs" in out
     assert "0 │ rank 0 is here" in out
 

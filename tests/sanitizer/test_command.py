@@ -87,7 +87,7 @@ def test_a_job_that_others_start_and_kill_leaves_files_to_compare(tmp_path: Path
     with commanded(["sanitize", str(notes.parent), "--format", "json"], tmp_path) as judged:
         code, out, _ = judged.finish()
     (found,) = json.loads(out)["findings"]
-    assert (code, found["kind"], found["ranks"]) == (1, "absent", [1]), out
+    assert (code, found["kind"], found["ranks"]) == (1, "stuck", [1]), out
     assert (found["so_far"], found["rows"][0]["source_line"]) == (True, "steps.py:15")
 
 

@@ -256,7 +256,9 @@ def test_an_interrupt_adds_what_was_found_so_far_to_the_verdict(clock: list[floa
         inspector.on_message(rank, f"{definitions(rank)}{line}\na\n")
     inspector.poll([None] * N)
     found, findings = inspector.conclude(report)
-    assert (found.verdict, findings) == (verdict, ())  # it may not last
+    (behind,) = findings  # the mismatch may not last
+    assert found.verdict is not None
+    assert (found.verdict.what, behind.kind, behind.ranks) == (verdict.what, "stuck", (3,))
     last = "all_reduce at train.py:10 in step (call 1)"
     assert [each.last_call for each in found.outcomes][::2] == [last, last]
     clock[0] += INTERRUPT_S
@@ -267,6 +269,29 @@ def test_an_interrupt_adds_what_was_found_so_far_to_the_verdict(clock: list[floa
     assert report.verdict is not None
     assert report.verdict.what == "The run was interrupted."
     assert "stopped.\nSo far: mismatch in call 1 of the default group" in report.verdict.why
+
+
+def test_the_one_rank_behind_of_many_is_named_with_its_place() -> None:
+    many, late = 1000, 499
+    judge = Judge(many)
+    group, call = f"G 0 0 gloo {list(range(many))}\n", f"{call_line(0, 0, reduction(10))}\n0\n"
+    for rank in range(many):
+        judge.feed(rank, (group + call + ("a\nr\n" + "0\n" * (rank != late))).encode())
+    found = judge.conclude(dict.fromkeys(range(many), "loader.py:7 in batch"))
+    assert found is not None
+    assert (found.kind, found.ranks, len(found.consequences)) == ("stuck", (late,), many - 1)
+    assert found.what == "Rank 499 has not made call 2 of the default group, all_reduce."
+    assert found.rows[-1] == Row((late,), "had not made this call", "loader.py:7 in batch")
+
+
+def test_of_several_stuck_calls_the_one_whose_missing_ranks_do_not_wait_is_reported() -> None:
+    judge = judged("0\nr\n")
+    judge.feed(0, b"0\na\n")  # waits for all
+    judge.feed(2, b"2\na\n")  # waits for its pair
+    found = judge.conclude({rank: f"train.py:{rank}" for rank in range(N)})
+    assert found is not None
+    assert (found.kind, found.ranks, found.consequences) == ("stuck", (3,), (0, 2))
+    assert found.what == "Rank 3 has not made call 1 of group [2, 3], all_reduce."
 
 
 def test_ranks_that_were_stopped_may_not_be_at_fault() -> None:
