@@ -4,6 +4,7 @@ Public names are loaded on first use, so ``import distdemo`` is fast and only pr
 ranks import torch.
 
 - :func:`launch`: run a function on every rank of a new world on this machine
+- :func:`step`: count a training step, so that the sanitizer can compare the ranks' steps
 - :class:`DistdemoError`, :class:`UsageError`, :class:`WorldError`, :class:`WorldInterrupted`
 """
 
@@ -18,6 +19,7 @@ __all__ = [
     "WorldInterrupted",
     "__version__",
     "launch",
+    "step",
 ]
 
 TYPE_CHECKING = False  # typing is slow to import
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from distdemo.api import WorldError, WorldInterrupted, launch
     from distdemo.errors import DistdemoError, UsageError
+    from distdemo.sanitizer.steps import step
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
@@ -34,7 +37,9 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be a
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    home = "distdemo.errors" if name in ("DistdemoError", "UsageError") else "distdemo.api"
+    homes = {"step": "distdemo.sanitizer.steps"}
+    homes |= dict.fromkeys(("DistdemoError", "UsageError"), "distdemo.errors")
+    home = homes.get(name, "distdemo.api")
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value

@@ -52,6 +52,7 @@ def install(recorder: Recorder) -> Recorder:
     _cover(recorder, dist.ProcessGroup)
     _replace_wait(recorder, dist.Work)
     _replace_futures(recorder)
+    recorder.steps.install(recorder)
     if recorder.buffers is not None:
         recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
         _replace_polls(recorder, recorder.buffers)

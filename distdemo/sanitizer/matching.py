@@ -28,6 +28,7 @@ from distdemo.sanitizer.notes import (
     WaitNote,
 )
 from distdemo.sanitizer.records import Call, Finding, Kind, Row, SourceLine
+from distdemo.sanitizer.replicas import StepCheck, shifted_finding
 from distdemo.sanitizer.rules import (
     KINDS,
     MISUSES,
@@ -59,6 +60,7 @@ class Entry:
         waited: True if the rank waits or has waited for it.
         wrong: Problem of it, or of it and the other side.
         failed: True if it raised after it was made.
+        step: Number of training steps before it; -1 if it reduces no gradients.
     """
 
     rank: int
@@ -74,6 +76,7 @@ class Entry:
     waited: bool = False
     wrong: Problem | None = None
     failed: bool = False
+    step: int = -1
 
     @property
     def sends(self) -> bool:
@@ -118,6 +121,7 @@ class Group:
         callers: Ranks that made a call, by source line.
         mixed: Calls that ranks made from several lines, by these lines.
         destroyed: How each rank destroyed the group.
+        steps: Comparison of the ranks' training steps.
     """
 
     members: tuple[int, ...]
@@ -133,6 +137,7 @@ class Group:
     callers: defaultdict[SourceLine, set[int]] = field(default_factory=lambda: defaultdict(set))
     mixed: dict[frozenset[SourceLine], Mixed] = field(default_factory=dict)
     destroyed: dict[int, DestroyNote] = field(default_factory=dict)
+    steps: StepCheck = field(default_factory=StepCheck)
 
     def name(self, world_size: int) -> str:
         """Return ``the default group``, or the members as text."""
@@ -430,7 +435,8 @@ class Matcher:
             self._report_non_member(rank, call)
             return None
         wrong = check_arguments(call, group.numbers[rank], len(members), backend)
-        entry = Entry(rank, group, call, note.agreement, order=self.ranks[rank].call_count)
+        order = self.ranks[rank].call_count
+        entry = Entry(rank, group, call, note.agreement, order=order, step=note.step)
         if wrong is not None:
             found = self._argument_finding(rank, group, call, *wrong)
             entry.wrong = Problem(found, rank, entry.order, entry)
@@ -481,7 +487,9 @@ class Matcher:
 
     def _drop_agreed(self, group: Group) -> None:
         """Drop the oldest open call, which all members agreed on."""
-        calls = {rank: entry.call for rank, entry in group.open.popleft().items()}
+        entries = group.open.popleft()
+        calls = {rank: entry.call for rank, entry in entries.items()}
+        self._check_steps(group, entries)
         group.uneven.discard(group.agreed)
         lines: dict[SourceLine, set[int]] = {}
         for rank, call in calls.items():
@@ -502,6 +510,17 @@ class Matcher:
                 mixed.times += 1
         group.last = calls[min(calls)]
         group.agreed += 1
+
+    def _check_steps(self, group: Group, entries: Calls) -> None:
+        steps = {rank: entry.step for rank, entry in entries.items()}
+        if max(steps.values()) < 0:
+            return
+        shifted = group.steps.compare(steps)
+        if shifted is not None:
+            calls = {rank: entry.call for rank, entry in entries.items()}
+            found = shifted_finding(shifted, steps, calls, self.line)
+            entry = entries[found.ranks[0]]
+            self.found.append(Problem(found, entry.rank, entry.order, entry))
 
     def first(self) -> Problem | Position | None:
         """Return the problem that comes first in the order of the ranks' calls."""

@@ -6,6 +6,7 @@ A repeated call (same line, same arguments) is written as its number only::
     G 0 0 gloo [0, 1, 2, 3]                # group 0: the 0th with this backend and these members
     C 5 0 {"op": "all_reduce", ...}        # definition of call 5, on group 0
     5                                      # the rank makes call 5
+    5 12                                   # likewise, for the gradients of step 12
     w 5                                    # it waits for the 5th call that it made
     a                                      # torch accepted the call, and other ranks may notice it
     a +                                    # likewise, with threads that have made no call yet
@@ -183,12 +184,14 @@ class CallNote:
         call: Properties of the call.
         agreement: Values that must be equal on all ranks.
         thread: Thread that makes the call; 0 is the main thread.
+        step: Number of steps before, if DDP or FSDP reduces gradients; otherwise -1.
     """
 
     group: GroupKey
     call: Call
     agreement: tuple[object, ...]
     thread: int = 0
+    step: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +332,10 @@ class Reader:
             number, _, line = line[1:].partition(" ")
             thread = _number(number, MAX_THREADS)
         if line[:1].isdigit():
-            note = self._calls[int(line)]
-            return replace(note, thread=thread) if thread else note
+            number, _, rest = line.partition(" ")
+            note = self._calls[int(number)]
+            step = _number(rest, MAX_NUMBER) if rest else -1
+            return replace(note, thread=thread, step=step) if thread or rest else note
         letter, _, rest = line.partition(" ")
         if letter == "a":
             return AcceptNote(thread, rest == "+")

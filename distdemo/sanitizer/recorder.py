@@ -48,6 +48,7 @@ from distdemo.sanitizer.notes import (
     stop_line,
 )
 from distdemo.sanitizer.records import Call, SourceLine
+from distdemo.sanitizer.steps import Steps
 from distdemo.view.foreign import write_message
 
 TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with file names of code
@@ -105,6 +106,7 @@ class Recorder:
         self._futures: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         guard = partial(safely, self)
         self.buffers = Buffers(guard, self.record_misuse, self.source_line) if buffers else None
+        self.steps = Steps()
         self.off = False
         self._renumbered = False  # True in a new world with different rank numbers
         os.register_at_fork(after_in_child=self._stop)
@@ -120,7 +122,8 @@ class Recorder:
             fields: Result of a function in ``calls.METHODS``.
             cpp: True for a call from C++.
         """
-        return self._record(fields, group, partial(described, fields), cpp=cpp)
+        step = self.steps.of_call(group, fields.op) if in_backward() else -1
+        return self._record(fields, group, partial(described, fields), cpp=cpp, step=step)
 
     @property
     def calls(self) -> int:
@@ -163,6 +166,7 @@ class Recorder:
         make: Callable[..., Call],
         *,
         cpp: bool = False,
+        step: int = -1,
     ) -> int:
         stack, frames = self._stack(4)
         key = (what, stack, id(group), cpp)
@@ -172,7 +176,7 @@ class Recorder:
                 call = make(source_line=self._place(frames, cpp=cpp))
                 number = self._describe(key, group, call)
                 self._code_refs += (frame.f_code for frame in frames)
-            self._writer.write(str(number))
+            self._writer.write(str(number) if step < 0 else f"{number} {step}")
             self.local.unaccepted = not cpp
             self._count += 1
             return self._count - 1

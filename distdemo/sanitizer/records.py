@@ -21,6 +21,7 @@ Kind = Literal[
     "deadlock",
     "buffers",
     "shift",
+    "step",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
 

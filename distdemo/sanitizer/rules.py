@@ -84,6 +84,10 @@ KINDS: dict[Kind, KindInfo] = {
         "If these calls weren't meant to match, some rank has made one call too many or too "
         "few before."
     ),
+    "step": KindInfo(
+        "A rank has skipped a batch, or stepped without one: gradients of different batches are "
+        "averaged from here on."
+    ),
 }
 """Kinds of findings. The first difference in this order is reported."""
 COMPARED = {kind: info.value for kind, info in KINDS.items() if info.value is not None}

@@ -14,6 +14,7 @@ def test_the_public_names_are_these() -> None:
         "WorldInterrupted",
         "__version__",
         "launch",
+        "step",
     ]
     assert dir(distdemo) == sorted(distdemo.__all__)
     assert all(getattr(distdemo, name) is not None for name in distdemo.__all__)
