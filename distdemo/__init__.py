@@ -4,6 +4,7 @@ Public names are loaded on first use, so ``import distdemo`` is fast and only pr
 ranks import torch.
 
 - :func:`launch`: run a function on every rank of a new world on this machine
+- :func:`check_replicas`: compare tensors of all ranks by checksum under the sanitizer
 - :func:`step`: count a training step, so that the sanitizer can compare the ranks' steps
 - :class:`DistdemoError`, :class:`UsageError`, :class:`WorldError`, :class:`WorldInterrupted`
 """
@@ -18,6 +19,7 @@ __all__ = [
     "WorldError",
     "WorldInterrupted",
     "__version__",
+    "check_replicas",
     "launch",
     "step",
 ]
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from distdemo.api import WorldError, WorldInterrupted, launch
     from distdemo.errors import DistdemoError, UsageError
+    from distdemo.sanitizer.checksums import check_replicas
     from distdemo.sanitizer.steps import step
 
 
@@ -37,7 +40,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be a
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    homes = {"step": "distdemo.sanitizer.steps"}
+    homes = {"step": "distdemo.sanitizer.steps", "check_replicas": "distdemo.sanitizer.checksums"}
     homes |= dict.fromkeys(("DistdemoError", "UsageError"), "distdemo.errors")
     home = homes.get(name, "distdemo.api")
     value = getattr(import_module(home), name)

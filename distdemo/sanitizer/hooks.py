@@ -96,7 +96,8 @@ def record_calls(notes: Notes | None, rank: int, world_size: int) -> Iterator[No
         yield
         return
     writer = Writer(Ring(memory).write, timed=notes.timed)
-    recorder = install(Recorder(writer, (rank, world_size), buffers=notes.buffers))
+    world = rank, world_size
+    recorder = install(Recorder(writer, world, buffers=notes.buffers, replicas=notes.replicas))
     try:
         yield
     except BaseException as error:

@@ -23,12 +23,13 @@ from distdemo.sanitizer.notes import (
     GroupKey,
     MisuseNote,
     Note,
+    ReplicaNote,
     ReturnNote,
     StopNote,
     WaitNote,
 )
 from distdemo.sanitizer.records import Call, Finding, Kind, Row, SourceLine
-from distdemo.sanitizer.replicas import StepCheck, shifted_finding
+from distdemo.sanitizer.replicas import ReplicaCheck, StepCheck, drift_finding, shifted_finding
 from distdemo.sanitizer.rules import (
     KINDS,
     MISUSES,
@@ -122,6 +123,7 @@ class Group:
         mixed: Calls that ranks made from several lines, by these lines.
         destroyed: How each rank destroyed the group.
         steps: Comparison of the ranks' training steps.
+        replicas: Comparison of the ranks' tensors.
     """
 
     members: tuple[int, ...]
@@ -138,6 +140,7 @@ class Group:
     mixed: dict[frozenset[SourceLine], Mixed] = field(default_factory=dict)
     destroyed: dict[int, DestroyNote] = field(default_factory=dict)
     steps: StepCheck = field(default_factory=StepCheck)
+    replicas: ReplicaCheck = field(default_factory=ReplicaCheck)
 
     def name(self, world_size: int) -> str:
         """Return ``the default group``, or the members as text."""
@@ -158,12 +161,14 @@ class Problem:
     Attributes:
         entry: Call that has the error, or None.
         order: Number of calls that the rank made before.
+        settled: Ranks that can't change it.
     """
 
     finding: Finding
     rank: int
     order: int
     entry: Entry | None = None
+    settled: tuple[int, ...] = ()
 
 
 class Channel(NamedTuple):
@@ -344,6 +349,8 @@ class Matcher:
             self._record_return(state, note)
         elif isinstance(note, MisuseNote):
             self._report_misuse(rank, note)
+        elif isinstance(note, ReplicaNote):
+            self._check_replicas(rank, note)
         elif isinstance(note, DestroyNote):
             for key in note.groups:
                 self.group(*key).destroyed.setdefault(rank, note)
@@ -510,6 +517,16 @@ class Matcher:
                 mixed.times += 1
         group.last = calls[min(calls)]
         group.agreed += 1
+
+    def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
+        group = self.group(*note.group)
+        if rank not in group.numbers:
+            return
+        drifted = group.replicas.compare(rank, note, group.reached[rank], len(group.members))
+        if drifted is not None:
+            found = drift_finding(note, *drifted, self.line(note.checksums.source_line))
+            order = self.ranks[rank].call_count
+            self.found.append(Problem(found, rank, order, settled=group.members))
 
     def _check_steps(self, group: Group, entries: Calls) -> None:
         steps = {rank: entry.step for rank, entry in entries.items()}

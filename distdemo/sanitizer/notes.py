@@ -14,6 +14,7 @@ A repeated call (same line, same arguments) is written as its number only::
     f                                      # it raised; u: before torch accepted the call
     X "why"                                # recording stopped, but the program continues
     B {"what": "written", ...}             # misuse of a call's memory
+    R 0 3 0 {"names": [...], ...}         # checksums after step 3, on group 0; see ReplicaNote
     D {"groups": [0], ...}                 # the rank destroys these groups
     E {"how": "returned"}                  # its program has ended
 
@@ -164,6 +165,11 @@ def destroy_line(groups: list[int], source_line: SourceLine, failing: str) -> st
     return f"D {json.dumps(fields)}"
 
 
+def checksums_line(group: int, number: str, checksums: Checksums) -> str:
+    """Return the line for checksums."""
+    return f"R {group} {number} {json.dumps(asdict(checksums))}"
+
+
 def end_line(ended: EndNote) -> str:
     """Return the line for the end of the program."""
     return f"E {json.dumps(asdict(ended))}"
@@ -273,6 +279,30 @@ class DestroyNote:
 
 
 @dataclass(frozen=True, slots=True)
+class Checksums:
+    """Checksums of tensors by name, and the source line of the step or check."""
+
+    names: tuple[str, ...]
+    sums: tuple[int, ...]
+    source_line: SourceLine
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaNote:
+    """A rank has computed checksums of tensors that must be equal on all ranks of a group.
+
+    Attributes:
+        step: Number of steps before; 0 after DDP's first broadcast.
+        check: Number of the check that the program makes itself, counting from 1; 0 for DDP's.
+    """
+
+    group: GroupKey
+    step: int
+    check: int
+    checksums: Checksums
+
+
+@dataclass(frozen=True, slots=True)
 class EndNote:
     """The rank's program has ended.
 
@@ -287,7 +317,17 @@ class EndNote:
     inside: str = ""
 
 
-Note = CallNote | AcceptNote | WaitNote | ReturnNote | StopNote | MisuseNote | DestroyNote | EndNote
+Note = (
+    CallNote
+    | AcceptNote
+    | WaitNote
+    | ReturnNote
+    | StopNote
+    | MisuseNote
+    | ReplicaNote
+    | DestroyNote
+    | EndNote
+)
 
 
 @dataclass(slots=True)
@@ -350,6 +390,10 @@ class Reader:
             return WaitNote(_number(number, MAX_NUMBER), thread, more == "+")
         if letter == "B":
             return _json(MisuseNote, rest)
+        if letter == "R":
+            name, *numbers, text = rest.split(" ", 3)
+            after, check = (_number(each, MAX_NUMBER) for each in numbers)
+            return ReplicaNote(self._groups[int(name)], after, check, _json(Checksums, text))
         if letter == "D":
             fields = _json(_DestroyFields, rest)
             groups = tuple(self._groups[each] for each in fields.groups)

@@ -36,12 +36,15 @@ from distdemo.launcher.stacks import (
 )
 from distdemo.sanitizer.buffers import Buffers
 from distdemo.sanitizer.calls import Fields, described
+from distdemo.sanitizer.checksums import Replicas
 from distdemo.sanitizer.notes import (
     MAX_KNOWN,
+    Checksums,
     EndNote,
     MisuseNote,
     Writer,
     call_line,
+    checksums_line,
     destroy_line,
     end_line,
     misuse_line,
@@ -83,10 +86,16 @@ class Recorder:
         writer: Writer of the notes.
         world: This rank and the world size for the reader of the notes; by default the program's.
         buffers: True to watch the tensors of calls, too.
+        replicas: Number of steps between checks of DDP's parameters; 0 for no checks.
     """
 
     def __init__(
-        self, writer: Writer, world: tuple[int, int] | None = None, *, buffers: bool = False
+        self,
+        writer: Writer,
+        world: tuple[int, int] | None = None,
+        *,
+        buffers: bool = False,
+        replicas: int = 0,
     ) -> None:
         self._writer = writer
         self._world = world
@@ -106,6 +115,7 @@ class Recorder:
         self._futures: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         guard = partial(safely, self)
         self.buffers = Buffers(guard, self.record_misuse, self.source_line) if buffers else None
+        self.replicas = Replicas(replicas)
         self.steps = Steps()
         self.off = False
         self._renumbered = False  # True in a new world with different rank numbers
@@ -123,6 +133,8 @@ class Recorder:
             cpp: True for a call from C++.
         """
         step = self.steps.of_call(group, fields.op) if in_backward() else -1
+        if step >= 0:
+            self.replicas.reduced.add(group)
         return self._record(fields, group, partial(described, fields), cpp=cpp, step=step)
 
     @property
@@ -290,6 +302,11 @@ class Recorder:
     def record_misuse(self, misuse: MisuseNote) -> None:
         """Record a misuse of a call's memory."""
         self._write(misuse_line(misuse))
+
+    def record_checksums(self, group: Any, number: str, checksums: Checksums) -> None:  # noqa: ANN401 - a group
+        """Record checksums of tensors that must be equal on all ranks of a group."""
+        numbers = self._groups[group]
+        self._write(checksums_line(numbers[min(numbers)], number, checksums))
 
     def source_line(self) -> SourceLine:
         """Return the user's line that this is called from."""

@@ -1,4 +1,4 @@
-"""Compare the training steps of the ranks: pure logic over their notes."""
+"""Compare the training steps and replicas of the ranks: pure logic over their notes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,74 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from distdemo.launcher.verdict import ranks_of
+from distdemo.sanitizer.notes import ReplicaNote
 from distdemo.sanitizer.records import Call, Finding, Row, SourceLine
 from distdemo.sanitizer.rules import KINDS, majority
+
+MAX_OPEN = 100_000  # remembered tensors per group that some rank hasn't checked
+Sums = dict[int, int]
+"""Checksum of one tensor, by rank."""
+
+
+@dataclass(slots=True)
+class ReplicaCheck:
+    """Comparison of the tensors that the members of a group hold.
+
+    Ranks check DDP's parameters at the same position in the sequence of the group's calls. A rank
+    that has finished early in DDP's ``join()`` doesn't check, so nothing is compared there.
+    """
+
+    _open: dict[tuple[bool, int, str], Sums] = field(default_factory=dict)
+
+    def compare(
+        self, rank: int, note: ReplicaNote, position: int, size: int
+    ) -> tuple[str, Sums] | None:
+        """Return the first tensor that differs, and its checksums, once all ranks have checked it.
+
+        Args:
+            rank: Rank of the note.
+            note: Checksums of this rank.
+            position: Number of calls that the rank has made on the group.
+            size: Number of members of the group.
+        """
+        drifted = None
+        for name, value in zip(note.checksums.names, note.checksums.sums, strict=True):
+            key = (note.check > 0, note.check or position, name)
+            sums = self._open.setdefault(key, {})
+            sums[rank] = value
+            if len(sums) == size:
+                del self._open[key]
+                if drifted is None and len(set(sums.values())) > 1:
+                    drifted = name, sums
+            elif len(self._open) > MAX_OPEN:
+                del self._open[next(iter(self._open))]
+        return drifted
+
+
+def drift_finding(note: ReplicaNote, name: str, sums: Sums, line: str) -> Finding:
+    """Return the finding for a tensor that differs.
+
+    Args:
+        note: Note of one rank.
+        name: Name of the tensor.
+        sums: Checksum of each rank.
+        line: Source line of the step or check.
+    """
+    when = f"after step {note.step}" if note.step else "after DDP's first broadcast"
+    when = f"in check {note.check}" if note.check else when
+    usual = majority(dict(sums))
+    guilty = tuple(sorted(rank for rank in sums if sums[rank] != usual))
+    rows = [
+        Row(
+            tuple(sorted(rank for rank in sums if sums[rank] == each)),
+            f"{name} {when}: checksum {each:08x}",
+            line,
+        )
+        for each in sorted(set(sums.values()), key=lambda each: each != usual)
+    ]
+    others = ranks_of(rows[0].ranks).lower()
+    what = f"{ranks_of(guilty)}: {name} differs from {others} {when}."
+    return Finding("replicas", what, tuple(rows), "", KINDS["replicas"].rule, guilty)
 
 
 @dataclass(slots=True)

@@ -88,6 +88,9 @@ KINDS: dict[Kind, KindInfo] = {
         "A rank has skipped a batch, or stepped without one: gradients of different batches are "
         "averaged from here on."
     ),
+    "replicas": KindInfo(
+        "All ranks must start with the same parameters and change them in the same way."
+    ),
 }
 """Kinds of findings. The first difference in this order is reported."""
 COMPARED = {kind: info.value for kind, info in KINDS.items() if info.value is not None}

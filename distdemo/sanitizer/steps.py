@@ -52,10 +52,12 @@ class Steps:
         def create(module: DistributedDataParallel, *args: Any, **named: Any) -> None:  # noqa: ANN401 - torch's
             original(module, *args, **named)
             safely(recorder, self._add_module, module)
+            safely(recorder, recorder.replicas.add_module, recorder, module)
 
         def stepped(optimizer: Optimizer, *_: object) -> None:
             if not in_backward() and not _is_nested(sys._getframe(1)):  # noqa: SLF001 - nothing else is as cheap
-                safely(recorder, self._count, optimizer)
+                for group in safely(recorder, self._count, optimizer) or ():
+                    safely(recorder, recorder.replicas.after_step, recorder, group)
 
         DistributedDataParallel.__init__ = create  # type: ignore[assignment,method-assign]  # no hook
         register_optimizer_step_post_hook(stepped)
@@ -81,7 +83,8 @@ class Steps:
         for parameter in module.parameters():
             self.groups[parameter] = group
 
-    def _count(self, optimizer: Optimizer) -> None:
+    def _count(self, optimizer: Optimizer) -> set[Any]:
+        """Count a step for the groups of an optimizer, and return these."""
         known = (len(self.groups), sum(len(each["params"]) for each in optimizer.param_groups))
         found = self._of_optimizer.get(optimizer)
         if found is None or found[0] != known:
@@ -89,6 +92,7 @@ class Steps:
             found = self._of_optimizer[optimizer] = (known, groups)
         for group in found[1]:
             self.counts[group] += 1
+        return found[1]
 
     def _synced(self, param_group: dict[str, Any]) -> set[Any]:
         """Return the groups that synchronize these parameters."""

@@ -81,6 +81,38 @@ def right_steps(rank: int, wrong: bool) -> None:
             other.step()
 
 
+class Normed(torch.nn.Sequential):
+    """Model with buffers that differ between the ranks after a step."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+
+
+def drift(rank: int, wrong: bool) -> None:
+    """Clip the gradients of one rank more than those of the others."""
+    model = DistributedDataParallel(Normed())
+    optimizer = sgd(model)
+    for batch in range(BATCHES):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4) + rank).square().sum().backward()
+        if wrong and rank == 2 and batch == 2:
+            torch.nn.utils.clip_grad_norm_(model.module[2].parameters(), 1e-3)
+        optimizer.step()
+
+
+def unequal_start(rank: int, wrong: bool) -> None:
+    """Create different parameters and don't broadcast them."""
+    torch.manual_seed(rank * wrong)
+    DistributedDataParallel(torch.nn.Linear(4, 1), init_sync=not wrong)
+
+
+def named_tensors(rank: int, wrong: bool) -> None:
+    """Check tensors that no module holds."""
+    statistics = torch.ones(3) + (wrong and rank == 3)
+    dist.all_reduce(torch.ones(3))
+    distdemo.check_replicas({"mean": torch.ones(1), "statistics": statistics})
+
+
 if __name__ == "__main__":
     backend, name, *options = sys.argv[1:]
     if backend == "mpi":

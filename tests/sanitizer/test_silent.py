@@ -36,6 +36,34 @@ def test_gradients_of_different_steps_are_found(tmp_path: Path, backend: str, na
 
 
 @pytest.mark.parametrize("backend", ["gloo", "mpi"])
-def test_right_steps_have_no_findings(tmp_path: Path, backend: str) -> None:
-    document = document_of(tmp_path, backend, "right_steps", wrong=False)
+@pytest.mark.parametrize("name", ["right_steps", "skipped_batch_in_fsdp"])
+def test_right_steps_have_no_findings(tmp_path: Path, backend: str, name: str) -> None:
+    document = document_of(tmp_path, backend, name, "--check-replicas", wrong=False)
     assert "findings" not in document
+
+
+@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+@pytest.mark.parametrize(
+    ("name", "ranks", "what"),
+    [
+        ("drift", [2], "Rank 2: 2.weight differs from ranks 0, 1, 3 after step 3."),
+        ("unequal_start", [1, 2, 3], "weight differs from rank 0 after DDP's first broadcast."),
+        ("named_tensors", [3], "Rank 3: statistics differs from ranks 0, 1, 2 in check 1."),
+    ],
+)
+def test_replicas_that_drift_are_found(
+    tmp_path: Path, backend: str, name: str, ranks: list[int], what: str
+) -> None:
+    options = ["--check-replicas"]
+    assert "findings" not in document_of(tmp_path, backend, name, *options, wrong=False)
+    (found,) = document_of(tmp_path, backend, name, *options, wrong=True)["findings"]
+    assert (found["kind"], found["ranks"]) == ("replicas", ranks)
+    assert what in found["what"]
+    assert all("silent.py:" in row["source_line"] for row in found["rows"]), found
+
+
+def test_replicas_are_checked_only_as_often_as_asked(tmp_path: Path) -> None:
+    for every, step in (("2", 4), ("5", 5)):
+        document = document_of(tmp_path, "gloo", "drift", "--check-replicas", every, wrong=True)
+        assert f"after step {step}." in document["findings"][0]["what"]
+    assert "findings" not in document_of(tmp_path, "gloo", "drift", wrong=True)
