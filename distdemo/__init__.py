@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from distdemo.api import WorldError, WorldInterrupted, launch
+    from distdemo.comm import check_replicas, step
     from distdemo.errors import DistdemoError, UsageError
-    from distdemo.sanitizer.checksums import check_replicas
-    from distdemo.sanitizer.steps import step
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
@@ -40,7 +39,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be a
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    homes = {"step": "distdemo.sanitizer.steps", "check_replicas": "distdemo.sanitizer.checksums"}
+    homes = dict.fromkeys(("check_replicas", "step"), "distdemo.comm")
     homes |= dict.fromkeys(("DistdemoError", "UsageError"), "distdemo.errors")
     home = homes.get(name, "distdemo.api")
     value = getattr(import_module(home), name)

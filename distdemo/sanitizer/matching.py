@@ -273,6 +273,7 @@ class Matcher:
         self.groups: dict[GroupKey, Group] = {}
         self._channels: dict[Channel, Unpaired] = {}
         self._paired: set[SourceLine] = set()
+        self._severed: defaultdict[tuple[str, SourceLine, SourceLine], set[int]] = defaultdict(set)
 
     def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
         """Return the group with this key; create it the first time."""
@@ -550,12 +551,13 @@ class Matcher:
         return min(self.found, key=order, default=None)
 
     def shifts(self) -> list[Finding]:
-        """Return warnings about calls that may have matched the wrong call.
+        """Return warnings: severed gradients, and calls that may have matched the wrong call.
 
-        Ranks made one call from several lines, only once, and one of these ranks has also called
-        from another of the lines, so the lines aren't branches taken by different ranks.
+        For these, ranks made one call from several lines, only once, and one of these ranks has
+        also called from another of the lines, so the lines aren't branches taken by different
+        ranks.
         """
-        found = []
+        found = [self._severed_warning(*at, tuple(sorted(r))) for at, r in self._severed.items()]
         for group in self.groups.values():
             for mixed in group.mixed.values():
                 lines = {r: c.source_line for r, c in mixed.calls.items()}
@@ -573,6 +575,13 @@ class Matcher:
                     rows = tuple(self.rows(mixed.calls))
                     found.append(Finding("shift", what, rows, "", KINDS["shift"].rule, guilty))
         return found
+
+    def _severed_warning(
+        self, did: str, line: SourceLine, then: SourceLine, ranks: tuple[int, ...]
+    ) -> Finding:
+        what = f"{ranks_of(ranks)}: a gradient ignores a collective in place."
+        rows = Row(ranks, did, self.line(line)), Row(ranks, "backward", str(then))
+        return Finding("severed", what, rows, "", KINDS["severed"].rule, ranks)
 
     def _open_callers(self, group: Group, line: SourceLine) -> set[int]:
         """Return the ranks that made a call from this line that other ranks haven't made yet."""
@@ -605,6 +614,10 @@ class Matcher:
         self.found.append(Problem(finding, rank, self.ranks[rank].call_count))
 
     def _report_misuse(self, rank: int, note: MisuseNote) -> None:
+        if note.what == "severed":
+            if len(self._severed) < MAX_LINES:
+                self._severed[note.did, note.source_line, note.then].add(rank)
+            return
         what, rule = MISUSES.get(note.what, (note.what, ""))
         rows = [Row((rank,), note.did, str(note.source_line))]
         did = "reads it" if note.what == "read" else "writes to it"

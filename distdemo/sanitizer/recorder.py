@@ -51,7 +51,7 @@ from distdemo.sanitizer.notes import (
     stop_line,
 )
 from distdemo.sanitizer.records import Call, SourceLine
-from distdemo.sanitizer.steps import Steps
+from distdemo.sanitizer.steps import Steps, in_backward
 from distdemo.view.foreign import write_message
 
 TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with file names of code
@@ -115,8 +115,8 @@ class Recorder:
         self._futures: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         guard = partial(safely, self)
         self.buffers = Buffers(guard, self.record_misuse, self.source_line) if buffers else None
-        self.replicas = Replicas(replicas)
-        self.steps = Steps()
+        self.replicas = Replicas(replicas, self.record_checksums, self.source_line)
+        self.steps = Steps(partial(safely, self), self.replicas)
         self.off = False
         self._renumbered = False  # True in a new world with different rank numbers
         os.register_at_fork(after_in_child=self._stop)
@@ -303,6 +303,12 @@ class Recorder:
         """Record a misuse of a call's memory."""
         self._write(misuse_line(misuse))
 
+    def check_replicas(self, group: Any, replicas: Any) -> None:  # noqa: ANN401 - as comm has them
+        """Record checksums of tensors that the program names."""
+        group = group or dist.group.WORLD
+        if self.is_registered(group):
+            safely(self, self.replicas.check, group, replicas)
+
     def record_checksums(self, group: Any, number: str, checksums: Checksums) -> None:  # noqa: ANN401 - a group
         """Record checksums of tensors that must be equal on all ranks of a group."""
         numbers = self._groups[group]
@@ -457,11 +463,6 @@ def _backends(group: Any) -> str:  # noqa: ANN401 - a group
 def line_of(code: CodeType, line: int) -> SourceLine:
     """Return a line of a function, also if torch's compiler has split the function."""
     return SourceLine(code.co_filename, line or code.co_firstlineno, original_name(code.co_name))
-
-
-def in_backward() -> bool:
-    """Return True while this thread computes gradients."""
-    return torch._C._current_graph_task_id() != -1  # noqa: SLF001 - torch has no other
 
 
 def owner_of(file: str) -> str:

@@ -23,6 +23,7 @@ Kind = Literal[
     "shift",
     "step",
     "replicas",
+    "severed",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
 

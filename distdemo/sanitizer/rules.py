@@ -91,6 +91,10 @@ KINDS: dict[Kind, KindInfo] = {
     "replicas": KindInfo(
         "All ranks must start with the same parameters and change them in the same way."
     ),
+    "severed": KindInfo(
+        "Gradients don't pass through this call. Use torch.distributed.nn.functional, or detach() "
+        "the tensor."
+    ),
 }
 """Kinds of findings. The first difference in this order is reported."""
 COMPARED = {kind: info.value for kind, info in KINDS.items() if info.value is not None}

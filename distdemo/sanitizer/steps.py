@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import wraps
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
-if TYPE_CHECKING:
-    from distdemo.sanitizer.recorder import Recorder
+from distdemo.sanitizer.checksums import Replicas
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce_scatter_single")
 DDP_FILES = ("/torch/nn/parallel/distributed.py", "/ddp_comm_hooks/", "/torch/_tensor.py")
@@ -29,12 +30,18 @@ BACKWARD_FILES = (*DDP_FILES, "/torch/autograd/", "/torch/distributed/fsdp/")
 class Steps:
     """Steps of this rank, by group.
 
+    Args:
+        guard: Function that calls another one and catches its exceptions.
+        replicas: Replicas to check after a step.
+
     Attributes:
         counts: Number of steps per group.
         groups: Group of each parameter that a DDP module holds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Callable[..., Any], replicas: Replicas) -> None:
+        self._guard = guard
+        self._replicas = replicas
         self.counts: Counter[Any] = Counter()
         self.groups = WeakIdKeyDictionary()
         self._of_optimizer: WeakKeyDictionary[Optimizer, tuple[object, set[Any]]] = (
@@ -42,22 +49,20 @@ class Steps:
         )
         self._manual = -1
 
-    def install(self, recorder: Recorder) -> None:
+    def install(self) -> None:
         """Count the steps of every optimizer from now on, once per process."""
-        from distdemo.sanitizer.recorder import in_backward, safely
-
         original = DistributedDataParallel.__init__
 
         @wraps(original)
         def create(module: DistributedDataParallel, *args: Any, **named: Any) -> None:  # noqa: ANN401 - torch's
             original(module, *args, **named)
-            safely(recorder, self._add_module, module)
-            safely(recorder, recorder.replicas.add_module, recorder, module)
+            self._guard(self._add_module, module)
+            self._guard(self._replicas.add_module, module)
 
         def stepped(optimizer: Optimizer, *_: object) -> None:
             if not in_backward() and not _is_nested(sys._getframe(1)):  # noqa: SLF001 - nothing else is as cheap
-                for group in safely(recorder, self._count, optimizer) or ():
-                    safely(recorder, recorder.replicas.after_step, recorder, group)
+                for group in self._guard(self._count, optimizer) or ():
+                    self._guard(self._replicas.after_step, group)
 
         DistributedDataParallel.__init__ = create  # type: ignore[assignment,method-assign]  # no hook
         register_optimizer_step_post_hook(stepped)
@@ -105,16 +110,9 @@ class Steps:
         return found
 
 
-def step() -> None:
-    """Count a training step: call it on every rank, once per iteration.
-
-    Without it, the steps of the optimizers are counted. If ranks average gradients of different
-    steps, ``distdemo run`` reports it. Elsewhere this does nothing.
-    """
-    hooks = sys.modules.get("distdemo.sanitizer.hooks")
-    recorder = hooks and hooks.current_recorder()
-    if recorder:
-        recorder.steps.advance()
+def in_backward() -> bool:
+    """Return True while this thread computes gradients."""
+    return torch._C._current_graph_task_id() != -1  # noqa: SLF001 - torch has no other
 
 
 def _is_nested(frame: FrameType) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.nn.functional import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 
 import distdemo
@@ -113,7 +115,48 @@ def named_tensors(rank: int, wrong: bool) -> None:
     distdemo.check_replicas({"mean": torch.ones(1), "statistics": statistics})
 
 
+def severed(rank: int, wrong: bool) -> None:
+    """Average a tensor within the loss by a call that autograd doesn't know."""
+    weight = torch.ones(4, requires_grad=True)
+    mean = weight * (rank + 1)
+    if wrong:
+        dist.all_reduce(mean)
+    else:
+        mean = all_reduce(mean)  # type: ignore[no-untyped-call]
+    mean.square().sum().backward()  # type: ignore[no-untyped-call]
+
+
+def severed_loss(rank: int, wrong: bool) -> None:
+    """Average the loss before the backward pass."""
+    loss = (torch.ones(4, requires_grad=True) * (rank + 1)).sum()
+    if not wrong:
+        loss.backward()  # type: ignore[no-untyped-call]
+    dist.all_reduce(loss)
+    if wrong:
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
+def right_gradients(rank: int, wrong: bool) -> None:
+    """Call collectives on tensors around a graph, but not within it."""
+    weight = torch.ones(4, requires_grad=True)
+    first, second = weight.sum(), weight.square().sum()
+    total = first * second + first
+    dist.all_reduce(total.detach())
+    dist.all_reduce(first.data)
+    with torch.no_grad():
+        dist.all_reduce(second)
+        dist.broadcast(weight, 0)
+    total.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+    dist.all_reduce(weight.grad)
+    model = DistributedDataParallel(Normed())
+    parts = [model(torch.randn(3, 4)).sum() for _ in range(2)]
+    loss = parts[0] + parts[1]
+    dist.all_reduce(parts[0])  # to print it
+    loss.backward()
+
+
 if __name__ == "__main__":
+    warnings.simplefilter("ignore")  # torch's own, some of them about the mistakes
     backend, name, *options = sys.argv[1:]
     if backend == "mpi":
         import distdemo.mpi

@@ -62,6 +62,20 @@ def test_replicas_that_drift_are_found(
     assert all("silent.py:" in row["source_line"] for row in found["rows"]), found
 
 
+@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+@pytest.mark.parametrize("name", ["severed", "severed_loss"])
+def test_a_severed_gradient_is_a_warning(tmp_path: Path, backend: str, name: str) -> None:
+    for right in (name, "right_gradients"):
+        document = document_of(tmp_path, backend, right, wrong=False)
+        assert not {"findings", "warnings"} & {*document}, document
+    document = document_of(tmp_path, backend, name, wrong=True)
+    (warning,) = document["warnings"]
+    assert "findings" not in document
+    assert (warning["kind"], warning["ranks"]) == ("severed", [0, 1, 2, 3])
+    assert [row["did"].partition("(")[0] for row in warning["rows"]] == ["all_reduce", "backward"]
+    assert all(f"in {name}" in row["source_line"] for row in warning["rows"]), warning
+
+
 def test_replicas_are_checked_only_as_often_as_asked(tmp_path: Path) -> None:
     for every, step in (("2", 4), ("5", 5)):
         document = document_of(tmp_path, "gloo", "drift", "--check-replicas", every, wrong=True)
