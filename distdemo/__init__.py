@@ -4,6 +4,8 @@ Public names are loaded on first use, so ``import distdemo`` is fast and only pr
 ranks import torch.
 
 - :func:`launch`: run a function on every rank of a new world on this machine
+- :func:`check_replicas`: compare tensors of all ranks by checksum under the sanitizer
+- :func:`step`: count a training step, so that the sanitizer can compare the ranks' steps
 - :class:`DistdemoError`, :class:`UsageError`, :class:`WorldError`, :class:`WorldInterrupted`
 """
 
@@ -17,7 +19,9 @@ __all__ = [
     "WorldError",
     "WorldInterrupted",
     "__version__",
+    "check_replicas",
     "launch",
+    "step",
 ]
 
 TYPE_CHECKING = False  # typing is slow to import
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from distdemo.api import WorldError, WorldInterrupted, launch
+    from distdemo.comm import check_replicas, step
     from distdemo.errors import DistdemoError, UsageError
 
 
@@ -34,7 +39,9 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be a
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    home = "distdemo.errors" if name in ("DistdemoError", "UsageError") else "distdemo.api"
+    homes = dict.fromkeys(("check_replicas", "step"), "distdemo.comm")
+    homes |= dict.fromkeys(("DistdemoError", "UsageError"), "distdemo.errors")
+    home = homes.get(name, "distdemo.api")
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value

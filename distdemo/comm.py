@@ -36,17 +36,22 @@ from weakref import WeakKeyDictionary
 from distdemo.errors import DistdemoError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from torch import Tensor
     from torch.distributed import ProcessGroup
+    from torch.nn import Module
 
 __all__ = [
     "all_gather_objects",
     "all_gather_uneven",
     "broadcast_object",
+    "check_replicas",
     "gather_objects",
     "get_rank",
     "get_world_size",
     "is_main",
+    "step",
     "synchronize",
 ]
 
@@ -68,6 +73,39 @@ def get_world_size() -> int:
 def is_main() -> bool:
     """Return True on rank 0, which usually prints and saves."""
     return get_rank() == 0
+
+
+def step() -> None:
+    """Count a training step: call it on every rank, once per iteration.
+
+    Without it, the steps of the optimizers are counted. ``distdemo run`` reports ranks that average
+    gradients of different steps. Elsewhere this does nothing.
+    """
+    recorder = _recorder()
+    if recorder:
+        recorder.steps.advance()
+
+
+def check_replicas(
+    replicas: Module | Mapping[str, Tensor] | Iterable[Tensor], group: ProcessGroup | None = None
+) -> None:
+    """Check that tensors are equal on all ranks of a group: call it on each of them.
+
+    ``distdemo run`` compares their checksums, and reports a tensor that differs. Elsewhere this
+    does nothing.
+
+    Args:
+        replicas: Module, whose parameters are checked, or tensors.
+        group: Group whose ranks hold the same tensors.
+    """
+    recorder = _recorder()
+    if recorder:
+        recorder.check_replicas(group, replicas)
+
+
+def _recorder() -> Any:  # noqa: ANN401 - the sanitizer's, which this package must not import
+    hooks = sys.modules.get("distdemo.sanitizer.hooks")
+    return hooks and hooks.current_recorder()
 
 
 def synchronize() -> None:

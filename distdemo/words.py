@@ -57,7 +57,7 @@ OPTIONS = LAUNCHER_OPTIONS | {
     "--algo": "--algorithm",
 }
 """Options, as the words that stand for them. A command that lacks these doesn't understand it."""
-IMPLIED_VALUES = {"--sanitize": "calls", "--splits": "auto"}
+IMPLIED_VALUES = {"--check-replicas": "1", "--sanitize": "calls", "--splits": "auto"}
 """Value of an option that is given without one."""
 LIST_OPTIONS = {"--uneven": "--sizes"}
 """Option that takes the list of numbers after this flag: ``--uneven 3,0,7``."""

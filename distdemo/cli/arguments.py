@@ -212,6 +212,8 @@ class Syntax:
     def _is_value(self, flag: str, following: Sequence[str]) -> bool:
         """Return True if the next word is a value of this option."""
         choices = [name for each, name in self.choices if each == flag]
+        if self.runs_programs and not choices:  # the next word may be the program
+            return bool(following) and following[0].isdecimal()
         if not following or not choices:
             return bool(following) and not following[0].startswith("-")
         return following[0] in choices

@@ -111,6 +111,14 @@ class RunOptions(WorldOptions):
             "Compare the ranks' calls; buffers: tensors too; off, --no-sanitize: nothing.",
         ),
     ] = "calls"
+    check_replicas: Annotated[
+        int | None,
+        typer.Option(
+            metavar="EVERY",
+            parser=whole(1),
+            help="Compare DDP's parameters of all ranks after every step, or every EVERY steps.",
+        ),
+    ] = None
     calls: Calls = False
     strict: Strict = False
     record: TimelineFile = None
@@ -146,10 +154,12 @@ def run(session: Session, options: RunOptions) -> Result:
     shown = ranks_to_show(options.ranks, size) or frozenset(range(size))
     if options.pdb is not None:
         check_rank("--pdb", options.pdb, size)
-    if options.sanitize == "off" and (options.calls or options.strict or options.record):
+    if options.sanitize == "off" and (
+        options.calls or options.strict or options.record or options.check_replicas
+    ):
         raise UsageError(
-            "--calls, --strict and --record can't be combined with --no-sanitize.",
-            "They show the calls that the sanitizer records.",
+            "--calls, --strict, --record and --check-replicas require the sanitizer.",
+            "They use what the sanitizer records.",
             "Leave out --no-sanitize.",
         )
     world = _world(session, options, program, size)
@@ -292,5 +302,6 @@ def _sanitizer(
         inspector.notes,
         buffers=options.sanitize == "buffers",
         timed=options.record is not None,
+        replicas=options.check_replicas or 0,
     )
     return inspector, timeline

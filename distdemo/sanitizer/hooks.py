@@ -25,9 +25,11 @@ from torch.distributed import distributed_c10d as c10d
 
 from distdemo.sanitizer.buffers import Buffers, is_strided
 from distdemo.sanitizer.calls import METHODS, Fields, described
+from distdemo.sanitizer.gradients import IN_PLACE, watch
 from distdemo.sanitizer.notes import MisuseNote, Ring, Writer, shared
-from distdemo.sanitizer.recorder import Recorder, Tracked, in_backward, owner_of, safely
+from distdemo.sanitizer.recorder import Recorder, Tracked, owner_of, safely
 from distdemo.sanitizer.records import Notes
+from distdemo.sanitizer.steps import in_backward
 
 RECORDER = Recorder.__init__.__code__.co_filename
 POSITION_OF_SIZE = 3  # index of world_size in the arguments of init_process_group
@@ -52,6 +54,7 @@ def install(recorder: Recorder) -> Recorder:
     _cover(recorder, dist.ProcessGroup)
     _replace_wait(recorder, dist.Work)
     _replace_futures(recorder)
+    recorder.steps.install()
     if recorder.buffers is not None:
         recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
         _replace_polls(recorder, recorder.buffers)
@@ -95,7 +98,8 @@ def record_calls(notes: Notes | None, rank: int, world_size: int) -> Iterator[No
         yield
         return
     writer = Writer(Ring(memory).write, timed=notes.timed)
-    recorder = install(Recorder(writer, (rank, world_size), buffers=notes.buffers))
+    world = rank, world_size
+    recorder = install(Recorder(writer, world, buffers=notes.buffers, replicas=notes.replicas))
     try:
         yield
     except BaseException as error:
@@ -310,6 +314,8 @@ def _follow(
 ) -> None:
     """Track the handle of a call that was made."""
     fields, number, misuse = recorded
+    if fields.op in IN_PLACE:
+        watch(recorder, fields, args[0] if args else ())
     if misuse is not None and is_strided(args):  # and torch has not rejected it
         recorder.record_misuse(misuse)
     if work is None:

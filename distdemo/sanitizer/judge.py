@@ -204,7 +204,7 @@ def first_error(matcher: Matcher, running: Collection[int] | None = None) -> Fin
             same = [first]
             late = {each.rank for each in (entry, entry.other) if not each.accepted}
         else:
-            late = _others(matcher, stuck)
+            late = _others(matcher, stuck) - {*first.settled}
             late -= {each.rank for each in same if each.entry is None or each.entry.accepted}
             if entry is not None and entry.calls_there is not None:
                 late -= {each.rank for each in entry.calls_there.values() if each.accepted}

@@ -30,7 +30,8 @@ from torch._C._distributed_c10d import (
 from torch.distributed import _functional_collectives as functional
 
 from distdemo.sanitizer.calls import METHODS
-from distdemo.sanitizer.recorder import Tracked, in_backward, safely
+from distdemo.sanitizer.recorder import Tracked, safely
+from distdemo.sanitizer.steps import in_backward
 from distdemo.view.foreign import write_message
 
 if TYPE_CHECKING:

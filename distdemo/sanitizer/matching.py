@@ -23,11 +23,13 @@ from distdemo.sanitizer.notes import (
     GroupKey,
     MisuseNote,
     Note,
+    ReplicaNote,
     ReturnNote,
     StopNote,
     WaitNote,
 )
 from distdemo.sanitizer.records import Call, Finding, Kind, Row, SourceLine
+from distdemo.sanitizer.replicas import ReplicaCheck, StepCheck, drift_finding, shifted_finding
 from distdemo.sanitizer.rules import (
     KINDS,
     MISUSES,
@@ -59,6 +61,7 @@ class Entry:
         waited: True if the rank waits or has waited for it.
         wrong: Problem of it, or of it and the other side.
         failed: True if it raised after it was made.
+        step: Number of training steps before it; -1 if it reduces no gradients.
     """
 
     rank: int
@@ -74,6 +77,7 @@ class Entry:
     waited: bool = False
     wrong: Problem | None = None
     failed: bool = False
+    step: int = -1
 
     @property
     def sends(self) -> bool:
@@ -118,6 +122,8 @@ class Group:
         callers: Ranks that made a call, by source line.
         mixed: Calls that ranks made from several lines, by these lines.
         destroyed: How each rank destroyed the group.
+        steps: Comparison of the ranks' training steps.
+        replicas: Comparison of the ranks' tensors.
     """
 
     members: tuple[int, ...]
@@ -133,6 +139,8 @@ class Group:
     callers: defaultdict[SourceLine, set[int]] = field(default_factory=lambda: defaultdict(set))
     mixed: dict[frozenset[SourceLine], Mixed] = field(default_factory=dict)
     destroyed: dict[int, DestroyNote] = field(default_factory=dict)
+    steps: StepCheck = field(default_factory=StepCheck)
+    replicas: ReplicaCheck = field(default_factory=ReplicaCheck)
 
     def name(self, world_size: int) -> str:
         """Return ``the default group``, or the members as text."""
@@ -153,12 +161,14 @@ class Problem:
     Attributes:
         entry: Call that has the error, or None.
         order: Number of calls that the rank made before.
+        settled: Ranks that can't change it.
     """
 
     finding: Finding
     rank: int
     order: int
     entry: Entry | None = None
+    settled: tuple[int, ...] = ()
 
 
 class Channel(NamedTuple):
@@ -263,6 +273,7 @@ class Matcher:
         self.groups: dict[GroupKey, Group] = {}
         self._channels: dict[Channel, Unpaired] = {}
         self._paired: set[SourceLine] = set()
+        self._severed: defaultdict[tuple[str, SourceLine, SourceLine], set[int]] = defaultdict(set)
 
     def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
         """Return the group with this key; create it the first time."""
@@ -339,6 +350,8 @@ class Matcher:
             self._record_return(state, note)
         elif isinstance(note, MisuseNote):
             self._report_misuse(rank, note)
+        elif isinstance(note, ReplicaNote):
+            self._check_replicas(rank, note)
         elif isinstance(note, DestroyNote):
             for key in note.groups:
                 self.group(*key).destroyed.setdefault(rank, note)
@@ -430,7 +443,8 @@ class Matcher:
             self._report_non_member(rank, call)
             return None
         wrong = check_arguments(call, group.numbers[rank], len(members), backend)
-        entry = Entry(rank, group, call, note.agreement, order=self.ranks[rank].call_count)
+        order = self.ranks[rank].call_count
+        entry = Entry(rank, group, call, note.agreement, order=order, step=note.step)
         if wrong is not None:
             found = self._argument_finding(rank, group, call, *wrong)
             entry.wrong = Problem(found, rank, entry.order, entry)
@@ -481,7 +495,9 @@ class Matcher:
 
     def _drop_agreed(self, group: Group) -> None:
         """Drop the oldest open call, which all members agreed on."""
-        calls = {rank: entry.call for rank, entry in group.open.popleft().items()}
+        entries = group.open.popleft()
+        calls = {rank: entry.call for rank, entry in entries.items()}
+        self._check_steps(group, entries)
         group.uneven.discard(group.agreed)
         lines: dict[SourceLine, set[int]] = {}
         for rank, call in calls.items():
@@ -503,6 +519,27 @@ class Matcher:
         group.last = calls[min(calls)]
         group.agreed += 1
 
+    def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
+        group = self.group(*note.group)
+        if rank not in group.numbers:
+            return
+        drifted = group.replicas.compare(rank, note, group.reached[rank], len(group.members))
+        if drifted is not None:
+            found = drift_finding(note, *drifted, self.line(note.checksums.source_line))
+            order = self.ranks[rank].call_count
+            self.found.append(Problem(found, rank, order, settled=group.members))
+
+    def _check_steps(self, group: Group, entries: Calls) -> None:
+        steps = {rank: entry.step for rank, entry in entries.items()}
+        if max(steps.values()) < 0:
+            return
+        shifted = group.steps.compare(steps)
+        if shifted is not None:
+            calls = {rank: entry.call for rank, entry in entries.items()}
+            found = shifted_finding(shifted, steps, calls, self.line)
+            entry = entries[found.ranks[0]]
+            self.found.append(Problem(found, entry.rank, entry.order, entry))
+
     def first(self) -> Problem | Position | None:
         """Return the problem that comes first in the order of the ranks' calls."""
 
@@ -514,12 +551,13 @@ class Matcher:
         return min(self.found, key=order, default=None)
 
     def shifts(self) -> list[Finding]:
-        """Return warnings about calls that may have matched the wrong call.
+        """Return warnings: severed gradients, and calls that may have matched the wrong call.
 
-        Ranks made one call from several lines, only once, and one of these ranks has also called
-        from another of the lines, so the lines aren't branches taken by different ranks.
+        For these, ranks made one call from several lines, only once, and one of these ranks has
+        also called from another of the lines, so the lines aren't branches taken by different
+        ranks.
         """
-        found = []
+        found = [self._severed_warning(*at, tuple(sorted(r))) for at, r in self._severed.items()]
         for group in self.groups.values():
             for mixed in group.mixed.values():
                 lines = {r: c.source_line for r, c in mixed.calls.items()}
@@ -537,6 +575,13 @@ class Matcher:
                     rows = tuple(self.rows(mixed.calls))
                     found.append(Finding("shift", what, rows, "", KINDS["shift"].rule, guilty))
         return found
+
+    def _severed_warning(
+        self, did: str, line: SourceLine, then: SourceLine, ranks: tuple[int, ...]
+    ) -> Finding:
+        what = f"{ranks_of(ranks)}: a gradient ignores a collective in place."
+        rows = Row(ranks, did, self.line(line)), Row(ranks, "backward", str(then))
+        return Finding("severed", what, rows, "", KINDS["severed"].rule, ranks)
 
     def _open_callers(self, group: Group, line: SourceLine) -> set[int]:
         """Return the ranks that made a call from this line that other ranks haven't made yet."""
@@ -569,6 +614,10 @@ class Matcher:
         self.found.append(Problem(finding, rank, self.ranks[rank].call_count))
 
     def _report_misuse(self, rank: int, note: MisuseNote) -> None:
+        if note.what == "severed":
+            if len(self._severed) < MAX_LINES:
+                self._severed[note.did, note.source_line, note.then].add(rank)
+            return
         what, rule = MISUSES.get(note.what, (note.what, ""))
         rows = [Row((rank,), note.did, str(note.source_line))]
         did = "reads it" if note.what == "read" else "writes to it"

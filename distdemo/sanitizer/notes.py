@@ -6,6 +6,7 @@ A repeated call (same line, same arguments) is written as its number only::
     G 0 0 gloo [0, 1, 2, 3]                # group 0: the 0th with this backend and these members
     C 5 0 {"op": "all_reduce", ...}        # definition of call 5, on group 0
     5                                      # the rank makes call 5
+    5 12                                   # likewise, for the gradients of step 12
     w 5                                    # it waits for the 5th call that it made
     a                                      # torch accepted the call, and other ranks may notice it
     a +                                    # likewise, with threads that have made no call yet
@@ -13,6 +14,7 @@ A repeated call (same line, same arguments) is written as its number only::
     f                                      # it raised; u: before torch accepted the call
     X "why"                                # recording stopped, but the program continues
     B {"what": "written", ...}             # misuse of a call's memory
+    R 0 3 0 {"names": [...], ...}         # checksums after step 3, on group 0; see ReplicaNote
     D {"groups": [0], ...}                 # the rank destroys these groups
     E {"how": "returned"}                  # its program has ended
 
@@ -163,6 +165,11 @@ def destroy_line(groups: list[int], source_line: SourceLine, failing: str) -> st
     return f"D {json.dumps(fields)}"
 
 
+def checksums_line(group: int, number: str, checksums: Checksums) -> str:
+    """Return the line for checksums."""
+    return f"R {group} {number} {json.dumps(asdict(checksums))}"
+
+
 def end_line(ended: EndNote) -> str:
     """Return the line for the end of the program."""
     return f"E {json.dumps(asdict(ended))}"
@@ -183,12 +190,14 @@ class CallNote:
         call: Properties of the call.
         agreement: Values that must be equal on all ranks.
         thread: Thread that makes the call; 0 is the main thread.
+        step: Number of steps before, if DDP or FSDP reduces gradients; otherwise -1.
     """
 
     group: GroupKey
     call: Call
     agreement: tuple[object, ...]
     thread: int = 0
+    step: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +254,7 @@ class MisuseNote:
         did: Call as text.
         source_line: Source line of the call.
         then: Source line of the access to its tensors, if any.
-        what: ``strided``, ``written``, ``read`` or ``unwaited``.
+        what: ``strided``, ``written``, ``read``, ``unwaited`` or ``severed``.
     """
 
     did: str
@@ -270,6 +279,30 @@ class DestroyNote:
 
 
 @dataclass(frozen=True, slots=True)
+class Checksums:
+    """Checksums of tensors by name, and the source line of the step or check."""
+
+    names: tuple[str, ...]
+    sums: tuple[int, ...]
+    source_line: SourceLine
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaNote:
+    """A rank has computed checksums of tensors that must be equal on all ranks of a group.
+
+    Attributes:
+        step: Number of steps before; 0 after DDP's first broadcast.
+        check: Number of the check that the program makes itself, counting from 1; 0 for DDP's.
+    """
+
+    group: GroupKey
+    step: int
+    check: int
+    checksums: Checksums
+
+
+@dataclass(frozen=True, slots=True)
 class EndNote:
     """The rank's program has ended.
 
@@ -284,7 +317,17 @@ class EndNote:
     inside: str = ""
 
 
-Note = CallNote | AcceptNote | WaitNote | ReturnNote | StopNote | MisuseNote | DestroyNote | EndNote
+Note = (
+    CallNote
+    | AcceptNote
+    | WaitNote
+    | ReturnNote
+    | StopNote
+    | MisuseNote
+    | ReplicaNote
+    | DestroyNote
+    | EndNote
+)
 
 
 @dataclass(slots=True)
@@ -329,8 +372,10 @@ class Reader:
             number, _, line = line[1:].partition(" ")
             thread = _number(number, MAX_THREADS)
         if line[:1].isdigit():
-            note = self._calls[int(line)]
-            return replace(note, thread=thread) if thread else note
+            number, _, rest = line.partition(" ")
+            note = self._calls[int(number)]
+            step = _number(rest, MAX_NUMBER) if rest else -1
+            return replace(note, thread=thread, step=step) if thread or rest else note
         letter, _, rest = line.partition(" ")
         if letter == "a":
             return AcceptNote(thread, rest == "+")
@@ -345,6 +390,10 @@ class Reader:
             return WaitNote(_number(number, MAX_NUMBER), thread, more == "+")
         if letter == "B":
             return _json(MisuseNote, rest)
+        if letter == "R":
+            name, *numbers, text = rest.split(" ", 3)
+            after, check = (_number(each, MAX_NUMBER) for each in numbers)
+            return ReplicaNote(self._groups[int(name)], after, check, _json(Checksums, text))
         if letter == "D":
             fields = _json(_DestroyFields, rest)
             groups = tuple(self._groups[each] for each in fields.groups)

@@ -36,18 +36,22 @@ from distdemo.launcher.stacks import (
 )
 from distdemo.sanitizer.buffers import Buffers
 from distdemo.sanitizer.calls import Fields, described
+from distdemo.sanitizer.checksums import Replicas
 from distdemo.sanitizer.notes import (
     MAX_KNOWN,
+    Checksums,
     EndNote,
     MisuseNote,
     Writer,
     call_line,
+    checksums_line,
     destroy_line,
     end_line,
     misuse_line,
     stop_line,
 )
 from distdemo.sanitizer.records import Call, SourceLine
+from distdemo.sanitizer.steps import Steps, in_backward
 from distdemo.view.foreign import write_message
 
 TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with file names of code
@@ -82,10 +86,16 @@ class Recorder:
         writer: Writer of the notes.
         world: This rank and the world size for the reader of the notes; by default the program's.
         buffers: True to watch the tensors of calls, too.
+        replicas: Number of steps between checks of DDP's parameters; 0 for no checks.
     """
 
     def __init__(
-        self, writer: Writer, world: tuple[int, int] | None = None, *, buffers: bool = False
+        self,
+        writer: Writer,
+        world: tuple[int, int] | None = None,
+        *,
+        buffers: bool = False,
+        replicas: int = 0,
     ) -> None:
         self._writer = writer
         self._world = world
@@ -105,6 +115,8 @@ class Recorder:
         self._futures: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         guard = partial(safely, self)
         self.buffers = Buffers(guard, self.record_misuse, self.source_line) if buffers else None
+        self.replicas = Replicas(replicas, self.record_checksums, self.source_line)
+        self.steps = Steps(partial(safely, self), self.replicas)
         self.off = False
         self._renumbered = False  # True in a new world with different rank numbers
         os.register_at_fork(after_in_child=self._stop)
@@ -120,7 +132,10 @@ class Recorder:
             fields: Result of a function in ``calls.METHODS``.
             cpp: True for a call from C++.
         """
-        return self._record(fields, group, partial(described, fields), cpp=cpp)
+        step = self.steps.of_call(group, fields.op) if in_backward() else -1
+        if step >= 0:
+            self.replicas.reduced.add(group)
+        return self._record(fields, group, partial(described, fields), cpp=cpp, step=step)
 
     @property
     def calls(self) -> int:
@@ -163,6 +178,7 @@ class Recorder:
         make: Callable[..., Call],
         *,
         cpp: bool = False,
+        step: int = -1,
     ) -> int:
         stack, frames = self._stack(4)
         key = (what, stack, id(group), cpp)
@@ -172,7 +188,7 @@ class Recorder:
                 call = make(source_line=self._place(frames, cpp=cpp))
                 number = self._describe(key, group, call)
                 self._code_refs += (frame.f_code for frame in frames)
-            self._writer.write(str(number))
+            self._writer.write(str(number) if step < 0 else f"{number} {step}")
             self.local.unaccepted = not cpp
             self._count += 1
             return self._count - 1
@@ -286,6 +302,17 @@ class Recorder:
     def record_misuse(self, misuse: MisuseNote) -> None:
         """Record a misuse of a call's memory."""
         self._write(misuse_line(misuse))
+
+    def check_replicas(self, group: Any, replicas: Any) -> None:  # noqa: ANN401 - as comm has them
+        """Record checksums of tensors that the program names."""
+        group = group or dist.group.WORLD
+        if self.is_registered(group):
+            safely(self, self.replicas.check, group, replicas)
+
+    def record_checksums(self, group: Any, number: str, checksums: Checksums) -> None:  # noqa: ANN401 - a group
+        """Record checksums of tensors that must be equal on all ranks of a group."""
+        numbers = self._groups[group]
+        self._write(checksums_line(numbers[min(numbers)], number, checksums))
 
     def source_line(self) -> SourceLine:
         """Return the user's line that this is called from."""
@@ -436,11 +463,6 @@ def _backends(group: Any) -> str:  # noqa: ANN401 - a group
 def line_of(code: CodeType, line: int) -> SourceLine:
     """Return a line of a function, also if torch's compiler has split the function."""
     return SourceLine(code.co_filename, line or code.co_firstlineno, original_name(code.co_name))
-
-
-def in_backward() -> bool:
-    """Return True while this thread computes gradients."""
-    return torch._C._current_graph_task_id() != -1  # noqa: SLF001 - torch has no other
 
 
 def owner_of(file: str) -> str:

@@ -22,6 +22,9 @@ Kind = Literal[
     "stuck",
     "buffers",
     "shift",
+    "step",
+    "replicas",
+    "severed",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
 
@@ -250,6 +253,7 @@ class Notes:
         first: Rank that owns the first part.
         buffers: True to watch the tensors of calls, too.
         timed: True to record the time of each call.
+        replicas: Number of steps between checks of DDP's parameters; 0 for no checks.
     """
 
     path: str
@@ -257,6 +261,7 @@ class Notes:
     first: int = 0
     buffers: bool = False
     timed: bool = False
+    replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True)

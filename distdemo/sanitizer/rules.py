@@ -85,6 +85,17 @@ KINDS: dict[Kind, KindInfo] = {
         "If these calls weren't meant to match, some rank has made one call too many or too "
         "few before."
     ),
+    "step": KindInfo(
+        "A rank has skipped a batch, or stepped without one: gradients of different batches are "
+        "averaged from here on."
+    ),
+    "replicas": KindInfo(
+        "All ranks must start with the same parameters and change them in the same way."
+    ),
+    "severed": KindInfo(
+        "Gradients don't pass through this call. Use torch.distributed.nn.functional, or detach() "
+        "the tensor."
+    ),
 }
 """Kinds of findings. The first difference in this order is reported."""
 COMPARED = {kind: info.value for kind, info in KINDS.items() if info.value is not None}

@@ -38,7 +38,9 @@ def _verdict(report: Recording) -> str:
 
 def finding_view(finding: Finding) -> Iterator[Paragraph]:
     """Yield what happened, the ranks' calls in columns, and the rule."""
-    yield Paragraph(f"Warning: {finding.what}" if finding.kind == "shift" else finding.what)
+    yield Paragraph(
+        f"Warning: {finding.what}" if finding.kind in {"shift", "severed"} else finding.what
+    )
     if rows := reason(finding):
         yield Paragraph(rows, verbatim=True)
     if finding.rule:

@@ -38,7 +38,7 @@ MAY = {
     "cli": {*BASE, *CORE},
     "sanitizer": {*BASE, *CORE, "cli"},
     "api": {*BASE, *CORE, "sanitizer"},
-    "__init__": {"errors", "versions", "api"},
+    "__init__": {"errors", "versions", "api", "comm"},
     "__main__": {"errors", "launcher", "cli"},
 }
 FEATURES = {

@@ -13,7 +13,9 @@ def test_the_public_names_are_these() -> None:
         "WorldError",
         "WorldInterrupted",
         "__version__",
+        "check_replicas",
         "launch",
+        "step",
     ]
     assert dir(distdemo) == sorted(distdemo.__all__)
     assert all(getattr(distdemo, name) is not None for name in distdemo.__all__)

@@ -1,0 +1,166 @@
+"""Programs that are wrong and don't hang: run one with BACKEND NAME [wrong]."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.nn.functional import all_reduce
+from torch.nn.parallel import DistributedDataParallel
+
+import distdemo
+
+BATCHES = 6
+BATCH = torch.ones(2, 4)
+
+
+def sgd(*modules: torch.nn.Module) -> torch.optim.Optimizer:
+    """Return an optimizer of these modules."""
+    return torch.optim.SGD([each for module in modules for each in module.parameters()], lr=0.1)
+
+
+def skipped_batch(rank: int, wrong: bool) -> None:
+    """Skip one batch per rank: batch 2 on rank 1, batch 4 on the other ranks."""
+    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = sgd(model)
+    for batch in range(BATCHES):
+        optimizer.zero_grad()
+        if not (wrong and batch == (2 if rank == 1 else 4)):
+            model(BATCH).sum().backward()
+        optimizer.step()
+
+
+def skipped_step(rank: int, wrong: bool) -> None:
+    """Skip one batch per rank without a step of the optimizer."""
+    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = sgd(model)
+    for batch in range(BATCHES):
+        distdemo.step()
+        if wrong and batch == (2 if rank == 1 else 4):
+            continue
+        optimizer.zero_grad()
+        model(BATCH).sum().backward()
+        optimizer.step()
+
+
+def skipped_batch_in_fsdp(rank: int, wrong: bool) -> None:
+    """Skip one batch per rank."""
+    model = torch.nn.Linear(4, 4)
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    optimizer = sgd(model)
+    for batch in range(BATCHES):
+        optimizer.zero_grad()
+        if not (wrong and batch == (2 if rank == 1 else 4)):
+            model(BATCH).sum().backward()
+        optimizer.step()
+
+
+def right_steps(rank: int, wrong: bool) -> None:
+    """Step optimizers as right programs do."""
+    first, second = (DistributedDataParallel(torch.nn.Linear(4, 4)) for _ in range(2))
+    one, other, local = sgd(first), sgd(second), torch.nn.Linear(4, 1)
+    if rank == 0:  # for something local
+        local_optimizer = sgd(local)
+        for _ in range(3):
+            local(BATCH).sum().backward()
+            local_optimizer.step()
+    for _ in range(2):
+        with first.join():  # uneven inputs
+            for _ in range(2 + rank):
+                first(BATCH).sum().backward()
+                one.step()
+    for batch in range(BATCHES):
+        with first.no_sync():  # gradient accumulation
+            first(BATCH).sum().backward()
+        first(BATCH).sum().backward()
+        one.step()
+        second(first(BATCH).detach()).sum().backward()
+        if batch != 2:  # a step that all ranks leave out
+            other.step()
+
+
+class Normed(torch.nn.Sequential):
+    """Model with buffers that differ between the ranks after a step."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+
+
+def drift(rank: int, wrong: bool) -> None:
+    """Clip the gradients of one rank more than those of the others."""
+    model = DistributedDataParallel(Normed())
+    optimizer = sgd(model)
+    for batch in range(BATCHES):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4) + rank).square().sum().backward()
+        if wrong and rank == 2 and batch == 2:
+            torch.nn.utils.clip_grad_norm_(model.module[2].parameters(), 1e-3)
+        optimizer.step()
+
+
+def unequal_start(rank: int, wrong: bool) -> None:
+    """Create different parameters and don't broadcast them."""
+    torch.manual_seed(rank * wrong)
+    DistributedDataParallel(torch.nn.Linear(4, 1), init_sync=not wrong)
+
+
+def named_tensors(rank: int, wrong: bool) -> None:
+    """Check tensors that no module holds."""
+    statistics = torch.ones(3) + (wrong and rank == 3)
+    dist.all_reduce(torch.ones(3))
+    distdemo.check_replicas({"mean": torch.ones(1), "statistics": statistics})
+
+
+def severed(rank: int, wrong: bool) -> None:
+    """Average a tensor within the loss by a call that autograd doesn't know."""
+    weight = torch.ones(4, requires_grad=True)
+    mean = weight * (rank + 1)
+    if wrong:
+        dist.all_reduce(mean)
+    else:
+        mean = all_reduce(mean)  # type: ignore[no-untyped-call]
+    mean.square().sum().backward()  # type: ignore[no-untyped-call]
+
+
+def severed_loss(rank: int, wrong: bool) -> None:
+    """Average the loss before the backward pass."""
+    loss = (torch.ones(4, requires_grad=True) * (rank + 1)).sum()
+    if not wrong:
+        loss.backward()  # type: ignore[no-untyped-call]
+    dist.all_reduce(loss)
+    if wrong:
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
+def right_gradients(rank: int, wrong: bool) -> None:
+    """Call collectives on tensors around a graph, but not within it."""
+    weight = torch.ones(4, requires_grad=True)
+    first, second = weight.sum(), weight.square().sum()
+    total = first * second + first
+    dist.all_reduce(total.detach())
+    dist.all_reduce(first.data)
+    with torch.no_grad():
+        dist.all_reduce(second)
+        dist.broadcast(weight, 0)
+    total.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+    dist.all_reduce(weight.grad)
+    model = DistributedDataParallel(Normed())
+    parts = [model(torch.randn(3, 4)).sum() for _ in range(2)]
+    loss = parts[0] + parts[1]
+    dist.all_reduce(parts[0])  # to print it
+    loss.backward()
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")  # torch's own, some of them about the mistakes
+    backend, name, *options = sys.argv[1:]
+    if backend == "mpi":
+        import distdemo.mpi
+    torch.manual_seed(0)
+    dist.init_process_group(backend)
+    globals()[name](dist.get_rank(), options == ["wrong"])
+    dist.destroy_process_group()
