@@ -270,6 +270,7 @@ def _execute(
         report = replace(
             report,
             calls=inspector.judge.calls(),
+            late=inspector.judge.lateness.ranking(inspector.judge.matcher.line),
             warnings=tuple(inspector.judge.matcher.shifts()),
             stopped="" if findings or report.interrupted else inspector.stopped,
         )
@@ -291,6 +292,6 @@ def _sanitizer(
     inspector.notes = replace(
         inspector.notes,
         buffers=options.sanitize == "buffers",
-        timed=options.record is not None,
+        timed=options.calls or options.record is not None,
     )
     return inspector, timeline

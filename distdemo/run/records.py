@@ -9,7 +9,7 @@ from typing import Any
 
 from distdemo.encoding import derived
 from distdemo.launcher.records import Returned, WorldReport
-from distdemo.sanitizer.records import CallCount, Finding
+from distdemo.sanitizer.records import CallCount, Finding, LateRank
 from distdemo.versions import versions
 
 
@@ -82,6 +82,7 @@ class RunReport:
         ranks: Output of each rank, in order; with ``--ranks``, of these ranks only.
         has_group: True if some rank had a process group.
         calls: Calls of the ranks, with counts.
+        late: Ranks that others waited for, longest total first; with ``--calls``.
         findings: Findings of the sanitizer, one at most.
         warnings: Possible problems.
         strict: True if warnings are failures.
@@ -94,6 +95,7 @@ class RunReport:
     ranks: tuple[RankOutput, ...] = ()
     has_group: bool = True
     calls: tuple[CallCount, ...] = ()
+    late: tuple[LateRank, ...] = ()
     findings: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
     strict: bool = False

@@ -17,6 +17,7 @@ from distdemo.sanitizer.findings import (
     together,
     unmatched,
 )
+from distdemo.sanitizer.lateness import Lateness
 from distdemo.sanitizer.matching import Entry, Group, Matcher, Position, Problem
 from distdemo.sanitizer.notes import MAX_KNOWN, CallNote, Reader
 from distdemo.sanitizer.records import END_OF_TRAFFIC, CallCount, Finding, Kind, Row
@@ -41,11 +42,13 @@ class Judge:
     Attributes:
         matcher: Comparison of the calls.
         finding: Finding, or None so far.
+        lateness: Ranks that other ranks waited for.
     """
 
     def __init__(self, world_size: int, timeline: Timeline | None = None) -> None:
         self.matcher = Matcher(world_size)
         self.finding: Finding | None = None
+        self.lateness = Lateness()
         self._readers = [Reader() for _ in range(world_size)]
         self._new = [bytearray() for _ in range(world_size)]
         self._received = False
@@ -167,7 +170,7 @@ class Judge:
             for at, note in reader.read(text):
                 if isinstance(note, CallNote):
                     self._count(rank, note)
-                self.matcher.add(rank, note)
+                self.lateness.add(at, note, self.matcher.add(rank, note))
                 if self._timeline is not None:
                     self._timeline.add(rank, at, note)
 

@@ -303,11 +303,14 @@ class Matcher:
         ranks = sorted(calls)
         return merged([Row((r,), str(calls[r]), self.line(calls[r].source_line)) for r in ranks])
 
-    def add(self, rank: int, note: Note) -> None:
-        """Process one note of a rank. Notes of one rank must arrive in order."""
+    def add(self, rank: int, note: Note) -> Entry | None:
+        """Process one note of a rank, and return the call that it is about, if any.
+
+        Notes of one rank must arrive in order.
+        """
         if self.stopped:
-            return
-        state = self.ranks[rank]
+            return None
+        state, entry = self.ranks[rank], None
         if isinstance(note, CallNote):
             self._accept(state, note.thread)
             state.threads.add(note.thread)
@@ -336,7 +339,7 @@ class Matcher:
                 entry.waited = True
                 state.waits[note.thread] = entry
         elif isinstance(note, ReturnNote):
-            self._record_return(state, note)
+            entry = self._record_return(state, note)
         elif isinstance(note, MisuseNote):
             self._report_misuse(rank, note)
         elif isinstance(note, DestroyNote):
@@ -349,6 +352,7 @@ class Matcher:
             self.stop(f"rank {rank}: {note.why}")
         else:
             self._record_end(state, note)
+        return entry
 
     def _record_end(self, state: RankState, note: EndNote) -> None:
         self.accept_all(state)
@@ -379,13 +383,13 @@ class Matcher:
             if not entry.calls_there.unconfirmed:
                 self._agree(entry.group)
 
-    def _record_return(self, state: RankState, note: ReturnNote) -> None:
+    def _record_return(self, state: RankState, note: ReturnNote) -> Entry | None:
         entry = state.waits.pop(note.thread, None)
         if note.undone:
             entry = state.unconfirmed.pop(note.thread, None)
             if entry is not None:
                 self._undo(entry)
-            return
+            return entry
         self._accept(state, note.thread)
         if entry is not None and note.failed:
             entry.failed = True
@@ -393,6 +397,7 @@ class Matcher:
                 state.failed.add((entry.group, entry.position))
         elif entry is not None and entry.from_any and not entry.matched:
             self._resolve_sender(entry, note.source)
+        return entry
 
     def _undo(self, entry: Entry) -> None:
         """Remove a call that torch rejected before making it."""

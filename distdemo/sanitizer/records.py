@@ -293,6 +293,29 @@ class CallCount:
 
 
 @dataclass(frozen=True, slots=True)
+class LateRank:
+    """A rank that other ranks waited for, in the calls of one source line.
+
+    Attributes:
+        op: ``all_reduce``.
+        source_line: Source line of the late rank's calls.
+        rank: The late rank.
+        last: Number of calls that it made after a rank that needs its data.
+        calls: Number of calls from this line.
+        median_s: Median time that another rank waited for it.
+        total_s: Total of these times over all calls and ranks.
+    """
+
+    op: str
+    source_line: str
+    rank: int
+    last: int
+    calls: int
+    median_s: float
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """An error in the calls, and the ranks at fault.
 
