@@ -111,6 +111,10 @@ class RunOptions(WorldOptions):
             "Compare the ranks' calls; buffers: tensors too; off, --no-sanitize: nothing.",
         ),
     ] = "calls"
+    rules: Annotated[
+        str | None,
+        choice("BACKEND", ("nccl",), "Report what nccl lacks or may deadlock in; any backend."),
+    ] = None
     calls: Calls = False
     strict: Strict = False
     record: TimelineFile = None
@@ -146,10 +150,11 @@ def run(session: Session, options: RunOptions) -> Result:
     shown = ranks_to_show(options.ranks, size) or frozenset(range(size))
     if options.pdb is not None:
         check_rank("--pdb", options.pdb, size)
-    if options.sanitize == "off" and (options.calls or options.strict or options.record):
+    needed = (options.calls, options.strict, options.record, options.rules)
+    if options.sanitize == "off" and any(needed):
         raise UsageError(
-            "--calls, --strict and --record can't be combined with --no-sanitize.",
-            "They show the calls that the sanitizer records.",
+            "--calls, --strict, --record and --rules can't be combined with --no-sanitize.",
+            "They use the calls that the sanitizer records.",
             "Leave out --no-sanitize.",
         )
     world = _world(session, options, program, size)
@@ -271,7 +276,7 @@ def _execute(
             report,
             calls=inspector.judge.calls(),
             late=inspector.judge.lateness.ranking(inspector.judge.matcher.line),
-            warnings=tuple(inspector.judge.matcher.shifts()),
+            warnings=tuple(inspector.judge.warnings()),
             stopped="" if findings or report.interrupted else inspector.stopped,
         )
     return with_output(report, [each.finished() for each in kept]), timeline
@@ -289,6 +294,7 @@ def _sanitizer(
     if options.record is not None and session.is_first:
         timeline = held.enter_context(closing(Timeline(options.record)))
     inspector = Inspector(world, None if place is None else place.ranks_of(place.node), timeline)
+    inspector.judge.matcher.nccl = options.rules == "nccl"
     inspector.notes = replace(
         inspector.notes,
         buffers=options.sanitize == "buffers",

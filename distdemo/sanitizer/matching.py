@@ -34,6 +34,7 @@ from distdemo.sanitizer.rules import (
     check_arguments,
     compare_parts,
     differs,
+    lacking_in_nccl,
     majority,
 )
 
@@ -252,12 +253,14 @@ class Matcher:
         stopped: Reason why the comparison has stopped, or empty.
         found: Problems, and positions at which calls differ.
         stacks: Lines inside and outside each source line, by file and line.
+        nccl: True if every group must keep NCCL's rules.
     """
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.ranks = [RankState() for _ in range(world_size)]
         self.stopped = ""
+        self.nccl = False
         self.found: list[Problem | Position] = []
         self.stacks: defaultdict[tuple[str, int], set[Stack]] = defaultdict(set)
         self.groups: dict[GroupKey, Group] = {}
@@ -436,6 +439,8 @@ class Matcher:
             return None
         wrong = check_arguments(call, group.numbers[rank], len(members), backend)
         entry = Entry(rank, group, call, note.agreement, order=self.ranks[rank].call_count)
+        if self.nccl and wrong is None and (why := lacking_in_nccl(call)):
+            wrong = "nccl", why
         if wrong is not None:
             found = self._argument_finding(rank, group, call, *wrong)
             entry.wrong = Problem(found, rank, entry.order, entry)

@@ -21,6 +21,8 @@ Kind = Literal[
     "deadlock",
     "buffers",
     "shift",
+    "order",
+    "nccl",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
 
@@ -144,6 +146,7 @@ class Call:
         members: Global ranks passed to ``new_group``.
         strides: Strides of a non-contiguous tensor whose memory the backend uses directly.
         limited: True if the call has its own time limit, after which the program may continue.
+        batched: True for a send or receive of batch_isend_irecv.
     """
 
     op: str
@@ -163,6 +166,7 @@ class Call:
     members: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
     limited: bool = False
+    batched: bool = False
 
     @property
     def rules(self) -> Op:

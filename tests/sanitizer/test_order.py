@@ -11,9 +11,11 @@ from helpers import document
 from distdemo.sanitizer.judge import Judge
 from distdemo.sanitizer.notes import call_line
 from distdemo.sanitizer.records import Call, SourceLine
+from distdemo.sanitizer.rules import lacking_in_nccl
 
 HERE = Path(__file__).parent
 LATE = HERE / "late_ranks.py"
+EXAMPLES = HERE.parents[1] / "examples/order"
 backends = pytest.mark.parametrize("backend", ["gloo", "mpi"])
 
 
@@ -34,6 +36,99 @@ def test_the_rank_that_others_wait_for_is_named_with_its_line(backend: str) -> N
     (late,) = (each for each in found if each["rank"] == 2)
     assert (late["op"], late["last"], late["calls"]) == ("broadcast", 10, 20)
     assert "late" not in run(backend, f"{LATE}:blocked")
+
+
+def lines(finding: Any) -> set[str]:
+    return {row["source_line"].partition(" ")[0] for row in finding["rows"]}
+
+
+@backends
+def test_calls_on_groups_in_different_orders_are_a_warning(backend: str) -> None:
+    (found,) = run(backend, f"{EXAMPLES}/groups.py:faulty")["warnings"]
+    assert (found["kind"], found["ranks"], len(found["rows"])) == ("order", [0, 1], 4)
+    assert lines(found) == {"groups.py:7"}
+    assert "may deadlock with NCCL" in found["what"]
+    assert "warnings" not in run(backend, f"{EXAMPLES}/groups.py:right")
+
+
+@backends
+def test_sends_that_nccl_would_not_pair_are_a_warning_by_its_rules(backend: str) -> None:
+    program = f"{EXAMPLES}/peers.py"
+    found = run(backend, f"{program}:faulty", "--rules", "nccl")["warnings"]
+    assert {each["kind"] for each in found} == {"order"}
+    assert lines(found[0]) == {"peers.py:7", "peers.py:8"}
+    assert "warnings" not in run(backend, f"{program}:right", "--rules", "nccl")
+    assert "warnings" not in run(backend, f"{program}:faulty")
+
+
+@backends
+def test_what_nccl_lacks_is_refused_by_its_rules(backend: str) -> None:
+    program = f"{EXAMPLES}/tags.py"
+    (found,) = run(backend, f"{program}:faulty", "--rules", "nccl", status=1)["findings"]
+    assert (found["kind"], lines(found) <= {"tags.py:10", "tags.py:14", "tags.py:15"}) == (
+        "nccl",
+        True,
+    )
+    assert "which NCCL ignores" in found["what"]
+    run(backend, f"{program}:right", "--rules", "nccl")
+    run(backend, f"{program}:faulty")
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ({"dtype": "int16"}, "passes int16, which NCCL doesn't support."),
+        ({"dtype": "int32", "reduce_op": "band"}, "passes BAND, which NCCL doesn't support."),
+        ({"op": "monitored_barrier"}, "isn't available with NCCL."),
+        ({"op": "recv", "peer": -1}, "isn't available with NCCL."),
+        ({"op": "recv", "peer": 0}, ""),
+        ({"op": "send", "peer": 0, "tag": 3}, "has tag 3, which NCCL ignores."),
+        ({"dtype": "complex64"}, ""),
+    ],
+)
+def test_rules_of_nccl(call: dict[str, Any], why: str) -> None:
+    found = lacking_in_nccl(Call(**{"op": "all_reduce", "source_line": SourceLine(), **call}))
+    assert found.endswith(why)
+    assert bool(found) == bool(why)
+
+
+def warned(notes: list[list[str]], *calls: str) -> list[tuple[int, ...]]:
+    """Return the ranks in each warning, in every order in which ranks' notes can be read.
+
+    Args:
+        notes: Notes of each rank, after its groups.
+        calls: Members of the group of each call.
+    """
+    found = []
+    for order in (range(len(notes)), range(len(notes) - 1, -1, -1)):
+        judge = Judge(len(notes))
+        for rank in order:
+            groups = [f"G {number} {number} gloo {each}" for number, each in enumerate(calls)]
+            defined = [
+                call_line(
+                    number, number, Call("all_reduce", SourceLine("a.py", number), sync=False)
+                )
+                for number in range(len(calls))
+            ]
+            judge.feed(
+                rank, "".join(f"{each}\n" for each in (*groups, *defined, *notes[rank])).encode()
+            )
+            judge.read()
+        found.append([each.ranks for each in judge.order.warnings()])
+    assert found[0] == found[1]
+    return found[0]
+
+
+def test_only_calls_of_one_thread_without_a_common_order_are_a_warning() -> None:
+    both = "[0, 1]"
+    assert warned([["0", "1"], ["1", "0"]], both, both) == [(0, 1)]
+    assert warned([["0", "1"] * 5, ["1", "0"] * 5], both, both) == [(0, 1)]  # once
+    assert warned([["0", "1", "w 1", "w 0"], ["0", "1", "w 0"]], both, both) == []
+    assert warned([["0", "@1 1"], ["@1 1", "0"]], both, both) == []
+    assert warned([["0", "u", "1", "0"], ["1", "0"]], both, both) == []  # torch rejected it
+    triangle = ["[0, 1]", "[1, 2]", "[0, 2]"]
+    assert warned([["0", "2"], ["1", "0"], ["2", "1"]], *triangle) == [(0, 1, 2)]
+    assert warned([["0", "2"], ["0", "1"], ["1", "2"]], *triangle) == []
 
 
 def timed(rank: int, definitions: str, notes: str) -> bytes:
