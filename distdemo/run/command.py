@@ -28,7 +28,7 @@ from distdemo.cli.types import (
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import UserProgram, WorldSpec
 from distdemo.launcher.verdict import report_of
-from distdemo.run.records import Finished, Program, RunReport, with_output
+from distdemo.run.records import Finished, Program, RunReport, shaken_text, with_output
 from distdemo.run.source import check_source, parse_program
 from distdemo.view.foreign import printable
 
@@ -115,6 +115,14 @@ class RunOptions(WorldOptions):
         str | None,
         choice("BACKEND", ("nccl",), "Report what nccl lacks or may deadlock in; any backend."),
     ] = None
+    shake: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SEED",
+            parser=whole(0),
+            help="Delay calls at random, by up to 20 ms, to reveal races.",
+        ),
+    ] = None
     calls: Calls = False
     strict: Strict = False
     record: TimelineFile = None
@@ -150,11 +158,11 @@ def run(session: Session, options: RunOptions) -> Result:
     shown = ranks_to_show(options.ranks, size) or frozenset(range(size))
     if options.pdb is not None:
         check_rank("--pdb", options.pdb, size)
-    needed = (options.calls, options.strict, options.record, options.rules)
-    if options.sanitize == "off" and any(needed):
+    given = (options.calls, options.strict, options.record, options.rules)
+    if options.sanitize == "off" and (any(given) or options.shake is not None):
         raise UsageError(
-            "--calls, --strict, --record and --rules can't be combined with --no-sanitize.",
-            "They use the calls that the sanitizer records.",
+            "--no-sanitize can't be combined with --calls, --strict, --record, --rules or --shake.",
+            "They need the calls that the sanitizer records.",
             "Leave out --no-sanitize.",
         )
     world = _world(session, options, program, size)
@@ -270,6 +278,9 @@ def _execute(
             stream.flush()
         if inspector is not None and ended is not None:
             ended, findings = inspector.conclude(ended)
+            if options.shake is not None and ended.verdict is not None:
+                why = f"{ended.verdict.why}\n{shaken_text(options.shake)}"
+                ended = replace(ended, verdict=replace(ended.verdict, why=why.strip()))
     report = RunReport(program, world.world_size, ended, findings=findings, strict=options.strict)
     if inspector is not None:
         report = replace(
@@ -277,6 +288,7 @@ def _execute(
             calls=inspector.judge.calls(),
             late=inspector.judge.lateness.ranking(inspector.judge.matcher.line),
             warnings=tuple(inspector.judge.warnings()),
+            shake=options.shake,
             stopped="" if findings or report.interrupted else inspector.stopped,
         )
     return with_output(report, [each.finished() for each in kept]), timeline
@@ -299,5 +311,6 @@ def _sanitizer(
         inspector.notes,
         buffers=options.sanitize == "buffers",
         timed=options.calls or options.record is not None,
+        shake=options.shake,
     )
     return inspector, timeline

@@ -87,6 +87,7 @@ class RunReport:
         warnings: Possible problems.
         strict: True if warnings are failures.
         stopped: Reason why the comparison of calls stopped early; empty if it did not.
+        shake: Seed of the random delays before calls; null if there were none.
     """
 
     program: Program
@@ -100,6 +101,7 @@ class RunReport:
     warnings: tuple[Finding, ...] = ()
     strict: bool = False
     stopped: str = ""
+    shake: int | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -112,6 +114,11 @@ class RunReport:
         """True if every rank finished and no warning counts as a failure."""
         well = self.world is not None and self.world.ok
         return well and not (self.strict and self.warnings)
+
+
+def shaken_text(seed: int) -> str:
+    """Return the text on random delays, with their seed."""
+    return f"Calls were delayed at random: --shake {seed}."
 
 
 def with_output(report: RunReport, texts: Sequence[tuple[str, int]]) -> RunReport:

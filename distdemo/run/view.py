@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from distdemo.launcher.records import Returned
-from distdemo.run.records import RankOutput, RunReport
+from distdemo.run.records import RankOutput, RunReport, shaken_text
 from distdemo.run.view_output import captured_output
 from distdemo.sanitizer.records import LateRank
 from distdemo.sanitizer.text import calls_text, stopped_text
@@ -59,6 +59,8 @@ def run_view(
         yield from finding_view(each)
     if report.stopped and (world is None or world.ok):
         yield Paragraph(stopped_text(report.stopped))
+    if report.shake is not None and world is not None and world.ok:
+        yield Paragraph(shaken_text(report.shake))
     yield Summary(_verdict(report), report.ok)
     if not report.has_group:
         file = report.program.name

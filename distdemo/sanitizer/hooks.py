@@ -28,6 +28,7 @@ from distdemo.sanitizer.calls import METHODS, Fields, described
 from distdemo.sanitizer.notes import MisuseNote, Ring, Writer, shared
 from distdemo.sanitizer.recorder import Recorder, Tracked, in_backward, owner_of, safely
 from distdemo.sanitizer.records import Notes
+from distdemo.sanitizer.shake import delays
 
 RECORDER = Recorder.__init__.__code__.co_filename
 POSITION_OF_SIZE = 3  # index of world_size in the arguments of init_process_group
@@ -95,7 +96,10 @@ def record_calls(notes: Notes | None, rank: int, world_size: int) -> Iterator[No
         yield
         return
     writer = Writer(Ring(memory).write, timed=notes.timed)
-    recorder = install(Recorder(writer, (rank, world_size), buffers=notes.buffers))
+    recorder = Recorder(writer, (rank, world_size), buffers=notes.buffers)
+    if notes.shake is not None:
+        recorder.delays = iter(delays(notes.shake, rank))
+    install(recorder)
     try:
         yield
     except BaseException as error:

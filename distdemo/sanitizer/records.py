@@ -253,6 +253,7 @@ class Notes:
         first: Rank that owns the first part.
         buffers: True to watch the tensors of calls, too.
         timed: True to record the time of each call.
+        shake: Seed of random delays before calls, or None.
     """
 
     path: str
@@ -260,6 +261,7 @@ class Notes:
     first: int = 0
     buffers: bool = False
     timed: bool = False
+    shake: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import document
+from helpers import distdemo, document
 
 from distdemo.sanitizer.judge import Judge
 from distdemo.sanitizer.notes import call_line
 from distdemo.sanitizer.records import Call, SourceLine
 from distdemo.sanitizer.rules import lacking_in_nccl
+from distdemo.sanitizer.shake import MAX_DELAY_S, MAX_TOTAL_S, delays
 
 HERE = Path(__file__).parent
 LATE = HERE / "late_ranks.py"
@@ -129,6 +130,31 @@ def test_only_calls_of_one_thread_without_a_common_order_are_a_warning() -> None
     triangle = ["[0, 1]", "[1, 2]", "[0, 2]"]
     assert warned([["0", "2"], ["1", "0"], ["2", "1"]], *triangle) == [(0, 1, 2)]
     assert warned([["0", "2"], ["0", "1"], ["1", "2"]], *triangle) == []
+
+
+def test_delays_are_bounded_and_follow_from_seed_and_rank() -> None:
+    assert delays(7, 1) == delays(7, 1)
+    assert len({tuple(delays(seed, rank)) for seed in range(3) for rank in range(3)}) == 9
+    assert sum(delays(7, 1)) <= MAX_TOTAL_S
+    assert 0 <= min(delays(7, 1)) < max(delays(7, 1)) <= MAX_DELAY_S
+
+
+@backends
+def test_random_delays_reveal_a_race_and_the_report_names_the_seed(backend: str) -> None:
+    def lead(seed: int) -> float:  # of rank 2
+        return delays(seed, 1)[0] - delays(seed, 2)[0]
+
+    program = f"{EXAMPLES}/race.py"
+    best, *others = sorted(range(100), key=lead, reverse=True)[:5]
+    assert run(backend, f"{program}:right", "--shake", str(best))["shake"] == best
+    for seed in (best, *others):  # the machine may delay rank 2 even longer
+        done = distdemo("run", f"{program}:faulty", "--backend", backend, "--shake", str(seed))
+        report = done.stdout + done.stderr
+        assert f"Calls were delayed at random: --shake {seed}." in report
+        if done.returncode:
+            assert "the first part is rank 2's" in report
+            return
+    pytest.fail("no seed revealed the race")
 
 
 def timed(rank: int, definitions: str, notes: str) -> bytes:
