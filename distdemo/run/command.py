@@ -28,7 +28,7 @@ from distdemo.cli.types import (
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import UserProgram, WorldSpec
 from distdemo.launcher.verdict import report_of
-from distdemo.run.records import Finished, Program, RunReport, with_output
+from distdemo.run.records import Finished, Program, RunReport, shaken_text, with_output
 from distdemo.run.source import check_source, parse_program
 from distdemo.view.foreign import printable
 
@@ -119,6 +119,18 @@ class RunOptions(WorldOptions):
             help="Compare DDP's parameters of all ranks after every step, or every EVERY steps.",
         ),
     ] = None
+    rules: Annotated[
+        str | None,
+        choice("BACKEND", ("nccl",), "Report what nccl lacks or may deadlock in; any backend."),
+    ] = None
+    shake: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SEED",
+            parser=whole(0),
+            help="Delay calls at random, by up to 20 ms, to reveal races.",
+        ),
+    ] = None
     calls: Calls = False
     strict: Strict = False
     record: TimelineFile = None
@@ -154,11 +166,11 @@ def run(session: Session, options: RunOptions) -> Result:
     shown = ranks_to_show(options.ranks, size) or frozenset(range(size))
     if options.pdb is not None:
         check_rank("--pdb", options.pdb, size)
-    if options.sanitize == "off" and (
-        options.calls or options.strict or options.record or options.check_replicas
-    ):
+    given = (options.calls, options.strict, options.record, options.rules, options.check_replicas)
+    if options.sanitize == "off" and (any(given) or options.shake is not None):
         raise UsageError(
-            "--calls, --strict, --record and --check-replicas require the sanitizer.",
+            "Without the sanitizer, --calls, --strict, --record, --rules, --shake and "
+            "--check-replicas do nothing.",
             "They use what the sanitizer records.",
             "Leave out --no-sanitize.",
         )
@@ -275,12 +287,17 @@ def _execute(
             stream.flush()
         if inspector is not None and ended is not None:
             ended, findings = inspector.conclude(ended)
+            if options.shake is not None and ended.verdict is not None:
+                why = f"{ended.verdict.why}\n{shaken_text(options.shake)}"
+                ended = replace(ended, verdict=replace(ended.verdict, why=why.strip()))
     report = RunReport(program, world.world_size, ended, findings=findings, strict=options.strict)
     if inspector is not None:
         report = replace(
             report,
             calls=inspector.judge.calls(),
-            warnings=tuple(inspector.judge.matcher.shifts()),
+            late=inspector.judge.lateness.ranking(inspector.judge.matcher.line),
+            warnings=tuple(inspector.judge.warnings()),
+            shake=options.shake,
             stopped="" if findings or report.interrupted else inspector.stopped,
         )
     return with_output(report, [each.finished() for each in kept]), timeline
@@ -298,10 +315,12 @@ def _sanitizer(
     if options.record is not None and session.is_first:
         timeline = held.enter_context(closing(Timeline(options.record)))
     inspector = Inspector(world, None if place is None else place.ranks_of(place.node), timeline)
+    inspector.judge.matcher.nccl = options.rules == "nccl"
     inspector.notes = replace(
         inspector.notes,
         buffers=options.sanitize == "buffers",
-        timed=options.record is not None,
+        timed=options.calls or options.record is not None,
         replicas=options.check_replicas or 0,
+        shake=options.shake,
     )
     return inspector, timeline

@@ -9,7 +9,7 @@ from typing import Any
 
 from distdemo.encoding import derived
 from distdemo.launcher.records import Returned, WorldReport
-from distdemo.sanitizer.records import CallCount, Finding
+from distdemo.sanitizer.records import CallCount, Finding, LateRank
 from distdemo.versions import versions
 
 
@@ -82,10 +82,12 @@ class RunReport:
         ranks: Output of each rank, in order; with ``--ranks``, of these ranks only.
         has_group: True if some rank had a process group.
         calls: Calls of the ranks, with counts.
+        late: Ranks that others waited for, longest total first; with ``--calls``.
         findings: Findings of the sanitizer, one at most.
         warnings: Possible problems.
         strict: True if warnings are failures.
         stopped: Reason why the comparison of calls stopped early; empty if it did not.
+        shake: Seed of the random delays before calls; null if there were none.
     """
 
     program: Program
@@ -94,10 +96,12 @@ class RunReport:
     ranks: tuple[RankOutput, ...] = ()
     has_group: bool = True
     calls: tuple[CallCount, ...] = ()
+    late: tuple[LateRank, ...] = ()
     findings: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
     strict: bool = False
     stopped: str = ""
+    shake: int | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -110,6 +114,11 @@ class RunReport:
         """True if every rank finished and no warning counts as a failure."""
         well = self.world is not None and self.world.ok
         return well and not (self.strict and self.warnings)
+
+
+def shaken_text(seed: int) -> str:
+    """Return the text on random delays, with their seed."""
+    return f"Calls were delayed at random: --shake {seed}."
 
 
 def with_output(report: RunReport, texts: Sequence[tuple[str, int]]) -> RunReport:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from distdemo.launcher.records import Returned
-from distdemo.run.records import RankOutput, RunReport
+from distdemo.run.records import RankOutput, RunReport, shaken_text
 from distdemo.run.view_output import captured_output
+from distdemo.sanitizer.records import LateRank
 from distdemo.sanitizer.text import calls_text, stopped_text
 from distdemo.sanitizer.view import finding_view
 from distdemo.view import colours
@@ -18,6 +19,7 @@ from distdemo.view.foreign import lines_of
 from distdemo.view.format import duration, plural, ranks_text, start_and_versions
 from distdemo.view.tables import MANY, Column, Grid, select
 
+MAX_LATE = 12  # rows in the table of late ranks
 MAX_CHARS = 240  # of a returned value in the table
 
 
@@ -50,10 +52,15 @@ def run_view(
         yield _returned(report, sign, whole=whole)
     if calls:
         yield Paragraph(calls_text(report.calls), verbatim=True)
+        if report.late:
+            yield Heading("Late ranks, and how long other ranks waited for them")
+            yield _late_ranks(report.late, sign)
     for each in report.warnings:
         yield from finding_view(each)
     if report.stopped and (world is None or world.ok):
         yield Paragraph(stopped_text(report.stopped))
+    if report.shake is not None and world is not None and world.ok:
+        yield Paragraph(shaken_text(report.shake))
     yield Summary(_verdict(report), report.ok)
     if not report.has_group:
         file = report.program.name
@@ -80,6 +87,20 @@ def _verdict(report: RunReport) -> str:
     but = f"; {warnings}" if report.warnings else ""
     but += "; their calls were not compared" if report.stopped else ""
     return f"{who} {done}, in {duration(world.seconds)}{but}."
+
+
+def _late_ranks(late: Sequence[LateRank], sign: Signs) -> Grid:
+    """Return one row per line and late rank, the longest waits first."""
+    numbers = [Column(name, right=True) for name in ("Rank", "Last", "Median", "Total")]
+    grid = Grid([Column("Call"), Column("Line", folds=True), *numbers])
+    for each in late[:MAX_LATE]:
+        last = f"{each.last:,} of {each.calls:,}"
+        waited = (duration(each.median_s), duration(each.total_s))
+        rank = Text(str(each.rank), style=colours.of_rank(each.rank))
+        grid.rows.append([each.op, each.source_line, rank, last, *waited])
+    if len(late) > MAX_LATE:
+        grid.rows.append([sign.more])
+    return grid
 
 
 def _returned(report: RunReport, sign: Signs, *, whole: bool) -> Grid:

@@ -33,6 +33,7 @@ class Fields(NamedTuple):
     tag: int = 0
     aliased: bool = False
     limited: bool = False
+    batched: bool = False
 
 
 def described(fields: Fields, source_line: SourceLine) -> Call:
@@ -55,6 +56,7 @@ def described(fields: Fields, source_line: SourceLine) -> Call:
         aliased=fields.aliased,
         strides=strides,
         limited=fields.limited,
+        batched=fields.batched,
     )
 
 

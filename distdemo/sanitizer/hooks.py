@@ -29,6 +29,7 @@ from distdemo.sanitizer.gradients import IN_PLACE, watch
 from distdemo.sanitizer.notes import MisuseNote, Ring, Writer, shared
 from distdemo.sanitizer.recorder import Recorder, Tracked, owner_of, safely
 from distdemo.sanitizer.records import Notes
+from distdemo.sanitizer.shake import delays
 from distdemo.sanitizer.steps import in_backward
 
 RECORDER = Recorder.__init__.__code__.co_filename
@@ -99,7 +100,10 @@ def record_calls(notes: Notes | None, rank: int, world_size: int) -> Iterator[No
         return
     writer = Writer(Ring(memory).write, timed=notes.timed)
     world = rank, world_size
-    recorder = install(Recorder(writer, world, buffers=notes.buffers, replicas=notes.replicas))
+    recorder = Recorder(writer, world, buffers=notes.buffers, replicas=notes.replicas)
+    if notes.shake is not None:
+        recorder.delays = iter(delays(notes.shake, rank))
+    install(recorder)
     try:
         yield
     except BaseException as error:
@@ -284,6 +288,8 @@ def _begin_call(  # noqa: PLR0913, PLR0917 - properties of a call
 ) -> tuple[Fields, int, MisuseNote | None]:
     """Record a call that is about to be made."""
     found = fields(args, named)
+    if found.peer is not None and _in_batch():
+        found = found._replace(batched=True)
     number = recorder.record_call(group, found)
     if found.op == "monitored_barrier":  # it waits in the method itself
         recorder.record_accept()
@@ -292,6 +298,16 @@ def _begin_call(  # noqa: PLR0913, PLR0917 - properties of a call
         source_line = recorder.source_line()
         misuse = MisuseNote(str(described(found, source_line)), source_line)
     return found, number, misuse
+
+
+def _in_batch() -> bool:
+    """Return True if batch_isend_irecv makes the call."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - nothing else is as cheap
+    while frame is not None and frame.f_code.co_filename in {__file__, RECORDER, c10d.__file__}:
+        if frame.f_code.co_name == "batch_isend_irecv":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _called_by_user() -> bool:

@@ -17,8 +17,10 @@ from distdemo.sanitizer.findings import (
     together,
     unmatched,
 )
+from distdemo.sanitizer.lateness import Lateness
 from distdemo.sanitizer.matching import Entry, Group, Matcher, Position, Problem
 from distdemo.sanitizer.notes import MAX_KNOWN, CallNote, Reader
+from distdemo.sanitizer.order import Order
 from distdemo.sanitizer.records import END_OF_TRAFFIC, CallCount, Finding, Kind, Row
 from distdemo.sanitizer.rules import KINDS
 from distdemo.sanitizer.timeline import Timeline
@@ -41,11 +43,15 @@ class Judge:
     Attributes:
         matcher: Comparison of the calls.
         finding: Finding, or None so far.
+        lateness: Ranks that other ranks waited for.
+        order: Calls that ranks make in a different order.
     """
 
     def __init__(self, world_size: int, timeline: Timeline | None = None) -> None:
         self.matcher = Matcher(world_size)
         self.finding: Finding | None = None
+        self.lateness = Lateness()
+        self.order = Order(self.matcher)
         self._readers = [Reader() for _ in range(world_size)]
         self._new = [bytearray() for _ in range(world_size)]
         self._received = False
@@ -124,6 +130,10 @@ class Judge:
         found = None if unsettled else found
         return found or findings.stuck(self.matcher, running)
 
+    def warnings(self) -> list[Finding]:
+        """Return the possible errors so far."""
+        return [*self.matcher.shifts(), *self.order.warnings()]
+
     def give_up(self, why: str) -> None:
         """Stop comparing after an internal error; later notes are only read."""
         self.matcher.stop(why)
@@ -168,7 +178,9 @@ class Judge:
             for at, note in reader.read(text):
                 if isinstance(note, CallNote):
                     self._count(rank, note)
-                self.matcher.add(rank, note)
+                entry = self.matcher.add(rank, note)
+                self.lateness.add(at, note, entry)
+                self.order.add(note, entry)
                 if self._timeline is not None:
                     self._timeline.add(rank, at, note)
 

@@ -36,6 +36,7 @@ from distdemo.sanitizer.rules import (
     check_arguments,
     compare_parts,
     differs,
+    lacking_in_nccl,
     majority,
 )
 
@@ -262,12 +263,14 @@ class Matcher:
         stopped: Reason why the comparison has stopped, or empty.
         found: Problems, and positions at which calls differ.
         stacks: Lines inside and outside each source line, by file and line.
+        nccl: True if every group must keep NCCL's rules.
     """
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.ranks = [RankState() for _ in range(world_size)]
         self.stopped = ""
+        self.nccl = False
         self.found: list[Problem | Position] = []
         self.stacks: defaultdict[tuple[str, int], set[Stack]] = defaultdict(set)
         self.groups: dict[GroupKey, Group] = {}
@@ -314,11 +317,14 @@ class Matcher:
         ranks = sorted(calls)
         return merged([Row((r,), str(calls[r]), self.line(calls[r].source_line)) for r in ranks])
 
-    def add(self, rank: int, note: Note) -> None:
-        """Process one note of a rank. Notes of one rank must arrive in order."""
+    def add(self, rank: int, note: Note) -> Entry | None:
+        """Process one note of a rank, and return the call that it is about, if any.
+
+        Notes of one rank must arrive in order.
+        """
         if self.stopped:
-            return
-        state = self.ranks[rank]
+            return None
+        state, entry = self.ranks[rank], None
         if isinstance(note, CallNote):
             self._accept(state, note.thread)
             state.threads.add(note.thread)
@@ -347,7 +353,7 @@ class Matcher:
                 entry.waited = True
                 state.waits[note.thread] = entry
         elif isinstance(note, ReturnNote):
-            self._record_return(state, note)
+            entry = self._record_return(state, note)
         elif isinstance(note, MisuseNote):
             self._report_misuse(rank, note)
         elif isinstance(note, ReplicaNote):
@@ -362,6 +368,7 @@ class Matcher:
             self.stop(f"rank {rank}: {note.why}")
         else:
             self._record_end(state, note)
+        return entry
 
     def _record_end(self, state: RankState, note: EndNote) -> None:
         self.accept_all(state)
@@ -392,13 +399,13 @@ class Matcher:
             if not entry.calls_there.unconfirmed:
                 self._agree(entry.group)
 
-    def _record_return(self, state: RankState, note: ReturnNote) -> None:
+    def _record_return(self, state: RankState, note: ReturnNote) -> Entry | None:
         entry = state.waits.pop(note.thread, None)
         if note.undone:
             entry = state.unconfirmed.pop(note.thread, None)
             if entry is not None:
                 self._undo(entry)
-            return
+            return entry
         self._accept(state, note.thread)
         if entry is not None and note.failed:
             entry.failed = True
@@ -406,6 +413,7 @@ class Matcher:
                 state.failed.add((entry.group, entry.position))
         elif entry is not None and entry.from_any and not entry.matched:
             self._resolve_sender(entry, note.source)
+        return entry
 
     def _undo(self, entry: Entry) -> None:
         """Remove a call that torch rejected before making it."""
@@ -445,6 +453,8 @@ class Matcher:
         wrong = check_arguments(call, group.numbers[rank], len(members), backend)
         order = self.ranks[rank].call_count
         entry = Entry(rank, group, call, note.agreement, order=order, step=note.step)
+        if self.nccl and wrong is None and (why := lacking_in_nccl(call)):
+            wrong = "nccl", why
         if wrong is not None:
             found = self._argument_finding(rank, group, call, *wrong)
             entry.wrong = Problem(found, rank, entry.order, entry)

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -87,6 +88,9 @@ class Recorder:
         world: This rank and the world size for the reader of the notes; by default the program's.
         buffers: True to watch the tensors of calls, too.
         replicas: Number of steps between checks of DDP's parameters; 0 for no checks.
+
+    Attributes:
+        delays: Seconds to sleep before each of the next calls.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Recorder:
         self._world = world
         self._lock = threading.RLock()  # a signal handler may call, too
         self.local = threading.local()
+        self.delays: Iterator[float] = iter(())
         self._calls: dict[Any, int] = {}
         self._code_refs: list[CodeType] = []  # keeps their ids from being reused
         self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
@@ -132,6 +137,9 @@ class Recorder:
             fields: Result of a function in ``calls.METHODS``.
             cpp: True for a call from C++.
         """
+        delay = next(self.delays, 0.0)
+        if delay:
+            time.sleep(delay)
         step = self.steps.of_call(group, fields.op) if in_backward() else -1
         if step >= 0:
             self.replicas.reduced.add(group)

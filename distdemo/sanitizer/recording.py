@@ -149,7 +149,7 @@ def compare_recordings(folder: Path, timeline: Timeline | None = None) -> Record
         tuple(sorted({about.host for about in files.values() if about is not None})),
         judge.calls(),
         () if finding is None else (finding,),
-        tuple(judge.matcher.shifts()),
+        tuple(judge.warnings()),
         stopped="" if finding is not None else judge.matcher.stopped or _unread_text(unread),
     )
 

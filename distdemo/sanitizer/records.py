@@ -25,6 +25,8 @@ Kind = Literal[
     "step",
     "replicas",
     "severed",
+    "order",
+    "nccl",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
 
@@ -148,6 +150,7 @@ class Call:
         members: Global ranks passed to ``new_group``.
         strides: Strides of a non-contiguous tensor whose memory the backend uses directly.
         limited: True if the call has its own time limit, after which the program may continue.
+        batched: True for a send or receive of batch_isend_irecv.
     """
 
     op: str
@@ -167,6 +170,7 @@ class Call:
     members: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
     limited: bool = False
+    batched: bool = False
 
     @property
     def rules(self) -> Op:
@@ -254,6 +258,7 @@ class Notes:
         buffers: True to watch the tensors of calls, too.
         timed: True to record the time of each call.
         replicas: Number of steps between checks of DDP's parameters; 0 for no checks.
+        shake: Seed of random delays before calls, or None.
     """
 
     path: str
@@ -262,6 +267,7 @@ class Notes:
     buffers: bool = False
     timed: bool = False
     replicas: int = 0
+    shake: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +302,29 @@ class CallCount:
     source_line: str
     ranks: tuple[int, ...]
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LateRank:
+    """A rank that other ranks waited for, in the calls of one source line.
+
+    Attributes:
+        op: ``all_reduce``.
+        source_line: Source line of the late rank's calls.
+        rank: The late rank.
+        last: Number of calls that it made after a rank that needs its data.
+        calls: Number of calls from this line.
+        median_s: Median time that another rank waited for it.
+        total_s: Total of these times over all calls and ranks.
+    """
+
+    op: str
+    source_line: str
+    rank: int
+    last: int
+    calls: int
+    median_s: float
+    total_s: float
 
 
 @dataclass(frozen=True, slots=True)

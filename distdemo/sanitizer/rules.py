@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from distdemo.backends import REGISTRY
 from distdemo.sanitizer.records import Call, Kind
 
 
@@ -96,6 +97,13 @@ KINDS: dict[Kind, KindInfo] = {
         "Gradients don't pass through this call. Use torch.distributed.nn.functional, or detach() "
         "the tensor."
     ),
+    "order": KindInfo(
+        "With NCCL, ranks must make calls that share ranks in the same order, or the first calls "
+        "may wait for each other; batch_isend_irecv gives sends and receives no order."
+    ),
+    "nccl": KindInfo(
+        "NCCL rejects such a call. It ignores tags, so it pairs messages in the order of the calls."
+    ),
 }
 """Kinds of findings. The first difference in this order is reported."""
 COMPARED = {kind: info.value for kind, info in KINDS.items() if info.value is not None}
@@ -153,6 +161,18 @@ def check_arguments(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, 
     if call.aliased:
         return "buffers", f"a list passed to {call.op} contains the same tensor several times."
     return None
+
+
+def lacking_in_nccl(call: Call) -> str:
+    """Return the reason why NCCL can't make this call as intended, or an empty text."""
+    nccl = REGISTRY["nccl"]
+    if call.dtype and call.dtype not in nccl.dtypes:
+        return f"{call.op} passes {call.dtype}, which NCCL doesn't support."
+    if call.reduce_op in nccl.unsupported_reduce_ops:
+        return f"{call.op} passes {call.reduce_op.upper()}, which NCCL doesn't support."
+    if call.op == "monitored_barrier" or (call.op == "recv" and call.peer == -1):
+        return f"{call} isn't available with NCCL."
+    return f"{call.op} has tag {call.tag}, which NCCL ignores." if call.tag else ""
 
 
 def differs(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple[int, ...]] | None:

@@ -60,10 +60,10 @@ def sanitized(name: str, *, buffers: bool) -> Run:
             notes[rank] += piece
         feed(rank, piece)
 
-    def add(original: Callable[..., None], rank: int, note: object) -> None:
+    def add(original: Callable[..., object], rank: int, note: object) -> object:
         if isinstance(note, EndNote):  # of a rank that died
             ends[rank] = note
-        original(rank, note)
+        return original(rank, note)
 
     def poll(outcomes: Sequence[Outcome | None]) -> bool:
         POLLS[:8] = (poll_count() + 1).to_bytes(8, "little")

@@ -95,7 +95,7 @@ def test_right_programs_have_no_findings_in_any_order(name: str, order: str | in
     findings, judge = judged(notes, order, every=37)
     assert [each for each in findings if each is not None and not each.so_far] == []
     assert judge.conclude() is None
-    assert judge.matcher.shifts() == []
+    assert judge.warnings() == []
 
 
 def test_every_kind_is_proved() -> None:
