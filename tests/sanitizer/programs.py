@@ -723,6 +723,23 @@ def barrier_against_receive(rank: int, right: bool) -> None:
         dist.send(torch.ones(4), dst=1)
 
 
+@mistake("deadlock", 0, 1, real=True)
+def one_rank_waits_for_a_functional_collective(rank: int, right: bool) -> None:
+    pair = [dist.new_group(pair) for pair in PAIRS][rank // 2]
+    if rank == 0 or right:
+        functional.wait_tensor(functional.all_reduce(torch.ones(4), "sum", pair))  # wrong
+    dist.barrier()  # wrong
+
+
+@mistake("deadlock", 0, 1, real=True)
+def one_rank_waits_for_futures(rank: int, right: bool) -> None:
+    pair = [dist.new_group(pair) for pair in PAIRS][rank // 2]
+    if rank == 0 or right:
+        work = dist.all_reduce(torch.ones(4), group=pair, async_op=True)
+        torch.futures.wait_all([work.get_future()])  # wrong
+    dist.barrier()  # wrong
+
+
 @mistake("deadlock", 1, 2)
 def groups_used_crosswise(rank: int, right: bool) -> None:
     groups = dist.new_group([0, 1, 2]), dist.new_group([1, 2, 3])

@@ -115,6 +115,7 @@ def shortened(line: str, first: int) -> str:
             re.sub(r":(\d+)", lambda m: f":{int(m[1]) - first}", e) for e in callers
         ]
         defaults = {"tag": 0, "count": 0, "sync": True, "aliased": False, "limited": False}
+        defaults["batched"] = False
         if not first:
             defaults["function"] = found.get("function", "")
         return {k: each for k, each in found.items() if each not in (defaults.get(k, ""), {}, [])}
