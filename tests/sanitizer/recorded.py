@@ -114,8 +114,8 @@ def shortened(line: str, first: int) -> str:
         found["callers"] = [
             re.sub(r":(\d+)", lambda m: f":{int(m[1]) - first}", e) for e in callers
         ]
-        defaults = {"tag": 0, "count": 0, "sync": True, "aliased": False, "limited": False}
-        defaults["batched"] = False
+        defaults: dict[str, Any] = {"tag": 0, "count": 0, "sync": True}
+        defaults |= dict.fromkeys(("aliased", "limited", "batched"), False)
         if not first:
             defaults["function"] = found.get("function", "")
         return {k: each for k, each in found.items() if each not in (defaults.get(k, ""), {}, [])}
