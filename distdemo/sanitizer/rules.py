@@ -98,8 +98,8 @@ KINDS: dict[Kind, KindInfo] = {
         "the tensor."
     ),
     "order": KindInfo(
-        "With NCCL, ranks must make calls that share ranks in the same order, or the first calls "
-        "may wait for each other; batch_isend_irecv gives sends and receives no order."
+        "NCCL may run one call at a time: ranks must make calls on overlapping groups in the same "
+        "order, and sends and receives with batch_isend_irecv."
     ),
     "nccl": KindInfo(
         "NCCL rejects such a call. It ignores tags, so it pairs messages in the order of the calls."

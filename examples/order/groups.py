@@ -10,10 +10,10 @@ def make_calls(groups):
 
 
 def faulty(rank):
-    everyone, pair = dist.new_group([0, 1, 2, 3]), dist.new_group([0, 1])
+    everyone, pair = dist.group.WORLD, dist.new_group([0, 1])
     make_calls([everyone, pair] if rank == 0 else [pair, everyone])
 
 
 def right(rank):
-    everyone, pair = dist.new_group([0, 1, 2, 3]), dist.new_group([0, 1])
+    everyone, pair = dist.group.WORLD, dist.new_group([0, 1])
     make_calls([everyone, pair])
