@@ -70,10 +70,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "List the algorithms with their formulas and sources.",
     ),
     "run": ("distdemo.run.command:run", PROGRAMS, "Run your own program on every rank."),
-    "sanitize": (
-        "distdemo.sanitizer.command:sanitize",
+    "postmortem": (
+        "distdemo.postmortem.command:postmortem",
         PROGRAMS,
-        "Compare what ranks have recorded, and name the rank and line at fault.",
+        "Name the rank and line at fault, from what a hung or crashed job left behind.",
     ),
     "train": (
         "distdemo.train.command:train",

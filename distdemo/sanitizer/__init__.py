@@ -28,7 +28,7 @@ from pathlib import Path
 def install(folder: str | os.PathLike[str] | None = None) -> None:
     """Record every torch.distributed call of this process in a file.
 
-    Call it once, before or after the process group is created. ``distdemo sanitize FOLDER`` then
+    Call it once, before or after the process group is created. ``distdemo postmortem FOLDER`` then
     compares the files of all ranks, even if the job was killed.
 
     Args:

@@ -183,7 +183,7 @@ def _files(folder: Path) -> tuple[dict[int, _Header | None], int]:
         raise UsageError(f"{folder} has no notes that can be read.", why, "Try another folder.")
     if max(sizes) > MAX_RANKS:
         what = f"{folder} has the notes of {max(sizes):,} ranks."
-        raise UsageError(what, f"sanitize compares up to {MAX_RANKS:,}.", "Try another folder.")
+        raise UsageError(what, f"postmortem compares up to {MAX_RANKS:,}.", "Try another folder.")
     if (
         len(sizes) > 1
         or max(files) >= max(sizes)

@@ -27,6 +27,8 @@ Kind = Literal[
     "severed",
     "order",
     "nccl",
+    "died",
+    "slow",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
 
@@ -365,7 +367,6 @@ class Recording:
         calls: Calls with their counts.
         findings: Findings, at most one.
         warnings: Possible errors.
-        strict: True if warnings count as errors.
         stopped: Reason why the comparison is incomplete, or empty.
     """
 
@@ -377,10 +378,4 @@ class Recording:
     calls: tuple[CallCount, ...]
     findings: tuple[Finding, ...]
     warnings: tuple[Finding, ...]
-    strict: bool = False
     stopped: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """True if all calls were compared and nothing is wrong."""
-        return not (self.findings or self.stopped or (self.strict and self.warnings))

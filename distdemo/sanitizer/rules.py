@@ -104,6 +104,13 @@ KINDS: dict[Kind, KindInfo] = {
     "nccl": KindInfo(
         "NCCL rejects such a call. It ignores tags, so it pairs messages in the order of the calls."
     ),
+    "died": KindInfo(
+        "Ranks that wait for a rank that has ended never finish. Fix its error first."
+    ),
+    "slow": KindInfo(
+        "Compare the hosts and links of these ranks, or raise the timeout if the call may take "
+        "longer."
+    ),
 }
 """Kinds of findings. The first difference in this order is reported."""
 COMPARED = {kind: info.value for kind, info in KINDS.items() if info.value is not None}

@@ -95,7 +95,7 @@ UNDERSTOOD = (
     ("check allreduce bcast", "check --op all-reduce --op broadcast"),
     ("mistakes deadlock", "mistakes deadlock"),
     ("explain list", "explain list"),
-    ("sanitize strict", "sanitize strict"),
+    ("postmortem strict", "postmortem strict"),
     # numbers
     ("hello 4", "hello --world-size 4"),
     ("all-reduce 8", "all-reduce --world-size 8"),

@@ -35,7 +35,7 @@ CHEAP = {
     "train": "-n 2 --epochs 1 --mode flat",
     "rpc": "-n 2",
     "run": f"{PROGRAM}:run -n 2",
-    "sanitize": "NOTES",
+    "postmortem": "NOTES",
     "hello": "-n 2",
     "check": "--op barrier -n 2",
     "backends": "",

@@ -227,7 +227,7 @@ def test_notes(tmp_path: Path, command) -> None:
         end = end_line(EndNote(f"raised ValueError: {HOSTILE}", place, HOSTILE))
         (tmp_path / f"rank-{rank}.notes").write_text("\n".join((*lines, end, "")))
     for form in ([], ["--calls"], ["--format", "json"]):
-        code, out, err = command("sanitize", str(tmp_path), *form)
+        code, out, err = command("postmortem", str(tmp_path), *form)
         assert code == 1, err
         assert controls(out + err) == []
         assert SEEN in out

@@ -52,6 +52,7 @@ FEATURES = {
     "doctor",
     "learn",
     "testing",
+    "postmortem",
 }
 MAY |= dict.fromkeys(FEATURES, set(MAY) - {"__main__"})
 MAY["interactive"] = {*MAY["run"], "run", "learn"}  # it shows output as run does, and runs mistakes

@@ -1,0 +1,304 @@
+"""Find the files of a job, recognise their formats by content, and judge them together."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from distdemo.encoding import loads
+from distdemo.errors import UsageError
+from distdemo.files import MAX_BYTES, limited_memory, open_file, read_file
+from distdemo.launcher.verdict import ranks_of
+from distdemo.postmortem import logs, ras, stacks
+from distdemo.postmortem.dumps import is_pickle, read_dumps
+from distdemo.postmortem.evidence import Dump, Evidence, group_text, line_text
+from distdemo.postmortem.evidence import call_text as text_of
+from distdemo.postmortem.records import Postmortem
+from distdemo.postmortem.verdict import absent_notes, judge
+from distdemo.sanitizer.notes import CallNote, EndNote, ReturnNote
+from distdemo.sanitizer.recording import compare_recordings
+from distdemo.sanitizer.records import CallCount
+from distdemo.sanitizer.timeline import Timeline
+from distdemo.view.foreign import one_line
+from distdemo.view.format import listing, plural
+
+MAX_FILES = 100_000
+HEAD_BYTES = 4096
+MAX_RANK = 1 << 20
+CLOCK_S = 120.0  # by which the clocks of hosts may differ
+_NUMBER = re.compile(r"(\d{1,7})(?:\.(?:json|pkl|pickle|log|out|err|txt|stack|dump))*$")
+_NAMED = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
+_LOG_FILE = re.compile(r"\.(?:log|out|err)$|^std(?:out|err)")
+
+
+def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
+    """Read the files of a job and judge them.
+
+    Args:
+        paths: Folders, files and globs.
+        timeline: Timeline that gets every call, or None.
+
+    Raises:
+        UsageError: There is no file, or none that can be used.
+    """
+    paths = list(paths)
+    files = list(islice(_files(paths), MAX_FILES))
+    source = ", ".join(one_line(path.rstrip("/")) for path in paths[:3])
+    if not files:
+        raise UsageError(
+            f"{source} has no files.",
+            "Ranks leave dumps, logs or recordings; docs/postmortem.md says how.",
+            "Name the folder, the files or a glob.",
+        )
+    found: dict[str, list[Path]] = {}
+    skipped: dict[Path, str] = {}
+    for path in files:
+        kind = _kind(path, skipped)
+        if kind:
+            found.setdefault(kind, []).append(path)
+    if "recording" in found:
+        others = [path for kind, each in found.items() if kind != "recording" for path in each]
+        skipped.update(dict.fromkeys(others, "recordings are judged alone"))
+        return _recordings(source, found["recording"][0].parent, skipped, timeline)
+    evidence = Evidence()
+    counts = _read_all(found, skipped, evidence)
+    notes = [f"{_short(path)} was skipped: {why}." for path, why in skipped.items()]
+    if not counts:
+        what = f"{source} has nothing that can be used."
+        raise UsageError(what, next(iter(notes), ""), "Try another folder.")
+    evidence.infer()
+    if timeline is not None:
+        _draw(evidence, timeline)
+    absent = set(range(evidence.world_size)) - set(evidence.dumps) if evidence.dumps else set()
+    return Postmortem(
+        source,
+        evidence.world_size,
+        tuple(plural(count, kind) for kind, count in counts.items()),
+        tuple(evidence.backends),
+        tuple(sorted(absent)),
+        (*absent_notes(evidence), *evidence.notes, *notes),
+        tuple(_calls(evidence)),
+        judge(evidence),
+    )
+
+
+def _files(paths: Iterable[str]) -> Iterator[Path]:
+    """Yield the regular files under these folders and globs. Links to folders aren't followed."""
+    for text in paths:
+        for each in [text] if Path(text).exists() else sorted(map(str, Path().glob(text))):
+            if not Path(each).is_dir():
+                yield Path(each)
+            for folder, folders, names in os.walk(each):
+                folders.sort()
+                yield from (Path(folder, name) for name in sorted(names))
+
+
+def _kind(path: Path, skipped: dict[Path, str]) -> str:
+    """Return the format of a file, or an empty text with the reason in `skipped`."""
+    try:
+        with open_file(path) as file:
+            head = file.read(HEAD_BYTES)
+            size = os.fstat(file.fileno()).st_size
+    except (OSError, ValueError) as error:
+        skipped[path] = getattr(error, "strerror", None) or str(error)
+        return ""
+    if path.match("rank-*.notes"):
+        return "recording"
+    if size > MAX_BYTES:
+        skipped[path] = f"it has {size:,} bytes, and the limit is {MAX_BYTES:,}"
+        return ""
+    if is_pickle(head[:2]):
+        return "dump"
+    start = head.lstrip()
+    if start.startswith(b"{"):
+        return "json"
+    text = head.decode(errors="replace")
+    if b"\0" in head or not head:
+        skipped[path] = "it is empty" if not head else "it is of no known kind"
+        return ""
+    if stacks.HEAD.search(text):
+        return "stack"
+    return "text"
+
+
+def _read_all(
+    found: dict[str, list[Path]], skipped: dict[Path, str], evidence: Evidence
+) -> Counter[str]:
+    """Read all files into the evidence; return their number by format."""
+    counts: Counter[str] = Counter()
+    dumps = list(found.get("dump", ()))
+    for path in found.get("json", ()):
+        text = ras.repaired(read_file(path).decode(errors="replace"))
+        if '"communicators"' not in text:
+            dumps.append(path)
+            continue
+        try:
+            with limited_memory():
+                ras.read_json(loads(text, max_bytes=MAX_BYTES), evidence)
+            counts["RAS report"] += 1
+        except (LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:
+            skipped[path] = f"it is truncated, or no report of RAS ({error})"
+    numbered: dict[Path, int] = {}
+    for path in dumps:
+        rank = _rank(path)
+        if rank is None:
+            skipped[path] = "its name has no rank"
+        else:
+            numbered[path] = rank
+    read = read_dumps(list(numbered)) if numbered else {}
+    skipped.update({path: dump for path, dump in read.items() if isinstance(dump, str)})
+    good = {path: dump for path, dump in read.items() if isinstance(dump, Dump)}
+    for path in _of_one_job(good, numbered, evidence):
+        evidence.add(numbered[path], good.pop(path))
+        counts["dump"] += 1
+    for path in found.get("stack", ()):
+        _read_stack(path, skipped, evidence, counts)
+    for path in found.get("text", ()):
+        text = read_file(path).decode(errors="replace")
+        if all(ras.marks(text)):
+            ras.read_text(text, evidence)
+            counts["RAS report"] += 1
+        elif logs.MARK.search(text) or _LOG_FILE.search(path.name):
+            logs.read_log(text, _rank(path), evidence)
+            counts["log"] += 1
+        else:
+            skipped[path] = "it is of no known kind"
+    return counts
+
+
+def _read_stack(
+    path: Path, skipped: dict[Path, str], evidence: Evidence, counts: Counter[str]
+) -> None:
+    rank, stack = _rank(path), stacks.read_stack(read_file(path).decode(errors="replace"))
+    if rank is None or stack is None:
+        skipped[path] = "its name has no rank" if rank is None else "it has no main thread"
+        return
+    evidence.stands[rank] = stack
+    counts["stack"] += 1
+
+
+def _rank(path: Path) -> int | None:
+    """Return the rank in a file's name, or in its folder's (torchrun's --log-dir); None if none."""
+    for found in (_NAMED.search(path.name), _NUMBER.search(path.name)):
+        if found and int(found[1]) < MAX_RANK:
+            return int(found[1])
+    is_number = path.parent.name.isdecimal() and len(path.parent.name) < 7
+    return int(path.parent.name) if is_number and path.name.startswith("std") else None
+
+
+def _of_one_job(dumps: dict[Path, Dump], ranks: dict[Path, int], evidence: Evidence) -> list[Path]:
+    """Return the dumps of the newest job. Several files of one rank mean several jobs.
+
+    A JSON dump of a rank that has a pickle, too, is left out: it has no source lines.
+    """
+    jobs: dict[tuple[Path, str], dict[int, Path]] = {}
+    for path, dump in dumps.items():
+        job = jobs.setdefault((path.parent, _NUMBER.sub("", path.name)), {})
+        if ranks[path] not in job or dump.has_lines:
+            job[ranks[path]] = path
+    together: dict[int, Path] = {}
+    if sum(map(len, jobs.values())) == len({rank for job in jobs.values() for rank in job}):
+        together = {rank: path for job in jobs.values() for rank, path in job.items()}
+    elif jobs:
+        newest = max(jobs, key=lambda job: max(_latest(dumps[p]) for p in jobs[job].values()))
+        together = jobs[newest]
+        names = [f"{key[1] or key[0].name}*" for key in jobs]
+        evidence.notes.append(
+            f"The files are of {len(jobs)} jobs: {listing([one_line(n) for n in names])}. "
+            f"{one_line(newest[1])}* is the newest and was judged."
+        )
+    stale = _stale({rank: dumps[path] for rank, path in together.items()})
+    if stale:
+        evidence.notes.append(
+            f"{ranks_of(stale)} left dumps of an older job, which were skipped: the same call was "
+            "made at times that are further apart than its time limit."
+        )
+    return [path for rank, path in sorted(together.items()) if rank not in stale]
+
+
+def _latest(dump: Dump) -> int:
+    """Return the time of the last call, in ns."""
+    return max((track.created[-1] for track in dump.tracks.values()), default=0)
+
+
+def _stale(dumps: dict[int, Dump]) -> tuple[int, ...]:
+    """Return ranks whose dump is of an older job.
+
+    Within a job, the ranks make one call at most the time limit apart.
+    """
+    newest = max(dumps.values(), key=_latest, default=Dump())
+    stale = []
+    for rank, dump in dumps.items():
+        for key in newest.tracks.keys() & dump.tracks.keys():
+            one, other = newest.tracks[key], dump.tracks[key]
+            at = max(one.first, other.first)
+            if at <= min(one.reached, other.reached) and dump.limit_s:
+                apart = one.created[at - one.first] - other.created[at - other.first]
+                if abs(apart) > 1e9 * (max(dump.limit_s, newest.limit_s) + CLOCK_S):
+                    stale.append(rank)
+                    break
+    return tuple(stale)
+
+
+def _short(path: Path) -> str:
+    return one_line("/".join(path.parts[-2:]))
+
+
+def _calls(evidence: Evidence) -> Iterator[CallCount]:
+    """Yield the calls with their counts."""
+    for group in evidence.groups:
+        counts: dict[int, dict[int, list[int]]] = {}
+        for rank, track in group.tracks.items():
+            for call, count in Counter(track.calls).items():
+                counts.setdefault(call, {}).setdefault(count, []).append(rank)
+        for number, by_count in counts.items():
+            made = evidence.calls[number]
+            for count, ranks in sorted(by_count.items(), reverse=True) if made.op else ():
+                line = line_text(made.source_line)
+                yield CallCount(text_of(made), group_text(group), line, tuple(ranks), count)
+
+
+def _draw(evidence: Evidence, timeline: Timeline) -> None:
+    """Add all calls to the timeline. A call lasts until the next one, because many have no end."""
+    ranks = {rank for group in evidence.groups for rank in group.tracks}
+    for rank in sorted(ranks):
+        calls = [
+            (created, group, call)
+            for group in evidence.groups
+            if (track := group.tracks.get(rank)) is not None
+            for created, call in zip(track.created, track.calls, strict=True)
+        ]
+        end = 0
+        for created, group, call in sorted(calls, key=lambda each: each[0]):
+            end = created // 1000
+            key = (group.members, next(iter(evidence.backends), ""), 0)
+            timeline.add(rank, end, ReturnNote())
+            timeline.add(rank, end, CallNote(key, evidence.calls[call], ()))
+        timeline.add(rank, end, EndNote("ended"))
+
+
+def _recordings(
+    source: str, folder: Path, skipped: dict[Path, str], timeline: Timeline | None
+) -> Postmortem:
+    """Return the comparison of distdemo's own recordings."""
+    report = compare_recordings(folder, timeline)
+    notes = [f"{_short(path)} was skipped: {why}." for path, why in skipped.items()]
+    for what, ranks in (("left no notes", report.absent), ("did not end", report.unended)):
+        if ranks:
+            notes.append(f"{ranks_of(ranks)} {what}.")
+    return Postmortem(
+        source,
+        report.world_size,
+        (plural(report.world_size - len(report.absent), "recording"),),
+        report.hosts,
+        report.absent,
+        tuple(notes),
+        report.calls,
+        report.findings,
+        report.warnings,
+        stopped=report.stopped,
+    )

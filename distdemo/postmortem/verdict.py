@@ -1,0 +1,390 @@
+"""Find the cause of a hang or crash in the evidence of a job.
+
+In this order: ranks that died or raised first, calls that disagree, ranks that are behind,
+deadlocks over several groups, and calls that are slow although all ranks are in them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress, count
+
+from distdemo.launcher.verdict import ranks_of
+from distdemo.postmortem.evidence import (
+    COMPLETED,
+    ENDED,
+    SCHEDULED,
+    STARTED,
+    Evidence,
+    Group,
+    call_text,
+    group_text,
+    line_text,
+)
+from distdemo.sanitizer.judge import ORDER
+from distdemo.sanitizer.matching import merged
+from distdemo.sanitizer.records import Call, Finding, Kind, Row
+from distdemo.sanitizer.rules import KINDS, majority
+from distdemo.view.format import duration, plural
+
+COMPARED: tuple[Kind, ...] = ("call", "dtype", "shape")
+ANY_SIZE = ("all_to_all", "coalesced")  # in names of ops whose sizes may differ between ranks
+MAX_FINDINGS = 8
+MAX_ROWS = 12  # rows of ranks that wait
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Call that a rank is in, and never leaves.
+
+    Attributes:
+        number: Number of the call in its group; 0 for a send or receive.
+        state: State of the call.
+        call: Index of the call.
+        on: Global ranks that it waits for, as far as is known.
+    """
+
+    group: Group
+    number: int
+    state: int
+    call: int
+    on: tuple[int, ...]
+
+
+def judge(evidence: Evidence) -> tuple[Finding, ...]:
+    """Return the findings, the most important first."""
+    waits = _waits(evidence)
+    findings = [*_died(evidence, waits), *_mismatches(evidence)]
+    if evidence.stands and not evidence.dumps:
+        findings += _stacks(evidence)
+    died = {rank for finding in findings for rank in finding.ranks if finding.kind == "died"}
+    hung = _hung(evidence, waits)
+    findings += [each for each in hung if not each.ranks or not died.issuperset(each.ranks)]
+    return tuple(findings[:MAX_FINDINGS])
+
+
+# ------------------------------------------------------------------------------------- died, raised
+
+
+def _died(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
+    """Yield the finding on ranks that died or raised first."""
+    raised = {end.rank: end for end in reversed(evidence.ends) if end.how.startswith("raised")}
+    first = {end.rank for end in evidence.ends if end.is_first}
+    every = {end.rank: end for end in reversed(evidence.ends)} | raised
+    causes = [end for _, end in sorted(every.items()) if not end.is_consequence]
+    causes = [end for end in causes if end.rank in first] or causes
+    if not causes:
+        return
+    ranks = tuple(end.rank for end in causes)
+    rows = merged([Row((end.rank,), end.how, end.source_line) for end in causes])
+    others = tuple(rank for rank in sorted(waits) if rank not in ranks)
+    rows += merged([_row(evidence, rank, waits[rank]) for rank in others])[:MAX_ROWS]
+    what = f"{ranks_of(ranks)} {rows[0].did if len({e.how for e in causes}) == 1 else 'failed'}."
+    yield Finding("died", what, tuple(rows), "", KINDS["died"].rule, ranks, others)
+
+
+# ---------------------------------------------------------------------------------- calls disagree
+
+
+def _mismatches(evidence: Evidence) -> Iterator[Finding]:
+    """Yield the first mismatch of all groups."""
+    numbers: dict[tuple[str, str, int], int] = {}
+    agreement = [
+        numbers.setdefault((call.op, call.dtype, _size(call)), len(numbers))
+        for call in evidence.calls
+    ]
+    found = [
+        (group.tracks[min(calls)].orders[number - group.tracks[min(calls)].first], number, group)
+        for group in evidence.groups
+        for number, calls in _candidates(group, agreement)
+        if _difference({rank: evidence.calls[each] for rank, each in calls.items()})
+    ]
+    for _, number, group in sorted(found, key=lambda each: each[:2])[:1]:
+        calls = {rank: evidence.calls[each] for rank, each in _calls_at(group, number).items()}
+        kind, guilty = _difference(calls) or ("call", ())
+        waiting = tuple(rank for rank in calls if rank not in guilty)
+        rows = merged([_call_row(rank, calls[rank]) for rank in (*waiting, *guilty)])
+        what = f"Mismatch in call {number:,} of {group_text(group)}: {KINDS[kind].differs}."
+        yield Finding(kind, what, tuple(rows), "", KINDS[kind].rule, guilty, waiting)
+
+
+def _size(call: Call) -> int:
+    return -1 if any(each in call.op for each in ANY_SIZE) else call.count
+
+
+def _candidates(group: Group, agreement: Sequence[int]) -> Iterator[tuple[int, dict[int, int]]]:
+    """Yield the first number at which ranks' calls aren't all the same, and these calls."""
+    alike: dict[int, array[int]] = {}
+    for rank, track in group.tracks.items():
+        alike[rank] = array("I", [agreement[each] for each in track.calls])
+    if not alike:
+        return
+    longest = max(alike, key=lambda rank: len(alike[rank]))
+    first = group.tracks[longest].first
+    numbers: set[int] = set()
+    for rank, calls in alike.items():
+        start = group.tracks[rank].first
+        begin, end = max(start, first), min(start + len(calls), first + len(alike[longest]))
+        one, other = calls[begin - start : end - start], alike[longest][begin - first : end - first]
+        if begin < end and one != other:
+            unequal = (a != b for a, b in zip(one, other, strict=True))
+            numbers.update(compress(count(begin), unequal))
+    for number in sorted(numbers):
+        yield number, _calls_at(group, number)
+
+
+def _calls_at(group: Group, number: int) -> dict[int, int]:
+    """Return the call with this number, by rank."""
+    return {
+        rank: track.calls[number - track.first]
+        for rank, track in sorted(group.tracks.items())
+        if track.first <= number <= track.reached
+    }
+
+
+def _difference(calls: dict[int, Call]) -> tuple[Kind, tuple[int, ...]] | None:
+    """Return the first kind of difference and the ranks in the minority. Unknown values match."""
+    for kind in COMPARED:
+        values: dict[int, object] = {}
+        for rank, call in calls.items():
+            value = call.op if kind == "call" else call.dtype if kind == "dtype" else _size(call)
+            if call.op and value not in ("", -1):
+                values[rank] = value
+        if len(set(values.values())) > 1:
+            usual = majority(values)
+            return kind, tuple(rank for rank, value in values.items() if value != usual)
+    return None
+
+
+# ---------------------------------------------------------------------- behind, deadlocked or slow
+
+
+def _waits(evidence: Evidence) -> dict[int, Wait]:
+    """Return the first call of each rank that hasn't completed."""
+    first: dict[int, tuple[int, Wait]] = {}
+    for group in evidence.groups:
+        known: dict[tuple[int, int], tuple[int, ...]] = {}
+        agreed = min(group.reached.values(), default=0)
+        for rank, track in group.tracks.items():
+            found = [track.states.find(state) for state in (SCHEDULED, STARTED)]
+            late = max(0, agreed + 1 - track.first)
+            if agreed < track.reached and track.states[late] == ENDED:
+                found.append(late)
+            index = min((each for each in found if each >= 0), default=-1)
+            if index < 0:
+                continue
+            number, state = track.first + index, track.states[index]
+            if (number, state) not in known:
+                known[number, state] = _awaited(group, number, state)
+            wait = Wait(group, number, state, track.calls[index], known[number, state])
+            if rank not in first or track.orders[index] < first[rank][0]:
+                first[rank] = track.orders[index], wait
+    for rank, pairs in evidence.pairs.items():
+        for group, pair in pairs:
+            if rank not in first or pair.order < first[rank][0]:
+                on = _awaited_peer(evidence, rank, group.members[pair.peer], sends=pair.sends)
+                first[rank] = pair.order, Wait(group, 0, STARTED, pair.call, on)
+    return {rank: first[rank][1] for rank in sorted(first)}
+
+
+def _awaited(group: Group, number: int, state: int) -> tuple[int, ...]:
+    """Return the members that a call waits for: they haven't made it, or haven't started it."""
+    lacking = tuple(m for m in group.members if group.reached.get(m, number) < number)
+    if lacking or state == SCHEDULED:
+        return lacking
+    return tuple(m for m in group.members if _state(group, m, number) == SCHEDULED)
+
+
+def _state(group: Group, rank: int, number: int) -> int | None:
+    track = group.tracks.get(rank)
+    if track is None or not track.first <= number <= track.reached:
+        return None
+    return track.states[number - track.first]
+
+
+def _awaited_peer(evidence: Evidence, rank: int, peer: int, *, sends: bool) -> tuple[int, ...]:
+    """Return the peer of a send or receive unless it is in the opposite call, or unknown."""
+    opposite = any(
+        group.members[pair.peer] == rank and pair.sends != sends
+        for group, pair in evidence.pairs.get(peer, ())
+    )
+    return () if opposite or peer not in evidence.dumps else (peer,)
+
+
+def _hung(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
+    """Yield what the ranks that wait are waiting for in the end."""
+    awaited = {rank for wait in waits.values() for rank in wait.on}
+    ends = {rank for rank in awaited if rank not in waits or not waits[rank].on}
+    calls: dict[tuple[int, int], list[int]] = {}
+    for rank, wait in waits.items():
+        calls.setdefault((id(wait.group), wait.number or -wait.call), []).append(rank)
+    explained = set(ends)
+    while more := {
+        rank for rank, wait in waits.items() if rank not in explained and explained & {*wait.on}
+    }:
+        explained |= more
+    together = list(calls.values())
+    late = [ranks for ranks in together if ends.intersection(waits[ranks[0]].on)]
+    for ranks in sorted(late, key=len, reverse=True):
+        yield _behind(evidence, waits, ranks, ends)
+    cycle = _cycle(
+        {rank: waits[rank] for rank in waits if rank not in explained and waits[rank].on}
+    )
+    if cycle:
+        rows = tuple(_link(evidence, rank, waits[rank]) for rank in cycle)
+        what = f"Deadlock: {ranks_of(cycle).lower()} are waiting for each other."
+        p2p = not all(waits[rank].number for rank in cycle)
+        rule = KINDS["p2p" if p2p else "deadlock"].rule if p2p else ORDER
+        others = tuple(rank for rank in waits if rank not in cycle)
+        yield Finding("deadlock", what, rows, "", rule, tuple(sorted(cycle)), others)
+    if late or cycle:
+        return
+    for ranks in together:
+        yield _slow(evidence, waits, ranks)
+
+
+def _cycle(waits: dict[int, Wait]) -> tuple[int, ...]:
+    """Return ranks that wait for each other, each for the next; empty if there are none."""
+    path = [min(waits)] if waits else []
+    while path:
+        following = next((each for each in waits[path[-1]].on if each in waits), None)
+        if following is None:
+            return ()
+        if following in path:
+            return tuple(path[path.index(following) :])
+        path.append(following)
+    return ()
+
+
+def _behind(
+    evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int], ends: set[int]
+) -> Finding:
+    """Return the finding on ranks that never made, or never started, the call of other ranks."""
+    wait = waits[ranks[0]]
+    late = tuple(sorted(ends.intersection(wait.on)))
+    op = evidence.calls[wait.call].op
+    waiting = [rank for rank in ranks if rank not in late]
+    rows = merged([_row(evidence, rank, waits[rank]) for rank in waiting])[:MAX_ROWS]
+    if not wait.number:
+        what = f"No call of {ranks_of(late).lower()} matches the {op} of {ranks_of(ranks).lower()}."
+        rows += merged([_last_row(evidence, rank) for rank in late])
+        both = tuple(sorted({*late, *ranks}))
+        return Finding("p2p", what, tuple(rows), "", KINDS["p2p"].rule, both)
+    where = f"call {wait.number:,} of {group_text(wait.group)}, {op or 'an unknown op'}"
+    verb, they = ("is", "it") if len(late) == 1 else ("are", "they")
+    if all(wait.group.reached.get(rank, wait.number) >= wait.number for rank in late):
+        what = f"{ranks_of(late)} {verb} behind: {they} enqueued {where}, but never started it."
+        rows += merged([_row(evidence, rank, waits[rank]) for rank in late if rank in waits])
+    else:
+        what = f"{ranks_of(late)} {verb} behind: {they} never made {where}."
+        rows += merged([_last_row(evidence, rank) for rank in late])
+    others = tuple(rank for rank in waits if rank not in late)
+    return Finding("absent", what, tuple(rows), "", KINDS["absent"].rule, late, others)
+
+
+def _slow(evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int]) -> Finding:
+    """Return the finding on a call that all known members are in."""
+    wait = waits[ranks[0]]
+    group, number = wait.group, wait.number
+    op = evidence.calls[wait.call].op or "an unknown op"
+    rows = tuple(merged([_row(evidence, rank, waits[rank]) for rank in ranks])[:MAX_ROWS])
+    where = f"call {number:,} of {group_text(group)}" if number else group_text(group)
+    absent = tuple(each for each in group.members if each not in evidence.dumps)
+    if absent:
+        verb = "it has" if len(absent) == 1 else "they have"
+        what = (
+            f"{ranks_of(absent)} left no calls, and all other ranks wait in {where}, {op}: "
+            f"{verb} died, or never made it."
+        )
+        return Finding("absent", what, rows, "", KINDS["absent"].rule, absent, tuple(ranks))
+    done = [m for m in group.members if number and _state(group, m, number) == COMPLETED]
+    if done:
+        what = f"{ranks_of(ranks)} started {where}, {op}, but only other ranks completed it."
+        return Finding("slow", what, rows, "", KINDS["slow"].rule, tuple(ranks))
+    what = f"All ranks are in {where}, {op}, and agree: it is slow, or the network is stuck."
+    long = f"Its time limit was {duration(evidence.limit_s)}. " if evidence.limit_s else ""
+    return Finding("slow", what, rows, "", long + KINDS["slow"].rule, (), tuple(ranks))
+
+
+def _stacks(evidence: Evidence) -> Iterator[Finding]:
+    """Yield what stacks alone show: ranks outside a collective, or in different ones."""
+    inside = {rank: op for rank, (_, op) in evidence.stands.items() if op}
+    rows = [
+        Row((r,), op or "is in no collective", line_text(at))
+        for r, (at, op) in sorted(
+            evidence.stands.items(), key=lambda each: (not each[1][1], each[0])
+        )
+    ]
+    late = tuple(sorted(set(evidence.stands) - set(inside)))
+    if not inside:
+        return
+    if late:
+        verb = "is" if len(late) == 1 else "are"
+        what = f"{ranks_of(late)} {verb} in no collective, and other ranks are waiting in one."
+        found = Finding("absent", what, tuple(merged(rows)), "", KINDS["absent"].rule, late)
+    elif len(set(inside.values())) > 1:
+        usual = majority(inside)
+        guilty = tuple(sorted(rank for rank, op in inside.items() if op != usual))
+        what = "The ranks are in different collectives."
+        found = Finding("call", what, tuple(merged(rows)), "", KINDS["call"].rule, guilty)
+    else:
+        what = (
+            f"All ranks are in {next(iter(inside.values()))}: it is slow, or the network is stuck."
+        )
+        found = Finding("slow", what, tuple(merged(rows)), "", KINDS["slow"].rule)
+    yield found
+
+
+# -------------------------------------------------------------------------------------------- rows
+
+
+def _call_row(rank: int, call: Call) -> Row:
+    return Row((rank,), call_text(call) or "an unknown call", line_text(call.source_line))
+
+
+def _row(evidence: Evidence, rank: int, wait: Wait) -> Row:
+    """Return the row of a rank that waits in a call."""
+    return _call_row(rank, evidence.calls[wait.call])
+
+
+def _link(evidence: Evidence, rank: int, wait: Wait) -> Row:
+    """Return the row of one rank in a deadlock."""
+    row = _row(evidence, rank, wait)
+    on = "" if wait.group.is_default else f" of {group_text(wait.group)}"
+    return Row(row.ranks, f"{row.did}{on} waits for {ranks_of(wait.on).lower()}", row.source_line)
+
+
+def _last_row(evidence: Evidence, rank: int) -> Row:
+    """Return the row of a rank that is in no call: its last call, or where its stack is."""
+    if rank in evidence.stands:
+        line, op = evidence.stands[rank]
+        return Row((rank,), f"is in {op}" if op else "is in no collective", line_text(line))
+    tracks = [(g, g.tracks[rank]) for g in evidence.groups if rank in g.tracks]
+    if not tracks:
+        return Row((rank,), "made no call")
+    group, track = max(tracks, key=lambda each: each[1].orders[-1])
+    call, state = evidence.calls[track.calls[-1]], track.states[-1]
+    done = ", completed" if state == COMPLETED else ""
+    on = "" if group.is_default else f" of {group_text(group)}"
+    return Row(
+        (rank,), f"last call: {call.op or track.reached}{on}{done}", line_text(call.source_line)
+    )
+
+
+def absent_notes(evidence: Evidence) -> Iterator[str]:
+    """Yield what is known about ranks without calls: how many of them other ranks completed."""
+    absent = sorted(set(range(evidence.world_size)) - set(evidence.dumps))
+    for rank in absent[:MAX_ROWS] if evidence.dumps else ():
+        counts = []
+        for group in evidence.groups:
+            tracks = group.tracks.values() if rank in group.members else ()
+            done = max(
+                (t.first + t.states.rfind(COMPLETED) for t in tracks if COMPLETED in t.states),
+                default=0,
+            )
+            if done:
+                counts.append(f"at least {plural(done, 'call')} of {group_text(group)}")
+        known = f" It made {', '.join(counts[:3])}." if counts else ""
+        yield f"Rank {rank} left no calls.{known}"

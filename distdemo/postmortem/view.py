@@ -1,0 +1,42 @@
+"""Report on a post-mortem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distdemo.postmortem.records import Postmortem
+from distdemo.sanitizer.text import calls_text, stopped_text
+from distdemo.sanitizer.view import finding_view
+from distdemo.view.blocks import Block, Heading, Paragraph, Summary
+from distdemo.view.console import Signs
+from distdemo.view.format import plural, ranks_text
+
+MAX_NOTES = 20
+
+
+def postmortem_view(report: Postmortem, sign: Signs, *, calls: bool = False) -> Iterator[Block]:
+    """Yield the findings, what is known about the files and, on request, the calls."""
+    size = plural(report.world_size, "rank") if report.world_size else ""
+    absent = f" (none from {ranks_text(report.absent)})" if report.absent else ""
+    title = (report.source, size, ", ".join(report.files) + absent, *report.backends)
+    yield Heading(f" {sign.dot} ".join(filter(None, title)))
+    if calls:
+        yield Paragraph(calls_text(report.calls), verbatim=True)
+    for each in (*report.warnings, *report.findings):
+        yield from finding_view(each)
+    for note in report.notes[:MAX_NOTES]:
+        yield Paragraph(note)
+    if len(report.notes) > MAX_NOTES:
+        yield Paragraph(f"{plural(len(report.notes) - MAX_NOTES, 'more note')} in --format json.")
+    yield Summary(_verdict(report), report.ok)
+
+
+def _verdict(report: Postmortem) -> str:
+    if report.findings:
+        return report.findings[0].what
+    if report.stopped:
+        return stopped_text(report.stopped)
+    if not report.ok:
+        return f"{plural(len(report.warnings), 'warning')}."
+    count = sum(each.count * len(each.ranks) for each in report.calls)
+    return f"No errors in {plural(count, 'call')}."
