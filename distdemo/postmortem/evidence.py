@@ -158,6 +158,7 @@ class Evidence:
         groups: Groups of the job.
         pairs: Sends and receives that haven't completed, by rank, with global peers.
         ends: How ranks ended.
+        silent: Ranks whose log is empty.
         stands: Source line and collective of ranks whose stack was dumped.
         backends: Backends and library versions.
         notes: Facts for the report.
@@ -171,6 +172,7 @@ class Evidence:
         self.groups: list[Group] = []
         self.pairs: dict[int, list[tuple[Group, Pair]]] = {}
         self.ends: list[End] = []
+        self.silent: set[int] = set()
         self.stands: dict[int, tuple[SourceLine, str]] = {}
         self.backends: dict[str, None] = {}
         self.notes: list[str] = []
@@ -229,7 +231,7 @@ class Evidence:
 
     def infer(self) -> None:
         """Fill in the world size, members and counts that no file has; note what was inferred."""
-        known = {*self.dumps, *self.stands, *(end.rank for end in self.ends)}
+        known = {*self.dumps, *self.silent, *self.stands, *(end.rank for end in self.ends)}
         known.update(member for group in self.groups for member in group.members)
         default = [g for g in self.groups if g.is_default and not g.is_inferred]
         self.world_size = max(known, default=-1) + 1

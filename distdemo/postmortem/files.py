@@ -74,6 +74,8 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
     if timeline is not None:
         _draw(evidence, timeline)
     absent = set(range(evidence.world_size)) - set(evidence.dumps) if evidence.dumps else set()
+    findings = judge(evidence)
+    nothing = not (findings or evidence.calls)
     return Postmortem(
         source,
         evidence.world_size,
@@ -82,7 +84,10 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
         tuple(sorted(absent)),
         (*absent_notes(evidence), *evidence.notes, *notes),
         tuple(_calls(evidence)),
-        judge(evidence),
+        findings,
+        stopped="no file has a call, and gloo's recorder leaves out sends and receives"
+        if nothing
+        else "",
     )
 
 
@@ -117,8 +122,10 @@ def _kind(path: Path, skipped: dict[Path, str]) -> str:
     if start.startswith(b"{"):
         return "json"
     text = head.decode(errors="replace")
-    if b"\0" in head or not head:
-        skipped[path] = "it is empty" if not head else "it is of no known kind"
+    if not head:
+        return "empty"
+    if b"\0" in head:
+        skipped[path] = "it is of no known kind"
         return ""
     if stacks.HEAD.search(text):
         return "stack"
@@ -155,6 +162,9 @@ def _read_all(
     for path in _of_one_job(good, numbered, evidence):
         evidence.add(numbered[path], good.pop(path))
         counts["dump"] += 1
+    evidence.silent.update(
+        rank for path in found.get("empty", ()) for rank in [_rank(path)] if rank is not None
+    )
     for path in found.get("stack", ()):
         _read_stack(path, skipped, evidence, counts)
     for path in found.get("text", ()):

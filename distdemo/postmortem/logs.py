@@ -43,6 +43,8 @@ _FRAME = re.compile(r'^\s+File "([^"]+)", line (\d{1,9}), in (.+)$')
 _ERROR = re.compile(
     r"^((?:\w+\.)*(?:\w*(?:Error|Exception|Interrupt|Exit|Timeout)\w*))(?:: (.*))?$"
 )
+_THROWN = re.compile(r"^terminate called after throwing an instance of '([\w:]{1,80})'")
+_WHAT = re.compile(r"^\s*what\(\):\s+(?:\[enforce fail at .* vs \d+\. )?(.*?)(?: Is there a .*)?$")
 _ROOT = re.compile(r"^Root Cause \(first observed failure\)|^Failures:", re.MULTILINE)
 _TABLE = re.compile(r"^\s+(rank|exitcode)\s*: (-?\d{1,9})")
 _STOPPED = (-2, -6, -15)  # SIGINT, SIGABRT by the watchdog, SIGTERM by torchrun
@@ -53,8 +55,8 @@ _CONSEQUENCE = re.compile(
 )
 MARK = re.compile(
     r"Watchdog caught|last enqueued (?:NCCL )?work|Traceback \(most recent call last\)|"
-    r"^\s*exitcode\s*:|Connection closed by peer|ProcessGroup(?:NCCL|Gloo)|"
-    r"^\[(?:rank|default)\d+\]:",
+    r"terminate called after throwing|^\s*exitcode\s*:|Connection closed by peer|"
+    r"ProcessGroup(?:NCCL|Gloo)|^\[(?:rank|default)\d+\]:",
     re.MULTILINE,
 )
 """Text that a log of ranks has."""
@@ -67,6 +69,7 @@ class _Rank:
         timeouts: Call that timed out, by number.
         status: Last enqueued and last completed call, by group and timed-out call.
         stack: Frames of the traceback that is being read.
+        thrown: Type of the C++ exception that is being read, or empty.
         limit_ms: Time limit of a call.
     """
 
@@ -74,6 +77,7 @@ class _Rank:
         self.timeouts: dict[int, Call] = {}
         self.status: dict[GroupKey, tuple[int, int, int]] = {}
         self.stack: list[tuple[str, int, str]] | None = None
+        self.thrown = ""
         self.limit_ms = 0
 
 
@@ -110,7 +114,14 @@ def read_log(text: str, rank: int | None, evidence: Evidence) -> None:
 
 
 def _read_traceback(line: str, rank: int, state: _Rank, evidence: Evidence) -> None:
-    if line.startswith("Traceback (most recent call last)"):
+    """Read a line of an exception, of Python or C++."""
+    if thrown := _THROWN.match(line):
+        state.thrown = thrown[1]
+    elif state.thrown and (what := _WHAT.match(line)):
+        text = one_line(f"{state.thrown}: {what[1]}".rstrip("."))[:MAX_TEXT]
+        evidence.ends.append(End(rank, f"died of {text}", "", lost_peer(text)))
+        state.thrown = ""
+    elif line.startswith("Traceback (most recent call last)"):
         state.stack = []
     elif state.stack is not None and (frame := _FRAME.match(line)):
         state.stack.append((frame[1], int(frame[2]), frame[3]))

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, count
 
-from distdemo.launcher.verdict import ranks_of
+from distdemo.launcher.verdict import lost_peer, ranks_of
 from distdemo.postmortem.evidence import (
     COMPLETED,
     ENDED,
     SCHEDULED,
     STARTED,
+    End,
     Evidence,
     Group,
     call_text,
@@ -75,14 +76,41 @@ def _died(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
     every = {end.rank: end for end in reversed(evidence.ends)} | raised
     causes = [end for _, end in sorted(every.items()) if not end.is_consequence]
     causes = [end for end in causes if end.rank in first] or causes
-    if not causes:
-        return
     ranks = tuple(end.rank for end in causes)
     rows = merged([Row((end.rank,), end.how, end.source_line) for end in causes])
-    others = tuple(rank for rank in sorted(waits) if rank not in ranks)
-    rows += merged([_row(evidence, rank, waits[rank]) for rank in others])[:MAX_ROWS]
-    what = f"{ranks_of(ranks)} {rows[0].did if len({e.how for e in causes}) == 1 else 'failed'}."
+    others = tuple(rank for rank in sorted({*every, *waits}) if rank not in ranks)
+    waiting = [_row(evidence, r, waits[r]) if r in waits else _lost(every[r]) for r in others]
+    rows += merged(waiting)[:MAX_ROWS]
+    if causes:
+        how = rows[0].did if len({end.how for end in causes}) == 1 else "failed"
+        what = f"{ranks_of(ranks)} {how}."
+    elif every and not waits:
+        ranks = tuple(rank for rank in range(evidence.world_size) if rank not in every)
+        what = _without_cause(ranks, every)
+    else:
+        return
     yield Finding("died", what, tuple(rows), "", KINDS["died"].rule, ranks, others)
+
+
+def _without_cause(ranks: tuple[int, ...], ends: dict[int, End]) -> str:
+    """Return what is known if every error only follows from another rank's.
+
+    Args:
+        ranks: Ranks without an error.
+        ends: Errors of all other ranks.
+    """
+    lost = any(lost_peer(end.how) for end in ends.values())
+    others = "lost the connection to a rank" if lost else "timed out or were stopped"
+    if not ranks:
+        return f"All ranks {others}, and no file says which failed first."
+    which = "it" if len(ranks) == 1 else "one of them"
+    cause = "ended first, or was killed" if lost else "never made the call that they wait in"
+    return f"{ranks_of(ranks)} left no error, and the other ranks {others}: {which} {cause}."
+
+
+def _lost(end: End) -> Row:
+    """Return the row of a rank that failed because another one did."""
+    return Row((end.rank,), "lost a peer" if lost_peer(end.how) else end.how, end.source_line)
 
 
 # ---------------------------------------------------------------------------------- calls disagree
@@ -304,6 +332,8 @@ def _slow(evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int]) -> F
         what = f"{ranks_of(ranks)} started {where}, {op}, but only other ranks completed it."
         return Finding("slow", what, rows, "", KINDS["slow"].rule, tuple(ranks))
     what = f"All ranks are in {where}, {op}, and agree: it is slow, or the network is stuck."
+    if op not in ("barrier", "all_gather") and number:
+        what += " Compare root and ReduceOp, which these files lack."
     long = f"Its time limit was {duration(evidence.limit_s)}. " if evidence.limit_s else ""
     return Finding("slow", what, rows, "", long + KINDS["slow"].rule, (), tuple(ranks))
 
