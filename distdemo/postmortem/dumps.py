@@ -134,6 +134,9 @@ def _results(paths: Sequence[Path], workers: int, found: dict[Path, Dump | str])
                 found[path] = futures.pop(path).result()
             except BrokenProcessPool:
                 crashed.append(path)
+            except BaseException:  # Ctrl-C, or SIGTERM
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     return crashed
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from glob import glob
 from itertools import islice
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
 def _files(paths: Iterable[str]) -> Iterator[Path]:
     """Yield the regular files under these folders and globs. Links to folders aren't followed."""
     for text in paths:
-        for each in [text] if Path(text).exists() else sorted(map(str, Path().glob(text))):
+        for each in [text] if Path(text).exists() else sorted(glob(text)):  # noqa: PTH207 - Path.glob takes no absolute pattern
             if not Path(each).is_dir():
                 yield Path(each)
             for folder, folders, names in os.walk(each):

@@ -57,11 +57,12 @@ class Wait:
 def judge(evidence: Evidence) -> tuple[Finding, ...]:
     """Return the findings, the most important first."""
     waits = _waits(evidence)
-    findings = [*_died(evidence, waits), *_mismatches(evidence)]
+    mismatches = list(_mismatches(evidence))
+    findings = [*_died(evidence, waits), *mismatches]
     if evidence.stands and not evidence.dumps:
         findings += _stacks(evidence)
     died = {rank for finding in findings for rank in finding.ranks if finding.kind == "died"}
-    hung = _hung(evidence, waits)
+    hung = _hung(evidence, waits, agree=not mismatches)
     findings += [each for each in hung if not each.ranks or not died.issuperset(each.ranks)]
     return tuple(findings[:MAX_FINDINGS])
 
@@ -241,8 +242,14 @@ def _awaited_peer(evidence: Evidence, rank: int, peer: int, *, sends: bool) -> t
     return () if opposite or peer not in evidence.dumps else (peer,)
 
 
-def _hung(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
-    """Yield what the ranks that wait are waiting for in the end."""
+def _hung(evidence: Evidence, waits: dict[int, Wait], *, agree: bool) -> Iterator[Finding]:
+    """Yield what the ranks that wait are waiting for in the end.
+
+    Args:
+        evidence: What is known.
+        waits: Calls that ranks wait in.
+        agree: False if a mismatch already explains calls that all ranks are in.
+    """
     awaited = {rank for wait in waits.values() for rank in wait.on}
     ends = {rank for rank in awaited if rank not in waits or not waits[rank].on}
     calls: dict[tuple[int, int], list[int]] = {}
@@ -267,7 +274,7 @@ def _hung(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
         rule = KINDS["p2p" if p2p else "deadlock"].rule if p2p else ORDER
         others = tuple(rank for rank in waits if rank not in cycle)
         yield Finding("deadlock", what, rows, "", rule, tuple(sorted(cycle)), others)
-    if late or cycle:
+    if late or cycle or not agree:
         return
     for ranks in together:
         yield _slow(evidence, waits, ranks)
@@ -406,7 +413,8 @@ def _last_row(evidence: Evidence, rank: int) -> Row:
 def absent_notes(evidence: Evidence) -> Iterator[str]:
     """Yield what is known about ranks without calls: how many of them other ranks completed."""
     absent = sorted(set(range(evidence.world_size)) - set(evidence.dumps))
-    for rank in absent[:MAX_ROWS] if evidence.dumps else ():
+    known: dict[str, list[int]] = {}
+    for rank in absent if evidence.dumps else ():
         counts = []
         for group in evidence.groups:
             tracks = group.tracks.values() if rank in group.members else ()
@@ -416,5 +424,8 @@ def absent_notes(evidence: Evidence) -> Iterator[str]:
             )
             if done:
                 counts.append(f"at least {plural(done, 'call')} of {group_text(group)}")
-        known = f" It made {', '.join(counts[:3])}." if counts else ""
-        yield f"Rank {rank} left no calls.{known}"
+        made = f" {{}} made {', '.join(counts[:3])}." if counts else ""
+        known.setdefault(made, []).append(rank)
+    for made, ranks in known.items():
+        they = "It" if len(ranks) == 1 else "Each"
+        yield f"{ranks_of(ranks)} left no calls.{made.format(they)}"
