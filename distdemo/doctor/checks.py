@@ -52,6 +52,7 @@ CHECKS = (
     Check("gpu-driver", "gpus", "Driver", gpus.driver),
     Check("visible-devices", "gpus", "Hidden GPUs", gpus.visible_devices),
     Check("engine", "environment", "Engine", variables.engine),
+    Check("recorder", "environment", "Flight recorder", variables.flight_recorder),
     Check("master", "environment", "Master", variables.master),
     Check("variables", "environment", "Variables", variables.harmful_variables),
     Check("libraries", "environment", "Libraries", variables.libraries),

@@ -141,6 +141,11 @@ def libraries(system: System) -> Finding:
     return fine("no variable replaces libraries of torch or MPI")
 
 
+DUMP_FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""Variables of torch's flight recorder: the new name and the old one."""
+
+
 def engine(system: System) -> Finding:
     """Check for an engine that started this process as a rank."""
     try:
@@ -151,6 +156,23 @@ def engine(system: System) -> Finding:
         return skipped("no engine (torchrun, mpiexec, srun) started this process as a rank")
     text = f"rank {here.rank} of {here.world_size} ({here.engine}): {here.why}"
     return fine(text)
+
+
+def flight_recorder(system: System) -> Finding:
+    """Check whether the ranks of a hung job leave dumps in a known place."""
+    given = [system.environ.get(name, "") for name in DUMP_FILES]
+    sizes = [system.environ.get(name, "") for name in RECORDER_SIZES]
+    prefix, size = (next(filter(None, each), "") for each in (given, sizes))
+    if prefix and size.isdigit() and int(size):
+        return fine(f"the latest {int(size):,} calls, dumped to {prefix}RANK after a time-out")
+    with suppress(UsageError):  # reported by ``engine``
+        if engines.detect(system.environ) is None:
+            return skipped("no engine started this process, so no job needs it")
+    return warning(
+        f"{' and '.join(RECORDER_SIZES[: not size] + DUMP_FILES[: not prefix])} not set",
+        "After a hang, distdemo postmortem finds the rank and line in the ranks' dumps.",
+        f"Set {RECORDER_SIZES[0]}=2000 and {DUMP_FILES[0]}=FOLDER/rank_; see docs/postmortem.md.",
+    )
 
 
 def master(system: System) -> Finding:

@@ -8,6 +8,7 @@ wait.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -73,6 +74,9 @@ def judge(
             if world.user_program is not None:
                 what = f"For {world.stall:g} s no rank wrote anything or used the processor"
                 longer = "If the ranks are waiting for something slow, raise --stall."
+        if prefix := os.environ.get("TORCH_FR_DUMP_TEMP_FILE"):
+            folder = os.path.dirname(prefix) or "."  # noqa: PTH120 - as torch reads it
+            longer += f" If they leave dumps: distdemo postmortem {folder}."
         return _timed_out(what, longer, late, outcomes)
     if affected:
         return _exited_early(affected, outcomes) or _failed(world, affected, outcomes)

@@ -190,6 +190,7 @@ FOUND: dict[str, Any] = {
     "warnings": [],
 }
 BY_HAND = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "29500"}
+RECORDER = {"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_FR_DUMP_TEMP_FILE": "dumps/rank_"}
 SALLOC = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "node[1-2]"}
 STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}
 
@@ -248,6 +249,9 @@ SOFTWARE: list[Case] = [
     (variables.libraries, {}, "fine", ""),
     (variables.libraries, env(LD_PRELOAD="/opt/libnccl.so"), "warning", "LD_PRELOAD=/opt/libnccl"),
     (variables.engine, {}, "skipped", "no engine"),
+    (variables.flight_recorder, {}, "skipped", "no engine"),
+    (variables.flight_recorder, env(**BY_HAND), "warning", "TORCH_FR_BUFFER_SIZE and"),
+    (variables.flight_recorder, env(**BY_HAND, **RECORDER), "fine", "latest 2,000 calls"),
     (variables.engine, env(**BY_HAND, TORCHELASTIC_RUN_ID="x"), "fine", "0 of 2 (torchrun)"),
     (variables.engine, env(**BY_HAND), "fine", "rank 0 of 2 (environment): RANK, WORLD_SIZE"),
     (variables.engine, env(**SALLOC), "skipped", "no engine"),
