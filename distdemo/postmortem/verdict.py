@@ -62,7 +62,7 @@ def judge(evidence: Evidence) -> tuple[Finding, ...]:
     if evidence.stands and not evidence.dumps:
         findings += _stacks(evidence)
     died = {rank for finding in findings for rank in finding.ranks if finding.kind == "died"}
-    hung = _hung(evidence, waits, agree=not mismatches)
+    hung = [] if mismatches else _hung(evidence, waits)  # a mismatch explains them
     findings += [each for each in hung if not each.ranks or not died.issuperset(each.ranks)]
     return tuple(findings[:MAX_FINDINGS])
 
@@ -242,14 +242,8 @@ def _awaited_peer(evidence: Evidence, rank: int, peer: int, *, sends: bool) -> t
     return () if opposite or peer not in evidence.dumps else (peer,)
 
 
-def _hung(evidence: Evidence, waits: dict[int, Wait], *, agree: bool) -> Iterator[Finding]:
-    """Yield what the ranks that wait are waiting for in the end.
-
-    Args:
-        evidence: What is known.
-        waits: Calls that ranks wait in.
-        agree: False if a mismatch already explains calls that all ranks are in.
-    """
+def _hung(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
+    """Yield what the ranks that wait are waiting for in the end."""
     awaited = {rank for wait in waits.values() for rank in wait.on}
     ends = {rank for rank in awaited if rank not in waits or not waits[rank].on}
     calls: dict[tuple[int, int], list[int]] = {}
@@ -274,7 +268,7 @@ def _hung(evidence: Evidence, waits: dict[int, Wait], *, agree: bool) -> Iterato
         rule = KINDS["p2p" if p2p else "deadlock"].rule if p2p else ORDER
         others = tuple(rank for rank in waits if rank not in cycle)
         yield Finding("deadlock", what, rows, "", rule, tuple(sorted(cycle)), others)
-    if late or cycle or not agree:
+    if late or cycle:
         return
     for ranks in together:
         yield _slow(evidence, waits, ranks)
