@@ -54,10 +54,10 @@ class Steps:
         original = DistributedDataParallel.__init__
 
         @wraps(original)
-        def create(module: DistributedDataParallel, *args: Any, **named: Any) -> None:  # noqa: ANN401 - torch's
-            original(module, *args, **named)
-            self._guard(self._add_module, module)
-            self._guard(self._replicas.add_module, module)
+        def create(ddp: DistributedDataParallel, /, *args: Any, **named: Any) -> None:  # noqa: ANN401 - torch's
+            original(ddp, *args, **named)
+            self._guard(self._add_module, ddp)
+            self._guard(self._replicas.add_module, ddp)
 
         def stepped(optimizer: Optimizer, *_: object) -> None:
             if not in_backward() and not _is_nested(sys._getframe(1)):  # noqa: SLF001 - nothing else is as cheap

@@ -25,7 +25,7 @@ def sgd(*modules: torch.nn.Module) -> torch.optim.Optimizer:
 
 def skipped_batch(rank: int, wrong: bool) -> None:
     """Skip one batch per rank: batch 2 on rank 1, batch 4 on the other ranks."""
-    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    model = DistributedDataParallel(module=torch.nn.Linear(4, 1))
     optimizer = sgd(model)
     for batch in range(BATCHES):
         optimizer.zero_grad()
