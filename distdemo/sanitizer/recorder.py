@@ -483,6 +483,8 @@ def owner_of(file: str) -> str:
         return "torch"
     if not is_library(file):
         return "user"
+    if file.endswith("typing_extensions.py"):  # its wrapper around deprecated functions
+        return "library"
     return "package" if is_installed(file) else "library"
 
 
