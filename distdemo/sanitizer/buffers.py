@@ -16,6 +16,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from distdemo.sanitizer.gradients import Results
 from distdemo.sanitizer.notes import MisuseNote
 from distdemo.sanitizer.records import SourceLine
 
@@ -38,6 +39,8 @@ GIVEN = {
     "all_to_all_single": ((1,), (0,)),
 }
 """Indices of the arguments that the backend reads, and those that it fills, by method."""
+RESULTS = [name for name, (read, filled) in GIVEN.items() if read and filled]
+FILLING = {"aten::copy_", "aten::fill_", "aten::zero_"}
 SHAPES_ONLY = ("_like", "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided")
 
 
@@ -73,6 +76,9 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         guard: Function that calls another one and catches its exceptions.
         report: Function that reports a misuse.
         source_line: Function that returns the user's current line.
+
+    Attributes:
+        results: Results of calls that autograd doesn't know.
     """
 
     def __init__(
@@ -86,6 +92,25 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         self._guard = guard
         self._report = report
         self._source_line = source_line
+        self.results = Results(report, source_line)
+
+    def on_result(self, method: str, args: tuple[Any, ...], own: int, note: MisuseNote) -> None:
+        """Watch the result of a call.
+
+        Of the list of all_gather, only this rank's part is watched: programs often replace that by
+        their own tensor, so that its gradient isn't lost.
+
+        Args:
+            method: Method of ``ProcessGroup``.
+            args: Its arguments.
+            own: Group rank of this rank.
+            note: Note to report.
+        """
+        if method in RESULTS:
+            (given,), (filled,) = GIVEN[method]
+            outputs = [*_strided(args[filled])]
+            outputs = outputs[own : own + 1] if method == "allgather" else outputs
+            self.results.add(_strided(args[given]), outputs, note)
 
     def on_call(self, work: Any, method: str, args: tuple[Any, ...], note: MisuseNote) -> None:  # noqa: ANN401 - a Work
         """Watch the tensors of a call with this handle."""
@@ -121,9 +146,13 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         return self._dispatch_uncompiled(func, args, kwargs or {})
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - torch's
-        if self._works and func.namespace == "aten":
-            self._guard(self._check, func, args, kwargs)
-        return func(*args, **kwargs)
+        if func.namespace != "aten" or not (self._works or self.results):
+            return func(*args, **kwargs)
+        self._guard(self._check, func, args, kwargs)
+        done = func(*args, **kwargs)
+        if self.results:
+            self._guard(self._follow, func, args, kwargs, done)
+        return done
 
     _dispatch_uncompiled = _disable_dynamo(_dispatch)
 
@@ -133,27 +162,48 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         return False
 
     def _check(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ANN401 - torch's
-        schema = func._schema  # noqa: SLF001 - no public API
-        if any(part in schema.name for part in SHAPES_ONLY):
-            return
-        named = {each.name: each for each in schema.arguments}
-        given = [*zip(schema.arguments, args, strict=False)]
-        given += [(named[name], value) for name, value in kwargs.items()]
-        for argument, value in given:
-            alias = argument.alias_info
-            if alias is not None and not alias.is_write:
-                continue  # a view, which reads nothing
-            for mine in (memory for each in _tensors(value) for memory in _memory(each)):
+        for tensor, writes in _accessed(func, args, kwargs) if self._works else ():
+            for mine in _memory(tensor):
                 for key, watched in list(self._works.items()):
                     if any(
-                        mine.first < its.last
-                        and its.first < mine.last
-                        and (its.filled or alias is not None)
+                        mine.first < its.last and its.first < mine.last and (its.filled or writes)
                         for its in watched.memory
                     ):
                         del self._works[key]
-                        what = "read" if alias is None else "written"
+                        what = "written" if writes else "read"
                         self._report(replace(watched.note, what=what, then=self._source_line()))
+
+    def _follow(
+        self,
+        func: Any,  # noqa: ANN401 - torch's
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        done: Any,  # noqa: ANN401 - the operation's result
+    ) -> None:
+        accessed = [*_accessed(func, args, kwargs)]
+        fills = func._schema.name in FILLING  # noqa: SLF001 - no public API
+        read = _strided([tensor for tensor, writes in accessed if not (writes and fills)])
+        filled = _strided([tensor for tensor, writes in accessed if writes and fills])
+        self.results.check(read, filled, _strided(done))
+
+
+def _accessed(
+    func: Any,  # noqa: ANN401 - torch's
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Iterator[tuple[Tensor, bool]]:
+    """Yield the tensors that an operation accesses, and whether it writes to them."""
+    schema = func._schema  # noqa: SLF001 - no public API
+    if any(part in schema.name for part in SHAPES_ONLY):
+        return
+    named = {each.name: each for each in schema.arguments}
+    given = [*zip(schema.arguments, args, strict=False)]
+    given += [(named[name], value) for name, value in kwargs.items()]
+    for argument, value in given:
+        alias = argument.alias_info
+        if alias is None or alias.is_write:  # else it is a view, which reads nothing
+            for tensor in _tensors(value):
+                yield tensor, alias is not None
 
 
 def _memory(tensor: Tensor, *, filled: bool = False) -> Iterator[Memory]:
@@ -185,3 +235,12 @@ def _tensors(given: Any) -> Iterator[Tensor]:  # noqa: ANN401 - tensors or neste
     elif isinstance(given, (list, tuple)):
         for each in given:
             yield from _tensors(each)
+
+
+def _strided(given: Any) -> Iterator[Tensor]:  # noqa: ANN401 - as above
+    """Yield the tensors that have memory of their own."""
+    return (
+        each
+        for each in _tensors(given)
+        if type(each) in {Tensor, torch.nn.Parameter} and each.layout is torch.strided
+    )

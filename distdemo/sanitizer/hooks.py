@@ -270,7 +270,7 @@ def _recorded(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:
                     )
                 raise
             if recorded is not None:
-                safely(recorder, _follow, recorder, name, args, work, recorded)
+                safely(recorder, _follow, recorder, name, self, args, work, recorded)
             return work
         finally:
             local.busy = False
@@ -321,9 +321,10 @@ def _called_by_user() -> bool:
     return frame is not None and owner_of(frame.f_code.co_filename) not in {"ours", "torch"}
 
 
-def _follow(
+def _follow(  # noqa: PLR0913, PLR0917 - properties of a call
     recorder: Recorder,
     name: str,
+    group: Any,  # noqa: ANN401 - a group
     args: tuple[Any, ...],
     work: Any,  # noqa: ANN401 - a Work
     recorded: tuple[Fields, int, MisuseNote | None],
@@ -334,6 +335,8 @@ def _follow(
         watch(recorder, fields, args[0] if args else ())
     if misuse is not None and is_strided(args):  # and torch has not rejected it
         recorder.record_misuse(misuse)
+    if misuse is not None and recorder.buffers is not None:
+        recorder.buffers.on_result(name, args, group.rank(), misuse)
     if work is None:
         recorder.record_return()
         return

@@ -276,7 +276,7 @@ class Matcher:
         self.groups: dict[GroupKey, Group] = {}
         self._channels: dict[Channel, Unpaired] = {}
         self._paired: set[SourceLine] = set()
-        self._severed: defaultdict[tuple[str, SourceLine, SourceLine], set[int]] = defaultdict(set)
+        self._severed: defaultdict[MisuseNote, set[int]] = defaultdict(set)
 
     def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
         """Return the group with this key; create it the first time."""
@@ -567,7 +567,7 @@ class Matcher:
         also called from another of the lines, so the lines aren't branches taken by different
         ranks.
         """
-        found = [self._severed_warning(*at, tuple(sorted(r))) for at, r in self._severed.items()]
+        found = [self._severed_warning(*each) for each in self._severed.items()]
         for group in self.groups.values():
             for mixed in group.mixed.values():
                 lines = {r: c.source_line for r, c in mixed.calls.items()}
@@ -586,11 +586,12 @@ class Matcher:
                     found.append(Finding("shift", what, rows, "", KINDS["shift"].rule, guilty))
         return found
 
-    def _severed_warning(
-        self, did: str, line: SourceLine, then: SourceLine, ranks: tuple[int, ...]
-    ) -> Finding:
-        what = f"{ranks_of(ranks)}: a gradient ignores a collective in place."
-        rows = Row(ranks, did, self.line(line)), Row(ranks, "backward", str(then))
+    def _severed_warning(self, note: MisuseNote, callers: set[int]) -> Finding:
+        ranks, in_place = tuple(sorted(callers)), note.what == "severed"
+        how = "a collective in place" if in_place else "the result of a collective"
+        what = f"{ranks_of(ranks)}: a gradient ignores {how}."
+        then = Row(ranks, "backward" if in_place else "uses the result", str(note.then))
+        rows = Row(ranks, note.did, self.line(note.source_line)), then
         return Finding("severed", what, rows, "", KINDS["severed"].rule, ranks)
 
     def _open_callers(self, group: Group, line: SourceLine) -> set[int]:
@@ -624,9 +625,9 @@ class Matcher:
         self.found.append(Problem(finding, rank, self.ranks[rank].call_count))
 
     def _report_misuse(self, rank: int, note: MisuseNote) -> None:
-        if note.what == "severed":
+        if note.what.startswith("severed"):
             if len(self._severed) < MAX_LINES:
-                self._severed[note.did, note.source_line, note.then].add(rank)
+                self._severed[note].add(rank)
             return
         what, rule = MISUSES.get(note.what, (note.what, ""))
         rows = [Row((rank,), note.did, str(note.source_line))]

@@ -254,7 +254,7 @@ class MisuseNote:
         did: Call as text.
         source_line: Source line of the call.
         then: Source line of the access to its tensors, if any.
-        what: ``strided``, ``written``, ``read``, ``unwaited`` or ``severed``.
+        what: ``strided``, ``written``, ``read``, ``unwaited``, ``severed`` or ``severed result``.
     """
 
     did: str

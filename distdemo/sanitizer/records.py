@@ -31,6 +31,8 @@ Kind = Literal[
     "slow",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
+WARNINGS: frozenset[Kind] = frozenset({"shift", "severed", "order"})
+"""Kinds that the program may intend."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.nn.functional import all_reduce
+from torch.distributed.nn.functional import all_reduce, all_to_all_single
 from torch.nn.parallel import DistributedDataParallel
 
 import distdemo
@@ -136,6 +136,29 @@ def severed_loss(rank: int, wrong: bool) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
 
 
+def severed_gather(rank: int, wrong: bool) -> None:
+    """Compare each rank's features with those of all ranks, as contrastive losses do."""
+    features = torch.ones(2, 4, requires_grad=True) * (rank + 1)
+    every = [torch.empty(2, 4) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, features)
+    if not wrong:
+        every[rank] = features
+    logits = features @ torch.cat(every).T
+    logits.logsumexp(1).sum().backward()  # type: ignore[no-untyped-call]
+
+
+def severed_experts(rank: int, wrong: bool) -> None:
+    """Send tokens to experts on other ranks."""
+    router, expert = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    tokens = router(torch.ones(8, 4))
+    received = torch.empty(8, 4)
+    if wrong:
+        dist.all_to_all_single(received, tokens)
+    else:
+        received = all_to_all_single(received, tokens)  # type: ignore[no-untyped-call]
+    expert(received).sum().backward()
+
+
 def right_gradients(rank: int, wrong: bool) -> None:
     """Call collectives on tensors around a graph, but not within it."""
     weight = torch.ones(4, requires_grad=True)
@@ -152,7 +175,15 @@ def right_gradients(rank: int, wrong: bool) -> None:
     parts = [model(torch.randn(3, 4)).sum() for _ in range(2)]
     loss = parts[0] + parts[1]
     dist.all_reduce(parts[0])  # to print it
-    loss.backward()
+    every = [torch.empty(()) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, loss)  # to print it
+    loss = loss * (torch.stack(every).mean() > 0)
+    dist.all_gather(every, loss.detach())
+    (loss / torch.stack(every).sum()).backward()
+    each = torch.empty(4 * dist.get_world_size())
+    dist.all_to_all_single(each, torch.ones_like(each, requires_grad=True) * rank)
+    each.zero_()
+    (each * torch.ones(1, requires_grad=True)).sum().backward()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

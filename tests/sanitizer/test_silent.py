@@ -76,6 +76,21 @@ def test_a_severed_gradient_is_a_warning(tmp_path: Path, backend: str, name: str
     assert all(f"in {name}" in row["source_line"] for row in warning["rows"]), warning
 
 
+@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+@pytest.mark.parametrize(
+    ("name", "op"), [("severed_gather", "all_gather"), ("severed_experts", "all_to_all_single")]
+)
+def test_a_result_in_a_loss_is_a_warning(tmp_path: Path, backend: str, name: str, op: str) -> None:
+    for right in (name, "right_gradients"):
+        document = document_of(tmp_path, backend, right, "--sanitize=buffers", wrong=False)
+        assert not {"findings", "warnings"} & {*document}, document
+    document = document_of(tmp_path, backend, name, "--sanitize=buffers", wrong=True)
+    (warning,) = document["warnings"]
+    assert (warning["kind"], warning["ranks"]) == ("severed", [0, 1, 2, 3])
+    assert [row["did"].partition("(")[0] for row in warning["rows"]] == [op, "uses the result"]
+    assert all(f"in {name}" in row["source_line"] for row in warning["rows"]), warning
+
+
 def test_replicas_are_checked_only_as_often_as_asked(tmp_path: Path) -> None:
     for every, step in (("2", 4), ("5", 5)):
         document = document_of(tmp_path, "gloo", "drift", "--check-replicas", every, wrong=True)
