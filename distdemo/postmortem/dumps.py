@@ -212,7 +212,7 @@ class _Entries:
         self._dump = dump
         self._groups = groups
         self._known: dict[tuple[object, ...], tuple[int, GroupKey]] = {}
-        self._index: dict[Call, int] = {}
+        self._index: dict[object, int] = {}
 
     def read(self, entries: list[dict[str, Any]]) -> None:
         """Add all calls to the dump."""
@@ -296,7 +296,7 @@ class _Entries:
         )
 
     def _number(self, call: Call) -> int:
-        number = self._index.setdefault(call, len(self._index))
+        number = self._index.setdefault((call, call.source_line.stack), len(self._index))
         if number == len(self._dump.calls):
             self._dump.calls.append(call)
         return number

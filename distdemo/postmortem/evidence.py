@@ -144,6 +144,15 @@ class Group:
     reached: dict[int, int] = field(default_factory=dict)
 
     @property
+    def ended(self) -> int:
+        """Number of the last call that has ended, and after which some rank made another one.
+
+        It can't have failed, so every member has made it. 0 if the backend records states.
+        """
+        found = ((track.first, track.states[:-1].rfind(ENDED)) for track in self.tracks.values())
+        return max((first + index for first, index in found if index >= 0), default=0)
+
+    @property
     def is_default(self) -> bool:
         """True for the group of all ranks that init_process_group creates."""
         return self.desc == "default_pg" or (self.name == "0" and not self.desc)
@@ -164,6 +173,7 @@ class Evidence:
         notes: Facts for the report.
         world_size: Number of ranks.
         limit_s: Longest time limit of a call.
+        older: Ranks whose dump is from before the end of calls that other ranks' dumps have.
     """
 
     def __init__(self) -> None:
@@ -178,7 +188,8 @@ class Evidence:
         self.notes: list[str] = []
         self.world_size = 0
         self.limit_s = 0.0
-        self._index: dict[Call, int] = {}
+        self.older: tuple[int, ...] = ()
+        self._index: dict[object, int] = {}
         self._named: dict[str, list[Group]] = {}
         self._pairs: list[tuple[int, Pair]] = []
         self._complete: set[int] = set()
@@ -207,7 +218,7 @@ class Evidence:
             )
 
     def _number(self, call: Call) -> int:
-        number = self._index.setdefault(call, len(self.calls))
+        number = self._index.setdefault((call, call.source_line.stack), len(self.calls))
         if number == len(self.calls):
             self.calls.append(call)
         return number
@@ -254,6 +265,8 @@ class Evidence:
             group = self._group(pair.group)
             if pair.peer < len(group.members):
                 self.pairs.setdefault(rank, []).append((group, pair))
+        older = {r for g in self.groups for r, reached in g.reached.items() if reached < g.ended}
+        self.older = tuple(sorted(older))
 
 
 def source_line(frames: Iterable[tuple[str, int, str]]) -> tuple[SourceLine, str]:
@@ -268,7 +281,8 @@ def source_line(frames: Iterable[tuple[str, int, str]]) -> tuple[SourceLine, str
     for file, line, function in frames:
         each = SourceLine(file, line, function)
         if _TORCH.search(file):
-            if not (found or inner) and "distributed" in file and function != "wrapper":
+            wraps = function.rpartition(".")[2] == "wrapper"
+            if not (found or inner) and "distributed" in file and not wraps:
                 torch = each
         elif _OURS.search(file) or (_LIBRARY.search(file) and not _PACKAGE.search(file)):
             continue

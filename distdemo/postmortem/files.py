@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from glob import glob
 from itertools import islice
 from pathlib import Path
@@ -31,6 +31,7 @@ MAX_FILES = 100_000
 HEAD_BYTES = 4096
 MAX_RANK = 1 << 20
 CLOCK_S = 120.0  # by which the clocks of hosts may differ
+MANY_CALLS = 20  # that no rank makes while another hasn't made the first of them
 _NUMBER = re.compile(r"(\d{1,7})(?:\.(?:json|pkl|pickle|log|out|err|txt|stack|dump))*$")
 _NAMED = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 _LOG_FILE = re.compile(r"\.(?:log|out|err)$|^std(?:out|err)")
@@ -74,22 +75,28 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
     evidence.infer()
     if timeline is not None:
         _draw(evidence, timeline)
-    absent = set(range(evidence.world_size)) - set(evidence.dumps) if evidence.dumps else set()
+    absent = sorted({*range(evidence.world_size)} - {*evidence.dumps} if evidence.dumps else ())
     findings = judge(evidence)
-    nothing = not (findings or evidence.calls)
     return Postmortem(
         source,
         evidence.world_size,
         tuple(plural(count, kind) for kind, count in counts.items()),
         tuple(evidence.backends),
-        tuple(sorted(absent)),
+        tuple(absent),
         (*absent_notes(evidence), *evidence.notes, *notes),
         tuple(_calls(evidence)),
         findings,
-        stopped="no file has a call, and gloo's recorder leaves out sends and receives"
-        if nothing
-        else "",
+        stopped="" if findings else _unknown(evidence, absent),
     )
+
+
+def _unknown(evidence: Evidence, absent: Collection[int]) -> str:
+    """Return why errors may have been missed, or an empty text."""
+    if not evidence.calls:
+        return "no file has a call, and gloo's recorder leaves out sends and receives"
+    if evidence.older:
+        return f"the dumps of {ranks_of(evidence.older).lower()} are older than the other ranks'"
+    return f"{ranks_of(tuple(absent)).lower()} left no calls" if absent else ""
 
 
 def _files(paths: Iterable[str]) -> Iterator[Path]:
@@ -123,8 +130,11 @@ def _kind(path: Path, skipped: dict[Path, str]) -> str:
     if start.startswith(b"{"):
         return "json"
     text = head.decode(errors="replace")
-    if not head:
+    if not head and _LOG_FILE.search(path.name):
         return "empty"
+    if not head:
+        skipped[path] = "it is empty"
+        return ""
     if b"\0" in head:
         skipped[path] = "it is of no known kind"
         return ""
@@ -217,16 +227,16 @@ def _of_one_job(dumps: dict[Path, Dump], ranks: dict[Path, int], evidence: Evide
     elif jobs:
         newest = max(jobs, key=lambda job: max(_latest(dumps[p]) for p in jobs[job].values()))
         together = jobs[newest]
-        names = [f"{key[1] or key[0].name}*" for key in jobs]
+        names = {key: f"{_short(key[0] / key[1])}*" for key in jobs}
         evidence.notes.append(
-            f"The files are of {len(jobs)} jobs: {listing([one_line(n) for n in names])}. "
-            f"{one_line(newest[1])}* is the newest and was judged."
+            f"The files are of {len(jobs)} jobs: {listing([*names.values()])}. "
+            f"{names[newest]} is the newest and was judged."
         )
     stale = _stale({rank: dumps[path] for rank, path in together.items()})
     if stale:
         evidence.notes.append(
-            f"{ranks_of(stale)} left dumps of an older job, which were skipped: the same call was "
-            "made at times that are further apart than its time limit."
+            f"{ranks_of(stale)} left dumps of an older job, which were skipped: they made the same "
+            "calls long before the other ranks, or in a default group of other ranks."
         )
     return [path for rank, path in sorted(together.items()) if rank not in stale]
 
@@ -237,22 +247,33 @@ def _latest(dump: Dump) -> int:
 
 
 def _stale(dumps: dict[int, Dump]) -> tuple[int, ...]:
-    """Return ranks whose dump is of an older job.
-
-    Within a job, the ranks make one call at most the time limit apart.
-    """
+    """Return ranks whose dump is of an older job than the newest one."""
     newest = max(dumps.values(), key=_latest, default=Dump())
-    stale = []
-    for rank, dump in dumps.items():
-        for key in newest.tracks.keys() & dump.tracks.keys():
-            one, other = newest.tracks[key], dump.tracks[key]
-            at = max(one.first, other.first)
-            if at <= min(one.reached, other.reached) and dump.limit_s:
-                apart = one.created[at - one.first] - other.created[at - other.first]
-                if abs(apart) > 1e9 * (max(dump.limit_s, newest.limit_s) + CLOCK_S):
-                    stale.append(rank)
-                    break
-    return tuple(stale)
+    return tuple(rank for rank, dump in dumps.items() if _of_another_job(dump, newest))
+
+
+def _of_another_job(dump: Dump, newest: Dump) -> bool:
+    """Return True if the default groups differ, or no call can have met the same call.
+
+    Within a job, ranks make one call at most its time limit apart. A gloo rank waits for most calls
+    before it makes the next, so it can't make many of them before another rank makes the first.
+    """
+    worlds = [{key for key in each.groups if key[1] == "default_pg"} for each in (dump, newest)]
+    if all(worlds) and worlds[0] != worlds[1]:
+        return True
+    limit = 1e9 * (max(dump.limit_s, newest.limit_s) + CLOCK_S)
+    for key in newest.tracks.keys() & dump.tracks.keys():
+        one, other = newest.tracks[key], dump.tracks[key]
+        first, last = max(one.first, other.first), min(one.reached, other.reached)
+        if first > last:
+            continue
+        began, old = one.created[first - one.first], other.created[first - other.first]
+        waits = dump.backend.startswith("gloo") and last - first >= MANY_CALLS
+        if waits and other.created[last - other.first] < began:
+            return True
+        if dump.limit_s and abs(began - old) > limit:
+            return True
+    return False
 
 
 def _short(path: Path) -> str:

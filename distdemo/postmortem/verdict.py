@@ -26,12 +26,17 @@ from distdemo.postmortem.evidence import (
 )
 from distdemo.sanitizer.judge import ORDER
 from distdemo.sanitizer.matching import merged
-from distdemo.sanitizer.records import Call, Finding, Kind, Row
+from distdemo.sanitizer.records import Call, Finding, Kind, Row, SourceLine
 from distdemo.sanitizer.rules import KINDS, majority
 from distdemo.view.format import duration, plural
 
 COMPARED: tuple[Kind, ...] = ("call", "dtype", "shape")
 ANY_SIZE = ("all_to_all", "coalesced")  # in names of ops whose sizes may differ between ranks
+WRONG_SIZE = "data size doesn't match"
+SIZES = (
+    "Ranks passed different shapes or dtypes. gloo ends the rank that receives more bytes than it "
+    "expects, which needn't be the one at fault."
+)
 MAX_FINDINGS = 8
 MAX_ROWS = 12  # rows of ranks that wait
 
@@ -90,7 +95,8 @@ def _died(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
         what = _without_cause(ranks, every)
     else:
         return
-    yield Finding("died", what, tuple(rows), "", KINDS["died"].rule, ranks, others)
+    rule = SIZES if any(WRONG_SIZE in end.how for end in causes) else KINDS["died"].rule
+    yield Finding("died", what, tuple(rows), "", rule, ranks, others)
 
 
 def _without_cause(ranks: tuple[int, ...], ends: dict[int, End]) -> str:
@@ -136,7 +142,41 @@ def _mismatches(evidence: Evidence) -> Iterator[Finding]:
         waiting = tuple(rank for rank in calls if rank not in guilty)
         rows = merged([_call_row(rank, calls[rank]) for rank in (*waiting, *guilty)])
         what = f"Mismatch in call {number:,} of {group_text(group)}: {KINDS[kind].differs}."
-        yield Finding(kind, what, tuple(rows), "", KINDS[kind].rule, guilty, waiting)
+        before = _diverged(evidence, group, guilty, number)
+        yield Finding(kind, what, tuple(rows), before, KINDS[kind].rule, guilty, waiting)
+
+
+def _diverged(evidence: Evidence, group: Group, guilty: Sequence[int], end: int) -> str:
+    """Return from which call on the ranks at fault made calls from other lines, as text.
+
+    Calls of the same op and size match wherever they come from, so this is where a rank made one
+    call too many or too few. Both lines must have occurred before: else they are the ranks' own.
+
+    Args:
+        evidence: Evidence.
+        group: Group of the call that shows it.
+        guilty: Ranks at fault.
+        end: Number of that call.
+    """
+    ours = next((group.tracks[rank] for rank in guilty if rank in group.tracks), None)
+    rest = (track for rank, track in group.tracks.items() if rank not in guilty)
+    theirs = max(rest, key=lambda track: track.reached, default=None)
+    if ours is None or theirs is None:
+        return ""
+    before: set[SourceLine] = set()
+    for number in range(max(ours.first, theirs.first), min(end, ours.reached + 1)):
+        one, other = ours.calls[number - ours.first], theirs.calls[number - theirs.first]
+        lines = [evidence.calls[each].source_line for each in (one, other)]
+        if lines[0] == lines[1]:
+            before.add(lines[0])
+        elif before.issuperset(lines):
+            return (
+                f"The lines differ from call {number:,} on: {ranks_of(guilty).lower()} at "
+                f"{line_text(lines[0])}, other ranks at {line_text(lines[1])}."
+            )
+        else:
+            return ""
+    return ""
 
 
 def _size(call: Call) -> int:
@@ -205,6 +245,10 @@ def _waits(evidence: Evidence) -> dict[int, Wait]:
             if index < 0:
                 continue
             number, state = track.first + index, track.states[index]
+            if rank in evidence.older or any(
+                group.reached.get(each, number) < number for each in evidence.older
+            ):
+                continue
             if (number, state) not in known:
                 known[number, state] = _awaited(group, number, state)
             wait = Wait(group, number, state, track.calls[index], known[number, state])
@@ -310,7 +354,8 @@ def _behind(
         what = f"{ranks_of(late)} {verb} behind: {they} never made {where}."
         rows += merged([_last_row(evidence, rank) for rank in late])
     others = tuple(rank for rank in waits if rank not in late)
-    return Finding("absent", what, tuple(rows), "", KINDS["absent"].rule, late, others)
+    before = _diverged(evidence, wait.group, late, wait.number)
+    return Finding("absent", what, tuple(rows), before, KINDS["absent"].rule, late, others)
 
 
 def _slow(evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int]) -> Finding:
@@ -329,7 +374,7 @@ def _slow(evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int]) -> F
         )
         return Finding("absent", what, rows, "", KINDS["absent"].rule, absent, tuple(ranks))
     done = [m for m in group.members if number and _state(group, m, number) == COMPLETED]
-    if done:
+    if done or 0 < number <= group.ended:
         what = f"{ranks_of(ranks)} started {where}, {op}, but only other ranks completed it."
         return Finding("slow", what, rows, "", KINDS["slow"].rule, tuple(ranks))
     what = f"All ranks are in {where}, {op}, and agree: it is slow, or the network is stuck."
@@ -414,7 +459,7 @@ def absent_notes(evidence: Evidence) -> Iterator[str]:
             tracks = group.tracks.values() if rank in group.members else ()
             done = max(
                 (t.first + t.states.rfind(COMPLETED) for t in tracks if COMPLETED in t.states),
-                default=0,
+                default=group.ended,
             )
             if done:
                 counts.append(f"at least {plural(done, 'call')} of {group_text(group)}")

@@ -169,6 +169,76 @@ def test_only_the_newest_of_two_jobs_is_judged(tmp_path: Path) -> None:
     assert any("2 jobs" in note and "rank_*" in note for note in found.notes)
 
 
+def gloo(ranks: int, calls: int, first_ns: int = 0, **more: Any) -> dict[int, dict[str, Any]]:
+    """Return dumps as gloo leaves them: without groups, and every call but the last has ended."""
+    entries = [
+        entry("all_reduce", number, "scheduled", profiling_name="gloo:all_reduce", **more)
+        for number in range(1, calls + 1)
+    ]
+    for each in entries:
+        each["time_created_ns"] += first_ns
+        each["retired"] = each is not entries[-1]
+    return {rank: {**dump(*entries), "pg_config": {}} for rank in range(ranks)}
+
+
+def test_dumps_of_a_larger_older_job_are_left_out(tmp_path: Path) -> None:
+    newest = gloo(4, 40, first_ns=180 * 10**9)
+    found = judged(tmp_path / "gloo", gloo(6, 30) | newest)
+    assert (found.world_size, found.findings[0].kind) == (4, "slow")
+    assert "Ranks 4, 5 left dumps of an older job" in found.notes[0]
+    larger = {"name": "0", "desc": "default_pg", "ranks": str([*range(6)])}
+    old = {**dump(FIRST, WAITS), "pg_config": {"0": larger}}
+    found = judged(tmp_path / "nccl", BEHIND | {4: old})
+    assert (found.world_size, found.findings[0].ranks) == (4, (2,))
+
+
+def test_nothing_is_concluded_from_dumps_of_different_moments(tmp_path: Path) -> None:
+    running = gloo(4, 40)
+    found = judged(tmp_path / "running", running | gloo(1, 30))
+    assert (found.findings, found.ok) == ((), False)
+    assert found.stopped == "the dumps of rank 0 are older than the other ranks'"
+    (one,) = judged(tmp_path / "stuck", running | gloo(1, 39)).findings
+    assert (one.kind, one.ranks) == ("absent", (0,))
+
+
+def test_ranks_that_left_nothing_are_no_success(tmp_path: Path) -> None:
+    write(tmp_path, {3: dump(FIRST)})
+    (tmp_path / "rank_0").touch()
+    found = read([str(tmp_path)])
+    assert (found.stopped, found.ok) == ("ranks 0, 1, 2 left no calls", False)
+    assert f"{tmp_path.name}/rank_0 was skipped: it is empty." in found.notes
+
+
+def test_lines_show_where_a_rank_left_out_a_call(tmp_path: Path) -> None:
+    lines = [7, 9] * 4
+    right = dump(*(entry("all_reduce", n, line=line) for n, line in enumerate(lines, 1)))
+    skipped = dump(
+        *(entry("all_reduce", n, line=line) for n, line in enumerate(lines[:2] + lines[3:], 1))
+    )
+    last = entry("all_reduce", 8, "started", line=9)
+    found = judged(
+        tmp_path, dict.fromkeys(range(4), dump(*right["entries"][:7], last)) | {2: skipped}
+    )
+    (one,) = found.findings
+    assert (one.kind, one.ranks) == ("absent", (2,))
+    assert one.before == (
+        "The lines differ from call 3 on: rank 2 at train.py:9 in step, "
+        "other ranks at train.py:7 in step."
+    )
+
+
+def test_each_call_has_its_own_caller(tmp_path: Path) -> None:
+    def called_from(line: int) -> dict[str, Any]:
+        each = entry("all_reduce", 1, "started")
+        outer = {"name": "main", "filename": "/home/me/main.py", "line": 1 + line}
+        return dump({**each, "frames": [*each["frames"], outer]})
+
+    (one,) = judged(tmp_path, {rank: called_from(rank) for rank in range(4)}).findings
+    assert [row.source_line.rpartition(":")[2] for row in one.rows] == [
+        f"{1 + n} in main" for n in range(4)
+    ]
+
+
 class Evil:
     """Object whose pickle runs a command."""
 
@@ -258,15 +328,19 @@ def test_the_rank_that_raised_first_comes_first(tmp_path: Path) -> None:
 
 def test_stacks_show_which_rank_is_in_no_collective(tmp_path: Path) -> None:
     stack = 'Process 1: python train.py\n\nThread 1 (active): "MainThread"\n{}'
-    inside = "    all_reduce (torch/distributed/distributed_c10d.py:2806)\n    step (train.py:31)\n"
+    inside = (
+        "    all_reduce (torch/distributed/distributed_c10d.py:2806)\n"
+        "    _exception_logger.<locals>.wrapper (torch/distributed/c10d_logger.py:83)\n"
+        "    step (train.py:31)\n"
+    )
     for rank in range(3):
         text = stack.format("    batches (train.py:18)\n" if rank == 1 else inside)
         (tmp_path / f"rank_{rank}.txt").write_text(text, encoding="utf-8")
     (one,) = read([str(tmp_path)]).findings
     assert (one.kind, one.ranks) == ("absent", (1,))
-    assert [row.source_line for row in one.rows] == [
-        "train.py:31 in step",
-        "train.py:18 in batches",
+    assert [(row.did, row.source_line) for row in one.rows] == [
+        ("all_reduce", "train.py:31 in step"),
+        ("is in no collective", "train.py:18 in batches"),
     ]
 
 
