@@ -95,11 +95,11 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str, /) -> NoReturn:
         """Refuse every class and function."""
-        raise pickle.UnpicklingError(f"it contains {module}.{name}, which isn't data"[:MAX_TEXT])
+        raise pickle.UnpicklingError(f"contains {module}.{name}, which isn't data"[:MAX_TEXT])
 
     def persistent_load(self, pid: object, /) -> NoReturn:
         """Refuse references to other objects."""
-        raise pickle.UnpicklingError("it refers to another object")
+        raise pickle.UnpicklingError("refers to another object")
 
 
 def is_pickle(head: bytes) -> bool:
@@ -120,7 +120,7 @@ def _in_workers(paths: Sequence[Path]) -> Iterator[tuple[Path, Dump | str]]:
     for path in left:
         alone: dict[Path, Dump | str] = {}
         crashed = _results([path], 1, alone)
-        yield path, "it crashes the interpreter" if crashed else alone[path]
+        yield path, "crashes the interpreter" if crashed else alone[path]
 
 
 def _results(paths: Sequence[Path], workers: int, found: dict[Path, Dump | str]) -> list[Path]:
@@ -153,12 +153,12 @@ def _read(path: Path) -> Dump | str:
             return parse(_Unpickler(io.BytesIO(data)).load())
         return parse(loads(data, max_bytes=MAX_BYTES))
     except MemoryError:
-        return f"it needs more than {MEMORY_BYTES >> 20} MiB of memory"
+        return f"needs more than {MEMORY_BYTES >> 20} MiB of memory"
     except (EOFError, pickle.UnpicklingError) as error:
         cut = isinstance(error, EOFError) or "truncated" in str(error)
-        return "it is truncated" if cut else str(error)[:MAX_TEXT] or "it is no pickle"
+        return "truncated" if cut else str(error)[:MAX_TEXT] or "no pickle"
     except _ERRORS as error:
-        return f"it is no flight recorder's dump ({type(error).__name__}: {error})"[:MAX_TEXT]
+        return f"no flight recorder's dump ({type(error).__name__}: {error})"[:MAX_TEXT]
 
 
 def parse(data: Any) -> Dump:  # noqa: ANN401 - plain data of any kind
@@ -175,7 +175,8 @@ def parse(data: Any) -> Dump:  # noqa: ANN401 - plain data of any kind
         raise ValueError("its entries are no list, or too many")
     library = str(data.get("comm_lib_version") or data.get("nccl_version") or "")[:MAX_TEXT]
     dump = Dump(library=library, is_complete=True)
-    groups = _Groups(data.get("pg_config") or {}, dump)
+    single = len(data.get("pg_status") or ()) == 1
+    groups = _Groups(data.get("pg_config") or {}, dump, single=single)
     _Entries(dump, groups).read(entries)
     if not dump.backend.startswith("nccl"):
         _without_states(dump)
@@ -183,17 +184,26 @@ def parse(data: Any) -> Dump:  # noqa: ANN401 - plain data of any kind
 
 
 class _Groups:
-    """Groups of a dump, by the names that its entries use."""
+    """Groups of a dump, by the names that its entries use.
 
-    def __init__(self, config: Mapping[str, Any], dump: Dump) -> None:
+    Args:
+        config: Groups as the dump has them. gloo leaves out their names.
+        dump: Dump that gets them.
+        single: True if the rank has made calls on one group only.
+    """
+
+    def __init__(self, config: Mapping[str, Any], dump: Dump, *, single: bool) -> None:
         self._members: dict[str, tuple[int, ...]] = {}
+        self._of_all: tuple[int, ...] = ()
         self._keys: dict[tuple[object, ...], GroupKey] = {}
         for each in config.values():
             members = tuple(int(n) for n in re.findall(r"\d{1,9}", str(each["ranks"])))
             if sum(map(len, self._members.values())) + len(members) > MAX_MEMBERS:
                 raise ValueError("its groups have too many members")
             self._members[str(each["name"])] = members
-            if members:
+            if single and not each["name"]:
+                self._of_all = members
+            if members and each["name"]:
                 dump.groups.append(self.key((each["name"], each["desc"])))
 
     def key(self, named: Sequence[object]) -> GroupKey:
@@ -201,7 +211,8 @@ class _Groups:
         known = self._keys.get(tuple(named))
         if known is None:
             name, desc = (str(each)[:MAX_TEXT] for each in named)
-            known = self._keys[tuple(named)] = (name, desc, self._members.get(name, ()))
+            members = self._members.get(name, self._of_all)
+            known = self._keys[tuple(named)] = (name, desc, members)
         return known
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from glob import glob
 from itertools import islice
 from pathlib import Path
@@ -68,7 +68,7 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
         return _recordings(source, found["recording"][0].parent, skipped, timeline)
     evidence = Evidence()
     counts = _read_all(found, skipped, evidence)
-    notes = [f"{_short(path)} was skipped: {why}." for path, why in skipped.items()]
+    notes = _skipped(skipped)
     if not counts:
         what = f"{source} has nothing that can be used."
         raise UsageError(what, next(iter(notes), ""), "Try another folder.")
@@ -95,7 +95,11 @@ def _unknown(evidence: Evidence, absent: Collection[int]) -> str:
     if not evidence.calls:
         return "no file has a call, and gloo's recorder leaves out sends and receives"
     if evidence.older:
-        return f"the dumps of {ranks_of(evidence.older).lower()} are older than the other ranks'"
+        old = ranks_of(evidence.older).lower()
+        return (
+            f"the job was running when the dumps of {old} were written; if it has stopped now, "
+            "write all dumps again"
+        )
     return f"{ranks_of(tuple(absent)).lower()} left no calls" if absent else ""
 
 
@@ -122,7 +126,7 @@ def _kind(path: Path, skipped: dict[Path, str]) -> str:
     if path.match("rank-*.notes"):
         return "recording"
     if size > MAX_BYTES:
-        skipped[path] = f"it has {size:,} bytes, and the limit is {MAX_BYTES:,}"
+        skipped[path] = f"{size:,} bytes, and the limit is {MAX_BYTES:,}"
         return ""
     if is_pickle(head[:2]):
         return "dump"
@@ -133,10 +137,10 @@ def _kind(path: Path, skipped: dict[Path, str]) -> str:
     if not head and _LOG_FILE.search(path.name):
         return "empty"
     if not head:
-        skipped[path] = "it is empty"
+        skipped[path] = "empty"
         return ""
     if b"\0" in head:
-        skipped[path] = "it is of no known kind"
+        skipped[path] = "of no known kind"
         return ""
     if stacks.HEAD.search(text):
         return "stack"
@@ -159,12 +163,12 @@ def _read_all(
                 ras.read_json(loads(text, max_bytes=MAX_BYTES), evidence)
             counts["RAS report"] += 1
         except (LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:
-            skipped[path] = f"it is truncated, or no report of RAS ({error})"
+            skipped[path] = f"truncated, or no report of RAS ({error})"
     numbered: dict[Path, int] = {}
     for path in dumps:
         rank = _rank(path)
         if rank is None:
-            skipped[path] = "its name has no rank"
+            skipped[path] = "no rank in the name"
         else:
             numbered[path] = rank
     read = read_dumps(list(numbered)) if numbered else {}
@@ -187,7 +191,7 @@ def _read_all(
             logs.read_log(text, _rank(path), evidence)
             counts["log"] += 1
         else:
-            skipped[path] = "it is of no known kind"
+            skipped[path] = "of no known kind"
     return counts
 
 
@@ -196,7 +200,7 @@ def _read_stack(
 ) -> None:
     rank, stack = _rank(path), stacks.read_stack(read_file(path).decode(errors="replace"))
     if rank is None or stack is None:
-        skipped[path] = "its name has no rank" if rank is None else "it has no main thread"
+        skipped[path] = "no rank in the name" if rank is None else "no main thread"
         return
     evidence.stands[rank] = stack
     counts["stack"] += 1
@@ -234,10 +238,7 @@ def _of_one_job(dumps: dict[Path, Dump], ranks: dict[Path, int], evidence: Evide
         )
     stale = _stale({rank: dumps[path] for rank, path in together.items()})
     if stale:
-        evidence.notes.append(
-            f"{ranks_of(stale)} left dumps of an older job, which were skipped: they made the same "
-            "calls long before the other ranks, or in a default group of other ranks."
-        )
+        evidence.notes.append(f"{ranks_of(stale)} left dumps of an older job, which were skipped.")
     return [path for rank, path in sorted(together.items()) if rank not in stale]
 
 
@@ -258,7 +259,10 @@ def _of_another_job(dump: Dump, newest: Dump) -> bool:
     Within a job, ranks make one call at most its time limit apart. A gloo rank waits for most calls
     before it makes the next, so it can't make many of them before another rank makes the first.
     """
-    worlds = [{key for key in each.groups if key[1] == "default_pg"} for each in (dump, newest)]
+    worlds = [
+        {key[2] for key in (*each.groups, *each.tracks) if key[1] == "default_pg" and key[2]}
+        for each in (dump, newest)
+    ]
     if all(worlds) and worlds[0] != worlds[1]:
         return True
     limit = 1e9 * (max(dump.limit_s, newest.limit_s) + CLOCK_S)
@@ -274,6 +278,17 @@ def _of_another_job(dump: Dump, newest: Dump) -> bool:
         if dump.limit_s and abs(began - old) > limit:
             return True
     return False
+
+
+def _skipped(skipped: Mapping[Path, str]) -> list[str]:
+    """Return which files were skipped, by reason."""
+    together: dict[str, list[str]] = {}
+    for path, why in skipped.items():
+        together.setdefault(why, []).append(_short(path))
+    return [
+        f"{listing(names)} {'was' if len(names) == 1 else 'were'} skipped: {why}."
+        for why, names in together.items()
+    ]
 
 
 def _short(path: Path) -> str:
@@ -318,7 +333,7 @@ def _recordings(
 ) -> Postmortem:
     """Return the comparison of distdemo's own recordings."""
     report = compare_recordings(folder, timeline)
-    notes = [f"{_short(path)} was skipped: {why}." for path, why in skipped.items()]
+    notes = _skipped(skipped)
     for what, ranks in (("left no notes", report.absent), ("did not end", report.unended)):
         if ranks:
             notes.append(f"{ranks_of(ranks)} {what}.")

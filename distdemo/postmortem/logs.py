@@ -44,7 +44,9 @@ _ERROR = re.compile(
     r"^((?:\w+\.)*(?:\w*(?:Error|Exception|Interrupt|Exit|Timeout)\w*))(?:: (.*))?$"
 )
 _THROWN = re.compile(r"^terminate called after throwing an instance of '([\w:]{1,80})'")
-_WHAT = re.compile(r"^\s*what\(\):\s+(?:\[enforce fail at .* vs \d+\. )?(.*?)(?: Is there a .*)?$")
+_WHAT = re.compile(
+    r"^\s*what\(\):\s+(?:\[enforce fail at .*?(\d+ vs \d+)\. )?(.*?)(?: Is there a .*)?$"
+)
 _ROOT = re.compile(r"^Root Cause \(first observed failure\)|^Failures:", re.MULTILINE)
 _TABLE = re.compile(r"^\s+(rank|exitcode)\s*: (-?\d{1,9})")
 _STOPPED = (-2, -6, -15)  # SIGINT, SIGABRT by the watchdog, SIGTERM by torchrun
@@ -118,7 +120,8 @@ def _read_traceback(line: str, rank: int, state: _Rank, evidence: Evidence) -> N
     if thrown := _THROWN.match(line):
         state.thrown = thrown[1]
     elif state.thrown and (what := _WHAT.match(line)):
-        text = one_line(f"{state.thrown}: {what[1]}".rstrip("."))[:MAX_TEXT]
+        sizes = f" ({what[1]})" if what[1] else ""
+        text = one_line(f"{state.thrown}: {what[2].rstrip('.')}{sizes}")[:MAX_TEXT]
         evidence.ends.append(End(rank, f"died of {text}", "", lost_peer(text)))
         state.thrown = ""
     elif line.startswith("Traceback (most recent call last)"):

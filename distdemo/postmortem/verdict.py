@@ -34,9 +34,11 @@ COMPARED: tuple[Kind, ...] = ("call", "dtype", "shape")
 ANY_SIZE = ("all_to_all", "coalesced")  # in names of ops whose sizes may differ between ranks
 WRONG_SIZE = "data size doesn't match"
 SIZES = (
-    "Ranks passed different shapes or dtypes. gloo ends the rank that receives more bytes than it "
-    "expects, which needn't be the one at fault."
+    "The ranks made different calls, or passed different shapes or dtypes. gloo ends the rank that "
+    "receives more bytes than it expects, which needn't be the one at fault."
 )
+KILLED = "Unless someone killed it, memory ran out: see dmesg on its host."
+UNREAD = "Ranks without calls have died, never made this call, or lost their dumps."
 MAX_FINDINGS = 8
 MAX_ROWS = 12  # rows of ranks that wait
 
@@ -95,7 +97,8 @@ def _died(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
         what = _without_cause(ranks, every)
     else:
         return
-    rule = SIZES if any(WRONG_SIZE in end.how for end in causes) else KINDS["died"].rule
+    hows = " ".join(end.how for end in causes)
+    rule = SIZES if WRONG_SIZE in hows else KILLED if "SIGKILL" in hows else KINDS["died"].rule
     yield Finding("died", what, tuple(rows), "", rule, ranks, others)
 
 
@@ -172,7 +175,8 @@ def _diverged(evidence: Evidence, group: Group, guilty: Sequence[int], end: int)
         elif before.issuperset(lines):
             return (
                 f"The lines differ from call {number:,} on: {ranks_of(guilty).lower()} at "
-                f"{line_text(lines[0])}, other ranks at {line_text(lines[1])}."
+                f"{line_text(lines[0])}, other ranks at {line_text(lines[1])}. A call too many or "
+                "too few was made there."
             )
         else:
             return ""
@@ -367,12 +371,8 @@ def _slow(evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int]) -> F
     where = f"call {number:,} of {group_text(group)}" if number else group_text(group)
     absent = tuple(each for each in group.members if each not in evidence.dumps)
     if absent:
-        verb = "it has" if len(absent) == 1 else "they have"
-        what = (
-            f"{ranks_of(absent)} left no calls, and all other ranks wait in {where}, {op}: "
-            f"{verb} died, or never made it."
-        )
-        return Finding("absent", what, rows, "", KINDS["absent"].rule, absent, tuple(ranks))
+        what = f"{ranks_of(absent)} left no calls, and all other ranks wait in {where}, {op}."
+        return Finding("absent", what, rows, "", UNREAD, absent, tuple(ranks))
     done = [m for m in group.members if number and _state(group, m, number) == COMPLETED]
     if done or 0 < number <= group.ended:
         what = f"{ranks_of(ranks)} started {where}, {op}, but only other ranks completed it."
