@@ -258,6 +258,8 @@ def _work(assignment: Assignment, sender: Sender, started: float) -> Any:  # noq
     if world.provider:
         import_module(world.provider)
     work = assignment.work
+    if isinstance(work, bytes) or world.user_program is not None:
+        _seed()
     target, args = _unpickled(work) if isinstance(work, bytes) else work
     gpu.set_device(rank.device)
     _prevent_reducer_deletion()
@@ -267,6 +269,17 @@ def _work(assignment: Assignment, sender: Sender, started: float) -> Any:  # noq
         rank.join(local.rendezvous)
     rank.startup_seconds = time.monotonic() - started
     return target(rank, *args)
+
+
+def _seed() -> None:
+    """Seed the global generators anew: forked ranks share their state, new processes don't.
+
+    ``random`` does so itself. A function that a program passes to ``launch`` keeps the state.
+    """
+    torch.default_generator.seed()
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
 
 
 def _unpickled(work: bytes) -> Any:  # noqa: ANN401 - the user's function and arguments

@@ -22,7 +22,9 @@ def postmortem_view(report: Postmortem, sign: Signs, *, calls: bool = False) -> 
     yield Heading(f" {sign.dot} ".join(filter(None, title)))
     if calls:
         yield Paragraph(calls_text(report.calls), verbatim=True)
-    for each in (*report.warnings, *report.findings):
+    for each in report.warnings:
+        yield from finding_view(each, warning=True)
+    for each in report.findings:
         yield from finding_view(each)
     for note in report.notes[:MAX_NOTES]:
         yield Paragraph(note)

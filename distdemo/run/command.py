@@ -289,7 +289,7 @@ def _execute(
             ended, findings = inspector.conclude(ended)
             if options.shake is not None and ended.verdict is not None:
                 why = f"{ended.verdict.why}\n{shaken_text(options.shake)}"
-                ended = replace(ended, verdict=replace(ended.verdict, why=why.strip()))
+                ended = replace(ended, verdict=replace(ended.verdict, why=why.strip("\n")))
     report = RunReport(program, world.world_size, ended, findings=findings, strict=options.strict)
     if inspector is not None:
         report = replace(
@@ -298,6 +298,7 @@ def _execute(
             late=inspector.judge.lateness.ranking(inspector.judge.matcher.line),
             warnings=tuple(inspector.judge.warnings()),
             shake=options.shake,
+            no_replicas=bool(options.check_replicas) and not inspector.judge.matcher.has_replicas,
             stopped="" if findings or report.interrupted else inspector.stopped,
         )
     return with_output(report, [each.finished() for each in kept]), timeline

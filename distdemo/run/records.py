@@ -88,6 +88,7 @@ class RunReport:
         strict: True if warnings are failures.
         stopped: Reason why the comparison of calls stopped early; empty if it did not.
         shake: Seed of the random delays before calls; null if there were none.
+        no_replicas: True if ``--check-replicas`` found nothing to compare.
     """
 
     program: Program
@@ -102,6 +103,7 @@ class RunReport:
     strict: bool = False
     stopped: str = ""
     shake: int | None = None
+    no_replicas: bool = False
     versions: dict[str, str] = field(default_factory=dict)
 
     @property

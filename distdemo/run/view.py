@@ -56,9 +56,14 @@ def run_view(
             yield Heading("Late ranks, and how long other ranks waited for them")
             yield _late_ranks(report.late, sign)
     for each in report.warnings:
-        yield from finding_view(each)
+        yield from finding_view(each, warning=True)
     if report.stopped and (world is None or world.ok):
         yield Paragraph(stopped_text(report.stopped))
+    if report.no_replicas and world is not None and world.ok:
+        yield Paragraph(
+            "--check-replicas compared nothing: the program has no DDP module, and doesn't call "
+            "distdemo.check_replicas()."
+        )
     if report.shake is not None and world is not None and world.ok:
         yield Paragraph(shaken_text(report.shake))
     yield Summary(_verdict(report), report.ok)

@@ -112,8 +112,24 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             outputs = outputs[own : own + 1] if method == "allgather" else outputs
             self.results.add(_strided(args[given]), outputs, note)
 
-    def on_call(self, work: Any, method: str, args: tuple[Any, ...], note: MisuseNote) -> None:  # noqa: ANN401 - a Work
-        """Watch the tensors of a call with this handle."""
+    def on_call(
+        self,
+        work: Any,  # noqa: ANN401 - a Work
+        method: str,
+        args: tuple[Any, ...],
+        note: MisuseNote,
+        *,
+        sync: bool,
+    ) -> None:
+        """Check a call against those in progress, and watch its tensors unless it has waited.
+
+        Args:
+            work: Its handle.
+            method: Method of ``ProcessGroup``.
+            args: Its arguments.
+            note: Note to report.
+            sync: True if the call itself waits.
+        """
         read, filled = GIVEN.get(method, ((), ()))
         tensors: list[Tensor] = []
         memory: list[Memory] = []
@@ -121,7 +137,10 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             for tensor in (each for index in indices for each in _tensors(args[index])):
                 tensors.append(tensor)
                 memory += _memory(tensor, filled=fills)
-        self._works[id(work)] = Watched(work, note, tuple(tensors), tuple(memory))
+        for mine in memory:
+            self._check_access(mine, note.source_line, writes=mine.filled)
+        if not sync:
+            self._works[id(work)] = Watched(work, note, tuple(tensors), tuple(memory))
 
     def on_wait(self, work: Any) -> None:  # noqa: ANN401 - a Work
         """Stop watching a call that is waited for."""
@@ -164,14 +183,25 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
     def _check(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ANN401 - torch's
         for tensor, writes in _accessed(func, args, kwargs) if self._works else ():
             for mine in _memory(tensor):
-                for key, watched in list(self._works.items()):
-                    if any(
-                        mine.first < its.last and its.first < mine.last and (its.filled or writes)
-                        for its in watched.memory
-                    ):
-                        del self._works[key]
-                        what = "written" if writes else "read"
-                        self._report(replace(watched.note, what=what, then=self._source_line()))
+                self._check_access(mine, None, writes=writes)
+
+    def _check_access(self, mine: Memory, line: SourceLine | None, *, writes: bool) -> None:
+        """Report the calls in progress that an access clashes with.
+
+        Args:
+            mine: Memory that is accessed.
+            line: Source line of the access; None for the current line.
+            writes: True if the access writes.
+        """
+        for key, watched in list(self._works.items()):
+            if any(
+                mine.first < its.last and its.first < mine.last and (its.filled or writes)
+                for its in watched.memory
+            ):
+                del self._works[key]
+                then = self._source_line() if line is None else line
+                what = "written" if writes else "read"
+                self._report(replace(watched.note, what=what, then=then))
 
     def _follow(
         self,

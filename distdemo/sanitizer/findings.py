@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from distdemo.launcher.verdict import ranks_of
 from distdemo.sanitizer.matching import FROM, Entry, Group, Matcher, Position, Problem, merged
-from distdemo.sanitizer.records import Call, Finding, Kind, Row
-from distdemo.sanitizer.rules import KINDS, differs, size_mismatches
+from distdemo.sanitizer.records import Call, Finding, Kind, Row, SourceLine
+from distdemo.sanitizer.rules import KINDS, MISUSES, OTHER_LINES, differs, size_mismatches
 from distdemo.view.format import plural
+
+SIZES = ("shape", "splits", "dtype")
+MAX_UNWAITED = 3  # lines with calls that were never waited for
 
 
 def mismatch(matcher: Matcher, at: Position) -> Finding | None:
@@ -28,7 +31,7 @@ def mismatch(matcher: Matcher, at: Position) -> Finding | None:
     if kind == "shape" and _by_another(calls, guilty):
         kind = "call"
     waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
-    what = f"Mismatch in call {position + 1} of {name}: {KINDS[kind].differs}."
+    what = f"Mismatch in call {group.number(position)} of {name}: {KINDS[kind].differs}."
     absent = [m for m in group.members if m not in calls]
     rows = [*matcher.rows({rank: calls[rank] for rank in waiting})]
     rows += matcher.rows({rank: calls[rank] for rank in guilty})
@@ -37,6 +40,9 @@ def mismatch(matcher: Matcher, at: Position) -> Finding | None:
         rows = [replace(row, did=f"{row.did} on {by_device[row.ranks[0]]}") for row in rows]
     rows += [Row(tuple(absent), "had not reached this call")] if absent else []
     rule = KINDS[kind].rule
+    lines = [{calls[rank].source_line.innermost for rank in each} for each in (waiting, guilty)]
+    if kind in SIZES and waiting and lines[0].isdisjoint(lines[1]):
+        rule = f"{rule} {OTHER_LINES}"
     for one, other, sent, expected in islice(size_mismatches(calls, group.members), 1):
         count = plural(sent, "element")
         rule = f"Rank {one} sends {count} to rank {other}, which expects {expected}. {rule}"
@@ -71,7 +77,8 @@ def together(alike: Sequence[Problem]) -> Finding:
     for row, *others in zip(*(each.finding.rows for each in alike), strict=True):
         same = all(each.did == row.did for each in others)
         did = row.did if same else row.did.partition("(")[0]
-        line = row.source_line.partition(FROM)[0]
+        alike_lines = all(each.source_line == row.source_line for each in others)
+        line = row.source_line if alike_lines else row.source_line.partition(FROM)[0]
         rows.append(replace(row, ranks=ranks, did=did, source_line=line))
     what = finding.what.replace(ranks_of(finding.ranks), ranks_of(ranks), 1)
     return replace(finding, what=what, rows=tuple(rows), ranks=ranks)
@@ -110,18 +117,62 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
     did = {rank: entry.call for rank, entry in calls_there.items() if rank not in ranks}
     rows = matcher.rows(did)
     rows += merged([_waits_elsewhere(matcher, waiting[rank]) for rank in ranks if rank in waiting])
-    idle = [Row((r,), "had not made this call", running[r]) for r in ranks if r not in waiting]
+    lacking = "matching " * (first.calls_there is None)
+    did_not = f"had not made the {lacking}call" if lacking else "had not made this call"
+    idle = [Row((r,), did_not, running[r]) for r in ranks if r not in waiting]
     rows += merged(idle)
-    name = group.name(matcher.world_size)
-    has = "has" if len(ranks) == 1 else "have"
-    what = f"{ranks_of(ranks)} {has} not made call {first.position + 1} of {name}, {first.call.op}."
     if first.calls_there is None:
         does = "receive from" if first.sends else "send to"
         what = f"Rank {first.rank} waits in {first.call.op} for {ranks_of(ranks).lower()} to "
         what += f"{does} it."
+    else:
+        call = f"call {group.number(first.position)} of {group.name(matcher.world_size)}"
+        has = "has" if len(ranks) == 1 else "have"
+        what = f"{ranks_of(ranks)} {has} not made {call}, {first.call.op}."
     others = tuple(sorted(waiting.keys() - {*ranks}))
-    before = matcher.before(group)
+    before = "\n  ".join(filter(None, (matcher.before(group), _unwaited_text(matcher))))
     return Finding("stuck", what, tuple(rows), before, KINDS["stuck"].rule, ranks, others, True)
+
+
+def _unwaited(matcher: Matcher, ranks: Iterable[int], *, passed: bool) -> list[Row]:
+    """Return the calls of the program that these ranks never waited for, oldest first.
+
+    Args:
+        matcher: Calls of all ranks.
+        ranks: Ranks to look at.
+        passed: True for calls after which the rank has waited for a later one, only.
+    """
+    found: dict[tuple[str, SourceLine], set[int]] = {}
+    entries = [each for rank in ranks for each in matcher.ranks[rank].pending.values()]
+    for entry in sorted(entries, key=lambda each: each.order):
+        line, rank = entry.call.source_line, entry.rank
+        torchs = line.via or line.within or line.inner  # such handles may be waited for in C++
+        late = passed and entry.order > matcher.ranks[rank].waited
+        if not (torchs or late or entry.no_wait):
+            found.setdefault((entry.call.op, line), set()).add(rank)
+    rows = [Row(tuple(sorted(r)), op, matcher.line(line)) for (op, line), r in found.items()]
+    return rows[:MAX_UNWAITED]
+
+
+def _unwaited_text(matcher: Matcher) -> str:
+    """Return the calls that ranks have gone past without waiting for them, as text."""
+    ranks = (rank for rank, state in enumerate(matcher.ranks) if not state.over)
+    calls = [
+        f"{row.did} at {row.source_line} ({ranks_of(row.ranks).lower()})"
+        for row in _unwaited(matcher, ranks, passed=True)
+    ]
+    return f"Not waited for: {', '.join(calls)}." if calls else ""
+
+
+def unwaited_warning(matcher: Matcher) -> list[Finding]:
+    """Return a warning on calls that ranks never waited for, or nothing."""
+    done = (r for r, s in enumerate(matcher.ranks) if s.ended and s.ended.how == "returned")
+    rows = tuple(_unwaited(matcher, done, passed=False))
+    if not rows or matcher.found:
+        return []
+    ranks = tuple(sorted({rank for row in rows for rank in row.ranks}))
+    what, rule = MISUSES["unwaited"]
+    return [Finding("buffers", f"{ranks_of(ranks)}: {what}", rows, "", rule, ranks)]
 
 
 def _waits_elsewhere(matcher: Matcher, entry: Entry) -> Row:
@@ -143,11 +194,11 @@ def absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...])
     returned = all(_returned(matcher, group, each) for each in gone)
     kind: Kind = "uneven" if rounds and returned else "absent"
     guilty, affected = gone, others
-    call_name = f"call {position + 1} of {group.name(matcher.world_size)}"
+    call_name = f"call {group.number(position)} of {group.name(matcher.world_size)}"
     what = f"{ranks_of(gone)} {ended} before {call_name}, in which other ranks are waiting."
     if call.op == "new_group":
         kind = "group"
-        what = f"{ranks_of(gone)} {ended} before a new_group call in which other ranks are waiting."
+        what = f"{ranks_of(gone)} {ended} before a new_group call that other ranks made."
     elif returned and len(gone) > len(others):
         guilty, affected = others, ()
         made = f"{call_name.capitalize()} was made only by {ranks_of(others).lower()}"

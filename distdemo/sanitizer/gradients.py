@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
@@ -17,9 +17,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from distdemo.sanitizer.calls import Fields, described
 from distdemo.sanitizer.notes import MisuseNote
 from distdemo.sanitizer.records import SourceLine
-
-if TYPE_CHECKING:
-    from distdemo.sanitizer.recorder import Recorder
 
 IN_PLACE = {"all_reduce", "broadcast", "reduce", "recv"}
 MAX_RESULTS = 1000  # remembered tensors that hold a result, or are computed from one
@@ -40,7 +37,12 @@ class _Severed(torch.autograd.Function):
         return gradient, None
 
 
-def watch(recorder: Recorder, fields: Fields, tensors: Any) -> None:  # noqa: ANN401 - a tensor or a list
+def watch(
+    fields: Fields,
+    tensors: Any,  # noqa: ANN401 - a tensor or a list
+    report: Callable[[MisuseNote], object],
+    source_line: Callable[[], SourceLine],
+) -> None:
     """Watch the tensor of a call in place, if autograd knows how it was computed.
 
     Views are left out, because this would change the history of the whole tensor.
@@ -48,16 +50,16 @@ def watch(recorder: Recorder, fields: Fields, tensors: Any) -> None:  # noqa: AN
     tensor = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
     if tensor.grad_fn is None or not torch.is_grad_enabled() or tensor._is_view():  # noqa: SLF001 - torch has no other
         return
-    line = recorder.source_line()
+    line = source_line()
     if line.within:
         return  # torch's own
     note = MisuseNote(str(described(fields, line)), line, what="severed")
 
-    def report() -> None:
-        recorder.record_misuse(replace(note, then=recorder.source_line()))
+    def on_gradient() -> None:
+        report(replace(note, then=source_line()))
 
     with suppress(RuntimeError), _unsafe_preserve_version_counter(tensor):
-        _Severed.apply(tensor, report)  # type: ignore[no-untyped-call]  # torch's
+        _Severed.apply(tensor, on_gradient)  # type: ignore[no-untyped-call]  # torch's
 
 
 class Results:

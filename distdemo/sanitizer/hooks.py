@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
-from distdemo.sanitizer.buffers import Buffers, is_strided
+from distdemo.sanitizer.buffers import is_strided
 from distdemo.sanitizer.calls import METHODS, Fields, described
 from distdemo.sanitizer.gradients import IN_PLACE, watch
 from distdemo.sanitizer.notes import MisuseNote, Ring, Writer, shared
@@ -53,12 +53,11 @@ def current_recorder() -> Recorder | None:
 def install(recorder: Recorder) -> Recorder:
     """Install the hooks, once per process, before or after it creates a group."""
     _cover(recorder, dist.ProcessGroup)
-    _replace_wait(recorder, dist.Work)
+    _replace_handle(recorder, dist.Work)
     _replace_futures(recorder)
     recorder.steps.install()
     if recorder.buffers is not None:
         recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
-        _replace_polls(recorder, recorder.buffers)
     outside = c10d._warn_not_in_group  # noqa: SLF001 - called by every collective of a non-member
 
     def warn(name: str) -> None:
@@ -332,7 +331,8 @@ def _follow(  # noqa: PLR0913, PLR0917 - properties of a call
     """Track the handle of a call that was made."""
     fields, number, misuse = recorded
     if fields.op in IN_PLACE:
-        watch(recorder, fields, args[0] if args else ())
+        tensors = args[0] if args else ()
+        watch(fields, tensors, recorder.record_misuse, recorder.source_line)
     if misuse is not None and is_strided(args):  # and torch has not rejected it
         recorder.record_misuse(misuse)
     if misuse is not None and recorder.buffers is not None:
@@ -344,12 +344,10 @@ def _follow(  # noqa: PLR0913, PLR0917 - properties of a call
     recorder.track(work, Tracked(number, fields.sync, fields.op == "recv" and fields.peer == -1))
     if name == "allreduce" and in_backward() and _called_by_ddp():
         recorder.record_wait_after_backward(number)
-    if misuse is not None and not fields.sync and recorder.buffers is not None:
-        recorder.buffers.on_call(work, name, args, misuse)
-    if type(work).wait is not dist.Work.wait:
-        if not hasattr(type(work).wait, "_recorded"):
-            _replace_get_future(recorder, type(work))
-        _replace_wait(recorder, type(work))
+    if misuse is not None and recorder.buffers is not None:
+        recorder.buffers.on_call(work, name, args, misuse, sync=fields.sync)
+    if not hasattr(type(work).wait, "_recorded"):
+        _replace_handle(recorder, type(work))
 
 
 def _called_by_ddp() -> bool:
@@ -382,37 +380,29 @@ def _replace_futures(recorder: Recorder) -> None:
     kind.then = derived  # type: ignore[assignment, method-assign]  # as above
     torch._C._collect_all = collect_all  # noqa: SLF001 - as above
     _replace_wait(recorder, kind, recorder.record_future_wait)
-    _replace_get_future(recorder, dist.Work)
 
 
-def _replace_get_future(recorder: Recorder, kind: type) -> None:
-    original = kind.get_future  # type: ignore[attr-defined]  # every Work has it
-
-    @wraps(original)
-    def get_future(self: Any) -> Any:  # noqa: ANN401 - torch's
-        future = original(self)
-        safely(recorder, recorder.track_future, future, self)
-        return future
-
-    kind.get_future = get_future  # type: ignore[attr-defined]  # as above
-
-
-def _replace_polls(recorder: Recorder, buffers: Buffers) -> None:
-    """Treat polling a call, or asking for its future, as waiting for it."""
+def _replace_handle(recorder: Recorder, kind: type) -> None:
+    """Record waits for handles of this class, and what replaces a wait: polls and futures."""
 
     def polling(original: Any) -> Any:  # noqa: ANN401 - torch's
         @wraps(original)
         def poll(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
             answer = original(self, *args, **named)
             if answer is not False:
-                safely(recorder, buffers.on_wait, self)
+                safely(recorder, recorder.record_no_wait, self)
+                if isinstance(answer, torch._C.Future):  # noqa: SLF001 - torch.futures has a subclass of it
+                    safely(recorder, recorder.track_future, answer, self)
+                if recorder.buffers is not None:
+                    recorder.buffers.on_wait(self)
             return answer
 
         return poll
 
     for name in ("is_completed", "synchronize", "get_future", "block_current_stream"):
-        if hasattr(dist.Work, name):  # not every release has all of them
-            setattr(dist.Work, name, polling(getattr(dist.Work, name)))
+        if name in vars(kind):  # not every release has all of them
+            setattr(kind, name, polling(vars(kind)[name]))
+    _replace_wait(recorder, kind)
 
 
 def _replace_wait(

@@ -132,7 +132,8 @@ class Judge:
 
     def warnings(self) -> list[Finding]:
         """Return the possible errors so far."""
-        return [*self.matcher.shifts(), *self.order.warnings()]
+        matcher = self.matcher
+        return [*matcher.shifts(), *self.order.warnings(), *findings.unwaited_warning(matcher)]
 
     def give_up(self, why: str) -> None:
         """Stop comparing after an internal error; later notes are only read."""

@@ -197,7 +197,7 @@ def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> A
         if in_backward() and not _from_functional():  # DDP waits in C++ for the future
             safely(recorder, recorder.record_wait_after_backward, number)
         else:
-            recorder.track(work, Tracked(number, sync=False, from_any=False))
+            recorder.track(work, Tracked(number, sync=False, from_any=False, cpp=True))
             work = _Work(work)
     return (tensors[0], work.boxed()) if kernel.returns else work.boxed()
 

@@ -11,7 +11,7 @@ from bisect import insort
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import NamedTuple
 
 from distdemo.launcher.verdict import lost_peer, ranks_of
@@ -23,6 +23,7 @@ from distdemo.sanitizer.notes import (
     GroupKey,
     MisuseNote,
     Note,
+    NoWaitNote,
     ReplicaNote,
     ReturnNote,
     StopNote,
@@ -32,7 +33,9 @@ from distdemo.sanitizer.records import Call, Finding, Kind, Row, SourceLine
 from distdemo.sanitizer.replicas import ReplicaCheck, StepCheck, drift_finding, shifted_finding
 from distdemo.sanitizer.rules import (
     KINDS,
+    MEMBERS_ONLY,
     MISUSES,
+    OWN_MEMORY,
     check_arguments,
     compare_parts,
     differs,
@@ -43,7 +46,8 @@ from distdemo.sanitizer.rules import (
 FROM = ", from "  # separates a line from the line that called its function
 Stack = tuple[tuple[str, ...], tuple[str, ...]]
 """Lines inside and outside a source line."""
-MAX_LINES = 1000  # remembered source lines per group
+Shape = tuple[int, ...]
+MAX_LINES = 1000  # remembered source lines, or shapes, per group
 MAX_PENDING = 10_000  # remembered calls per rank that were never waited for
 
 
@@ -63,6 +67,7 @@ class Entry:
         wrong: Problem of it, or of it and the other side.
         failed: True if it raised after it was made.
         step: Number of training steps before it; -1 if it reduces no gradients.
+        no_wait: True if the rank polled it until it was done, or took its future.
     """
 
     rank: int
@@ -79,6 +84,7 @@ class Entry:
     wrong: Problem | None = None
     failed: bool = False
     step: int = -1
+    no_wait: bool = False
 
     @property
     def sends(self) -> bool:
@@ -118,10 +124,13 @@ class Group:
         uneven: Positions at which the parts have different sizes.
         open: Calls that some members haven't made yet, oldest first.
         agreed: Number of calls that all members agreed on.
-        last: Latest of these calls.
+        internal: Number of these that aren't the program's own.
+        last: Latest of these calls, by rank.
         line_counts: Number of agreed calls, by source line and the lines around it.
         callers: Ranks that made a call, by source line.
         mixed: Calls that ranks made from several lines, by these lines.
+        shapes: Shapes that each rank passed, by source line.
+        reshaped: Calls with as many elements but different shapes, by these shapes.
         destroyed: How each rank destroyed the group.
         steps: Comparison of the ranks' training steps.
         replicas: Comparison of the ranks' tensors.
@@ -135,10 +144,15 @@ class Group:
     uneven: set[int] = field(default_factory=set)
     open: deque[Calls] = field(default_factory=deque)
     agreed: int = 0
-    last: Call | None = None
+    internal: int = 0
+    last: dict[int, Call] = field(default_factory=dict)
     line_counts: Counter[tuple[SourceLine, Stack]] = field(default_factory=Counter)
     callers: defaultdict[SourceLine, set[int]] = field(default_factory=lambda: defaultdict(set))
     mixed: dict[frozenset[SourceLine], Mixed] = field(default_factory=dict)
+    shapes: defaultdict[tuple[int, SourceLine], set[Shape]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
+    reshaped: dict[frozenset[Shape], Mixed] = field(default_factory=dict)
     destroyed: dict[int, DestroyNote] = field(default_factory=dict)
     steps: StepCheck = field(default_factory=StepCheck)
     replicas: ReplicaCheck = field(default_factory=ReplicaCheck)
@@ -149,6 +163,12 @@ class Group:
             return "the default group"
         more = f" (number {self.nth + 1} with these ranks)" if self.nth else ""
         return f"group {list(self.members)}{more}"
+
+    def number(self, position: int) -> int:
+        """Return the number of a call that isn't agreed on, counting the program's own from 1."""
+        before = (calls for calls in islice(self.open, position - self.agreed) if calls)
+        internal = sum(next(iter(calls.values())).call.rules.internal for calls in before)
+        return position + 1 - self.internal - internal
 
 
 Position = tuple[Group, int]
@@ -201,16 +221,16 @@ class Unpaired:
 
 @dataclass(slots=True)
 class Mixed:
-    """One call of a group that ranks made from several lines.
+    """One call of a group that ranks made from several lines, or with several shapes.
 
     Attributes:
         calls: First such call, by rank.
-        position: Its position in the sequence of the group.
+        number: Its number in the group.
         times: Number of calls made from exactly these lines.
     """
 
     calls: dict[int, Call]
-    position: int
+    number: int
     times: int = 0
 
 
@@ -230,6 +250,7 @@ class RankState:
         lost: True if it failed because another rank did.
         ended: End of its program; None if it is running or failed because another rank did.
         refused: Problem of its latest call, which raised immediately; the rank may handle that.
+        waited: Number of the latest call that it has waited for; -1 for none.
     """
 
     call_count: int = 0
@@ -243,6 +264,7 @@ class RankState:
     lost: bool = False
     ended: EndNote | None = None
     refused: Problem | None = None
+    waited: int = -1
 
     @property
     def over(self) -> bool:
@@ -264,6 +286,7 @@ class Matcher:
         found: Problems, and positions at which calls differ.
         stacks: Lines inside and outside each source line, by file and line.
         nccl: True if every group must keep NCCL's rules.
+        has_replicas: True if ranks have compared tensors that must be equal.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -271,6 +294,7 @@ class Matcher:
         self.ranks = [RankState() for _ in range(world_size)]
         self.stopped = ""
         self.nccl = False
+        self.has_replicas = False
         self.found: list[Problem | Position] = []
         self.stacks: defaultdict[tuple[str, int], set[Stack]] = defaultdict(set)
         self.groups: dict[GroupKey, Group] = {}
@@ -337,6 +361,7 @@ class Matcher:
                     self._accept(state, note.thread)
             if entry is not None and note.call.sync:
                 entry.waited = True
+                state.waited = entry.order
                 state.waits[note.thread] = entry
             elif entry is not None:
                 state.pending[state.call_count] = entry
@@ -351,7 +376,12 @@ class Matcher:
             self._accept(state, note.thread)
             if entry is not None:
                 entry.waited = True
+                state.waited = max(state.waited, entry.order)
                 state.waits[note.thread] = entry
+        elif isinstance(note, NoWaitNote):
+            entry = state.pending.get(note.number)
+            if entry is not None:
+                entry.no_wait = True
         elif isinstance(note, ReturnNote):
             entry = self._record_return(state, note)
         elif isinstance(note, MisuseNote):
@@ -404,6 +434,7 @@ class Matcher:
         if note.undone:
             entry = state.unconfirmed.pop(note.thread, None)
             if entry is not None:
+                state.pending.pop(entry.order, None)
                 self._undo(entry)
             return entry
         self._accept(state, note.thread)
@@ -523,14 +554,30 @@ class Matcher:
             together = frozenset(lines)
             mixed = group.mixed.get(together)
             if mixed is None and len(group.mixed) < MAX_LINES:
-                mixed = group.mixed[together] = Mixed(calls, group.agreed)
+                mixed = group.mixed[together] = Mixed(calls, group.number(group.agreed))
             if mixed is not None:
                 mixed.times += 1
-        group.last = calls[min(calls)]
+        if not torchs:
+            self._compare_shapes(group, calls)
+        if calls[min(calls)].rules.internal:
+            group.internal += 1
+        else:
+            group.last = calls
         group.agreed += 1
 
+    def _compare_shapes(self, group: Group, calls: dict[int, Call]) -> None:
+        """Remember the shapes of an agreed call, and whether they differ."""
+        for rank, call in calls.items():
+            known = group.shapes[rank, call.source_line]
+            if len(known) < MAX_LINES:
+                known.add(call.shape)
+        shapes = frozenset(call.shape for call in calls.values())
+        alike = len({call.count for call in calls.values()}) == 1
+        if len(shapes) > 1 and alike and len(group.reshaped) < MAX_LINES:
+            group.reshaped.setdefault(shapes, Mixed(calls, group.number(group.agreed)))
+
     def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
-        group = self.group(*note.group)
+        group, self.has_replicas = self.group(*note.group), True
         if rank not in group.numbers:
             return
         drifted = group.replicas.compare(rank, note, group.reached[rank], len(group.members))
@@ -565,7 +612,8 @@ class Matcher:
 
         For these, ranks made one call from several lines, only once, and one of these ranks has
         also called from another of the lines, so the lines aren't branches taken by different
-        ranks.
+        ranks. Or they passed several shapes, of which one rank has passed both
+        from one line.
         """
         found = [self._severed_warning(*each) for each in self._severed.items()]
         for group in self.groups.values():
@@ -579,12 +627,26 @@ class Matcher:
                 if mixed.times == 1 and strayed:
                     name = group.name(self.world_size)
                     op = next(iter(mixed.calls.values())).op
-                    what = f"Call {mixed.position + 1} of {name}, {op}, came from different lines."
+                    what = f"Call {mixed.number} of {name}, {op}, came from different lines."
                     usual = majority(dict(lines))
                     guilty = tuple(sorted(rank for rank, each in lines.items() if each != usual))
                     rows = tuple(self.rows(mixed.calls))
                     found.append(Finding("shift", what, rows, "", KINDS["shift"].rule, guilty))
+            found += self._swapped(group)
         return found
+
+    def _swapped(self, group: Group) -> Iterator[Finding]:
+        """Yield calls of different shapes in which a rank passed what others pass elsewhere."""
+        for mixed in group.reshaped.values():
+            shapes = {rank: call.shape for rank, call in mixed.calls.items()}
+            usual, op = majority(dict(shapes)), next(iter(mixed.calls.values())).op
+            guilty = tuple(sorted(rank for rank, shape in shapes.items() if shape != usual))
+            lines = ((rank, mixed.calls[rank].source_line) for rank in guilty)
+            if any(usual in group.shapes[each] for each in lines):
+                name = group.name(self.world_size)
+                what = f"Call {mixed.number} of {name}, {op}, got tensors of different shapes."
+                rows = tuple(self.rows(mixed.calls))
+                yield Finding("shift", what, rows, "", KINDS["shift"].rule, guilty)
 
     def _severed_warning(self, note: MisuseNote, callers: set[int]) -> Finding:
         ranks, in_place = tuple(sorted(callers)), note.what == "severed"
@@ -605,21 +667,30 @@ class Matcher:
 
     def before(self, group: Group) -> str:
         """Return how many calls of the group all ranks agreed on, as text."""
-        agreed, last = group.agreed, group.last
-        for calls in group.open:
-            if len(calls) < len(group.members) or (group, agreed) in self.found:
+        agreed, last = group.agreed - group.internal, group.last
+        for position, calls in enumerate(group.open, group.agreed):
+            if len(calls) < len(group.members) or (group, position) in self.found:
                 break
-            agreed, last = agreed + 1, calls[min(calls)].call
-        if last is None:
+            if not calls[min(calls)].call.rules.internal:
+                agreed, last = agreed + 1, {rank: entry.call for rank, entry in calls.items()}
+        if not last:
             return ""
         count = f"on {agreed} calls; the last was" if agreed > 1 else "on one call,"
-        return f"Before that, all ranks agreed {count} {last.op} at {self.line(last.source_line)}."
+        lines = {rank: self.line(call.source_line) for rank, call in last.items()}
+        usual = majority(dict(lines))
+        others: dict[str, list[int]] = {}
+        for rank, line in lines.items():
+            if line != usual:
+                others.setdefault(line, []).append(rank)
+        places = [str(usual), *(f"{line} ({ranks_of(r).lower()})" for line, r in others.items())]
+        op = next(iter(last.values())).op
+        return f"Before that, all ranks agreed {count} {op} at {', '.join(places)}."
 
     def _report_non_member(self, rank: int, call: Call) -> None:
         op = call.op.removeprefix("outside ")
         what = f"{ranks_of((rank,))}: {op} on a group that doesn't include this rank."
         row = Row((rank,), op, self.line(call.source_line))
-        self._add(rank, Finding("group", what, (row,), "", KINDS["group"].rule, (rank,)))
+        self._add(rank, Finding("group", what, (row,), "", MEMBERS_ONLY, (rank,)))
 
     def _add(self, rank: int, finding: Finding) -> None:
         self.found.append(Problem(finding, rank, self.ranks[rank].call_count))
@@ -643,8 +714,8 @@ class Matcher:
         row = Row((rank,), str(call), self.line(call.source_line))
         where = "" if name.startswith("the default") else f" in {name}"
         what = f"{ranks_of((rank,))}: {why[:-1]}{where}."
-        before = self.before(group)
-        return Finding(kind, what, (row,), before, KINDS[kind].rule, (rank,))
+        rule = OWN_MEMORY if kind == "buffers" else KINDS[kind].rule
+        return Finding(kind, what, (row,), self.before(group), rule, (rank,))
 
     # --------------------------------------------------------------------- sends and receives
 

@@ -8,6 +8,7 @@ A repeated call (same line, same arguments) is written as its number only::
     5                                      # the rank makes call 5
     5 12                                   # likewise, for the gradients of step 12
     w 5                                    # it waits for the 5th call that it made
+    n 5                                    # it needn't wait for it any more; see NoWaitNote
     a                                      # torch accepted the call, and other ranks may notice it
     a +                                    # likewise, with threads that have made no call yet
     r                                      # the call or wait returned (r 2: with data of rank 2)
@@ -223,6 +224,17 @@ class WaitNote:
 
 
 @dataclass(frozen=True, slots=True)
+class NoWaitNote:
+    """The rank has polled a call until it was done, or has taken its future.
+
+    Attributes:
+        number: Number of the call on this rank.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReturnNote:
     """The call or wait that a rank was in has returned.
 
@@ -321,6 +333,7 @@ Note = (
     CallNote
     | AcceptNote
     | WaitNote
+    | NoWaitNote
     | ReturnNote
     | StopNote
     | MisuseNote
@@ -388,6 +401,8 @@ class Reader:
         if letter == "w":
             number, _, more = rest.partition(" ")
             return WaitNote(_number(number, MAX_NUMBER), thread, more == "+")
+        if letter == "n":
+            return NoWaitNote(_number(rest, MAX_NUMBER))
         if letter == "B":
             return _json(MisuseNote, rest)
         if letter == "R":
@@ -406,8 +421,9 @@ class Reader:
             self._groups[_number(name, MAX_GROUPS)] = key
         elif letter == "C":
             name, group, text = rest.split(" ", 2)
-            call = _json(Call, text)
-            call_note = CallNote(self._groups[int(group)], call, agreement(call))
+            key = self._groups[int(group)]
+            call = replace(_json(Call, text), group=key[0])
+            call_note = CallNote(key, call, agreement(call))
             self._calls[_number(name, MAX_KNOWN)] = call_note
         elif letter != "H":  # the header, which is read when the file is opened
             raise ValueError("unknown note")

@@ -69,11 +69,13 @@ class Tracked(NamedTuple):
         number: Number of the call on this rank.
         sync: True if torch waits in the call itself.
         from_any: True for a receive from any rank.
+        cpp: True for a call from C++.
     """
 
     number: int
     sync: bool
     from_any: bool
+    cpp: bool = False
 
 
 class PendingGroup:
@@ -239,6 +241,12 @@ class Recorder:
         tracked = self._works.get(id(work))
         if tracked is not None and not tracked.sync:
             self._futures[future] = tracked
+
+    def record_no_wait(self, work: Any) -> None:  # noqa: ANN401 - a Work
+        """Record that a call needn't be waited for."""
+        tracked = self._works.get(id(work))
+        if tracked is not None and not (tracked.sync or tracked.cpp):
+            self._write(f"n {tracked.number}")
 
     def derive_future(self, future: Any, *origins: Any) -> None:  # noqa: ANN401 - torch's
         """Remember the futures that a future waits for."""

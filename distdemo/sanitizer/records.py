@@ -31,8 +31,6 @@ Kind = Literal[
     "slow",
 ]
 """Kinds of findings; docs/sanitizer.md explains each."""
-WARNINGS: frozenset[Kind] = frozenset({"shift", "severed", "order"})
-"""Kinds that the program may intend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +132,7 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Properties of one call that are compared. Ranks are group ranks.
+    """Properties of one call that are compared. Ranks are group ranks; as text, global ranks.
 
     Attributes:
         op: Public name, ``all_reduce``; ``new_group`` for the creation of a group.
@@ -155,6 +153,7 @@ class Call:
         strides: Strides of a non-contiguous tensor whose memory the backend uses directly.
         limited: True if the call has its own time limit, after which the program may continue.
         batched: True for a send or receive of batch_isend_irecv.
+        group: Global ranks of the group's members, or empty if unknown.
     """
 
     op: str
@@ -175,6 +174,7 @@ class Call:
     strides: tuple[int, ...] = ()
     limited: bool = False
     batched: bool = False
+    group: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def rules(self) -> Op:
@@ -220,6 +220,10 @@ class Call:
             sizes.add(self.count)
         return sizes.pop() if len(sizes) == 1 else None
 
+    def _global(self, rank: int) -> int:
+        """Return the global rank of a group rank, or the rank itself if it isn't in the group."""
+        return self.group[rank] if 0 <= rank < len(self.group) else rank
+
     def __str__(self) -> str:
         """Return ``all_reduce(SUM, float32[1024])``."""
         if self.op == END_OF_TRAFFIC:
@@ -228,14 +232,16 @@ class Call:
             return END_OF_CELL
         size = ", ".join(map(str, self.shape))
         data = f"{self.dtype}[{size}]" if self.dtype else ""
-        peer = "" if self.peer is None else ("from " if self.op.endswith("recv") else "to ")
-        if peer:
-            peer += "any rank" if self.peer == -1 and self.op == "recv" else f"rank {self.peer}"
+        peer = ""
+        if self.peer is not None:
+            peer = "from " if self.op.endswith("recv") else "to "
+            any_rank = self.peer == -1 and self.op == "recv"
+            peer += "any rank" if any_rank else f"rank {self._global(self.peer)}"
             peer += f", tag {self.tag}" if self.tag else ""
         parts = [
             self.reduce_op.upper(),
             data,
-            "" if self.root is None else f"root {self.root}",
+            "" if self.root is None else f"root {self._global(self.root)}",
             peer,
             _parts_text("sends", self.send_counts),
             _parts_text("receives", self.receive_counts),

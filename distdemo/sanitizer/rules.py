@@ -39,8 +39,7 @@ KINDS: dict[Kind, KindInfo] = {
         lambda call: call.op,
     ),
     "group": KindInfo(
-        "All ranks of the world must call new_group in the same order with the same members, "
-        "and only members may use the group.",
+        "All ranks of the world must call new_group in the same order with the same members.",
         "the ranks create different groups",
         lambda call: call.members,
     ),
@@ -67,7 +66,7 @@ KINDS: dict[Kind, KindInfo] = {
     ),
     "shape": KindInfo("The sizes that ranks pass must match.", "the sizes don't match", _size),
     "buffers": KindInfo(
-        "Every tensor in a list needs its own memory, and all ranks must pass the same strides.",
+        "All ranks must pass tensors with the same strides.",
         "the ranks' tensors have different strides",
         lambda call: call.strides,
     ),
@@ -76,7 +75,9 @@ KINDS: dict[Kind, KindInfo] = {
     ),
     "argument": KindInfo("The backend would reject this call or hang."),
     "absent": KindInfo("Every rank of a group must make the same calls."),
-    "uneven": KindInfo("Every rank must run the same number of iterations, or use DDP's join()."),
+    "uneven": KindInfo(
+        "Every rank must run the same number of iterations. With DDP, join() allows fewer."
+    ),
     "p2p": KindInfo("Every send needs a receive with the same peer, tag, dtype and size."),
     "deadlock": KindInfo(
         "Let one side receive while the other sends, or use isend, irecv or batch_isend_irecv."
@@ -84,11 +85,11 @@ KINDS: dict[Kind, KindInfo] = {
     "stuck": KindInfo("Every rank of a group must make the same calls."),
     "shift": KindInfo(
         "If these calls weren't meant to match, some rank has made one call too many or too "
-        "few before."
+        "few before, or calls in another order."
     ),
     "step": KindInfo(
-        "A rank has skipped a batch, or stepped without one: gradients of different batches are "
-        "averaged from here on."
+        "A rank has skipped a batch or a step: gradients of different batches are averaged from "
+        "here on."
     ),
     "replicas": KindInfo(
         "All ranks must start with the same parameters and change them in the same way."
@@ -113,6 +114,9 @@ KINDS: dict[Kind, KindInfo] = {
     ),
 }
 """Kinds of findings. The first difference in this order is reported."""
+MEMBERS_ONLY = "Only members may use a group."
+OWN_MEMORY = "Every tensor in a list needs its own memory."
+OTHER_LINES = "The lines differ, too: a rank may have made a call too many or too few."
 COMPARED = {kind: info.value for kind, info in KINDS.items() if info.value is not None}
 MISUSES = {
     "written": (

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdemo.sanitizer.records import WARNINGS, Finding
+from distdemo.sanitizer.records import Finding
 from distdemo.sanitizer.text import reason
 from distdemo.view.blocks import Paragraph
 
 
-def finding_view(finding: Finding) -> Iterator[Paragraph]:
+def finding_view(finding: Finding, *, warning: bool = False) -> Iterator[Paragraph]:
     """Yield what happened, the ranks' calls in columns, and the rule."""
-    yield Paragraph(f"Warning: {finding.what}" if finding.kind in WARNINGS else finding.what)
+    yield Paragraph(f"Warning: {finding.what}" if warning else finding.what)
     if rows := reason(finding):
         yield Paragraph(rows, verbatim=True)
     if finding.rule:

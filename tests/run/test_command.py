@@ -360,6 +360,19 @@ def test_ranks_of_a_forkserver_are_as_forked_ones(document, typed, tmp_path):
     assert returned(document(*words)) == [[2, ""]] * 2  # of the same forkserver
 
 
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_ranks_draw_different_numbers_as_under_torchrun(document, tmp_path, method):
+    program = tmp_path / "draws.py"
+    program.write_text(
+        "import random, numpy, torch\n"
+        "def draw():\n"
+        "    return torch.rand(1).item(), numpy.random.rand(), random.random()\n"
+    )
+    found = document(f"{program}:draw", "-n", "2", "--start-method", method)
+    one, other = returned(found)
+    assert not {*one} & {*other}
+
+
 def test_a_breakpoint_that_nobody_can_answer(command):
     code, out, err = command("run", f"{USERS}:breaks", "-n", "2")
     assert (code, err) == (1, "")

@@ -442,6 +442,16 @@ def one_rank_clips_before_the_sum_is_there(rank: int, right: bool) -> None:
     gradient.clamp_(max=1)
 
 
+@mistake("buffers")
+def sums_slices_that_overlap(rank: int, right: bool) -> None:
+    window = torch.ones(12)
+    calls = [dist.all_reduce(window[:8], async_op=True)]  # wrong
+    if right:
+        _wait(*calls)
+    calls.append(dist.all_reduce(window[4:], async_op=True))  # wrong
+    _wait(*calls[right:])
+
+
 @mistake("buffers", 0)
 def forgets_its_handle(rank: int, right: bool) -> None:
     summing = dist.all_reduce(torch.ones(1), async_op=True)  # wrong

@@ -159,6 +159,29 @@ def severed_experts(rank: int, wrong: bool) -> None:
     expert(received).sum().backward()
 
 
+def unwaited(rank: int, wrong: bool) -> None:
+    """Drop the handle of a bucket; poll one, and take the futures of others."""
+    for _ in range(2):
+        handle = dist.all_reduce(torch.ones(4), async_op=True)
+        if not (wrong and rank):
+            handle.wait()
+    polled = dist.all_reduce(torch.ones(4), async_op=True)
+    while not polled.is_completed():
+        pass
+    dist.all_reduce(torch.ones(4), async_op=True).get_future().wait()
+
+
+def swapped(rank: int, wrong: bool) -> None:
+    """Reduce two tensors of equal size in another order."""
+    tensors = torch.ones(2, 3), torch.ones(3, 2)
+    for tensor in reversed(tensors) if wrong and rank == 2 else tensors:
+        dist.all_reduce(tensor)
+    if rank == 0:  # always another shape: it is meant
+        dist.all_reduce(torch.ones(1, 5))
+    else:
+        dist.all_reduce(torch.ones(5))
+
+
 def right_gradients(rank: int, wrong: bool) -> None:
     """Call collectives on tensors around a graph, but not within it."""
     weight = torch.ones(4, requires_grad=True)

@@ -62,6 +62,20 @@ def test_calls_are_counted() -> None:
     assert "agreed on 101 calls; the last was all_reduce at train.py:2" in found.before
 
 
+def test_ranks_of_a_group_are_shown_as_global_ranks() -> None:
+    judge = judged("")
+    for rank in (2, 3):
+        line = SourceLine("train.py", 50, "step")
+        call = Call("broadcast", line, "float32", (8,), 8, "cpu", root=rank - 2)
+        judge.feed(rank, f"{call_line(4, 1, call)}\n4\n".encode())
+    found = judge.conclude()
+    assert found is not None
+    assert [row.did for row in found.rows] == [
+        "broadcast(float32[8], root 2)",
+        "broadcast(float32[8], root 3)",
+    ]
+
+
 def test_a_small_ring_passes_on_everything() -> None:
     memory = bytearray(HEAD + 7)
     writer, reader = Ring(memoryview(memory)), Ring(memoryview(memory))

@@ -91,6 +91,30 @@ def test_a_result_in_a_loss_is_a_warning(tmp_path: Path, backend: str, name: str
     assert all(f"in {name}" in row["source_line"] for row in warning["rows"]), warning
 
 
+@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+@pytest.mark.parametrize(
+    ("name", "ranks", "what"),
+    [
+        ("unwaited", [1, 2, 3], "Ranks 1, 2, 3: a call is never waited for."),
+        ("swapped", [2], "Call 1 of the default group, all_reduce, got tensors of different"),
+    ],
+)
+def test_calls_that_are_legal_but_hardly_meant_are_a_warning(
+    tmp_path: Path, backend: str, name: str, ranks: list[int], what: str
+) -> None:
+    document = document_of(tmp_path, backend, name, wrong=False)
+    assert not {"findings", "warnings"} & {*document}, document
+    (warning,) = document_of(tmp_path, backend, name, wrong=True)["warnings"]
+    assert (warning["ranks"], what in warning["what"]) == (ranks, True)
+    assert all(f"in {name}" in row["source_line"] for row in warning["rows"]), warning
+
+
+def test_a_check_without_replicas_says_so(tmp_path: Path) -> None:
+    for name, nothing in (("swapped", True), ("drift", None)):
+        document = document_of(tmp_path, "gloo", name, "--check-replicas", wrong=False)
+        assert document.get("no_replicas") is nothing
+
+
 def test_replicas_are_checked_only_as_often_as_asked(tmp_path: Path) -> None:
     for every, step in (("2", 4), ("5", 5)):
         document = document_of(tmp_path, "gloo", "drift", "--check-replicas", every, wrong=True)

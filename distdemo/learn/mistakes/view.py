@@ -80,7 +80,7 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
         where = "" if len(over) == len(trials) else f" over {listing(over)}"
         yield Heading(f"Report of the sanitizer{where}")
         for each in findings:
-            yield from finding_view(each)
+            yield from finding_view(each, warning=each.kind == "shift")
         if not findings:
             yield Paragraph(NOTHING)
         yield Paragraph()
