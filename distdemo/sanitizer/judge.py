@@ -421,10 +421,11 @@ def find_cycle(
     others = tuple(rank for rank in waiting if rank not in path)
     ranks = tuple(sorted(path))
     what = f"Deadlock: {ranks_of(ranks).lower()} are waiting for each other."
-    p2p = {waiting[rank].call.peer is not None for rank in path}
-    rule = (
-        ORDER if p2p == {False} else KINDS["deadlock"].rule if p2p == {True} else KINDS["p2p"].rule
-    )
+    calls = [waiting[rank].call for rank in path]
+    p2p = {call.peer is not None for call in calls}
+    rule = ORDER if p2p == {False} else KINDS["p2p"].rule
+    if p2p == {True} and not any(call.batched for call in calls):
+        rule = KINDS["deadlock"].rule
     found = Finding("deadlock", what, rows, "", rule, ranks, others)
     return _so_far(found, late, running)
 
