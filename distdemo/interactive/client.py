@@ -115,20 +115,30 @@ class Ranks:
         Raises:
             UsageError: The text is no list of ranks of this world.
         """
-        last = self.settings.world_size - 1
-        for word in text.split(","):
-            if not word.isdecimal():
-                raise UsageError(f"{text} isn't a list of ranks, such as 0,2.")
-            if int(word) > last:
-                raise UsageError(
-                    f"There is no rank {int(word)}: the ranks are {ranks_text(range(last + 1))}."
-                )
-        return frozenset(map(int, text.split(",")))
+        size = self.settings.world_size
+        words = text.split(",")
+        for word in words:
+            if not word.isdecimal() or int(word) >= size:
+                known = ranks_text(range(size))
+                raise UsageError(f"There is no rank {word}: the ranks are {known}.")
+        return frozenset(map(int, words))
 
     def run(self, cell: Cell) -> CellReport:
         """Run a cell and return the report on it."""
         done = self.request(cell)
         return done.payload or CellReport(cell.source, ok=False, what=done.what)
+
+    def ask(self, request: Request) -> Any:  # noqa: ANN401 - as `Done` has it
+        """Send a request and return the payload of the answer.
+
+        Raises:
+            UsageError: The first world can't be started.
+            RuntimeError: The request failed.
+        """
+        done = self.request(request)
+        if not done.ok:
+            raise RuntimeError(done.what)
+        return done.payload
 
     def pull(self, expression: str) -> list[Any]:
         """Return each rank's value of an expression.
@@ -136,10 +146,8 @@ class Ranks:
         Raises:
             RuntimeError: A rank has no such value, or it can't be pickled.
         """
-        done = self.request(Pull(expression))
-        if not done.ok:
-            raise RuntimeError(done.what)
-        return [pickle.loads(done.payload[rank]) for rank in sorted(done.payload)]  # noqa: S301 - from ranks of ours
+        found = self.ask(Pull(expression))
+        return [pickle.loads(found[rank]) for rank in sorted(found)]  # noqa: S301 - from ranks of ours
 
     def push(self, values: dict[str, list[Any]]) -> None:
         """Set variables: a list with one value per rank for each name.
@@ -147,13 +155,9 @@ class Ranks:
         Raises:
             RuntimeError: A rank can't load its values.
         """
-        sent = {}
-        for rank in range(self.settings.world_size):
-            own = {name: each[rank] for name, each in values.items()}
-            sent[rank] = pickle.dumps(own)
-        done = self.request(Push(sent))
-        if not done.ok:
-            raise RuntimeError(done.what)
+        size = self.settings.world_size
+        own = [{name: each[rank] for name, each in values.items()} for rank in range(size)]
+        self.ask(Push(dict(enumerate(map(pickle.dumps, own)))))
 
     def close(self) -> None:
         """End the ranks and the host process."""

@@ -14,7 +14,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,7 +27,6 @@ from distdemo.interactive.records import (
     Cell,
     CellReport,
     NewWorld,
-    Request,
     Settings,
     ShellReport,
 )
@@ -127,7 +125,7 @@ class Shell:
                     raise
                 except KeyboardInterrupt:
                     what = "The line was interrupted."
-                except DistdemoError as error:
+                except (DistdemoError, RuntimeError) as error:
                     what = str(error)
                 except Exception as error:  # noqa: BLE001 - the variables must not be lost
                     what = f"{type(error).__name__}: {error}"
@@ -174,17 +172,6 @@ class Shell:
         found = ranks.run(cell)
         self._stream.flush()
         return found
-
-    def _request(self, request: Request) -> Any:  # noqa: ANN401 - as `Done` has it
-        """Return the payload of the answer.
-
-        Raises:
-            UsageError: The request failed.
-        """
-        done = self.ranks.request(request)
-        if not done.ok:
-            raise UsageError(done.what)
-        return done.payload
 
     def _add(self, cell: CellReport) -> None:
         from distdemo.interactive import view
@@ -239,17 +226,17 @@ class Shell:
         self._start(self.ranks.settings)
 
     def _start(self, settings: Settings) -> None:
-        self._request(NewWorld(settings))
+        self.ranks.ask(NewWorld(settings))
         self._only = None
         self._welcome()
 
     def _do_calls(self) -> None:
         from distdemo.sanitizer.text import calls_text
 
-        self._show(Paragraph(calls_text(self._request(Calls())[0]), verbatim=True))
+        self._show(Paragraph(calls_text(self.ranks.ask(Calls())[0]), verbatim=True))
 
     def _do_trace(self) -> None:
-        _, last = self._request(Calls())
+        _, last = self.ranks.ask(Calls())
         if not last:
             raise UsageError("This world has made no call yet.", "", "Try dist.barrier() first.")
         op = last.partition(" ")[0].replace("_", "-")
@@ -281,11 +268,10 @@ class Shell:
         settings = replace(self.ranks.settings, world_size=mistake.world_size)
         text = f"This runs on {settings.world_size} ranks of its own; yours stay as they are."
         self._show(Paragraph(text), Paragraph(mistake.text().rstrip(), verbatim=True))
-        with TemporaryDirectory() as folder, closing(Ranks(settings, self._on_output)) as ranks:
-            file = Path(folder, f"{mistake.module}.py")
-            source = f"{mistake.text().rstrip()}\n\n\nwork(rank, world_size)\n"
-            file.write_text(source, encoding="utf-8")
-            self._add(replace(self._run_cell(ranks, str(file), source), variables=""))
+        source = f"{mistake.text().rstrip()}\n\n\nwork(rank, world_size)\n"
+        with closing(Ranks(settings, self._on_output)) as ranks:
+            found = self._run_cell(ranks, f"{mistake.module}.py", source)
+        self._add(replace(found, variables=""))
 
     def _do_help(self) -> None:
         self._show(Facts(tuple(COMMANDS.values())))

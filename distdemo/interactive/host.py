@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import secrets
-import select
 import signal
 import sys
 import threading
@@ -17,8 +16,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import Connection, Pipe
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
 
 from distdemo.errors import DistdemoError
 from distdemo.interactive.records import (
@@ -37,23 +37,13 @@ from distdemo.interactive.records import (
     in_common,
 )
 from distdemo.launcher.process_tree import die_with_parent
-from distdemo.launcher.records import (
-    Died,
-    Outcome,
-    Stopped,
-    TimedOut,
-    UserProgram,
-    WorldReport,
-    WorldSpec,
-)
+from distdemo.launcher.records import Died, Outcome, Returned, UserProgram, WorldReport, WorldSpec
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.verdict import ranks_of
+from distdemo.sanitizer.inspector import Inspector
 from distdemo.sanitizer.records import END_OF_CELL, Finding, Row
 from distdemo.sanitizer.rules import KINDS
 from distdemo.sanitizer.text import rank_label
-
-if TYPE_CHECKING:
-    from distdemo.sanitizer.inspector import Inspector
 
 DEADLINE_S = 1e6  # of a world: its cells have none
 COPY_S = 1.0  # seconds for the ranks to copy their variables
@@ -72,14 +62,13 @@ class Program:
     def __init__(self, connection: Connection) -> None:
         self.request: Request | None = None
         self.closed = False
-        self.fileno = connection.fileno
-        self._connection = connection
+        self.connection = connection
         self._number = 0
 
     def receive(self) -> Request | None:
         """Wait for a message and return it, or None if the program has closed the connection."""
         try:
-            number, message = self._connection.recv()
+            number, message = self.connection.recv()
         except (EOFError, OSError):
             self.closed = True
             return None
@@ -91,11 +80,7 @@ class Program:
         """Answer the request, if there is one."""
         if self.request is not None:
             self.request = None
-            self._connection.send(Done(self._number, ok, what, payload))
-
-    def pass_on(self, rank: int, data: bytes) -> None:
-        """Send a piece of a rank's output."""
-        self._connection.send(Output(rank, data))
+            self.connection.send(Done(self._number, ok, what, payload))
 
 
 class World:
@@ -127,6 +112,7 @@ class World:
         self._ready = False
         self._ranks = range(settings.world_size)
         self._channels = [Pipe() for _ in self._ranks]
+        self._relay_ends, self._end_relay = Pipe(duplex=False)
         self._marker = secrets.token_bytes(16)
         self._lock = threading.Lock()
         self._number = START
@@ -137,7 +123,6 @@ class World:
         self._passed: dict[int, int] = {}  # bytes of output that were passed on
         self._interrupted_at: float | None = None
         self._copying_at: float | None = None
-        self._inspector: Inspector | None = None
         self._warned = 0  # warnings that were shown
 
     def run(self) -> None:
@@ -148,15 +133,12 @@ class World:
         """
         from distdemo.interactive.rank import serve
         from distdemo.launcher.local import run_world
-        from distdemo.sanitizer.inspector import Inspector
 
         world = _checked(self._settings)
-        if self._settings.sanitize:
-            self._inspector = Inspector(world)
-        notes = None if self._inspector is None else replace(self._inspector.notes, buffers=True)
+        self._inspector = Inspector(world)
+        notes = replace(self._inspector.notes, buffers=True) if self._settings.sanitize else None
         copies = {} if self._before is None else self._before.copies
-        wake_reader, wake_writer = os.pipe()
-        relay = threading.Thread(target=self._relay, args=(wake_reader,))
+        relay = threading.Thread(target=self._relay)
         try:
             report = run_world(
                 world,
@@ -168,14 +150,11 @@ class World:
                 poll=self._poll,
             )
         finally:
-            os.write(wake_writer, b"x")
+            self._end_relay.send(None)
             if relay.ident is not None:
                 relay.join()
-            os.close(wake_reader)
-            os.close(wake_writer)
-            for pair in self._channels:
-                for end in pair:
-                    end.close()
+            for end in (*chain(*self._channels), self._relay_ends, self._end_relay):
+                end.close()
         if self._program.closed or self.next is not None:
             return
         if not self._ready:
@@ -191,12 +170,9 @@ class World:
 
     # ------------------------------------------------------------------------------- requests
 
-    def _relay(self, wake: int) -> None:
+    def _relay(self) -> None:
         """Pass requests on to the ranks as they arrive."""
-        poll = select.poll()
-        poll.register(self._program.fileno(), select.POLLIN)
-        poll.register(wake, select.POLLIN)
-        while wake not in {fd for fd, _ in poll.poll()}:
+        while self._relay_ends not in wait([self._program.connection, self._relay_ends]):
             with self._lock:
                 request = self._program.receive()
                 if request is None:
@@ -218,8 +194,7 @@ class World:
             case _ if not self._ready or self._copying_at is not None or self.next is not None:
                 pass  # it is handled when this world is ready, or the next one
             case Calls():
-                calls = self._inspector.calls() if self._inspector is not None else ((), "")
-                self._program.answer(payload=calls)
+                self._program.answer(payload=self._inspector.calls())
             case Cell() if self._before is not None and self._before.report is not None:
                 report = replace(self._before.report, source=request.source)
                 self._before = None
@@ -277,7 +252,7 @@ class World:
             return
         self._passed[rank] = passed + len(data)
         more = b"\n[... the rest is left out ...]\n" if len(data) >= room else b""
-        self._program.pass_on(rank, data[:room] + more)
+        self._program.connection.send(Output(rank, data[:room] + more))
 
     def _finish_if_done(self) -> None:
         """Answer the request if all ranks have."""
@@ -296,13 +271,13 @@ class World:
             if not all(result.has_group for result in self._answers.values()):
                 self._copy_variables()
                 return
-            found, warnings = (False, []) if self._inspector is None else self._inspector.check()
+            found, warnings = self._inspector.check()
             if found:
                 return  # the next poll ends the world
             new = warnings[self._warned :]
             self._warned += len(new)
             what, rows = (f"Warning: {new[0].what}", new[0].rows) if new else ("", ())
-            report = self._reported(what, rows)
+            report = self._reported(self._request, what, rows)
             self._request = None
             self._program.answer(payload=report, ok=report.ok)
         elif self._request is not None:
@@ -313,23 +288,15 @@ class World:
             self._program.answer("".join(failed[:1]), self._answers, ok=not failed)
 
     def _reported(
-        self, what: str, rows: tuple[Row, ...] = (), rule: str = "", *, ok: bool = True
+        self, cell: Cell, what: str, rows: tuple[Row, ...] = (), rule: str = "", *, ok: bool = True
     ) -> CellReport:
         """Return the report on the present cell."""
-        cell, results = self._request, {}
-        if isinstance(cell, Cell):
-            results = self._answers
-        errors = {rank: each.error for rank, each in results.items() if each.error}
-        causes = {rank: text for rank, text in errors.items() if not results[rank].consequence}
-        return CellReport(
-            cell.source if isinstance(cell, Cell) else "",
-            ok and not errors,
-            in_common({rank: each.value for rank, each in results.items() if each.value}),
-            in_common(causes or ({} if rows else errors)),
-            what,
-            rows,
-            rule,
-        )
+        values = {rank: each.value for rank, each in self._answers.items() if each.value}
+        errors = {rank: each.error for rank, each in self._answers.items() if each.error}
+        causes = {r: text for r, text in errors.items() if not self._answers[r].consequence}
+        shown = causes or ({} if rows else errors)
+        ok = ok and not errors
+        return CellReport(cell.source, ok, in_common(values), in_common(shown), what, rows, rule)
 
     # -------------------------------------------------------------------------------- the end
 
@@ -344,8 +311,7 @@ class World:
                 return done or now - self._copying_at > COPY_S
             interrupted = self._interrupted_at if self._waiting else None
             late = interrupted is not None and now - interrupted > INTERRUPT_S
-            found = self._inspector is not None and self._inspector.poll(outcomes)
-            if late or found or any(outcomes):
+            if self._inspector.poll(outcomes) or late or any(outcomes):
                 self._copy_variables()
             return False
 
@@ -357,31 +323,29 @@ class World:
         """Report why the world has ended."""
         for outcome in report.outcomes:
             if outcome.rank not in self.copies:
+                how = "exited" if isinstance(outcome, Died | Returned) else "made no copy in time"
                 crashed = isinstance(outcome, Died) and outcome.signal is not None
-                stopped = isinstance(outcome, Stopped | TimedOut)
-                how = "crashed" if crashed else "made no copy in time" if stopped else "exited"
-                self.gone[outcome.rank] = how
+                self.gone[outcome.rank] = "crashed" if crashed else how
         cell = self._request if isinstance(self._request, Cell) else None
         if cell is not None and not self._waiting:
-            left = [rank for rank, each in sorted(self._answers.items()) if not each.has_group]
+            left = [rank for rank, each in self._answers.items() if not each.has_group]
             if left:
-                self.report = self._reported(
-                    f"{rank_label(left).capitalize()} destroyed the process group."
-                )
+                what = f"{rank_label(left).capitalize()} destroyed the process group."
+                self.report = self._reported(cell, what)
                 return
         rows: tuple[Row, ...] = ()
         what = rule = ""
-        if self._inspector is not None:
-            report, findings = self._inspector.conclude(report)
-            if findings:
-                what, rows, rule = _explained(findings[0], cell, self._answers)
+        report, findings = self._inspector.conclude(report)
+        if findings:
+            what, rows, rule = _explained(findings[0], cell, self._answers)
         if self._interrupted_at is not None:
             what, rule = "The line was interrupted.", ""
         elif not what and report.verdict is not None:
             what = report.verdict.what
-        if cell is None:
-            what = f"{what} This line was not run."
-        self.report = self._reported(what, rows, rule, ok=False)
+        if cell is not None:
+            self.report = self._reported(cell, what, rows, rule, ok=False)
+        else:  # for the next one
+            self.report = CellReport("", ok=False, what=f"{what} This line was not run.")
 
     def add_variables(self, failures: Mapping[int, str]) -> None:
         """Add to the report what the next world has of the variables.
@@ -420,7 +384,7 @@ def _explained(
     option = "--only" if cell is not None and cell.file.startswith("<cell") else "%only"
     does = f"run this line ({option} {','.join(map(str, sorted(chosen)))})"
     parts = [
-        f"{ranks_of(sorted(ranks))} {one if len(ranks) == 1 else many}"
+        f"{ranks_of(sorted(ranks)).lower()} {one if len(ranks) == 1 else many}"
         for ranks, one, many in (
             (failed, "raised an error", "raised an error"),
             (over - chosen, f"doesn't {does}", f"don't {does}"),
@@ -429,9 +393,7 @@ def _explained(
         )
         if ranks
     ]
-    first, *others = parts
-    text = ", and ".join([first, *(f"{each[0].lower()}{each[1:]}" for each in others)])
-    return f"{text}.", rows, KINDS["absent"].rule
+    return f"{', and '.join(parts).capitalize()}.", rows, KINDS["absent"].rule
 
 
 def _checked(settings: Settings) -> WorldSpec:

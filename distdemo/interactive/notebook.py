@@ -53,7 +53,7 @@ class RanksMagics(Magics):
             given = self._parser.parse_args(shlex.split(line))
             ranks = self._world(given)
             only = None if given.only is None else ranks.ranks(given.only)
-        except (DistdemoError, ValueError) as error:
+        except (DistdemoError, RuntimeError, ValueError) as error:
             raise NotebookError(str(error)) from None
         self._count += 1
         self._stream = Stream(frozenset(range(ranks.settings.world_size)))
@@ -107,9 +107,7 @@ class RanksMagics(Magics):
                 raise
             self._ranks = ranks
         elif given.new or wanted != old:
-            done = self._ranks.request(NewWorld(wanted))
-            if not done.ok:
-                raise UsageError("The ranks can't be started.", done.what)
+            self._ranks.ask(NewWorld(wanted))
         return self._ranks
 
 

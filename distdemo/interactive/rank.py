@@ -78,13 +78,8 @@ class Server:
         self._width = Cell("", "").width  # torch's default
         self._module = ModuleType("__main__")
         self._variables: dict[str, Any] = vars(self._module)
-        self._given = {
-            "rank": rank.rank,
-            "world_size": rank.world_size,
-            "torch": torch,
-            "dist": dist,
-        }
-        self._variables.update(self._given)
+        self._variables.update(rank=rank.rank, world_size=rank.world_size, torch=torch, dist=dist)
+        self._given = self._variables.copy()
 
     def run(self, notes: Notes | None, variables: bytes) -> None:
         """Run the cells that arrive."""
@@ -227,8 +222,6 @@ def _dumps(value: Any) -> bytes:  # noqa: ANN401 - the user's value
 
 def _traceback(error: BaseException, file: str) -> str:
     """Return an exception with its traceback from the cell inward, without distdemo's frames."""
-    if isinstance(error, SyntaxError) and error.filename == file:
-        return "".join(traceback.format_exception_only(error)).rstrip()
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != file:
         trace = trace.tb_next
