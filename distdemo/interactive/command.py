@@ -87,7 +87,7 @@ def shell(session: Session, options: ShellOptions) -> Result:
         opened.run()
     last = opened.ranks.settings
     found = ShellReport(last.world_size, last.backend, tuple(opened.reports))
-    ok = None if not session.is_interactive else True
+    ok = session.is_interactive or None
     return Result(found, view.session_view, is_shown=session.shares_output, ok=ok)
 
 
@@ -101,11 +101,12 @@ class Shell:
 
     def __init__(self, session: Session, settings: Settings) -> None:
         from distdemo.interactive.client import Ranks
+        from distdemo.run.view_output import Stream
 
         self.reports: list[CellReport] = []
         self._session = session
         self._only: frozenset[int] | None = None
-        self._count = 0
+        self._stream = Stream(frozenset())
         self.ranks = Ranks(settings, self._on_output)
 
     def run(self) -> None:
@@ -140,8 +141,8 @@ class Shell:
             UsageError: It is no command, or has other words than the command takes.
         """
         if not source.lstrip().startswith("%"):
-            self._count += 1
-            self._add(self._run_cell(self.ranks, f"<shell {self._count}>", source))
+            file = f"<shell {len(self.reports) + 1}>"
+            self._add(self._run_cell(self.ranks, file, source))
             return
         try:
             name, *words = shlex.split(source.strip()[1:]) or [""]
@@ -153,12 +154,10 @@ class Shell:
         try:
             signature(act).bind(*words)
         except TypeError:
-            takes = signature(act).parameters.values()
-            count = "one word" if takes else "no words"
-            if any(each.default == "" for each in takes):
-                count = "at most one word"
-            example = f", as in {COMMANDS[name][0]}" if takes else ""
-            raise UsageError(f"%{name} takes {count}{example}.") from None
+            defaults = [each.default for each in signature(act).parameters.values()]
+            count = "at most one word" if "" in defaults else "one word"
+            takes = f"{count}, as in {COMMANDS[name][0]}" if defaults else "no words"
+            raise UsageError(f"%{name} takes {takes}.") from None
         act(*words)
 
     def _run_cell(self, ranks: Ranks, file: str, source: str) -> CellReport:
@@ -238,7 +237,7 @@ class Shell:
     def _do_trace(self) -> None:
         _, last = self.ranks.ask(Calls())
         if not last:
-            raise UsageError("This world has made no call yet.", "", "Try dist.barrier() first.")
+            raise UsageError("This world has made no call yet.", "", "Try dist.all_reduce(t).")
         op = last.partition(" ")[0].replace("_", "-")
         words = ["trace", op, "-n", str(self.ranks.settings.world_size)]
         shown = None if self._session.shares_output else subprocess.DEVNULL

@@ -37,7 +37,7 @@ from distdemo.interactive.records import (
     in_common,
 )
 from distdemo.launcher.process_tree import die_with_parent
-from distdemo.launcher.records import Died, Outcome, Returned, UserProgram, WorldReport, WorldSpec
+from distdemo.launcher.records import Died, Outcome, UserProgram, WorldReport, WorldSpec
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.verdict import ranks_of
 from distdemo.sanitizer.inspector import Inspector
@@ -158,8 +158,8 @@ class World:
         if self._program.closed or self.next is not None:
             return
         if not self._ready:
-            why = report.verdict
-            raise DistdemoError("The ranks can't be started.", "" if why is None else why.what)
+            why = "" if report.verdict is None else report.verdict.what
+            raise DistdemoError("The ranks can't be started.", why, "Start a new world.")
         self._conclude(report)
         self.next = self._settings
 
@@ -194,7 +194,8 @@ class World:
             case _ if not self._ready or self._copying_at is not None or self.next is not None:
                 pass  # it is handled when this world is ready, or the next one
             case Calls():
-                self._program.answer(payload=self._inspector.calls())
+                what = "" if self._settings.sanitize else "--no-sanitize: calls aren't recorded."
+                self._program.answer(what, self._inspector.calls(), ok=not what)
             case Cell() if self._before is not None and self._before.report is not None:
                 report = replace(self._before.report, source=request.source)
                 self._before = None
@@ -281,11 +282,10 @@ class World:
             self._request = None
             self._program.answer(payload=report, ok=report.ok)
         elif self._request is not None:
-            failed = [
-                f"rank {r}: {a}" for r, a in sorted(self._answers.items()) if isinstance(a, str)
-            ]
+            failed = sorted(r for r, answer in self._answers.items() if isinstance(answer, str))
+            what = f"rank {failed[0]}: {self._answers[failed[0]]}" if failed else ""
             self._request = None
-            self._program.answer("".join(failed[:1]), self._answers, ok=not failed)
+            self._program.answer(what, self._answers, ok=not failed)
 
     def _reported(
         self, cell: Cell, what: str, rows: tuple[Row, ...] = (), rule: str = "", *, ok: bool = True
@@ -323,22 +323,20 @@ class World:
         """Report why the world has ended."""
         for outcome in report.outcomes:
             if outcome.rank not in self.copies:
-                how = "exited" if isinstance(outcome, Died | Returned) else "made no copy in time"
                 crashed = isinstance(outcome, Died) and outcome.signal is not None
-                self.gone[outcome.rank] = "crashed" if crashed else how
+                self.gone[outcome.rank] = "crashed" if crashed else "left no copy"
         cell = self._request if isinstance(self._request, Cell) else None
-        if cell is not None and not self._waiting:
-            left = [rank for rank, each in self._answers.items() if not each.has_group]
-            if left:
-                what = f"{rank_label(left).capitalize()} destroyed the process group."
-                self.report = self._reported(cell, what)
-                return
+        left = [rank for rank, each in self._answers.items() if cell and not each.has_group]
+        if cell is not None and left and not self._waiting:
+            what = f"{rank_label(left).capitalize()} destroyed the process group."
+            self.report = self._reported(cell, what)
+            return
         rows: tuple[Row, ...] = ()
         what = rule = ""
         report, findings = self._inspector.conclude(report)
         if findings:
             what, rows, rule = _explained(findings[0], cell, self._answers)
-        if self._interrupted_at is not None:
+        if cell is not None and self._interrupted_at is not None:
             what, rule = "The line was interrupted.", ""
         elif not what and report.verdict is not None:
             what = report.verdict.what
@@ -362,9 +360,8 @@ class World:
         text = f"The variables{whose} were kept{f', except {lost}' if lost else ''}."
         for each in in_common(self.gone):
             its = "its" if len(each.ranks) == 1 else "their"
-            text += (
-                f" {rank_label(each.ranks).capitalize()} {each.text}, and {its} variables are lost."
-            )
+            who = rank_label(each.ranks).capitalize()
+            text += f" {who} {each.text}, and {its} variables are lost."
         if self._waiting or self.report.rows:
             text += " Tensors of the failed call may hold partial results."
         self.report = replace(self.report, variables=text if kept else "All variables are lost.")
@@ -381,8 +378,9 @@ def _explained(
         return finding.what, rows, finding.rule
     failed = {rank for rank in over & results.keys() if results[rank].error}
     chosen = cell.ranks if cell is not None and cell.ranks is not None else over
-    option = "--only" if cell is not None and cell.file.startswith("<cell") else "%only"
-    does = f"run this line ({option} {','.join(map(str, sorted(chosen)))})"
+    shell = cell is None or not cell.file.startswith("<cell")
+    line = "line (%" if shell else "cell (--"
+    does = f"run this {line}only {','.join(map(str, sorted(chosen)))})"
     parts = [
         f"{ranks_of(sorted(ranks)).lower()} {one if len(ranks) == 1 else many}"
         for ranks, one, many in (
@@ -441,7 +439,7 @@ def main() -> None:
             elif isinstance(request := program.receive(), NewWorld):
                 world = World(program, request.settings, None)
             else:
-                program.answer("There are no ranks.", ok=False)
+                program.answer("There are no ranks. Start a new world.", ok=False)
                 continue
             try:
                 world.run()

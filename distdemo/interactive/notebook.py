@@ -36,9 +36,9 @@ class RanksMagics(Magics):
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
+        self._shell = shell
         self._ranks: Ranks | None = None
         self._stream = Stream(frozenset())
-        self._count = 0
         parser = self._parser = _Parser(prog="%%ranks", add_help=False)
         parser.add_argument("world_size", nargs="?", type=int)
         parser.add_argument("--backend")
@@ -55,9 +55,8 @@ class RanksMagics(Magics):
             only = None if given.only is None else ranks.ranks(given.only)
         except (DistdemoError, RuntimeError, ValueError) as error:
             raise NotebookError(str(error)) from None
-        self._count += 1
         self._stream = Stream(frozenset(range(ranks.settings.world_size)))
-        found = ranks.run(Cell(f"<cell {self._count}>", cell, only))
+        found = ranks.run(Cell(f"<cell {self._shell.execution_count}>", cell, only))
         self._stream.flush()
         if found.values or found.what or not found.ok:
             display(Shown(found))  # type: ignore[no-untyped-call]  # IPython's

@@ -65,6 +65,11 @@ def test_an_error_on_one_rank_keeps_the_world(world: Collected) -> None:
     assert error.ranks == (0,)
     assert error.text.endswith("\nZeroDivisionError: division by zero")
     assert f'"{CELL}", line 2, in half' in error.text
+    done = world("_ = dist.all_reduce(torch.ones(1), async_op=True); torch.ones(2) + torch.ones(3)")
+    (error,) = done.errors
+    source, carets = error.text.splitlines()[1:3]
+    assert source[carets.index("~") :] == "torch.ones(2) + torch.ones(3)"
+    assert "RuntimeError" in error.text.splitlines()[3]  # no frames of ours
     assert world("dist.barrier()").ok
 
 
@@ -92,7 +97,7 @@ def test_a_wrong_result_is_reported_with_its_cell(world: Collected) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "how"), [("os._exit(0)", "exited"), ("os.kill(os.getpid(), 9)", "crashed")]
+    ("end", "how"), [("os._exit(0)", "left no copy"), ("os.kill(os.getpid(), 9)", "crashed")]
 )
 def test_a_rank_that_ends_loses_its_own_variables_only(
     world: Collected, end: str, how: str
