@@ -180,6 +180,21 @@ def test_an_interrupt_ends_the_cell_and_not_the_ranks(
     assert by_rank(world("kept").values) == {0: "0", 1: "1", 2: "2"}
 
 
+def test_an_interrupt_while_the_ranks_load_ends_only_the_cell() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt() -> None:
+        wait_until(lambda: signal.getsignal(signal.SIGINT) is not before)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    with closing(Collected(Settings(2)).ranks) as ranks:
+        thread.start()
+        assert not ranks.run(Cell(CELL, "while True: pass")).ok
+        thread.join()
+        assert by_rank(ranks.run(Cell(CELL, "rank")).values) == {0: "0", 1: "1"}
+
+
 def test_input_finds_nothing_and_long_output_is_cut(world: Collected) -> None:
     assert "EOFError: " in world("input()").errors[0].text
     assert world("print('x' * 100_000_000)", 0).ok
