@@ -125,7 +125,10 @@ class Syntax:
         self._context = typer.Context(command)
         self._params = command.params
         self.options = {
-            flag: each for each in self._params if not _is_argument(each) for flag in each.opts
+            flag: each
+            for each in self._params
+            if not _is_argument(each)
+            for flag in (*each.opts, *each.secondary_opts)
         }
         self.runs_programs = command.name == "run"
 

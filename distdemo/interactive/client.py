@@ -9,14 +9,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Pipe
 from typing import Any
 
 from distdemo.errors import UsageError
 from distdemo.interactive.records import (
     Cell,
+    CellReport,
     Done,
     Interrupt,
     NewWorld,
@@ -26,13 +27,16 @@ from distdemo.interactive.records import (
     Request,
     Settings,
 )
+from distdemo.view.format import ranks_text
 
 EXIT_S = 5.0
-MAX_INTERRUPTS = 5
+MAX_INTERRUPTS = 5  # Ctrl-C of one request, before the ranks are given up
 
 
 class Ranks:
     """Ranks that run one cell after another, in a host process of their own.
+
+    If the host process exits, another one replaces it.
 
     Args:
         settings: World to start with.
@@ -42,7 +46,10 @@ class Ranks:
     def __init__(self, settings: Settings, on_output: Callable[[int, bytes], object]) -> None:
         self.on_output = on_output
         self.settings = settings
-        self._ready = False
+        self._number = 0  # of the last request
+        self._start()
+
+    def _start(self) -> None:
         self._connection, theirs = Pipe()
         with theirs:
             words = [str(theirs.fileno()), str(os.getpid())]
@@ -52,13 +59,9 @@ class Ranks:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C reaches only this process
             )
-        self._connection.send(NewWorld(settings))
+        self._ready = False
+        self._send(NewWorld(self.settings))
         atexit.register(self.close)
-
-    @property
-    def closed(self) -> bool:
-        """True if the host process has exited."""
-        return self._process.poll() is not None
 
     def wait(self) -> None:
         """Wait until the first world is ready.
@@ -76,19 +79,66 @@ class Ranks:
         """Send a request and return the answer; Ctrl-C interrupts the cell, not this call.
 
         Raises:
-            UsageError: The ranks could not be started.
-            RuntimeError: The host process has exited.
+            UsageError: The first world can't be started.
         """
-        self.wait()
-        with self._interrupting(request):
+        pressed: list[int] = []
+        sent = False
+
+        def interrupt(number: int, _: object) -> None:  # an exception would cut a message in two
+            pressed.append(number)
+            if len(pressed) > MAX_INTERRUPTS:  # the host process doesn't answer
+                self._process.kill()
+            elif sent:
+                self._send(Interrupt())
+
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGINT, interrupt) if is_main else None
+        try:
+            self.wait()
+            if pressed:
+                return Done(0, ok=False, what="The line was interrupted.")
+            self._send(request)
+            sent = True
+            if pressed:
+                self._send(Interrupt())
             done = self._receive()
+        finally:
+            if is_main:
+                signal.signal(signal.SIGINT, before)
         if isinstance(request, NewWorld) and done.ok:
             self.settings = request.settings
         return done
 
-    def run(self, cell: Cell) -> Done:
-        """Run a cell and return its result."""
-        return self.request(cell)
+    def ranks(self, text: str) -> frozenset[int]:
+        """Return the ranks of ``0,2``.
+
+        Raises:
+            UsageError: The text is no list of ranks of this world.
+        """
+        size = self.settings.world_size
+        words = text.split(",")
+        for word in words:
+            if not word.isdecimal() or int(word) >= size:
+                known = ranks_text(range(size))
+                raise UsageError(f"There is no rank {word}: the ranks are {known}.")
+        return frozenset(map(int, words))
+
+    def run(self, cell: Cell) -> CellReport:
+        """Run a cell and return the report on it."""
+        done = self.request(cell)
+        return done.payload or CellReport(cell.source, ok=False, what=done.what)
+
+    def ask(self, request: Request) -> Any:  # noqa: ANN401 - as `Done` has it
+        """Send a request and return the payload of the answer.
+
+        Raises:
+            UsageError: The first world can't be started.
+            RuntimeError: The request failed.
+        """
+        done = self.request(request)
+        if not done.ok:
+            raise RuntimeError(done.what)
+        return done.payload
 
     def pull(self, expression: str) -> list[Any]:
         """Return each rank's value of an expression.
@@ -96,10 +146,8 @@ class Ranks:
         Raises:
             RuntimeError: A rank has no such value, or it can't be pickled.
         """
-        done = self.request(Pull(expression))
-        for rank, error in done.errors.items():
-            raise RuntimeError(f"rank {rank}: {error.text}")
-        return [pickle.loads(done.payload[rank]) for rank in sorted(done.payload)]  # noqa: S301 - from ranks of ours
+        found = self.ask(Pull(expression))
+        return [pickle.loads(found[rank]) for rank in sorted(found)]  # noqa: S301 - from ranks of ours
 
     def push(self, values: dict[str, list[Any]]) -> None:
         """Set variables: a list with one value per rank for each name.
@@ -107,13 +155,9 @@ class Ranks:
         Raises:
             RuntimeError: A rank can't load its values.
         """
-        sent = {}
-        for rank in range(self.settings.world_size):
-            own = {name: each[rank] for name, each in values.items()}
-            sent[rank] = pickle.dumps(({}, pickle.dumps(own)))  # as a copy of variables
-        done = self.request(Push(sent))
-        for rank, error in done.errors.items():
-            raise RuntimeError(f"rank {rank}: {error.text}")
+        size = self.settings.world_size
+        own = [{name: each[rank] for name, each in values.items()} for rank in range(size)]
+        self.ask(Push(dict(enumerate(map(pickle.dumps, own)))))
 
     def close(self) -> None:
         """End the ranks and the host process."""
@@ -125,40 +169,25 @@ class Ranks:
             self._process.kill()
             self._process.wait()
 
-    @contextmanager
-    def _interrupting(self, request: Request) -> Iterator[None]:
-        """Send a request; Ctrl-C interrupts the cell. An exception would cut a message in two."""
-        if threading.current_thread() is not threading.main_thread():
-            self._connection.send(request)
-            yield
-            return
-        pressed, sent = 0, False
-
-        def interrupt(*_: object) -> None:
-            nonlocal pressed
-            pressed += 1
-            if pressed > MAX_INTERRUPTS:  # the host process doesn't answer
-                raise KeyboardInterrupt
-            if sent:
-                self._connection.send(Interrupt())
-
-        before = signal.signal(signal.SIGINT, interrupt)
-        try:
-            self._connection.send(request)
-            sent = True
-            if pressed:
-                self._connection.send(Interrupt())
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    def _send(self, request: Request) -> None:
+        if not isinstance(request, Interrupt):
+            self._number += 1
+        with suppress(OSError):  # the host process has exited, which `_receive` notices
+            self._connection.send((self._number, request))
 
     def _receive(self) -> Done:
+        """Return the answer to the last request; until it arrives, pass on the ranks' output."""
+        number = self._number
         try:
             while True:
                 message = self._connection.recv()
-                if not isinstance(message, Output):
+                if isinstance(message, Output):
+                    self.on_output(message.rank, message.data)
+                elif message.number == number:
                     return message  # type: ignore[no-any-return]  # it sends nothing else
-                self.on_output(message.rank, message.data)
         except (EOFError, OSError):
-            code = self._process.wait(EXIT_S)
-            raise RuntimeError(f"the process that starts ranks exited with {code}") from None
+            self.close()
+        code = self._process.returncode
+        self._start()
+        what = f"The process that starts the ranks exited with {code}. All variables are lost."
+        return Done(number, ok=False, what=what)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import codeop
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from inspect import signature
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distdemo import backends
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import Backend, WorldOptions, WorldSize
 from distdemo.cli.session import Session
@@ -27,35 +26,33 @@ from distdemo.interactive.records import (
     Calls,
     Cell,
     CellReport,
-    Names,
     NewWorld,
     Settings,
     ShellReport,
-    report,
 )
+from distdemo.view.blocks import Block, Facts, Paragraph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from typing_extensions import Self
-
-    from distdemo.view.blocks import Block
-    from distdemo.view.console import Signs
+    from distdemo.interactive.client import Ranks
 
 PROMPT, MORE = ">>> ", "... "
-CONTINUES = ("elif", "else", "except", "finally")
+INDENT = "    "
+CONTINUES = re.compile(r"(elif|else|except|finally)\b")
+EXIT = re.compile(r"(exit|quit)\s*(\([^()]*\))?;?")
 HISTORY = "~/.local/state/distdemo/shell_history"
+LABEL = 14  # characters of ``ranks 0-1, 3`` before a value
 COMMANDS = {
-    "only": "%only 0,2 runs the next lines on these ranks; %only on all.",
-    "world": "%world 8 starts a new world of 8 ranks.",
-    "backend": "%backend mpi starts a new world over this backend.",
-    "reset": "%reset starts a new world.",
-    "calls": "%calls lists the calls of this world.",
-    "trace": "%trace draws the last collective as rounds.",
-    "load": "%load FILE runs a file.",
-    "mistake": "%mistake NAME runs a mistake of `distdemo mistakes`.",
-    "help": "%help lists these commands; exit() or Ctrl-D ends the shell.",
+    "only": ("%only 0,2", "Run the next lines on these ranks; %only alone, on all."),
+    "world": ("%world 8", "Start a new world of 8 ranks, without the variables."),
+    "backend": ("%backend mpi", "Start a new world over this backend, without the variables."),
+    "reset": ("%reset", "Start new ranks with the same settings, without the variables."),
+    "calls": ("%calls", "List the calls of this world."),
+    "trace": ("%trace", "Draw the last collective as rounds, on data of its own."),
+    "load": ("%load 'my lesson.py'", "Run a file of plain Python on the ranks."),
+    "mistake": ("%mistake order", "Run one of `distdemo mistakes` on ranks of its own."),
+    "help": ("%help", "List these commands; exit() or Ctrl-D ends the shell."),
 }
+"""An example of each command, and what it does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +82,12 @@ def shell(session: Session, options: ShellOptions) -> Result:
     size = session.world_size(options.world_size)
     world = session.world(size, WorldOptions(backend=options.backend))
     settings = Settings(size, world.backend, options.sanitize)
-    with Shell(session, settings) as opened:
+    opened = Shell(session, settings)
+    with closing(opened.ranks):
         opened.run()
-    last = opened.settings
+    last = opened.ranks.settings
     found = ShellReport(last.world_size, last.backend, tuple(opened.reports))
-    ok = None if not session.is_interactive else True
+    ok = session.is_interactive or None
     return Result(found, view.session_view, is_shown=session.shares_output, ok=ok)
 
 
@@ -108,170 +106,174 @@ class Shell:
         self.reports: list[CellReport] = []
         self._session = session
         self._only: frozenset[int] | None = None
-        self._count = 0
-        self._stream = Stream(frozenset(range(settings.world_size)))
-        self._ranks = Ranks(settings, self._on_output)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ranks.close()
-
-    @property
-    def settings(self) -> Settings:
-        """Settings of the present world."""
-        return self._ranks.settings
+        self._stream = Stream(frozenset())
+        self.ranks = Ranks(settings, self._on_output)
 
     def run(self) -> None:
         """Run what is typed until its end."""
         self._welcome()
-        lines = Terminal(self._complete) if self._session.is_interactive else Piped(self._session)
+        is_typed = self._session.is_interactive
+        lines = typed_lines(self._complete) if is_typed else piped_lines(self._session)
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            for source in lines.read():
-                if source.strip() in ("exit", "exit()", "quit", "quit()"):
+            for source in lines:
+                if EXIT.fullmatch(source.strip()):
                     return
                 try:
                     self._run_one(source)
-                except DistdemoError as error:
-                    self._add(CellReport(source, ok=False, what=str(error)))
+                    continue
+                except BrokenPipeError:
+                    raise
+                except KeyboardInterrupt:
+                    what = "The line was interrupted."
+                except (DistdemoError, RuntimeError) as error:
+                    what = str(error)
+                except Exception as error:  # noqa: BLE001 - the variables must not be lost
+                    what = f"{type(error).__name__}: {error}"
+                self._add(CellReport(source, ok=False, what=what))
         finally:
             signal.signal(signal.SIGINT, handler)
 
-    def _welcome(self) -> None:
-        from distdemo.view.blocks import Paragraph
-
-        size, backend = self.settings.world_size, self.settings.backend
-        text = (
-            f"{size} ranks over {backend}. Each line runs on every rank; rank, world_size, torch "
-            "and dist are defined. %help lists commands."
-        )
-        self._show(lambda _: [Paragraph(text)])
-
     def _run_one(self, source: str) -> None:
-        if source.startswith("%"):
-            name, *words = shlex.split(source[1:])
-            act = getattr(self, f"_do_{name}", None) if name in COMMANDS else None
-            if act is None:
-                raise UsageError(f"%{name}: there is no such command.", "", "Try %help.")
-            act(*words[:1])
-        else:
-            self._run_cell(source)
+        """Run one line.
 
-    def _run_cell(self, source: str, file: str = "") -> None:
-        self._count += 1
-        self._ranks.wait()
-        done = self._ranks.run(Cell(file or f"<shell {self._count}>", source, self._only))
+        Raises:
+            UsageError: It is no command, or has other words than the command takes.
+        """
+        if not source.lstrip().startswith("%"):
+            file = f"<shell {len(self.reports) + 1}>"
+            self._add(self._run_cell(self.ranks, file, source))
+            return
+        try:
+            name, *words = shlex.split(source.strip()[1:]) or [""]
+        except ValueError as error:
+            raise UsageError(f"{source.strip()}: {str(error).lower()}.") from None
+        if name not in COMMANDS:
+            raise UsageError(f"%{name}: there is no such command.", "", "Try %help.")
+        act = getattr(self, f"_do_{name}")
+        try:
+            signature(act).bind(*words)
+        except TypeError:
+            defaults = [each.default for each in signature(act).parameters.values()]
+            count = "at most one word" if "" in defaults else "one word"
+            takes = f"{count}, as in {COMMANDS[name][0]}" if defaults else "no words"
+            raise UsageError(f"%{name} takes {takes}.") from None
+        act(*words)
+
+    def _run_cell(self, ranks: Ranks, file: str, source: str) -> CellReport:
+        from distdemo.run.view_output import Stream
+        from distdemo.view.console import output
+
+        self._stream = Stream(frozenset(range(ranks.settings.world_size)))
+        cell = Cell(file, source, self._only if ranks is self.ranks else None)
+        if self._session.is_interactive:
+            cell = replace(cell, width=max(40, output().width - LABEL))
+        found = ranks.run(cell)
         self._stream.flush()
-        self._add(report(source, done))
+        return found
 
     def _add(self, cell: CellReport) -> None:
         from distdemo.interactive import view
 
         self.reports.append(cell)
-        self._show(partial(view.cell_view, cell))
+        self._show(*view.cell_view(cell))
 
-    def _show(self, blocks: Callable[[Signs], Iterable[Block]]) -> None:
+    def _show(self, *blocks: Block) -> None:
         if self._session.shares_output and not self._session.quiet:
             from distdemo.view.blocks import show_blocks
-            from distdemo.view.console import output, signs
+            from distdemo.view.console import output
 
-            console = output()
-            show_blocks(console, blocks(signs(console)))
+            show_blocks(output(), blocks)
+
+    def _welcome(self) -> None:
+        settings = self.ranks.settings
+        text = (
+            f"{settings.world_size} ranks over {settings.backend}. Each line runs on every rank; "
+            "rank, world_size, torch and dist are defined. %help lists commands."
+        )
+        self._show(Paragraph(text))
 
     def _on_output(self, rank: int, data: bytes) -> None:
         if self._session.shares_output:
-            self._stream.write(rank, data)
+            self._stream.write(rank, data)  # a new one for every cell
 
     def _complete(self, prefix: str) -> list[str]:
         """Return the names that begin so."""
         if prefix.startswith("%"):
             return [f"%{name}" for name in COMMANDS if name.startswith(prefix[1:])]
-        done = self._ranks.request(Names(prefix))
-        return list(done.payload[0]) if done.ok else []
+        before, dot, start = prefix.rpartition(".")
+        try:
+            names = self.ranks.pull(f"dir({before})" if dot else "[*globals()]")[0]
+        except (DistdemoError, RuntimeError):
+            return []
+        return sorted(f"{before}{dot}{name}" for name in names if name.startswith(start))
 
     # ------------------------------------------------------------------------------ commands
 
-    def _do_only(self, text: str = "") -> None:
-        try:
-            ranks = frozenset(int(each) for each in text.split(",") if each)
-        except ValueError:
-            ranks = frozenset({-1})
-        if not ranks <= set(range(self.settings.world_size)):
-            raise UsageError(f"%only {text}: no such ranks.", "", "Try %only 0,2.")
-        self._only = ranks or None
+    def _do_only(self, ranks: str = "") -> None:
+        self._only = self.ranks.ranks(ranks) if ranks else None
 
-    def _do_world(self, text: str = "") -> None:
-        if not text.isdecimal():
-            raise UsageError("%world takes a number of ranks.", "", "Try %world 8.")
-        self._start(replace(self.settings, world_size=int(text)))
+    def _do_world(self, size: str) -> None:
+        if not size.isdecimal():
+            raise UsageError(f"%world {size}: that isn't a number of ranks.")
+        self._start(replace(self.ranks.settings, world_size=int(size)))
 
-    def _do_backend(self, text: str = "") -> None:
-        if text not in backends.REGISTRY:
-            raise UsageError(
-                f"%backend {text}: there is no such backend.",
-                "",
-                f"Try {', '.join(backends.REGISTRY)}.",
-            )
-        self._start(replace(self.settings, backend=text))
+    def _do_backend(self, name: str) -> None:
+        self._start(replace(self.ranks.settings, backend=name))
 
     def _do_reset(self) -> None:
-        self._start(self.settings)
+        self._start(self.ranks.settings)
 
     def _start(self, settings: Settings) -> None:
-        from distdemo.run.view_output import Stream
-
-        done = self._ranks.request(NewWorld(settings))
-        if not done.ok:
-            raise UsageError("The ranks can't be started.", done.what)
+        self.ranks.ask(NewWorld(settings))
         self._only = None
-        self._stream = Stream(frozenset(range(settings.world_size)))
         self._welcome()
 
     def _do_calls(self) -> None:
         from distdemo.sanitizer.text import calls_text
-        from distdemo.view.blocks import Paragraph
 
-        text = calls_text(self._ranks.request(Calls()).payload[0])
-        self._show(lambda _: [Paragraph(text, verbatim=True)])
+        self._show(Paragraph(calls_text(self.ranks.ask(Calls())[0]), verbatim=True))
 
     def _do_trace(self) -> None:
-        _, last = self._ranks.request(Calls()).payload
+        _, last = self.ranks.ask(Calls())
         if not last:
-            raise UsageError("This world has made no call yet.", "", "Try dist.barrier() first.")
+            raise UsageError("This world has made no call yet.", "", "Try dist.all_reduce(t).")
         op = last.partition(" ")[0].replace("_", "-")
-        words = ["trace", op, "-n", str(self.settings.world_size)]
-        subprocess.run([sys.executable, "-m", "distdemo", *words], check=False)  # noqa: S603 - this Python and ourselves
-
-    def _do_load(self, name: str = "") -> None:
+        words = ["trace", op, "-n", str(self.ranks.settings.world_size)]
+        shown = None if self._session.shares_output else subprocess.DEVNULL
+        handler = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C ends the other process
         try:
-            source = Path(name).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{name} can't be read.", f"{error}.") from error
-        self._run_cell(source, str(Path(name).resolve()))
+            subprocess.run([sys.executable, "-m", "distdemo", *words], stdout=shown, check=False)  # noqa: S603 - this Python and ourselves
+        finally:
+            signal.signal(signal.SIGINT, handler)
 
-    def _do_mistake(self, name: str = "") -> None:
+    def _do_load(self, name: str) -> None:
+        try:
+            file = Path(name).expanduser().resolve()
+            source = file.read_text(encoding="utf-8")
+        except (OSError, ValueError, RuntimeError) as error:
+            raise UsageError(f"{name} can't be read.", f"{error}.") from error
+        self._add(self._run_cell(self.ranks, str(file), source))
+
+    def _do_mistake(self, name: str) -> None:
+        from distdemo.interactive.client import Ranks
         from distdemo.learn.mistakes.catalogue import MISTAKES
 
         mistake = MISTAKES.get(name.replace("_", "-"))
         if mistake is None:
-            raise UsageError("%mistake takes a name.", "", f"Try {', '.join(MISTAKES)}.")
-        if self.settings.world_size != mistake.world_size:
-            self._start(replace(self.settings, world_size=mistake.world_size))
-        from distdemo.view.blocks import Paragraph
-
-        source = mistake.text().rstrip()
-        self._show(lambda _: [Paragraph(source, verbatim=True)])
-        with TemporaryDirectory() as folder:
-            file = Path(folder, f"{mistake.module}.py")
-            file.write_text(f"{source}\n\n\nwork(rank, world_size)\n", encoding="utf-8")
-            self._do_load(str(file))
+            raise UsageError(
+                f"%mistake {name}: there is no such mistake.", "", f"Try {', '.join(MISTAKES)}."
+            )
+        settings = replace(self.ranks.settings, world_size=mistake.world_size)
+        text = f"This runs on {settings.world_size} ranks of its own; yours stay as they are."
+        self._show(Paragraph(text), Paragraph(mistake.text().rstrip(), verbatim=True))
+        source = f"{mistake.text().rstrip()}\n\n\nwork(rank, world_size)\n"
+        with closing(Ranks(settings, self._on_output)) as ranks:
+            found = self._run_cell(ranks, f"{mistake.module}.py", source)
+        self._add(replace(found, variables=""))
 
     def _do_help(self) -> None:
-        from distdemo.view.blocks import Paragraph
-
-        self._show(lambda _: [Paragraph("\n".join(COMMANDS.values()), verbatim=True)])
+        self._show(Facts(tuple(COMMANDS.values())))
 
 
 # -------------------------------------------------------------------------------- what is typed
@@ -290,124 +292,120 @@ def is_incomplete(source: str) -> bool:
     return bool(last.strip()) and last.startswith((" ", "\t"))
 
 
-class Piped:
-    """Statements of standard input, which are shown as if they had been typed."""
+def piped_lines(session: Session) -> Iterator[str]:
+    """Yield each statement of standard input, and show it as if it had been typed."""
 
-    def __init__(self, session: Session) -> None:
-        self._echo = session.shares_output and not session.quiet
-
-    def read(self) -> Iterator[str]:
-        """Yield one complete statement after another."""
-        held: list[str] = []
-        for line in sys.stdin:
-            text = line.rstrip("\n")
-            inside = text.startswith((" ", "\t")) or text.startswith(CONTINUES)
-            if held and not inside and not is_incomplete("\n".join([*held, ""])):
-                yield self._shown(held)
-                held = []
-            if text.strip() or held:
-                held.append(text)
-            if held and text.strip() and not is_incomplete("\n".join(held)) and not inside:
-                yield self._shown(held)
-                held = []
-        if held:
-            yield self._shown(held)
-
-    def _shown(self, lines: list[str]) -> str:
-        while not lines[-1].strip():
-            lines.pop()
-        if self._echo:
-            for line, prompt in zip(lines, [PROMPT, *[MORE] * len(lines)], strict=False):
+    def shown() -> str:
+        while not held[-1].strip():
+            held.pop()
+        if session.shares_output and not session.quiet:
+            for line, prompt in zip(held, [PROMPT, *[MORE] * len(held)], strict=False):
                 sys.stdout.write(f"{prompt}{line}".rstrip() + "\n")
             sys.stdout.flush()
-        return "\n".join(lines)
+        source = "\n".join(held)
+        held.clear()
+        return source
+
+    held: list[str] = []
+    for line in sys.stdin:
+        text = line.rstrip("\n")
+        inside = not text.strip() or text[0] in " \t#" or CONTINUES.match(text)
+        if held and not inside and not is_incomplete("\n".join([*held, ""])):
+            yield shown()
+        if text.strip() or held:
+            held.append(text)
+        if held and not inside and not is_incomplete("\n".join(held)):
+            yield shown()
+    if held:
+        yield shown()
 
 
-class Terminal:
-    """Statements that are typed; with prompt_toolkit, if it is installed, else ``input``."""
+def typed_lines(complete: Callable[[str], list[str]]) -> Iterator[str]:
+    """Yield each statement that is typed, until Ctrl-D.
 
-    def __init__(self, complete: Callable[[str], list[str]]) -> None:
-        self._complete = complete
-
-    def read(self) -> Iterator[str]:
-        """Yield one complete statement after another, until Ctrl-D."""
-        ask = self._toolkit() or self._plain()
-        while True:
-            try:
-                source = ask()
-            except KeyboardInterrupt:
-                sys.stdout.write("KeyboardInterrupt\n")
-                continue
-            except EOFError:
-                sys.stdout.write("\n")
-                return
-            if source.strip():
-                yield source
-
-    def _toolkit(self) -> Callable[[], str] | None:
+    Args:
+        complete: Function that returns the names that begin with a text.
+    """
+    ask = _toolkit(complete) or _plain()
+    while True:
         try:
-            from prompt_toolkit import PromptSession
-            from prompt_toolkit.completion import Completer, Completion
-            from prompt_toolkit.filters import Condition
-            from prompt_toolkit.history import FileHistory, InMemoryHistory
-        except ImportError:
-            return None
-        complete = self._complete
+            source = ask()
+        except KeyboardInterrupt:
+            sys.stdout.write("KeyboardInterrupt\n")
+            continue
+        except EOFError:
+            sys.stdout.write("\n")
+            return
+        if source.strip():
+            yield source
 
-        class Known(Completer):
-            def get_completions(self, document: Any, _: Any) -> Iterator[Completion]:  # noqa: ANN401 - its types
-                word = last_name(document.text_before_cursor)
-                for name in complete(word) if word else ():
-                    yield Completion(name, start_position=-len(word))
 
-        path = Path(HISTORY).expanduser()
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        history = FileHistory(str(path)) if path.parent.is_dir() else InMemoryHistory()
-        session: PromptSession[str] = PromptSession(
-            history=history, completer=Known(), complete_while_typing=False
+def _toolkit(complete: Callable[[str], list[str]]) -> Callable[[], str] | None:
+    """Return a function that asks for a statement, or None without prompt_toolkit."""
+    try:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import Completer, Completion
+        from prompt_toolkit.filters import Condition
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.key_binding import KeyBindings
+    except ImportError:
+        return None
+
+    class Known(Completer):
+        def get_completions(self, document: Any, _: Any) -> Iterator[Completion]:  # noqa: ANN401 - its types
+            word = last_name(document.text_before_cursor)
+            for name in complete(word) if word else ():
+                yield Completion(name, start_position=-len(word))
+
+    path = Path(HISTORY).expanduser()
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    history = FileHistory(str(path)) if path.parent.is_dir() else InMemoryHistory()
+    keys = KeyBindings()
+    session: PromptSession[str] = PromptSession(
+        history=history, completer=Known(), complete_while_typing=False, key_bindings=keys
+    )
+    buffer = session.default_buffer
+
+    @keys.add("tab", filter=Condition(lambda: not _line_before(buffer)))
+    def _(_: object) -> None:
+        buffer.insert_text(INDENT)
+
+    @keys.add("enter", filter=Condition(lambda: _line_before(buffer).endswith(":")))
+    def _(_: object) -> None:
+        buffer.newline()
+        buffer.insert_text(INDENT)
+
+    def ask() -> str:
+        return session.prompt(
+            PROMPT,
+            multiline=Condition(lambda: is_incomplete(buffer.text)),
+            prompt_continuation=lambda _width, _line, wraps: "" if wraps else MORE,
         )
 
-        def more() -> bool:
-            return is_incomplete(session.default_buffer.text)
+    return ask
 
-        def ask() -> str:
-            return session.prompt(
-                PROMPT,
-                multiline=Condition(more),
-                prompt_continuation=lambda *_: MORE,
-            )
 
-        return ask
+def _line_before(buffer: Any) -> str:  # noqa: ANN401 - prompt_toolkit's
+    """Return the line up to the cursor, without blanks at both ends."""
+    return str(buffer.document.current_line_before_cursor).strip()
 
-    def _plain(self) -> Callable[[], str]:
-        with suppress(ImportError):
-            import readline
 
-            found: list[str] = []
+def _plain() -> Callable[[], str]:
+    """Return a function that asks for a statement by ``input``."""
+    with suppress(ImportError):
+        import readline  # noqa: F401 - for editing and the history
 
-            def complete(text: str, index: int) -> str | None:
-                if index == 0:
-                    found[:] = self._complete(text)
-                return found[index] if index < len(found) else None
+    def ask() -> str:
+        source = input(PROMPT)
+        while is_incomplete(source):
+            source = f"{source}\n{input(MORE)}"
+        return source
 
-            readline.set_completer(complete)
-            readline.set_completer_delims(" \t\n()[]{}=,+-*/:;<>|&")
-            readline.parse_and_bind("tab: complete")
-
-        def ask() -> str:
-            source = input(PROMPT)
-            while is_incomplete(source):
-                line = input(MORE)
-                source = f"{source}\n{line}"
-            return source
-
-        return ask
+    return ask
 
 
 def last_name(text: str) -> str:
     """Return the dotted name that a line ends with."""
-    start = len(text)
-    while start and (text[start - 1].isalnum() or text[start - 1] in "._%"):
-        start -= 1
-    return text[start:]
+    found = re.search(r"[\w.%]*$", text)
+    return "" if found is None else found[0]

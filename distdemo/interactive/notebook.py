@@ -13,7 +13,7 @@ from IPython.display import display
 
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.interactive.client import Ranks
-from distdemo.interactive.records import Cell, NewWorld, Settings, report
+from distdemo.interactive.records import Cell, NewWorld, Settings
 from distdemo.interactive.view_notebook import Shown
 from distdemo.run.view_output import Stream
 
@@ -36,13 +36,13 @@ class RanksMagics(Magics):
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
+        self._shell = shell
         self._ranks: Ranks | None = None
         self._stream = Stream(frozenset())
-        self._count = 0
         parser = self._parser = _Parser(prog="%%ranks", add_help=False)
         parser.add_argument("world_size", nargs="?", type=int)
         parser.add_argument("--backend")
-        parser.add_argument("--only", type=lambda text: frozenset(map(int, text.split(","))))
+        parser.add_argument("--only")
         parser.add_argument("--new", action="store_true")
         parser.add_argument("--no-sanitize", action="store_true")
 
@@ -52,14 +52,13 @@ class RanksMagics(Magics):
         try:
             given = self._parser.parse_args(shlex.split(line))
             ranks = self._world(given)
-        except (DistdemoError, ValueError) as error:
+            only = None if given.only is None else ranks.ranks(given.only)
+        except (DistdemoError, RuntimeError, ValueError) as error:
             raise NotebookError(str(error)) from None
-        self._count += 1
         self._stream = Stream(frozenset(range(ranks.settings.world_size)))
-        done = ranks.run(Cell(f"<cell {self._count}>", cell, given.only))
+        found = ranks.run(Cell(f"<cell {self._shell.execution_count}>", cell, only))
         self._stream.flush()
-        found = report(cell, done)
-        if found.values or not found.ok:
+        if found.values or found.what or not found.ok:
             display(Shown(found))  # type: ignore[no-untyped-call]  # IPython's
         if not found.ok:
             raise CellFailedError(found.what or "a rank raised an error")
@@ -94,12 +93,10 @@ class RanksMagics(Magics):
         """Return the ranks, of a new world if other settings are given."""
         old = Settings() if self._ranks is None else self._ranks.settings
         wanted = Settings(
-            given.world_size or old.world_size,
+            old.world_size if given.world_size is None else given.world_size,
             given.backend or old.backend,
             not given.no_sanitize and (old.sanitize or given.new),
         )
-        if self._ranks is not None and self._ranks.closed:
-            self.close()
         if self._ranks is None:
             ranks = Ranks(wanted, self._on_output)
             try:
@@ -109,9 +106,7 @@ class RanksMagics(Magics):
                 raise
             self._ranks = ranks
         elif given.new or wanted != old:
-            done = self._ranks.request(NewWorld(wanted))
-            if not done.ok:
-                raise UsageError("The ranks can't be started.", done.what)
+            self._ranks.ask(NewWorld(wanted))
         return self._ranks
 
 

@@ -17,29 +17,37 @@ import sys
 import threading
 import traceback
 from contextlib import nullcontext, suppress
+from dataclasses import replace
+from importlib import import_module
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
-from distdemo.interactive.records import START, Cell, CellError, Names, Pull, Push
+from distdemo.interactive.records import START, Cell, CellResult, Copy, Interrupt, Pull, Push
 from distdemo.launcher.failures import raised, text_of
 from distdemo.launcher.stacks import is_ours
 from distdemo.run.value import plain_value
 from distdemo.sanitizer.records import END_OF_CELL
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from multiprocessing.connection import Connection
 
     from distdemo.launcher.rank import Rank
     from distdemo.sanitizer.records import Notes
 
-MAX_NAMES = 500  # completions
+INTERNAL = ("/torch/_ops.py", "/torch/utils/_python_dispatch.py")
+"""Files between a cell and distdemo's hooks in a traceback."""
 
 
 def serve(
-    rank: Rank, channels: list[tuple[Connection, Connection]], marker: bytes, notes: Notes | None
+    rank: Rank,
+    channels: list[tuple[Connection, Connection]],
+    marker: bytes,
+    notes: Notes | None,
+    copies: Mapping[int, tuple[bytes, str]],
 ) -> None:
     """Run cells until the world ends.
 
@@ -48,13 +56,14 @@ def serve(
         channels: The host's end and the rank's end of each rank's channel.
         marker: Bytes that a rank writes to its output after each cell.
         notes: Settings for recording its calls, or None.
+        copies: Variables to start with, by rank: a copy of those of an earlier world.
     """
     channel = channels[rank.rank][1]
     for ours, theirs in channels:
         ours.close()
         if theirs is not channel:
             theirs.close()
-    Server(rank, channel, marker).run(notes)
+    Server(rank, channel, marker).run(notes, copies.get(rank.rank, (b"", ""))[0])
 
 
 class Server:
@@ -66,34 +75,38 @@ class Server:
         self._marker = marker
         self._cells: queue.SimpleQueue[tuple[int, Cell | None]] = queue.SimpleQueue()
         self._busy = False
+        self._width = Cell("", "").width  # torch's default
         self._module = ModuleType("__main__")
         self._variables: dict[str, Any] = vars(self._module)
-        self._given = {
-            "rank": rank.rank,
-            "world_size": rank.world_size,
-            "torch": torch,
-            "dist": dist,
-        }
-        self._variables.update(self._given)
+        self._variables.update(rank=rank.rank, world_size=rank.world_size, torch=torch, dist=dist)
+        self._given = self._variables.copy()
 
-    def run(self, notes: Notes | None) -> None:
+    def run(self, notes: Notes | None, variables: bytes) -> None:
         """Run the cells that arrive."""
         from distdemo.sanitizer.hooks import current_recorder, record_calls
 
         sys.modules["__main__"] = self._module
         self._rank.set_variables()
         signal.signal(signal.SIGINT, self._interrupted)
-        threading.Thread(target=self._read, daemon=True).start()
         with record_calls(notes, self._rank.rank, self._rank.world_size):
             recorder = current_recorder()
-            self._rank.send(("ready", START, os.getpid()))
+            self._rank.send((START, self._answer(Push({self._rank.rank: variables}))))
+            threading.Thread(target=self._read, daemon=True).start()
             while True:
-                with nullcontext() if recorder is None else recorder.record_meeting(END_OF_CELL):
+                meets = recorder if dist.is_initialized() else None
+                with nullcontext() if meets is None else meets.record_meeting(END_OF_CELL):
                     number, cell = self._cells.get()
-                self._run_cell(number, cell)
+                result = CellResult() if cell is None else self._result(cell)
+                for stream in (sys.stdout, sys.stderr):
+                    with suppress(OSError, ValueError):  # closed by the cell
+                        stream.flush()
+                with suppress(OSError):
+                    os.write(1, self._marker)
+                self._rank.send((number, replace(result, has_group=dist.is_initialized())))
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         if self._busy:
+            self._busy = False  # once per cell; if the cell goes on, the host replaces the world
             raise KeyboardInterrupt
 
     def _read(self) -> None:
@@ -103,48 +116,51 @@ class Server:
                 number, request = self._channel.recv()
             except (EOFError, OSError):
                 os._exit(0)
-            answer: Any = None
-            try:
-                match request:
-                    case Cell() | None:
-                        self._cells.put((number, request))
-                        continue
-                    case Push():
-                        self._variables.update(restore(request.values[self._rank.rank]))
-                    case Pull():
-                        answer = _dumps(eval(request.expression, self._variables))  # noqa: S307 - the user's own
-                    case Names():
-                        answer = self._names(request.prefix)
-                    case _:
-                        answer = self._copy()
-            except Exception as error:  # noqa: BLE001 - a user's value may raise anything
-                answer = CellError(f"{type(error).__name__}: {text_of(error)}")
-            with suppress(BrokenPipeError):
-                self._rank.send(("answer", number, answer))
+            match request:
+                case Cell() | None:
+                    self._cells.put((number, request))
+                case Interrupt():
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                case _:
+                    with suppress(BrokenPipeError):
+                        self._rank.send((number, self._answer(request)))
 
-    def _run_cell(self, number: int, cell: Cell | None) -> None:
-        value, error = "", None
-        if cell is not None:
-            try:
-                self._busy = True
-                value = self._execute(cell)
-            except BaseException as raised_here:  # noqa: BLE001 - of the user's code
-                error = _error(raised_here, self._rank.rank, cell.file)
-            finally:
-                self._busy = False
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # closed by the cell
-                stream.flush()
-        with suppress(OSError):
-            os.write(1, self._marker)
-        self._rank.send(("done", number, value, error))
+    def _answer(self, request: Push | Pull | Copy) -> Any:  # noqa: ANN401 - as each has it
+        """Return the answer to a request, or the text of an exception."""
+        try:
+            match request:
+                case Push():
+                    own = request.values[self._rank.rank]
+                    self._variables.update(pickle.loads(own) if own else {})  # noqa: S301 - of a rank or the program
+                    return b""
+                case Pull():
+                    return _dumps(eval(request.expression, self._variables))  # noqa: S307 - the user's own
+                case Copy():
+                    return self._copy()
+        except Exception as error:  # noqa: BLE001 - a user's value may raise anything
+            return f"{type(error).__name__}: {text_of(error)}"
+
+    def _result(self, cell: Cell) -> CellResult:
+        """Run a cell and return its result."""
+        try:
+            self._busy = True
+            return CellResult(self._execute(cell))
+        except BaseException as error:  # noqa: BLE001 - of the user's code
+            self._busy = False
+            consequence = raised(self._rank.rank, error).consequence
+            return CellResult(error=_traceback(error, cell.file), consequence=consequence)
+        finally:
+            self._busy = False
 
     def _execute(self, cell: Cell) -> str:
         """Run a cell; return the text of its last expression's value, or an empty text."""
-        lines = cell.source.splitlines(keepends=True)
+        lines = f"{cell.source}\n".splitlines(keepends=True)  # carets need the last line's end
         linecache.cache[cell.file] = (len(cell.source), None, lines, cell.file)
         if not cell.file.startswith("<"):
             self._variables["__file__"] = cell.file
+        if cell.width != self._width:
+            self._width = cell.width
+            torch.set_printoptions(linewidth=cell.width)  # type: ignore[no-untyped-call]  # torch's
         tree = ast.parse(cell.source, cell.file)
         last = tree.body[-1] if tree.body else None
         if isinstance(last, ast.Expr):
@@ -161,20 +177,16 @@ class Server:
 
     # ----------------------------------------------------------------------------- variables
 
-    def _copy(self) -> tuple[bytes, tuple[str, ...]]:
+    def _copy(self) -> tuple[bytes, str]:
         """Return the variables, pickled together, and the names of those that can't be."""
-        own = {
+        values = {
             name: value
             for name, value in self._variables.copy().items()
             if not (name.startswith("__") or self._given.get(name) is value)
         }
-        modules = {
-            name: each.__name__ for name, each in own.items() if isinstance(each, ModuleType)
-        }
-        values = {name: each for name, each in own.items() if name not in modules}
         lost = []
         try:
-            data = _dumps(values)
+            return _dumps(values), ""
         except Exception:  # noqa: BLE001 - depends on the values
             for name in list(values):
                 try:
@@ -182,15 +194,7 @@ class Server:
                 except Exception:  # noqa: BLE001 - as above
                     lost.append(name)
                     del values[name]
-            data = _dumps(values)
-        return pickle.dumps((modules, data)), tuple(name for name in lost if name != "_")
-
-    def _names(self, prefix: str) -> list[str]:
-        before, dot, start = prefix.rpartition(".")
-        if not dot:
-            return sorted(name for name in self._variables if name.startswith(start))[:MAX_NAMES]
-        names = dir(eval(before, self._variables))  # noqa: S307 - the user's own
-        return [f"{before}.{name}" for name in names if name.startswith(start)][:MAX_NAMES]
+        return _dumps(values), ", ".join(name for name in lost if name != "_")
 
 
 class _Pickler(pickle.Pickler):
@@ -199,6 +203,8 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, thing: Any) -> Any:  # noqa: ANN401 - anything
         if isinstance(thing, dist.ProcessGroup):
             raise pickle.PicklingError("a process group")
+        if isinstance(thing, ModuleType):
+            return import_module, (thing.__name__,)
         if getattr(thing, "__module__", "") == "__main__" and hasattr(thing, "__qualname__"):
             raise pickle.PicklingError("defined in a cell")
         return NotImplemented
@@ -214,27 +220,15 @@ def _dumps(value: Any) -> bytes:  # noqa: ANN401 - the user's value
     return cloudpickle.dumps(value)  # type: ignore[no-any-return]  # it has no types
 
 
-def restore(data: bytes) -> dict[str, Any]:
-    """Return the variables of a copy."""
-    from importlib import import_module
-
-    modules, values = pickle.loads(data)  # noqa: S301 - from a rank of ours
-    found: dict[str, Any] = {name: import_module(module) for name, module in modules.items()}
-    found.update(pickle.loads(values))  # noqa: S301 - as above
-    return found
-
-
-def _error(error: BaseException, rank: int, file: str) -> CellError:
-    """Return an exception with its traceback from the cell inward."""
-    if isinstance(error, SyntaxError) and error.filename == file:
-        *lines, text = traceback.format_exception_only(error)
-        return CellError(text.rstrip(), "".join(lines))
+def _traceback(error: BaseException, file: str) -> str:
+    """Return an exception with its traceback from the cell inward, without distdemo's frames."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != file:
         trace = trace.tb_next
-    frames = traceback.extract_tb(trace)
-    while frames and is_ours(frames[-1].filename):  # the handler of an interrupt
-        frames.pop()
-    text = "".join(traceback.format_exception_only(error)).rstrip()
-    consequence = raised(rank, error).consequence
-    return CellError(text_of(text), "".join(traceback.format_list(frames)), consequence)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(trace)
+        if not (is_ours(frame.filename) or frame.filename.endswith(INTERNAL))
+    ]
+    text = text_of("".join(traceback.format_exception_only(error)).rstrip())
+    return "".join([*traceback.format_list(frames), text])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from distdemo.sanitizer.records import Row
 
-START, RESTORE, COPY = -3, -2, -1
-"""Numbers of the messages that belong to no request of the program."""
+START, COPY = 0, -1
+"""Numbers of a rank's messages that answer no request of the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +39,25 @@ class Cell:
     Attributes:
         file: File name of the code, ``<shell 4>``.
         ranks: Ranks that run it; None for all.
+        width: Width of printed tensors, in characters.
     """
 
     file: str
     source: str
     ranks: frozenset[int] | None = None
+    width: int = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
     """Set variables: pickled values by rank."""
 
-    values: dict[int, bytes]
+    values: Mapping[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Return each rank's value of an expression, pickled."""
+    """Return each rank's value of an expression, pickled, by rank."""
 
     expression: str
 
@@ -66,23 +68,16 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Return the names of rank 0's variables and the attributes of an expression."""
-
-    prefix: str
-
-
-@dataclass(frozen=True, slots=True)
 class Calls:
     """Return the calls of this world so far, and rank 0's last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Interrupt the cell that is running."""
+    """Interrupt the cell that is running. It has no answer."""
 
 
-Request = NewWorld | Cell | Push | Pull | Names | Calls | Interrupt
+Request = NewWorld | Cell | Push | Pull | Calls | Interrupt
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,45 +89,37 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class CellError:
-    """Exception of a cell on one rank.
-
-    Attributes:
-        text: ``ValueError: no``.
-        trace: Traceback, from the cell's line inward.
-        consequence: True if another rank's end caused it.
-    """
-
-    text: str
-    trace: str = ""
-    consequence: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Done:
     """Answer to a request.
 
     Attributes:
+        number: Number of the request.
         ok: False if a rank raised, or the world could not go on.
-        values: Text of the last expression's value by rank, if it is not None.
-        errors: Exception by rank.
-        what: Why the cell ended early, or empty.
-        rows: Calls that ranks were waiting in.
-        rule: Rule that was broken, or empty.
-        replaced: True if a new world has replaced the old one.
-        lost: Names of the variables that it could not keep, by rank; None: all.
-        payload: Answer to ``Pull``, ``Names`` and ``Calls``.
+        what: What went wrong, unless the payload says it.
+        payload: Report on a cell, or the answer to ``Pull`` and ``Calls``.
     """
 
+    number: int
     ok: bool = True
-    values: dict[int, str] = field(default_factory=dict)
-    errors: dict[int, CellError] = field(default_factory=dict)
     what: str = ""
-    rows: tuple[Row, ...] = ()
-    rule: str = ""
-    replaced: bool = False
-    lost: dict[int, tuple[str, ...] | None] = field(default_factory=dict)
     payload: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """Result of a cell on one rank.
+
+    Attributes:
+        value: Text of the last expression's value; empty if it is None.
+        error: Exception with its traceback, from the cell's line inward, or empty.
+        consequence: True if another rank's end caused the exception.
+        has_group: False if the rank has destroyed the process group.
+    """
+
+    value: str = ""
+    error: str = ""
+    consequence: bool = False
+    has_group: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +137,12 @@ class CellReport:
     Attributes:
         source: Its code.
         ok: False if a rank raised, or the world could not go on.
-        values: Values of the last expression.
-        errors: Exceptions with their tracebacks.
-        what: Why the cell ended early, or empty.
+        values: Values of the last expression, unless it is None.
+        errors: Exceptions with their tracebacks, without those that follow from another rank's end.
+        what: Why the cell ended early, or a warning, or empty.
         rows: Calls that ranks were waiting in.
         rule: Rule that was broken, or empty.
-        replaced: True if a new world has replaced the old one.
-        lost: Names of the variables that it could not keep.
+        variables: What the new ranks have of the old ones' variables; empty if the ranks stay.
     """
 
     source: str
@@ -166,8 +152,7 @@ class CellReport:
     what: str = ""
     rows: tuple[Row, ...] = ()
     rule: str = ""
-    replaced: bool = False
-    lost: tuple[RanksText, ...] = ()
+    variables: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,26 +175,3 @@ def in_common(texts: Mapping[int, str]) -> tuple[RanksText, ...]:
     for rank in sorted(texts):
         found.setdefault(texts[rank], []).append(rank)
     return tuple(RanksText(tuple(ranks), text) for text, ranks in found.items())
-
-
-def report(source: str, done: Done) -> CellReport:
-    """Return the report on a cell. Errors that only follow from another rank's end are left out."""
-    causes = {r: e for r, e in done.errors.items() if not e.consequence} or done.errors
-    if done.rows:
-        causes = {r: e for r, e in causes.items() if not e.consequence}
-    shown = {rank: f"{error.trace}{error.text}" for rank, error in causes.items()}
-    lost = {
-        rank: "all variables" if names is None else ", ".join(names)
-        for rank, names in done.lost.items()
-    }
-    return CellReport(
-        source,
-        done.ok,
-        in_common(done.values),
-        in_common(shown),
-        done.what,
-        done.rows,
-        done.rule,
-        done.replaced,
-        in_common(lost),
-    )

@@ -12,7 +12,7 @@ from distdemo.view.console import Signs
 from distdemo.view.format import plural
 
 
-def cell_view(cell: CellReport, _: Signs, *, values: bool = True) -> Iterator[Block]:
+def cell_view(cell: CellReport, *, values: bool = True) -> Iterator[Block]:
     """Yield the values, if they are wanted, and the errors and verdict of a cell."""
     if cell.values and values:
         yield Paragraph(_aligned(cell.values), verbatim=True)
@@ -24,10 +24,8 @@ def cell_view(cell: CellReport, _: Signs, *, values: bool = True) -> Iterator[Bl
         yield Paragraph("\n".join(rows_text(cell.rows)), verbatim=True)
     if cell.rule:
         yield Paragraph(cell.rule)
-    if cell.replaced:
-        lost = "; ".join(f"{each.text} of {rank_label(each.ranks)}" for each in cell.lost)
-        kept = f", except {lost}" if lost else ""
-        yield Paragraph(f"New ranks replace these. The variables were kept{kept}.", colours.QUIET)
+    if cell.variables:
+        yield Paragraph(f"New ranks replace these. {cell.variables}", colours.QUIET)
 
 
 def session_view(report: ShellReport, _: Signs) -> Iterator[Block]:

@@ -8,7 +8,7 @@ from rich.table import Table
 from distdemo.interactive.records import CellReport
 from distdemo.interactive.view import cell_view
 from distdemo.view.blocks import show_blocks
-from distdemo.view.console import recorder, signs
+from distdemo.view.console import recorder
 from distdemo.view.format import ranks_text
 
 WIDTH = 100
@@ -35,5 +35,5 @@ class Shown:
             for each in self._cell.values:
                 table.add_row(ranks_text(each.ranks), each.text)
             console.print(table)
-        show_blocks(console, cell_view(self._cell, signs(console), values=False))
+        show_blocks(console, cell_view(self._cell, values=False))
         return console

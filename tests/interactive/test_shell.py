@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -18,15 +19,34 @@ dist.all_reduce(t); t
 rank ** 2
 for i in range(2):
     dist.all_reduce(t)
+
+    # a blank line and a comment end no block
 else:
     t = t + 1
 t.sum()
 if rank != 2: dist.barrier()
 %only 0,2
 rank / (2 - rank)
+dist.barrier()
 %only 9
 %calls
 """
+COMMANDS = {  # what each line is answered with
+    "%calls 3": "%calls takes no words.",
+    "%trace x": "%trace takes no words.",
+    "%help x": "%help takes no words.",
+    "%reset x": "%reset takes no words.",
+    "%only 0 1": "%only takes at most one word, as in %only 0,2.",
+    "%only 2": "There is no rank 2: the ranks are 0-1.",
+    "%world 2 3": "%world takes one word, as in %world 8.",
+    "%world x": "%world x: that isn't a number of ranks.",
+    "%mistake order extra": "%mistake takes one word, as in %mistake order.",
+    "%load": "%load takes one word, as in %load 'my lesson.py'.",
+    "%load my lesson.py": "%load takes one word, as in %load 'my lesson.py'.",
+    "%load it's": "%load it's: no closing quotation.",
+    "%load '~/my lesson.py'": "",
+    "%nothing": "%nothing: there is no such command.\nTry %help.",
+}
 
 
 def test_a_lesson_of_standard_input() -> None:
@@ -44,6 +64,18 @@ def test_a_session_without_failures_exits_with_0_and_its_document_has_the_values
     assert found["cells"][1]["values"] == [{"ranks": [0, 1, 2], "text": "3"}]
 
 
+def test_commands_are_strict_and_never_end_the_session(tmp_path: Path) -> None:
+    (tmp_path / "my lesson.py").write_text("kept = rank", encoding="utf-8")
+    done = distdemo(
+        *("shell", "-n", "2", "--no-sanitize", "--format", "json"),
+        input="\n".join([*COMMANDS, "kept", "exit(3)", "1 / 0"]),
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    *cells, last = json.loads(done.stdout)["cells"]
+    assert [cell.get("what", "") for cell in cells] == list(COMMANDS.values())
+    assert [each["text"] for each in last["values"]] == ["0", "1"]
+
+
 def test_mistakes_in_one_session() -> None:
     kinds = {
         "shape": "the sizes don't match",
@@ -52,10 +84,11 @@ def test_mistakes_in_one_session() -> None:
         "early-read": "a tensor is read while a call is filling it",
         "dead-rank": "Rank 2 raised an error",
     }
-    lines = "".join(f"%mistake {name}\n" for name in kinds)
+    lines = "kept = 1\n" + "".join(f"%mistake {name}\n" for name in kinds) + "kept\n"
     done = distdemo("shell", "--format", "json", input=lines)
     assert done.returncode == 1
-    cells = json.loads(done.stdout)["cells"]
+    _, *cells, last = json.loads(done.stdout)["cells"]
+    assert last["values"] == [{"ranks": [0, 1, 2, 3], "text": "1"}]
     for (name, what), cell in zip(kinds.items(), cells, strict=True):
         assert what in cell["what"], name
         assert cell["rows"][0]["source_line"].startswith(f"{name.replace('-', '_')}.py:")
