@@ -1,4 +1,4 @@
-"""What is known about the ranks of a job: their calls by group and number, and how they ended.
+"""Calls of a job's ranks by group and number, and the ends of the ranks.
 
 Every format is read into `Dump`, one per rank. Calls are numbers in a table and each rank's calls
 are arrays, because a job can have thousands of ranks with thousands of calls each.
@@ -106,7 +106,7 @@ class Dump:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a rank ended.
+    """End of a rank.
 
     Attributes:
         rank: Global rank.

@@ -51,7 +51,7 @@ class Wait:
         number: Number of the call in its group; 0 for a send or receive.
         state: State of the call.
         call: Index of the call.
-        on: Global ranks that it waits for, as far as is known.
+        on: Global ranks that it waits for, if known.
     """
 
     group: Group
@@ -188,7 +188,7 @@ def _size(call: Call) -> int:
 
 
 def _candidates(group: Group, agreement: Sequence[int]) -> Iterator[tuple[int, dict[int, int]]]:
-    """Yield the first number at which ranks' calls aren't all the same, and these calls."""
+    """Yield the first number at which the ranks' calls differ, and these calls."""
     alike: dict[int, array[int]] = {}
     for rank, track in group.tracks.items():
         alike[rank] = array("I", [agreement[each] for each in track.calls])

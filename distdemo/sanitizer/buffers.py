@@ -268,7 +268,7 @@ def _tensors(given: Any) -> Iterator[Tensor]:  # noqa: ANN401 - tensors or neste
 
 
 def _strided(given: Any) -> Iterator[Tensor]:  # noqa: ANN401 - as above
-    """Yield the tensors that have memory of their own."""
+    """Yield the ordinary tensors, whose storage is memory."""
     return (
         each
         for each in _tensors(given)

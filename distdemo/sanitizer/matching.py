@@ -130,7 +130,7 @@ class Group:
         callers: Ranks that made a call, by source line.
         mixed: Calls that ranks made from several lines, by these lines.
         shapes: Shapes that each rank passed, by source line.
-        reshaped: Calls with as many elements but different shapes, by these shapes.
+        reshaped: Calls with equal sizes but different shapes, by these shapes.
         destroyed: How each rank destroyed the group.
         steps: Comparison of the ranks' training steps.
         replicas: Comparison of the ranks' tensors.
