@@ -265,7 +265,10 @@ class Evidence:
             group = self._group(pair.group)
             if pair.peer < len(group.members):
                 self.pairs.setdefault(rank, []).append((group, pair))
-        older = {r for g in self.groups for r, reached in g.reached.items() if reached < g.ended}
+        older: set[int] = set()
+        for group in self.groups:
+            ended = group.ended
+            older.update(rank for rank, reached in group.reached.items() if reached < ended)
         self.older = tuple(sorted(older))
 
 
