@@ -373,6 +373,9 @@ def _slow(evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int]) -> F
     if absent:
         what = f"{ranks_of(absent)} left no calls, and all other ranks wait in {where}, {op}."
         return Finding("absent", what, rows, "", UNREAD, absent, tuple(ranks))
+    if group.is_inferred and not group.is_default and number == 1:  # nothing shows its members
+        what = f"{ranks_of(ranks)} wait in {where}, {op}. It may have members that no file shows."
+        return Finding("stuck", what, rows, "", KINDS["stuck"].rule, (), tuple(ranks))
     done = [m for m in group.members if number and _state(group, m, number) == COMPLETED]
     if done or 0 < number <= group.ended:
         what = f"{ranks_of(ranks)} started {where}, {op}, but only other ranks completed it."

@@ -200,6 +200,16 @@ def test_nothing_is_concluded_from_dumps_of_different_moments(tmp_path: Path) ->
     assert (one.kind, one.ranks) == ("absent", (0,))
 
 
+def test_members_that_no_file_shows_may_be_missing(tmp_path: Path) -> None:
+    calls = [entry("all_reduce", 1, "started", group=group) for group in ("1", "2")]
+    dumps = {rank: {**dump(calls[rank // 2]), "pg_config": {}} for rank in range(4)}
+    found = judged(tmp_path, dumps).findings
+    assert [(each.kind, each.consequences) for each in found] == [
+        ("stuck", (0, 1)),
+        ("stuck", (2, 3)),
+    ]
+
+
 def test_ranks_that_left_nothing_are_no_success(tmp_path: Path) -> None:
     write(tmp_path, {3: dump(FIRST)})
     (tmp_path / "rank_0").touch()
