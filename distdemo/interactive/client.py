@@ -14,6 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Pipe
 from typing import Any
 
+from distdemo.cli.types import parse_ranks
 from distdemo.errors import UsageError
 from distdemo.interactive.records import (
     Cell,
@@ -110,18 +111,17 @@ class Ranks:
         return done
 
     def ranks(self, text: str) -> frozenset[int]:
-        """Return the ranks of ``0,2``.
+        """Return the ranks of ``0,2-3``.
 
         Raises:
             UsageError: The text is no list of ranks of this world.
         """
         size = self.settings.world_size
-        words = text.split(",")
-        for word in words:
-            if not word.isdecimal() or int(word) >= size:
+        for rank in (chosen := parse_ranks(text) or range(size)):
+            if rank >= size:
                 known = ranks_text(range(size))
-                raise UsageError(f"There is no rank {word}: the ranks are {known}.")
-        return frozenset(map(int, words))
+                raise UsageError(f"There is no rank {rank}: the ranks are {known}.")
+        return frozenset(chosen)
 
     def run(self, cell: Cell) -> CellReport:
         """Run a cell and return the report on it."""

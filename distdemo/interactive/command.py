@@ -31,6 +31,7 @@ from distdemo.interactive.records import (
     ShellReport,
 )
 from distdemo.view.blocks import Block, Facts, Paragraph
+from distdemo.view.format import plural
 
 if TYPE_CHECKING:
     from distdemo.interactive.client import Ranks
@@ -47,9 +48,9 @@ COMMANDS = {
     "backend": ("%backend mpi", "Start a new world over this backend, without the variables."),
     "reset": ("%reset", "Start new ranks with the same settings, without the variables."),
     "calls": ("%calls", "List the calls of this world."),
-    "trace": ("%trace", "Draw the last collective as rounds, on data of its own."),
+    "trace": ("%trace", "Draw the last collective as rounds, with example data."),
     "load": ("%load 'my lesson.py'", "Run a file of plain Python on the ranks."),
-    "mistake": ("%mistake order", "Run one of `distdemo mistakes` on ranks of its own."),
+    "mistake": ("%mistake order", "Run one of `distdemo mistakes` on separate ranks."),
     "help": ("%help", "List these commands; exit() or Ctrl-D ends the shell."),
 }
 """An example of each command, and what it does."""
@@ -188,8 +189,8 @@ class Shell:
     def _welcome(self) -> None:
         settings = self.ranks.settings
         text = (
-            f"{settings.world_size} ranks over {settings.backend}. Each line runs on every rank; "
-            "rank, world_size, torch and dist are defined. %help lists commands."
+            f"{plural(settings.world_size, 'rank')} over {settings.backend}. Each line runs on "
+            "every rank; rank, world_size, torch and dist are defined. %help lists commands."
         )
         self._show(Paragraph(text))
 
@@ -232,7 +233,9 @@ class Shell:
     def _do_calls(self) -> None:
         from distdemo.sanitizer.text import calls_text
 
-        self._show(Paragraph(calls_text(self.ranks.ask(Calls())[0]), verbatim=True))
+        calls = self.ranks.ask(Calls())[0]
+        text = calls_text(calls) if calls else "These ranks have made no call yet."
+        self._show(Paragraph(text, verbatim=True))
 
     def _do_trace(self) -> None:
         _, last = self.ranks.ask(Calls())
@@ -265,12 +268,12 @@ class Shell:
                 f"%mistake {name}: there is no such mistake.", "", f"Try {', '.join(MISTAKES)}."
             )
         settings = replace(self.ranks.settings, world_size=mistake.world_size)
-        text = f"This runs on {settings.world_size} ranks of its own; yours stay as they are."
+        text = f"This runs on {settings.world_size} separate ranks; yours stay as they are."
         self._show(Paragraph(text), Paragraph(mistake.text().rstrip(), verbatim=True))
         source = f"{mistake.text().rstrip()}\n\n\nwork(rank, world_size)\n"
         with closing(Ranks(settings, self._on_output)) as ranks:
             found = self._run_cell(ranks, f"{mistake.module}.py", source)
-        self._add(replace(found, variables=""))
+        self._add(replace(found, ok=True, variables=""))  # it has shown what it should
 
     def _do_help(self) -> None:
         self._show(Facts(tuple(COMMANDS.values())))

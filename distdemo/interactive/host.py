@@ -324,7 +324,7 @@ class World:
         for outcome in report.outcomes:
             if outcome.rank not in self.copies:
                 crashed = isinstance(outcome, Died) and outcome.signal is not None
-                self.gone[outcome.rank] = "crashed" if crashed else "left no copy"
+                self.gone[outcome.rank] = "crashed" if crashed else ""
         cell = self._request if isinstance(self._request, Cell) else None
         left = [rank for rank, each in self._answers.items() if cell and not each.has_group]
         if cell is not None and left and not self._waiting:
@@ -360,8 +360,9 @@ class World:
         text = f"The variables{whose} were kept{f', except {lost}' if lost else ''}."
         for each in in_common(self.gone):
             its = "its" if len(each.ranks) == 1 else "their"
-            who = rank_label(each.ranks).capitalize()
-            text += f" {who} {each.text}, and {its} variables are lost."
+            who = rank_label(each.ranks)
+            lost = f"{who.capitalize()} {each.text}, and {its} variables" if each.text else ""
+            text += f" {lost or f'The variables of {who}'} are lost."
         if self._waiting or self.report.rows:
             text += " Tensors of the failed call may hold partial results."
         self.report = replace(self.report, variables=text if kept else "All variables are lost.")
@@ -391,7 +392,9 @@ def _explained(
         )
         if ranks
     ]
-    return f"{', and '.join(parts).capitalize()}.", rows, KINDS["absent"].rule
+    p2p = all(row.did.startswith(("send(", "recv(")) for row in rows)
+    rule = f"{KINDS['p2p'].rule} Both must be in one {line.split(maxsplit=1)[0]}." if p2p else ""
+    return f"{', and '.join(parts).capitalize()}.", rows, rule or KINDS["absent"].rule
 
 
 def _checked(settings: Settings) -> WorldSpec:

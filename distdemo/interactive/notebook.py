@@ -13,9 +13,11 @@ from IPython.display import display
 
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.interactive.client import Ranks
-from distdemo.interactive.records import Cell, NewWorld, Settings
+from distdemo.interactive.records import Cell, CellReport, NewWorld, Settings
 from distdemo.interactive.view_notebook import Shown
 from distdemo.run.view_output import Stream
+from distdemo.sanitizer.text import rank_label
+from distdemo.view.format import plural
 
 
 class CellFailedError(Exception):
@@ -61,7 +63,8 @@ class RanksMagics(Magics):
         if found.values or found.what or not found.ok:
             display(Shown(found))  # type: ignore[no-untyped-call]  # IPython's
         if not found.ok:
-            raise CellFailedError(found.what or "a rank raised an error")
+            lines = [f"{rank_label(e.ranks)}: {e.text.splitlines()[-1]}" for e in found.errors]
+            raise CellFailedError(found.what or lines[0])
 
     def pull(self, expression: str) -> list[Any]:
         """Return each rank's value of an expression."""
@@ -107,6 +110,9 @@ class RanksMagics(Magics):
             self._ranks = ranks
         elif given.new or wanted != old:
             self._ranks.ask(NewWorld(wanted))
+            size = plural(wanted.world_size, "rank")
+            text = f"They are {size} over {wanted.backend}, without the variables."
+            display(Shown(CellReport("", ok=True, variables=text)))  # type: ignore[no-untyped-call]  # IPython's
         return self._ranks
 
 

@@ -80,7 +80,7 @@ def output(file: object = None) -> Console:
 
 
 def show(console: Console, renderable: RenderableType, *, wrap: bool = True) -> None:
-    """Print; without trailing spaces unless the console is a terminal.
+    """Print; without trailing spaces unless the console is a terminal, or records.
 
     Args:
         console: Console to print on.
@@ -88,7 +88,7 @@ def show(console: Console, renderable: RenderableType, *, wrap: bool = True) -> 
         wrap: False to leave long lines whole, so that they can be copied.
     """
     unicode = _is_unicode(console)
-    if console.is_terminal and unicode:
+    if console.record or (console.is_terminal and unicode):
         console.print(renderable, soft_wrap=not wrap)
         return
     with console.capture() as captured:

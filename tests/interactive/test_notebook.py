@@ -56,6 +56,7 @@ def test_interrupting_the_kernel_interrupts_the_cell_and_not_the_ranks(tmp_path:
         f"%%ranks\nif rank == 0: open({str(begun)!r}, 'w').close()\nwhile True: pass",
         "%%ranks\nkept",
         "%%ranks --backend none\n1",
+        "%%ranks\nimport torch.distributed as dist\nif rank: 1 / 0\ndist.barrier()",
     ]
     cells = [nbformat.v4.new_code_cell(each) for each in sources]
     notebook = nbformat.v4.new_notebook(cells=cells)
@@ -69,7 +70,8 @@ def test_interrupting_the_kernel_interrupts_the_cell_and_not_the_ranks(tmp_path:
     thread.start()
     executed(notebook, clients.append)
     thread.join()
-    stopped, values, refused = (texts(cell) for cell in notebook.cells[2:])
+    stopped, values, refused, failed = (texts(cell) for cell in notebook.cells[2:])
     assert any("KeyboardInterrupt" in line for line in stopped)
     assert any("│ 1     │ 6     │" in line for line in values)
     assert any("none" in line for line in refused)
+    assert {"    if rank: 1 / 0", "Rank 1 raised an error, and rank 0 waits."} <= {*failed}

@@ -97,17 +97,19 @@ def test_a_wrong_result_is_reported_with_its_cell(world: Collected) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "how"), [("os._exit(0)", "left no copy"), ("os.kill(os.getpid(), 9)", "crashed")]
+    ("end", "lost"),
+    [
+        ("os._exit(0)", "The variables of rank 1 are lost."),
+        ("os.kill(os.getpid(), 9)", "Rank 1 crashed, and its variables are lost."),
+    ],
 )
 def test_a_rank_that_ends_loses_its_own_variables_only(
-    world: Collected, end: str, how: str
+    world: Collected, end: str, lost: str
 ) -> None:
     world("kept = rank")
     done = world(f"import os\nif rank == 1: {end}\ndist.barrier()")
     assert "Rank 1" in done.what
-    assert done.variables.startswith(
-        f"The variables of ranks 0, 2 were kept. Rank 1 {how}, and its variables are lost."
-    )
+    assert done.variables.startswith(f"The variables of ranks 0, 2 were kept. {lost}")
     done = world("kept")
     assert by_rank(done.values) == {0: "0", 2: "2"}
     assert by_rank(done.errors).keys() == {1}

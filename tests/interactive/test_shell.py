@@ -86,7 +86,7 @@ def test_mistakes_in_one_session() -> None:
     }
     lines = "kept = 1\n" + "".join(f"%mistake {name}\n" for name in kinds) + "kept\n"
     done = distdemo("shell", "--format", "json", input=lines)
-    assert done.returncode == 1
+    assert done.returncode == 0  # they have shown what they should
     _, *cells, last = json.loads(done.stdout)["cells"]
     assert last["values"] == [{"ranks": [0, 1, 2, 3], "text": "1"}]
     for (name, what), cell in zip(kinds.items(), cells, strict=True):
