@@ -40,7 +40,10 @@ GIVEN = {
 }
 """Indices of the arguments that the backend reads, and those that it fills, by method."""
 RESULTS = [name for name, (read, filled) in GIVEN.items() if read and filled]
-FILLING = {"aten::copy_", "aten::fill_", "aten::zero_"}
+FILLING = {
+    f"aten::{name}_"
+    for name in ("bernoulli", "copy", "exponential", "fill", "normal", "random", "uniform", "zero")
+}
 SHAPES_ONLY = ("_like", "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided")
 
 
@@ -120,6 +123,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         note: MisuseNote,
         *,
         sync: bool,
+        is_root: bool,
     ) -> None:
         """Check a call against those in progress, and watch its tensors unless it has waited.
 
@@ -129,8 +133,11 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             args: Its arguments.
             note: Note to report.
             sync: True if the call itself waits.
+            is_root: True if this rank is the root.
         """
         read, filled = GIVEN.get(method, ((), ()))
+        if method == "broadcast" and is_root:
+            read, filled = filled, read
         tensors: list[Tensor] = []
         memory: list[Memory] = []
         for indices, fills in ((read, False), (filled, True)):
@@ -210,11 +217,14 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         kwargs: dict[str, Any],
         done: Any,  # noqa: ANN401 - the operation's result
     ) -> None:
-        accessed = [*_accessed(func, args, kwargs)]
-        fills = func._schema.name in FILLING  # noqa: SLF001 - no public API
-        read = _strided([tensor for tensor, writes in accessed if not (writes and fills)])
-        filled = _strided([tensor for tensor, writes in accessed if writes and fills])
-        self.results.check(read, filled, _strided(done))
+        name = func._schema.name  # noqa: SLF001 - no public API
+        if name == "aten::detach":
+            self.results.forget(_strided(args))
+            return
+        accessed, fills = [*_accessed(func, args, kwargs)], name in FILLING
+        self.results.forget(_strided([each for each, writes in accessed if writes and fills]))
+        read = _strided([each for each, writes in accessed if not (writes and fills)])
+        self.results.check(read, _strided(done))
 
 
 def _accessed(

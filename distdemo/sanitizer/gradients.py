@@ -19,7 +19,7 @@ from distdemo.sanitizer.notes import MisuseNote
 from distdemo.sanitizer.records import SourceLine
 
 IN_PLACE = {"all_reduce", "broadcast", "reduce", "recv"}
-MAX_RESULTS = 1000  # remembered tensors that hold a result, or are computed from one
+MIN_RESULTS, MAX_RESULTS = 16, 1000  # remembered tensors that hold or are computed from a result
 
 
 class _Severed(torch.autograd.Function):
@@ -65,8 +65,9 @@ def watch(
 class Results:
     """Results of collectives on tensors that require grad, and what is computed from them.
 
-    Autograd doesn't know these tensors. Using one in an operation with a tensor that requires grad
-    is reported, once per call. A result that the program replaces is forgotten.
+    Autograd doesn't know these tensors. If an operation uses one together with a tensor that
+    requires grad, and a gradient is computed through it, this is reported once per call. A result
+    that the program replaces or detaches is meant as it is, and forgotten.
 
     Args:
         report: Function that reports a misuse.
@@ -79,6 +80,8 @@ class Results:
         self._report = report
         self._source_line = source_line
         self._notes: dict[StorageWeakRef, MisuseNote] = {}
+        self._room = MIN_RESULTS
+        self._uses: dict[int, MisuseNote] = {}  # by the number of the node that autograd has made
 
     def __bool__(self) -> bool:
         """Return True if there are any."""
@@ -89,49 +92,65 @@ class Results:
     ) -> None:
         """Remember the outputs of a call, if autograd would have to know how they are computed."""
         outputs = [*outputs]
-        self._forget(outputs)
+        self.forget(outputs)
         if torch.is_grad_enabled() and any(each.requires_grad for each in inputs):
-            self._remember(outputs, replace(note, what="severed result"))
+            whole = (each for each in outputs if _is_whole(each))  # else other data shares it
+            self._remember(whole, replace(note, what="severed result"))
 
-    def check(
-        self,
-        read: Iterable[torch.Tensor],
-        filled: Iterable[torch.Tensor],
-        outputs: Iterable[torch.Tensor],
-    ) -> None:
+    def forget(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Forget results whose content is replaced or detached."""
+        for tensor in tensors:
+            self._notes.pop(_storage(tensor), None)
+
+    def check(self, read: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]) -> None:
         """Check an operation of the program.
 
         Args:
             read: Tensors that it reads.
-            filled: Tensors whose content it replaces.
             outputs: Tensors that it returns.
         """
-        self._forget(filled)
         if not torch.is_grad_enabled():
             return
         read = [*read]
-        used = (self._notes.get(_storage(tensor)) for tensor in read)
-        note = next((each for each in used if each is not None), None)
-        if note is None:
-            return
-        if any(tensor.requires_grad for tensor in read):
-            self._report(replace(note, then=self._source_line()))
-            self._notes = {key: each for key, each in self._notes.items() if each is not note}
-        else:
+        notes = [self._notes.get(_storage(tensor)) for tensor in read]
+        note = next((each for each in notes if each is not None), None)
+        of_result = [each for each, known in zip(read, notes, strict=True) if known is not None]
+        if note is None or any(each.requires_grad for each in of_result):
+            return  # autograd knows the result
+        if not any(each.requires_grad for each in read):
             self._remember(outputs, note)
+        elif len(self._uses) < MAX_RESULTS:
+            number = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001 - nothing else names the node
+            self._uses[number] = replace(note, then=self._source_line())
 
-    def _forget(self, tensors: Iterable[torch.Tensor]) -> None:
-        for tensor in tensors:
-            self._notes.pop(_storage(tensor), None)
+    def on_backward(self, outputs: Iterable[torch.Tensor]) -> None:
+        """Report the uses that gradients of these tensors are computed through."""
+        nodes = {each.grad_fn for each in outputs if each.grad_fn is not None}
+        seen = set(nodes)
+        while nodes and self._uses:
+            node = nodes.pop()
+            note = self._uses.pop(node._sequence_nr(), None)  # noqa: SLF001 - as above
+            if note is not None:
+                self._report(note)
+            new = {each for each, _ in node.next_functions if each is not None} - seen
+            nodes |= new
+            seen |= new
+        self._uses.clear()
 
     def _remember(self, tensors: Iterable[torch.Tensor], note: MisuseNote) -> None:
         for tensor in tensors:
             if tensor.is_floating_point() or tensor.is_complex():
                 self._notes[_storage(tensor)] = note
-        if len(self._notes) > MAX_RESULTS:
+        if len(self._notes) > self._room:
             self._notes = {key: each for key, each in self._notes.items() if not key.expired()}  # type: ignore[no-untyped-call]  # torch's
+            self._room = max(MIN_RESULTS, min(MAX_RESULTS, 2 * len(self._notes)))
         while len(self._notes) > MAX_RESULTS:
             del self._notes[next(iter(self._notes))]
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Return True if a tensor is all of its storage."""
+    return tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
 
 
 def _storage(tensor: torch.Tensor) -> StorageWeakRef:

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
-from distdemo.sanitizer.buffers import is_strided
+from distdemo.sanitizer.buffers import Buffers, is_strided
 from distdemo.sanitizer.calls import METHODS, Fields, described
 from distdemo.sanitizer.gradients import IN_PLACE, watch
 from distdemo.sanitizer.notes import MisuseNote, Ring, Writer, shared
@@ -33,6 +33,15 @@ from distdemo.sanitizer.shake import delays
 from distdemo.sanitizer.steps import in_backward
 
 RECORDER = Recorder.__init__.__code__.co_filename
+POLLS = (
+    "block_current_stream",
+    "get_future",
+    "get_future_result",
+    "is_completed",
+    "is_success",
+    "result",
+    "synchronize",
+)
 POSITION_OF_SIZE = 3  # index of world_size in the arguments of init_process_group
 
 _HOME = "torch.distributed"
@@ -58,6 +67,7 @@ def install(recorder: Recorder) -> Recorder:
     recorder.steps.install()
     if recorder.buffers is not None:
         recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
+        _replace_backward(recorder, recorder.buffers)
     outside = c10d._warn_not_in_group  # noqa: SLF001 - called by every collective of a non-member
 
     def warn(name: str) -> None:
@@ -345,7 +355,8 @@ def _follow(  # noqa: PLR0913, PLR0917 - properties of a call
     if name == "allreduce" and in_backward() and _called_by_ddp():
         recorder.record_wait_after_backward(number)
     if misuse is not None and recorder.buffers is not None:
-        recorder.buffers.on_call(work, name, args, misuse, sync=fields.sync)
+        is_root = fields.root == group.rank()
+        recorder.buffers.on_call(work, name, args, misuse, sync=fields.sync, is_root=is_root)
     if not hasattr(type(work).wait, "_recorded"):
         _replace_handle(recorder, type(work))
 
@@ -399,10 +410,22 @@ def _replace_handle(recorder: Recorder, kind: type) -> None:
 
         return poll
 
-    for name in ("is_completed", "synchronize", "get_future", "block_current_stream"):
+    for name in POLLS:
         if name in vars(kind):  # not every release has all of them
             setattr(kind, name, polling(vars(kind)[name]))
     _replace_wait(recorder, kind)
+
+
+def _replace_backward(recorder: Recorder, buffers: Buffers) -> None:
+    """Check which results of collectives the gradients are computed through."""
+    module: Any = torch.autograd
+    original = module._engine_run_backward  # noqa: SLF001 - backward() and grad() call it
+
+    def run(outputs: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+        safely(recorder, buffers.results.on_backward, outputs)
+        return original(outputs, *args, **named)
+
+    module._engine_run_backward = run  # noqa: SLF001 - as above
 
 
 def _replace_wait(
