@@ -123,7 +123,7 @@ class World:
         self._passed: dict[int, int] = {}  # bytes of output that were passed on
         self._interrupted_at: float | None = None
         self._copying_at: float | None = None
-        self._warned = 0  # warnings that were shown
+        self._warned: set[Finding] = set()  # warnings that were shown
 
     def run(self) -> None:
         """Run the world until it is replaced or the program closes the connection.
@@ -275,10 +275,12 @@ class World:
             found, warnings = self._inspector.check()
             if found:
                 return  # the next poll ends the world
-            new = warnings[self._warned :]
-            self._warned += len(new)
-            what, rows = (f"Warning: {new[0].what}", new[0].rows) if new else ("", ())
-            report = self._reported(self._request, what, rows)
+            new = next((each for each in warnings if each not in self._warned), None)
+            if new is None:
+                report = self._reported(self._request, "")
+            else:
+                self._warned.add(new)
+                report = self._reported(self._request, f"Warning: {new.what}", new.rows, new.rule)
             self._request = None
             self._program.answer(payload=report, ok=report.ok)
         elif self._request is not None:

@@ -73,6 +73,7 @@ class Server:
         self._rank = rank
         self._channel = channel
         self._marker = marker
+        self._output = os.dup(1)  # a cell may close its own
         self._cells: queue.SimpleQueue[tuple[int, Cell | None]] = queue.SimpleQueue()
         self._busy = False
         self._width = Cell("", "").width  # torch's default
@@ -100,8 +101,7 @@ class Server:
                 for stream in (sys.stdout, sys.stderr):
                     with suppress(OSError, ValueError):  # closed by the cell
                         stream.flush()
-                with suppress(OSError):
-                    os.write(1, self._marker)
+                os.write(self._output, self._marker)
                 self._rank.send((number, replace(result, has_group=dist.is_initialized())))
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:

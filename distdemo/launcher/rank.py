@@ -272,7 +272,7 @@ def _work(assignment: Assignment, sender: Sender, started: float) -> Any:  # noq
 
 
 def _seed() -> None:
-    """Seed the global generators anew: forked ranks share their state, new processes don't.
+    """Reseed torch's and NumPy's global generators, whose state forked ranks would share.
 
     ``random`` does so itself. A function that a program passes to ``launch`` keeps the state.
     """

@@ -156,9 +156,9 @@ def _read(path: Path) -> Dump | str:
         return f"needs more than {MEMORY_BYTES >> 20} MiB of memory"
     except (EOFError, pickle.UnpicklingError) as error:
         cut = isinstance(error, EOFError) or "truncated" in str(error)
-        return "truncated" if cut else str(error)[:MAX_TEXT] or "no pickle"
+        return "truncated" if cut else str(error)[:MAX_TEXT] or "not a pickle"
     except _ERRORS as error:
-        return f"no flight recorder's dump ({type(error).__name__}: {error})"[:MAX_TEXT]
+        return f"not a flight recorder's dump ({type(error).__name__}: {error})"[:MAX_TEXT]
 
 
 def parse(data: Any) -> Dump:  # noqa: ANN401 - plain data of any kind

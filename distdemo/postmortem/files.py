@@ -31,7 +31,8 @@ MAX_FILES = 100_000
 HEAD_BYTES = 4096
 MAX_RANK = 1 << 20
 CLOCK_S = 120.0  # by which the clocks of hosts may differ
-MANY_CALLS = 20  # that no rank makes while another hasn't made the first of them
+MANY_CALLS = 20  # that no rank makes this long before another rank makes the first of them:
+LATE_S = 60.0
 _NUMBER = re.compile(r"(\d{1,7})(?:\.(?:json|pkl|pickle|log|out|err|txt|stack|dump))*$")
 _NAMED = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 _LOG_FILE = re.compile(r"\.(?:log|out|err)$|^std(?:out|err)")
@@ -140,7 +141,7 @@ def _kind(path: Path, skipped: dict[Path, str]) -> str:
         skipped[path] = "empty"
         return ""
     if b"\0" in head:
-        skipped[path] = "of no known kind"
+        skipped[path] = "unknown file type"
         return ""
     if stacks.HEAD.search(text):
         return "stack"
@@ -163,7 +164,7 @@ def _read_all(
                 ras.read_json(loads(text, max_bytes=MAX_BYTES), evidence)
             counts["RAS report"] += 1
         except (LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:
-            skipped[path] = f"truncated, or no report of RAS ({error})"
+            skipped[path] = f"truncated, or not a RAS report ({error})"
     numbered: dict[Path, int] = {}
     for path in dumps:
         rank = _rank(path)
@@ -191,7 +192,7 @@ def _read_all(
             logs.read_log(text, _rank(path), evidence)
             counts["log"] += 1
         else:
-            skipped[path] = "of no known kind"
+            skipped[path] = "unknown file type"
     return counts
 
 
@@ -238,7 +239,7 @@ def _of_one_job(dumps: dict[Path, Dump], ranks: dict[Path, int], evidence: Evide
         )
     stale = _stale({rank: dumps[path] for rank, path in together.items()})
     if stale:
-        evidence.notes.append(f"{ranks_of(stale)} left dumps of an older job, which were skipped.")
+        evidence.notes.append(f"{ranks_of(stale)}: dumps of an older job, which were skipped.")
     return [path for rank, path in sorted(together.items()) if rank not in stale]
 
 
@@ -257,7 +258,7 @@ def _of_another_job(dump: Dump, newest: Dump) -> bool:
     """Return True if the default groups differ, or no call can have met the same call.
 
     Within a job, ranks make one call at most its time limit apart. A gloo rank waits for most calls
-    before it makes the next, so it can't make many of them before another rank makes the first.
+    before it makes the next: it won't make many long before another rank makes the first.
     """
     worlds = [
         {key[2] for key in (*each.groups, *each.tracks) if key[1] == "default_pg" and key[2]}
@@ -273,7 +274,7 @@ def _of_another_job(dump: Dump, newest: Dump) -> bool:
             continue
         began, old = one.created[first - one.first], other.created[first - other.first]
         waits = dump.backend.startswith("gloo") and last - first >= MANY_CALLS
-        if waits and other.created[last - other.first] < began:
+        if waits and other.created[last - other.first] < began - 1e9 * LATE_S:
             return True
         if dump.limit_s and abs(began - old) > limit:
             return True

@@ -45,7 +45,8 @@ _ERROR = re.compile(
 )
 _THROWN = re.compile(r"^terminate called after throwing an instance of '([\w:]{1,80})'")
 _WHAT = re.compile(
-    r"^\s*what\(\):\s+(?:\[enforce fail at .*?(\d+ vs \d+)\. )?(.*?)(?: Is there a .*)?$"
+    r"^\s*what\(\):\s+(?:\[enforce fail at .{1,300}? (\d{1,20} vs \d{1,20})\. )?"
+    r"(.*?)(?: Is there a .*)?$"
 )
 _ROOT = re.compile(r"^Root Cause \(first observed failure\)|^Failures:", re.MULTILINE)
 _TABLE = re.compile(r"^\s+(rank|exitcode)\s*: (-?\d{1,9})")

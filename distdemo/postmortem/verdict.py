@@ -153,7 +153,8 @@ def _diverged(evidence: Evidence, group: Group, guilty: Sequence[int], end: int)
     """Return from which call on the ranks at fault made calls from other lines, as text.
 
     Calls of the same op and size match wherever they come from, so this is where a rank made one
-    call too many or too few. Both lines must have occurred before: else they are the ranks' own.
+    call too many or too few. Both lines must have occurred earlier: otherwise the ranks just run
+    different code.
 
     Args:
         evidence: Evidence.

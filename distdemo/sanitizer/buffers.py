@@ -224,7 +224,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         accessed, fills = [*_accessed(func, args, kwargs)], name in FILLING
         self.results.forget(_strided([each for each, writes in accessed if writes and fills]))
         read = _strided([each for each, writes in accessed if not (writes and fills)])
-        self.results.check(read, _strided(done))
+        self.results.check(name.removeprefix("aten::"), read, _strided(done))
 
 
 def _accessed(

@@ -117,11 +117,11 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
     did = {rank: entry.call for rank, entry in calls_there.items() if rank not in ranks}
     rows = matcher.rows(did)
     rows += merged([_waits_elsewhere(matcher, waiting[rank]) for rank in ranks if rank in waiting])
-    lacking = "matching " * (first.calls_there is None)
-    did_not = f"had not made the {lacking}call" if lacking else "had not made this call"
+    p2p = first.calls_there is None
+    did_not = "had not made the matching call" if p2p else "had not made this call"
     idle = [Row((r,), did_not, running[r]) for r in ranks if r not in waiting]
     rows += merged(idle)
-    if first.calls_there is None:
+    if p2p:
         does = "receive from" if first.sends else "send to"
         what = f"Rank {first.rank} waits in {first.call.op} for {ranks_of(ranks).lower()} to "
         what += f"{does} it."

@@ -81,7 +81,8 @@ class Results:
         self._source_line = source_line
         self._notes: dict[StorageWeakRef, MisuseNote] = {}
         self._room = MIN_RESULTS
-        self._uses: dict[int, MisuseNote] = {}  # by the number of the node that autograd has made
+        self._uses: dict[int, tuple[str, MisuseNote]] = {}
+        """Operation, and note, by the number of the latest node that autograd had made."""
 
     def __bool__(self) -> bool:
         """Return True if there are any."""
@@ -102,10 +103,13 @@ class Results:
         for tensor in tensors:
             self._notes.pop(_storage(tensor), None)
 
-    def check(self, read: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]) -> None:
+    def check(
+        self, name: str, read: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]
+    ) -> None:
         """Check an operation of the program.
 
         Args:
+            name: Name of the operation, ``mm``.
             read: Tensors that it reads.
             outputs: Tensors that it returns.
         """
@@ -121,7 +125,7 @@ class Results:
             self._remember(outputs, note)
         elif len(self._uses) < MAX_RESULTS:
             number = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001 - nothing else names the node
-            self._uses[number] = replace(note, then=self._source_line())
+            self._uses[number] = name, replace(note, then=self._source_line())
 
     def on_backward(self, outputs: Iterable[torch.Tensor]) -> None:
         """Report the uses that gradients of these tensors are computed through."""
@@ -129,8 +133,8 @@ class Results:
         seen = set(nodes)
         while nodes and self._uses:
             node = nodes.pop()
-            note = self._uses.pop(node._sequence_nr(), None)  # noqa: SLF001 - as above
-            if note is not None:
+            name, note = self._uses.pop(node._sequence_nr(), ("", None))  # noqa: SLF001 - as above
+            if note is not None and _named_after(node, name):  # else the operation made no node
                 self._report(note)
             new = {each for each, _ in node.next_functions if each is not None} - seen
             nodes |= new
@@ -146,6 +150,11 @@ class Results:
             self._room = max(MIN_RESULTS, min(MAX_RESULTS, 2 * len(self._notes)))
         while len(self._notes) > MAX_RESULTS:
             del self._notes[next(iter(self._notes))]
+
+
+def _named_after(node: Any, name: str) -> bool:  # noqa: ANN401 - torch's
+    """Return True if a node, ``MmBackward0``, is that of an operation, ``mm``."""
+    return str(node.name()).lower().startswith(f"{name.replace('_', '')}backward")
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from typing import NamedTuple
@@ -46,8 +46,7 @@ from distdemo.sanitizer.rules import (
 FROM = ", from "  # separates a line from the line that called its function
 Stack = tuple[tuple[str, ...], tuple[str, ...]]
 """Lines inside and outside a source line."""
-Shape = tuple[int, ...]
-MAX_LINES = 1000  # remembered source lines, or shapes, per group
+MAX_LINES = 1000  # remembered source lines per group
 MAX_PENDING = 10_000  # remembered calls per rank that were never waited for
 
 
@@ -129,8 +128,8 @@ class Group:
         line_counts: Number of agreed calls, by source line and the lines around it.
         callers: Ranks that made a call, by source line.
         mixed: Calls that ranks made from several lines, by these lines.
-        shapes: Shapes that each rank passed, by source line.
-        reshaped: Calls with equal sizes but different shapes, by these shapes.
+        reshaped: Latest call in which ranks passed equal sizes but different shapes.
+        swapped: Such calls after which the ranks passed each other's shape, by source line.
         destroyed: How each rank destroyed the group.
         steps: Comparison of the ranks' training steps.
         replicas: Comparison of the ranks' tensors.
@@ -149,10 +148,8 @@ class Group:
     line_counts: Counter[tuple[SourceLine, Stack]] = field(default_factory=Counter)
     callers: defaultdict[SourceLine, set[int]] = field(default_factory=lambda: defaultdict(set))
     mixed: dict[frozenset[SourceLine], Mixed] = field(default_factory=dict)
-    shapes: defaultdict[tuple[int, SourceLine], set[Shape]] = field(
-        default_factory=lambda: defaultdict(set)
-    )
-    reshaped: dict[frozenset[Shape], Mixed] = field(default_factory=dict)
+    reshaped: Mixed | None = None
+    swapped: dict[SourceLine, Mixed] = field(default_factory=dict)
     destroyed: dict[int, DestroyNote] = field(default_factory=dict)
     steps: StepCheck = field(default_factory=StepCheck)
     replicas: ReplicaCheck = field(default_factory=ReplicaCheck)
@@ -232,6 +229,11 @@ class Mixed:
     calls: dict[int, Call]
     number: int
     times: int = 0
+
+    @property
+    def shapes(self) -> dict[int, tuple[int, ...]]:
+        """Shape that each rank passed, without dimensions of size 1."""
+        return {rank: tuple(n for n in call.shape if n != 1) for rank, call in self.calls.items()}
 
 
 @dataclass(eq=False, slots=True)
@@ -566,15 +568,18 @@ class Matcher:
         group.agreed += 1
 
     def _compare_shapes(self, group: Group, calls: dict[int, Call]) -> None:
-        """Remember the shapes of an agreed call, and whether they differ."""
-        for rank, call in calls.items():
-            known = group.shapes[rank, call.source_line]
-            if len(known) < MAX_LINES:
-                known.add(call.shape)
-        shapes = frozenset(call.shape for call in calls.values())
-        alike = len({call.count for call in calls.values()}) == 1
-        if len(shapes) > 1 and alike and len(group.reshaped) < MAX_LINES:
-            group.reshaped.setdefault(shapes, Mixed(calls, group.number(group.agreed)))
+        """Find two calls in a row with the same line and size, but exchanged shapes."""
+        first, last = group.reshaped, Mixed(calls, group.number(group.agreed))
+        call = calls[min(calls)]
+        alike = len({(each.count, each.source_line) for each in calls.values()}) == 1
+        if call.root is not None or not alike or len(set(last.shapes.values())) != 2:
+            return
+        group.reshaped = last
+        if first is not None and last.number == first.number + 1:
+            of_one = {*first.shapes.values()} == {*last.shapes.values()}
+            turned = all(first.shapes[rank] != shape for rank, shape in last.shapes.items())
+            if of_one and turned and len(group.swapped) < MAX_LINES:
+                group.swapped.setdefault(call.source_line, first)
 
     def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
         group, self.has_replicas = self.group(*note.group), True
@@ -612,8 +617,7 @@ class Matcher:
 
         For these, ranks made one call from several lines, only once, and one of these ranks has
         also called from another of the lines, so the lines aren't branches taken by different
-        ranks. Or they passed several shapes, of which one rank has passed both
-        from one line.
+        ranks. Or they passed tensors of two shapes, and exchanged them in the next call.
         """
         found = [self._severed_warning(*each) for each in self._severed.items()]
         for group in self.groups.values():
@@ -625,28 +629,22 @@ class Matcher:
                     for line in set(lines.values())
                 )
                 if mixed.times == 1 and strayed:
-                    name = group.name(self.world_size)
-                    op = next(iter(mixed.calls.values())).op
-                    what = f"Call {mixed.number} of {name}, {op}, came from different lines."
-                    usual = majority(dict(lines))
-                    guilty = tuple(sorted(rank for rank, each in lines.items() if each != usual))
-                    rows = tuple(self.rows(mixed.calls))
-                    found.append(Finding("shift", what, rows, "", KINDS["shift"].rule, guilty))
-            found += self._swapped(group)
+                    found.append(self._shift(group, mixed, "came from different lines", lines))
+            found += [
+                self._shift(group, mixed, "got tensors of different shapes", mixed.shapes)
+                for mixed in group.swapped.values()
+            ]
         return found
 
-    def _swapped(self, group: Group) -> Iterator[Finding]:
-        """Yield calls of different shapes in which a rank passed what others pass elsewhere."""
-        for mixed in group.reshaped.values():
-            shapes = {rank: call.shape for rank, call in mixed.calls.items()}
-            usual, op = majority(dict(shapes)), next(iter(mixed.calls.values())).op
-            guilty = tuple(sorted(rank for rank, shape in shapes.items() if shape != usual))
-            lines = ((rank, mixed.calls[rank].source_line) for rank in guilty)
-            if any(usual in group.shapes[each] for each in lines):
-                name = group.name(self.world_size)
-                what = f"Call {mixed.number} of {name}, {op}, got tensors of different shapes."
-                rows = tuple(self.rows(mixed.calls))
-                yield Finding("shift", what, rows, "", KINDS["shift"].rule, guilty)
+    def _shift(self, group: Group, mixed: Mixed, how: str, values: Mapping[int, object]) -> Finding:
+        """Return the warning on a call that ranks made in different ways."""
+        op, name = next(iter(mixed.calls.values())).op, group.name(self.world_size)
+        usual = majority(values)
+        guilty = tuple(sorted(rank for rank, each in values.items() if each != usual))
+        what = f"Call {mixed.number} of {name}, {op}, {how}."
+        return Finding(
+            "shift", what, tuple(self.rows(mixed.calls)), "", KINDS["shift"].rule, guilty
+        )
 
     def _severed_warning(self, note: MisuseNote, callers: set[int]) -> Finding:
         ranks, in_place = tuple(sorted(callers)), note.what == "severed"

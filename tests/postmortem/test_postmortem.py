@@ -154,7 +154,7 @@ def test_bad_files_are_named_and_skipped(tmp_path: Path) -> None:
     assert (found.findings[0].ranks, found.absent) == ((2,), (0,))
     skipped = [note for note in found.notes if "skipped" in note]
     assert [note.split("/")[-1] for note in skipped] == [
-        "notes.md were skipped: of no known kind.",
+        "notes.md were skipped: unknown file type.",
         "rank_0 was skipped: truncated.",
     ]
 
@@ -184,7 +184,9 @@ def test_dumps_of_a_larger_older_job_are_left_out(tmp_path: Path) -> None:
     newest = gloo(4, 40, first_ns=180 * 10**9)
     found = judged(tmp_path / "gloo", gloo(6, 30) | newest)
     assert (found.world_size, found.findings[0].kind) == (4, "slow")
-    assert "Ranks 4, 5 left dumps of an older job" in found.notes[0]
+    assert "Ranks 4, 5: dumps of an older job" in found.notes[0]
+    late = judged(tmp_path / "late", gloo(4, 41) | gloo(1, 40, first_ns=2 * 10**9))
+    assert late.findings[0].ranks == (0,)  # the others made their calls without waiting
     larger = {"name": "0", "desc": "default_pg", "ranks": str([*range(6)])}
     old = {**dump(FIRST, WAITS), "pg_config": {"0": larger}}
     found = judged(tmp_path / "nccl", BEHIND | {4: old})
@@ -267,7 +269,7 @@ def nested() -> bytes:
         (b"\x80\x04cbuiltins\neval\n.", "builtins.eval, which isn't data"),
         (nested(), ""),
         (b"\x80\x04\x8e" + (1 << 62).to_bytes(8, "little"), ""),
-        (pickle.dumps({"version": "2.1", "entries": 3}), "no flight recorder's dump"),
+        (pickle.dumps({"version": "2.1", "entries": 3}), "not a flight recorder's dump"),
         (pickle.dumps({"version": "1.0", "entries": []}), "version '1.0' instead of 2"),
         (json.dumps(dump({**FIRST, "collective_seq_id": 1 << 80})).encode(), "no possible number"),
     ],

@@ -165,9 +165,10 @@ def unwaited(rank: int, wrong: bool) -> None:
         handle = dist.all_reduce(torch.ones(4), async_op=True)
         if not (wrong and rank):
             handle.wait()
-    polled = dist.all_reduce(torch.ones(4), async_op=True)
-    while not polled.is_completed():
-        pass
+    for poll in ("is_completed", "is_success"):
+        polled = dist.all_reduce(torch.ones(4), async_op=True)
+        while not getattr(polled, poll)():
+            pass
     dist.all_reduce(torch.ones(4), async_op=True).get_future().wait()
 
 
@@ -176,10 +177,11 @@ def swapped(rank: int, wrong: bool) -> None:
     tensors = torch.ones(2, 3), torch.ones(3, 2)
     for tensor in reversed(tensors) if wrong and rank == 2 else tensors:
         dist.all_reduce(tensor)
-    if rank == 0:  # always another shape: it is meant
-        dist.all_reduce(torch.ones(1, 5))
-    else:
-        dist.all_reduce(torch.ones(5))
+    for _ in range(2):
+        dist.all_reduce(torch.ones(6, 1) if rank else torch.ones(6))
+        dist.all_reduce(torch.ones(2, 3) if rank else torch.ones(3, 2))
+    for root in range(dist.get_world_size()):
+        dist.broadcast(torch.tensor(1.0) if rank == root else torch.empty(1), root)
 
 
 def right_gradients(rank: int, wrong: bool) -> None:
@@ -203,6 +205,25 @@ def right_gradients(rank: int, wrong: bool) -> None:
     loss = loss * (torch.stack(every).mean() > 0)
     dist.all_gather(every, loss.detach())
     (loss / torch.stack(every).sum()).backward()
+    features = torch.ones(2, 3, requires_grad=True) * (rank + 1)
+    every = [torch.empty(2, 3) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, features)
+    assert torch.equal(every[rank], features)
+    assert torch.allclose(every[rank], features)
+    assert (every[rank] - features).abs().max().item() == 0
+    (features @ torch.cat(every).detach().T).sum().backward()  # type: ignore[no-untyped-call]
+    features = torch.ones(2, 3, requires_grad=True) * (rank + 1)
+    parts = list(torch.empty(2 * dist.get_world_size(), 3).chunk(dist.get_world_size()))
+    dist.all_gather(parts, features)
+    parts[rank] = features
+    (features @ torch.cat(parts).T).sum().backward()  # type: ignore[no-untyped-call]
+    pair = dist.new_group([0, 1])
+    sent = torch.ones(3)
+    handles = [dist.broadcast(sent, 0, async_op=True)]
+    if rank < 2:
+        handles.append(dist.broadcast(sent if rank == 0 else torch.ones(3), 0, pair, async_op=True))
+    for handle in handles:
+        handle.wait()
     each = torch.empty(4 * dist.get_world_size())
     dist.all_to_all_single(each, torch.ones_like(each, requires_grad=True) * rank)
     each.zero_()
