@@ -8,7 +8,8 @@ while the ranks run. From a call to a finding:
    watches the tensors on request.
 3. ``notes`` defines the text of the note, and the shared memory that it is written to.
 4. In the launcher, ``inspector`` reads this memory; ``recording`` writes and reads files instead.
-5. ``judge`` passes each note to ``matching``, which matches the ranks' calls by ``rules``.
+5. ``judge`` passes each note to ``matching``, which matches the ranks' calls by ``rules``;
+   ``shifts`` finds calls that match, but were hardly meant to.
 6. ``judge`` decides when an error is certain, and ``findings`` describes it.
 7. ``text`` and ``view`` show the finding, and ``timeline`` draws all calls.
 

@@ -187,8 +187,8 @@ def absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...])
     rows = [*matcher.rows(calls), *merged([_end_of(matcher, group, each) for each in gone])]
     call = calls[min(calls)]
     line = call.source_line
-    rounds = group.line_counts[line, line.stack]
-    if rounds == 1 and any(line in lines for lines in group.mixed):
+    rounds = group.lines.counts[line, line.stack]
+    if rounds == 1 and any(line in lines for lines in group.lines.mixed):
         rounds = 0  # other ranks were on another line then: not a loop
     ended = "left" if any(each in group.destroyed for each in gone) else "exited"
     returned = all(_returned(matcher, group, each) for each in gone)

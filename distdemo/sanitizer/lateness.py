@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from distdemo.sanitizer.matching import MAX_LINES, MAX_PENDING, Entry
+from distdemo.sanitizer.matching import MAX_PENDING, Entry
 from distdemo.sanitizer.notes import CallNote, Note, ReturnNote, WaitNote
 from distdemo.sanitizer.records import LateRank, SourceLine
+from distdemo.sanitizer.shifts import MAX_LINES
 
 MAX_WAITS = 1000  # latest waits for a rank on one line, for the median
 

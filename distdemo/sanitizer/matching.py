@@ -8,7 +8,7 @@ receives are matched in order by group, sender, receiver and tag.
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
@@ -42,11 +42,9 @@ from distdemo.sanitizer.rules import (
     lacking_in_nccl,
     majority,
 )
+from distdemo.sanitizer.shifts import MAX_LINES, Lines, Stack
 
 FROM = ", from "  # separates a line from the line that called its function
-Stack = tuple[tuple[str, ...], tuple[str, ...]]
-"""Lines inside and outside a source line."""
-MAX_LINES = 1000  # remembered source lines per group
 MAX_PENDING = 10_000  # remembered calls per rank that were never waited for
 
 
@@ -125,11 +123,7 @@ class Group:
         agreed: Number of calls that all members agreed on.
         internal: Number of these that aren't the program's own.
         last: Latest of these calls, by rank.
-        line_counts: Number of agreed calls, by source line and the lines around it.
-        callers: Ranks that made a call, by source line.
-        mixed: Calls that ranks made from several lines, by these lines.
-        reshaped: Latest call in which ranks passed equal sizes but different shapes.
-        swapped: Such calls after which the ranks passed each other's shape, by source line.
+        lines: Lines and shapes of these calls.
         destroyed: How each rank destroyed the group.
         steps: Comparison of the ranks' training steps.
         replicas: Comparison of the ranks' tensors.
@@ -145,11 +139,7 @@ class Group:
     agreed: int = 0
     internal: int = 0
     last: dict[int, Call] = field(default_factory=dict)
-    line_counts: Counter[tuple[SourceLine, Stack]] = field(default_factory=Counter)
-    callers: defaultdict[SourceLine, set[int]] = field(default_factory=lambda: defaultdict(set))
-    mixed: dict[frozenset[SourceLine], Mixed] = field(default_factory=dict)
-    reshaped: Mixed | None = None
-    swapped: dict[SourceLine, Mixed] = field(default_factory=dict)
+    lines: Lines = field(default_factory=Lines)
     destroyed: dict[int, DestroyNote] = field(default_factory=dict)
     steps: StepCheck = field(default_factory=StepCheck)
     replicas: ReplicaCheck = field(default_factory=ReplicaCheck)
@@ -214,26 +204,6 @@ class Unpaired:
     def queue(self, entry: Entry) -> deque[Entry]:
         """Return the sends if this is a send, or else the receives."""
         return self.sends if entry.sends else self.receives
-
-
-@dataclass(slots=True)
-class Mixed:
-    """One call of a group that ranks made from several lines, or with several shapes.
-
-    Attributes:
-        calls: First such call, by rank.
-        number: Its number in the group.
-        times: Number of calls made from exactly these lines.
-    """
-
-    calls: dict[int, Call]
-    number: int
-    times: int = 0
-
-    @property
-    def shapes(self) -> dict[int, tuple[int, ...]]:
-        """Shape that each rank passed, without dimensions of size 1."""
-        return {rank: tuple(n for n in call.shape if n != 1) for rank, call in self.calls.items()}
 
 
 @dataclass(eq=False, slots=True)
@@ -338,7 +308,7 @@ class Matcher:
         text = line.text(line.inner[:1] + (line.inner[at : at + 1] if at > 0 else ()))
         return FROM.join((text, *line.callers[:depth]))
 
-    def rows(self, calls: dict[int, Call]) -> list[Row]:
+    def rows(self, calls: Mapping[int, Call]) -> list[Row]:
         """Return one row per call and line, with the ranks that made it."""
         ranks = sorted(calls)
         return merged([Row((r,), str(calls[r]), self.line(calls[r].source_line)) for r in ranks])
@@ -542,44 +512,12 @@ class Matcher:
         calls = {rank: entry.call for rank, entry in entries.items()}
         self._check_steps(group, entries)
         group.uneven.discard(group.agreed)
-        lines: dict[SourceLine, set[int]] = {}
-        for rank, call in calls.items():
-            lines.setdefault(call.source_line, set()).add(rank)
-        for line, ranks in lines.items():
-            if line in group.callers or len(group.callers) < MAX_LINES:
-                group.callers[line] |= ranks
-        for key in {(call.source_line, call.source_line.stack) for call in calls.values()}:
-            if key in group.line_counts or len(group.line_counts) < MAX_LINES:
-                group.line_counts[key] += 1
-        torchs = any(line.via or line.within for line in lines)  # not the program's to order
-        if not torchs and len({line.innermost for line in lines}) > 1:
-            together = frozenset(lines)
-            mixed = group.mixed.get(together)
-            if mixed is None and len(group.mixed) < MAX_LINES:
-                mixed = group.mixed[together] = Mixed(calls, group.number(group.agreed))
-            if mixed is not None:
-                mixed.times += 1
-        if not torchs:
-            self._compare_shapes(group, calls)
+        group.lines.add(calls, group.number(group.agreed))
         if calls[min(calls)].rules.internal:
             group.internal += 1
         else:
             group.last = calls
         group.agreed += 1
-
-    def _compare_shapes(self, group: Group, calls: dict[int, Call]) -> None:
-        """Find two calls in a row with the same line and size, but exchanged shapes."""
-        first, last = group.reshaped, Mixed(calls, group.number(group.agreed))
-        call = calls[min(calls)]
-        alike = len({(each.count, each.source_line) for each in calls.values()}) == 1
-        if call.root is not None or not alike or len(set(last.shapes.values())) != 2:
-            return
-        group.reshaped = last
-        if first is not None and last.number == first.number + 1:
-            of_one = {*first.shapes.values()} == {*last.shapes.values()}
-            turned = all(first.shapes[rank] != shape for rank, shape in last.shapes.items())
-            if of_one and turned and len(group.swapped) < MAX_LINES:
-                group.swapped.setdefault(call.source_line, first)
 
     def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
         group, self.has_replicas = self.group(*note.group), True
@@ -613,38 +551,12 @@ class Matcher:
         return min(self.found, key=order, default=None)
 
     def shifts(self) -> list[Finding]:
-        """Return warnings: severed gradients, and calls that may have matched the wrong call.
-
-        For these, ranks made one call from several lines, only once, and one of these ranks has
-        also called from another of the lines, so the lines aren't branches taken by different
-        ranks. Or they passed tensors of two shapes, and exchanged them in the next call.
-        """
+        """Return warnings: severed gradients, and calls that may have matched the wrong call."""
         found = [self._severed_warning(*each) for each in self._severed.items()]
         for group in self.groups.values():
-            for mixed in group.mixed.values():
-                lines = {r: c.source_line for r, c in mixed.calls.items()}
-                strayed = any(
-                    rank in (group.callers[line] | self._open_callers(group, line)) and own != line
-                    for rank, own in lines.items()
-                    for line in set(lines.values())
-                )
-                if mixed.times == 1 and strayed:
-                    found.append(self._shift(group, mixed, "came from different lines", lines))
-            found += [
-                self._shift(group, mixed, "got tensors of different shapes", mixed.shapes)
-                for mixed in group.swapped.values()
-            ]
+            opened = ({rank: entry.call for rank, entry in calls.items()} for calls in group.open)
+            found += group.lines.warnings(group.name(self.world_size), opened, self.rows)
         return found
-
-    def _shift(self, group: Group, mixed: Mixed, how: str, values: Mapping[int, object]) -> Finding:
-        """Return the warning on a call that ranks made in different ways."""
-        op, name = next(iter(mixed.calls.values())).op, group.name(self.world_size)
-        usual = majority(values)
-        guilty = tuple(sorted(rank for rank, each in values.items() if each != usual))
-        what = f"Call {mixed.number} of {name}, {op}, {how}."
-        return Finding(
-            "shift", what, tuple(self.rows(mixed.calls)), "", KINDS["shift"].rule, guilty
-        )
 
     def _severed_warning(self, note: MisuseNote, callers: set[int]) -> Finding:
         ranks, in_place = tuple(sorted(callers)), note.what == "severed"
@@ -653,15 +565,6 @@ class Matcher:
         then = Row(ranks, "backward" if in_place else "uses the result", str(note.then))
         rows = Row(ranks, note.did, self.line(note.source_line)), then
         return Finding("severed", what, rows, "", KINDS["severed"].rule, ranks)
-
-    def _open_callers(self, group: Group, line: SourceLine) -> set[int]:
-        """Return the ranks that made a call from this line that other ranks haven't made yet."""
-        return {
-            rank
-            for calls in group.open
-            for rank, entry in calls.items()
-            if entry.call.source_line == line
-        }
 
     def before(self, group: Group) -> str:
         """Return how many calls of the group all ranks agreed on, as text."""

@@ -13,10 +13,11 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 
 from distdemo.launcher.verdict import ranks_of
-from distdemo.sanitizer.matching import MAX_LINES, MAX_PENDING, Entry, Matcher
+from distdemo.sanitizer.matching import MAX_PENDING, Entry, Matcher
 from distdemo.sanitizer.notes import CallNote, Note, ReturnNote
 from distdemo.sanitizer.records import Finding, Row
 from distdemo.sanitizer.rules import KINDS
+from distdemo.sanitizer.shifts import MAX_LINES
 
 Queue = deque[Entry]
 UNORDERED = {"new_group", "monitored_barrier"}  # these aren't kernels
