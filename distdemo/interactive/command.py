@@ -10,7 +10,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
@@ -83,8 +83,8 @@ def shell(session: Session, options: ShellOptions) -> Result:
     size = session.world_size(options.world_size)
     world = session.world(size, WorldOptions(backend=options.backend))
     settings = Settings(size, world.backend, options.sanitize)
-    opened = Shell(session, settings)
-    with closing(opened.ranks):
+    with ExitStack() as held:
+        opened = Shell(session, settings, held)
         opened.run()
     last = opened.ranks.settings
     found = ShellReport(last.world_size, last.backend, tuple(opened.reports))
@@ -98,9 +98,10 @@ class Shell:
     Args:
         session: Session of the command.
         settings: World to start with.
+        held: Stack that ends the ranks.
     """
 
-    def __init__(self, session: Session, settings: Settings) -> None:
+    def __init__(self, session: Session, settings: Settings, held: ExitStack) -> None:
         from distdemo.interactive.client import Ranks
         from distdemo.run.view_output import Stream
 
@@ -108,7 +109,9 @@ class Shell:
         self._session = session
         self._only: frozenset[int] | None = None
         self._stream = Stream(frozenset())
-        self.ranks = Ranks(settings, self._on_output)
+        self._held = held
+        self.ranks = self._held.enter_context(closing(Ranks(settings, self._on_output)))
+        self._separate: Ranks | None = None  # for mistakes
 
     def run(self) -> None:
         """Run what is typed until its end."""
@@ -271,8 +274,11 @@ class Shell:
         text = f"This runs on {settings.world_size} separate ranks; yours stay as they are."
         self._show(Paragraph(text), Paragraph(mistake.text().rstrip(), verbatim=True))
         source = f"{mistake.text().rstrip()}\n\n\nwork(rank, world_size)\n"
-        with closing(Ranks(settings, self._on_output)) as ranks:
-            found = self._run_cell(ranks, f"{mistake.module}.py", source)
+        if self._separate is None:
+            self._separate = self._held.enter_context(closing(Ranks(settings, self._on_output)))
+        elif self._separate.settings != settings:
+            self._separate.ask(NewWorld(settings))
+        found = self._run_cell(self._separate, f"{mistake.module}.py", source)
         self._add(replace(found, ok=True, variables=""))  # it has shown what it should
 
     def _do_help(self) -> None:
