@@ -401,8 +401,9 @@ def _replace_handle(recorder: Recorder, kind: type) -> None:
         def poll(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
             answer = original(self, *args, **named)
             if answer is not False:
-                safely(recorder, recorder.record_no_wait, self)
-                if isinstance(answer, torch._C.Future):  # noqa: SLF001 - torch.futures has a subclass of it
+                is_future = isinstance(answer, torch._C.Future)  # noqa: SLF001 - torch.futures has a subclass of it
+                safely(recorder, partial(recorder.record_no_wait, self, done=not is_future))
+                if is_future:
                     safely(recorder, recorder.track_future, answer, self)
                 if recorder.buffers is not None:
                     recorder.buffers.on_wait(self)

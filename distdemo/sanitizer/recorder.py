@@ -242,11 +242,13 @@ class Recorder:
         if tracked is not None and not tracked.sync:
             self._futures[future] = tracked
 
-    def record_no_wait(self, work: Any) -> None:  # noqa: ANN401 - a Work
-        """Record that a call needn't be waited for."""
+    def record_no_wait(self, work: Any, *, done: bool) -> None:  # noqa: ANN401 - a Work
+        """Record that a call needn't be waited for. If it is done, record no more polls of it."""
         tracked = self._works.get(id(work))
         if tracked is not None and not (tracked.sync or tracked.cpp):
             self._write(f"n {tracked.number}")
+            if done and not tracked.from_any:  # only a wait tells the sender
+                self.track(work, tracked._replace(sync=True))
 
     def derive_future(self, future: Any, *origins: Any) -> None:  # noqa: ANN401 - torch's
         """Remember the futures that a future waits for."""
