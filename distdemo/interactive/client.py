@@ -35,7 +35,7 @@ MAX_INTERRUPTS = 5  # Ctrl-C of one request, before the ranks are given up
 
 
 class Ranks:
-    """Ranks that run one cell after another, in a host process of their own.
+    """Ranks that run one cell after another, in a separate host process.
 
     If the host process exits, another one replaces it.
 

@@ -142,7 +142,7 @@ class Shell:
         """Run one line.
 
         Raises:
-            UsageError: It is no command, or has other words than the command takes.
+            UsageError: It is no command, or its words don't fit the command.
         """
         if not source.lstrip().startswith("%"):
             file = f"<shell {len(self.reports) + 1}>"

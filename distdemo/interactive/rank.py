@@ -106,7 +106,7 @@ class Server:
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         if self._busy:
-            self._busy = False  # once per cell; if the cell goes on, the host replaces the world
+            self._busy = False  # once per cell; if the cell continues, the host replaces the world
             raise KeyboardInterrupt
 
     def _read(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from distdemo.postmortem.evidence import ENDED, Dump, End, Evidence, Track
 from distdemo.sanitizer.records import Call, SourceLine
 
-MAX_GAP = 1000  # calls between the rank behind and the others that are listed
+MAX_GAP = 1000  # calls between the rank behind and the other ranks that are listed
 MAX_RANKS = 1 << 14
 _ROW = re.compile(r"^\s*(\d+)\s+\d+\s+\d+\s+[\d-]+\s+(\d+)\s+\d+\s+[A-Z]+\s+[A-Z,]+", re.MULTILINE)
 _COMM = re.compile(r"^#(\d+)-\d+ \((\w+)\) (?:INCOMPLETE|MISMATCH|ERROR)", re.MULTILINE)

@@ -9,7 +9,7 @@ from distdemo.sanitizer.records import CallCount, Finding
 
 @dataclass(frozen=True, slots=True)
 class Postmortem:
-    """What the ranks of a job left behind, and the verdict.
+    """Summary of the files that a job's ranks left behind, and the verdict.
 
     Attributes:
         source: Folder or files that were read.

@@ -59,7 +59,7 @@ class Order:
         queue.append(entry)
         self._queue_of[entry] = queue
         self._run([entry])
-        if len(queue) > MAX_PENDING:  # a call that failed, and that the others never make
+        if len(queue) > MAX_PENDING:  # a call that failed, and that other ranks never make
             self._off = True
             self._queues.clear()
             self._queue_of.clear()

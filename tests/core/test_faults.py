@@ -249,10 +249,10 @@ def test_data_loaders_leave_nothing_when_the_launcher_is_stopped(number, tempora
 def test_shared_memory_of_killed_ranks_is_removed(temporary, tmp_path):
     program = tmp_path / "shares.py"
     program.write_text(
-        "import os, time\n"
+        "import os, signal\n"
         "open(f'/dev/shm/torch_{os.getpid()}_1', 'w').close()\n"
         "print('shared', flush=True)\n"
-        "time.sleep(1000)\n"
+        "signal.pause()\n"
     )
     with commanded(["run", str(program), "-n", "2"], temporary) as run:
         assert run.process.stdout is not None
