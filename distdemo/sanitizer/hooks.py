@@ -420,7 +420,9 @@ def _replace_handle(recorder: Recorder, kind: type) -> None:
 def _replace_backward(recorder: Recorder, buffers: Buffers) -> None:
     """Check which results of collectives the gradients are computed through."""
     module: Any = torch.autograd
-    original = module._engine_run_backward  # noqa: SLF001 - backward() and grad() call it
+    original = getattr(module, "_engine_run_backward", None)  # backward() and grad() call it
+    if original is None:
+        return
 
     def run(outputs: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         safely(recorder, buffers.results.on_backward, outputs)
