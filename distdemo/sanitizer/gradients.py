@@ -66,8 +66,8 @@ class Results:
     """Results of collectives on tensors that require grad, and what is computed from them.
 
     Autograd doesn't know these tensors. If an operation uses one together with a tensor that
-    requires grad, and a gradient is computed through it, this is reported once per call. A result
-    that the program replaces or detaches is meant as it is, and forgotten.
+    requires grad, and a gradient is computed through it, this is reported. A result that the
+    program replaces or detaches is meant as it is, and forgotten.
 
     Args:
         report: Function that reports a misuse.
@@ -127,9 +127,10 @@ class Results:
             number = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001 - nothing else names the node
             self._uses[number] = name, replace(note, then=self._source_line())
 
-    def on_backward(self, outputs: Iterable[torch.Tensor]) -> None:
-        """Report the uses that gradients of these tensors are computed through."""
-        nodes = {each.grad_fn for each in outputs if each.grad_fn is not None}
+    def on_backward(self, outputs: Iterable[Any]) -> None:
+        """Report the uses that gradients of these tensors, or graph edges, are computed through."""
+        found = (each.grad_fn if isinstance(each, torch.Tensor) else each.node for each in outputs)
+        nodes = {node for node in found if node is not None}
         seen = set(nodes)
         while nodes and self._uses:
             node = nodes.pop()
