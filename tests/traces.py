@@ -12,8 +12,8 @@ from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.ops.buffers import held_before
 from distdemo.ops.spec import OpSpec, Verification
 from distdemo.schedules.schedule import Schedule
-from distdemo.trace.play import Holdings, inject_fault
-from distdemo.trace.records import Fault, Moment, RankTrace, TraceReport, TraceSpec, WrongChunk
+from distdemo.trace.play import Holdings
+from distdemo.trace.records import Moment, RankTrace, TraceReport, TraceSpec, WrongChunk
 from distdemo.trace.report import make_report
 
 VERSIONS = {"distdemo": "1.0", "torch": "2.0"}
@@ -47,17 +47,31 @@ def paper(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
 
 
 def real(
-    op: str, name: str, n: int, elements: int, fault: Fault | None = None, **how: Any
+    op: str,
+    name: str,
+    n: int,
+    elements: int,
+    wrong_chunk: tuple[int, int] | None = None,
+    **how: Any,
 ) -> TraceReport:
-    """Return the report of a made-up run in which the last rank waits longest in every round."""
-    spec = TraceSpec(spec_of(op, n, elements, **how), name, None, fault)
+    """Return the report of a made-up run in which the last rank waits longest in every round.
+
+    Args:
+        op: Op to run.
+        name: Name of the algorithm.
+        n: Number of ranks.
+        elements: Elements of one tensor or part.
+        wrong_chunk: Rank and chunk whose result is 10 too small, or None.
+        how: Further fields of the spec.
+    """
+    spec = TraceSpec(spec_of(op, n, elements, **how), name)
     schedule = schedules.schedule(spec.op, name)
     start = [chunks_before(schedule, rank, spec.op) for rank in range(n)]
-    holdings = Holdings(schedule, start, np.add, absent=np.array([]))
+    holdings = Holdings(schedule, start, np.add)
     values: list[list[dict[int, Any]]] = [[] for _ in range(n)]
     moments: list[list[Moment]] = [[] for _ in range(n)]
     sent = [0] * n
-    for step in inject_fault(schedule, fault):
+    for step in schedule.steps():
         holdings.play(step)
         for each in step.transfers:
             sent[each.src] += 4 * each.elements
@@ -69,14 +83,16 @@ def real(
             moments[rank].append(
                 Moment(began, began + took / 8, began + took * 7 / 8, began + took)
             )
+    if wrong_chunk is not None:
+        rank, chunk = wrong_chunk
+        holdings.held[rank][chunk] = holdings.held[rank][chunk] - 10
+        values[rank][-1][chunk] = _first(holdings.held[rank][chunk])
     outcomes = []
     for rank, held in enumerate(holdings.held):
         wrong = []
         for chunk in schedule.due(rank):
             right = sum(start[each][chunk] for each in schedule.complete(chunk))
-            if chunk not in held:
-                wrong.append(WrongChunk(rank, chunk, None, None, float(right[0])))
-            elif (held[chunk] != right).any():
+            if (held[chunk] != right).any():
                 at = int(np.flatnonzero(held[chunk] != right)[0])
                 got, expected = float(held[chunk][at]), float(right[at])
                 wrong.append(WrongChunk(rank, chunk, at, got, expected))

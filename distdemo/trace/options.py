@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -20,22 +20,11 @@ from distdemo.cli.options import (
     WorldOptions,
     count,
 )
-from distdemo.cli.types import BadValue, Shape, decimal, offer, parse_shape
-from distdemo.trace.records import FaultKind, FaultSpec
+from distdemo.cli.types import Shape, decimal, offer, parse_shape
 
 MOST_CHUNKS = 4096  # more gain nothing: each chunk of a pipeline adds a round, which costs α
-FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 OPS = tuple(op.replace("_", "-") for op in schedules.ops())
 NAMES = tuple(dict.fromkeys(each.name for each in schedules.REGISTRY))
-
-
-def parse_fault(text: str) -> FaultSpec:
-    """Parse ``drop``, ``drop:2`` (in round 2) or ``drop:2:1`` (of rank 1)."""
-    kind, *rest = text.strip().lower().split(":")
-    if kind not in FAULTS or len(rest) > 2 or not all(part.isdecimal() for part in rest):
-        why = f"Write KIND, KIND:ROUND or KIND:ROUND:RANK; KIND is one of {', '.join(FAULTS)}."
-        raise BadValue(text, "this is not a fault.", why, "drop:2:1")
-    return FaultSpec(kind, *map(int, rest))
 
 
 # --------------------------------------------------------------------------------------- options
@@ -102,16 +91,6 @@ class TraceOptions(ScheduleOptions):
             help="Playback speed; 2 is twice as fast. Implies --animate.",
         ),
     ] = None
-    fault: Annotated[
-        FaultSpec | None,
-        typer.Option(
-            "--spoil",
-            metavar="KIND[:ROUND[:RANK]]",
-            parser=parse_fault,
-            autocompletion=offer(FAULTS),
-            help="Inject a fault into one message: drop, neighbour (wrong rank) or twice.",
-        ),
-    ] = None
     shape: Annotated[
         Shape | None,
         typer.Option(
@@ -126,14 +105,6 @@ class TraceOptions(ScheduleOptions):
         typer.Option(
             metavar="NUMBERS|FILE",
             help="Input values, once per rank, or a file with one line per rank.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = None
-    fill: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER|rank",
-            help="Fill all elements with this number, or with each rank's own.",
             rich_help_panel=ADVANCED,
         ),
     ] = None

@@ -21,7 +21,6 @@ from distdemo.trace.records import Cell, PlayedRound, TraceReport
 from distdemo.trace.texts import (
     LETTERS,
     cost_table,
-    fault_text,
     notes,
     payload_text,
     range_names,
@@ -129,7 +128,6 @@ def page_data(report: TraceReport) -> dict[str, Any]:
             {
                 "rank": each.rank,
                 "chunk": each.chunk,
-                "since": len(report.rounds) if each.round is None else each.round,
                 "words": wrong_text(each, report.chunk_names),
             }
             for each in report.wrong
@@ -182,9 +180,7 @@ def round_texts(report: TraceReport) -> list[tuple[str, str, str]]:
     texts = [(head, "", _progress(report, states[0], None))]
     for played, (before, after) in zip(report.rounds, pairwise(states), strict=True):
         head = f"Round {played.number} of {len(report.rounds)}"
-        progress, fault = _progress(report, after, before), report.fault
-        if fault and fault.round == played.number:
-            progress += f" {fault_text(fault)}"
+        progress = _progress(report, after, before)
         phase = f", {played.phase}" if played.phase else ""
         texts.append((f"{head}{phase}", _messages(report, played), progress))
     return texts
@@ -246,8 +242,6 @@ def _progress(report: TraceReport, now: Held, before: Held | None) -> str:
 
 def _verdict(report: TraceReport) -> Iterator[str]:
     """Yield the verdict with its sign; a simulation has nothing to verify."""
-    if report.fault is not None:
-        yield f'<p class="injected">⚠ {to_html(fault_text(report.fault))}</p>'
     if report.world is not None and report.world.verdict is not None:
         why = report.world.verdict
         yield f'<p class="bad">✗ Failed. {to_html(f"{why.what} {why.why} {why.hint}")}</p>'

@@ -31,7 +31,7 @@ def trace(rank: Rank, spec: TraceSpec) -> RankTrace:
         spec: Run to trace, the same on all ranks.
     """
     schedule = schedules.schedule(spec.op, spec.algorithm, spec.chunks)
-    runner = Runner(rank.rank, schedule, spec.op, rank.device, spec.fault)
+    runner = Runner(rank.rank, schedule, spec.op, rank.device)
     name = f"{spec.algorithm} {spec.op.op}"
     rank.report_phase(f"entered {name}")
     if rank.device != "cpu":  # NCCL's first call needs all ranks; a round may involve only some

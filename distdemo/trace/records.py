@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar
 
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import Traffic
@@ -15,33 +15,7 @@ from distdemo.ops.spec import Call, Number, OpSpec, Verification
 from distdemo.schedules.count import AlgorithmInfo, Counts, FormulaCheck
 from distdemo.schedules.schedule import Transfer
 
-FaultKind = Literal["drop", "neighbour", "twice"]
-
 # --------------------------------------------------------------------------------------- schedules
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """An injected fault.
-
-    Attributes:
-        fault: ``drop`` omits a message, ``neighbour`` sends it to the rank after the right one,
-            ``twice`` reduces it twice.
-        round: Round of the message, starting at 1.
-        src: Sender of the message.
-    """
-
-    fault: FaultKind
-    round: int
-    src: int
-
-
-class FaultSpec(NamedTuple):
-    """The message to corrupt: kind of fault, round and sender."""
-
-    kind: FaultKind
-    round: int | None = None
-    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +93,6 @@ class WrongChunk:
         element: Index of the first wrong element in the chunk; None if the chunk is missing.
         got: Actual number.
         expected: Correct number.
-        missing: Ranks whose contribution is missing.
-        extra: Ranks whose contribution is in it more than once, or shouldn't be in it.
-        round: Round after which this rank's chunk first differed from the correct schedule; None
-            if unknown.
     """
 
     rank: int
@@ -130,9 +100,6 @@ class WrongChunk:
     element: int | None
     got: Number | str | None
     expected: Number | str
-    missing: tuple[int, ...] = ()
-    extra: tuple[int, ...] = ()
-    round: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +132,11 @@ class TraceSpec:
         op: Call with its number of ranks and its data.
         algorithm: Name of the algorithm.
         chunks: Number of chunks; None for the algorithm's default.
-        fault: Injected fault, or None.
     """
 
     op: OpSpec
     algorithm: str
     chunks: int | None = None
-    fault: Fault | None = None
 
     @property
     def divides(self) -> bool:
@@ -196,7 +161,6 @@ class TraceReport:
         sent_bytes: Bytes that each rank sends, counted in the schedule.
         received_bytes: Bytes that each rank receives, counted in the schedule.
         checks: Formulas compared with the counts.
-        fault: Injected fault, or None.
         handed_bytes: Bytes that each rank really handed to the backend; empty on paper.
         wrong: Chunks with a wrong result.
         verifications: Verification of each rank that returned.
@@ -218,7 +182,6 @@ class TraceReport:
     sent_bytes: tuple[int, ...]
     received_bytes: tuple[int, ...]
     checks: tuple[FormulaCheck, ...]
-    fault: Fault | None = None
     handed_bytes: tuple[int, ...] = ()
     wrong: tuple[WrongChunk, ...] = ()
     verifications: tuple[Verification, ...] = ()

@@ -5,8 +5,6 @@ Contributions follow from the schedule; numbers are those that the ranks really 
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,16 +14,14 @@ from distdemo.launcher.records import Returned, WorldReport
 from distdemo.ops.spec import Number
 from distdemo.schedules.count import checks, count, info
 from distdemo.schedules.schedule import Schedule
-from distdemo.trace.play import Contributions, contributions, play_rounds
+from distdemo.trace.play import Contributions, contributions
 from distdemo.trace.records import (
     Cell,
-    Fault,
     Moment,
     PlayedRound,
     RankTrace,
     TraceReport,
     TraceSpec,
-    WrongChunk,
 )
 from distdemo.versions import versions
 
@@ -51,7 +47,6 @@ def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceRepor
         algorithm=info(schedule.algorithm),
         traffic=traffic,
         spec=spec,
-        fault=spec.fault,
         element_bytes=itemsize,
         chunk_elements=tuple(map(schedule.sizes.of, range(schedule.sizes.chunks))),
         chunk_names=tuple(map(schedule.name, range(schedule.sizes.chunks))),
@@ -70,18 +65,10 @@ def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceRepor
         return report
     start, rounds = _rounds(spec, schedule, traces, () if world is None else world.hosts)
     report = replace(report, start=start, rounds=rounds)
-    *_, final = report.states()
-    since = {} if spec.fault is None else _first_differences(schedule, spec.fault)
-    wrong = [
-        _with_contributions(each, final[each.rank], schedule, since.get((each.rank, each.chunk)))
-        for trace in traces
-        for each in trace.wrong
-    ]
     return replace(
         report,
-        handed_bytes=tuple(each.sent_bytes for each in traces),
-        # The earliest wrong chunk first.
-        wrong=tuple(sorted(wrong, key=lambda each: (each.round or math.inf, each.rank))),
+        handed_bytes=tuple(trace.sent_bytes for trace in traces),
+        wrong=tuple(wrong for trace in traces for wrong in trace.wrong),
     )
 
 
@@ -100,15 +87,16 @@ def _rounds(
             values = (trace.values[number - 1] if number else trace.start).get(chunk, ())
         return Cell(chunk, ranks, values, ranks == schedule.complete(chunk))
 
-    held = contributions(schedule, allow_missing=True).held
+    holdings = contributions(schedule)
     start = tuple(
         tuple(cell(rank, chunk, ranks, 0) for chunk, ranks in sorted(here.items()))
-        for rank, here in enumerate(held)
+        for rank, here in enumerate(holdings.held)
     )
     moments = relative_moments(traces, hosts)
     rounds = []
-    for step, now in play_rounds(schedule, spec.fault):
-        held = now.held
+    for step in schedule.steps():
+        holdings.play(step)
+        held = holdings.held
         arrived: list[set[int]] = [set() for _ in held]
         gone: list[set[int]] = [set() for _ in held]
         for transfer in step.transfers:
@@ -145,41 +133,3 @@ def relative_moments(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[
         tuple(each.since(begins[host]) for host, each in zip(host_of_rank, moments, strict=True))
         for moments in zip(*(trace.moments for trace in traces), strict=True)
     ]
-
-
-# ------------------------------------------------------------------------------------ wrong chunks
-
-
-def _with_contributions(
-    wrong: WrongChunk, held: dict[int, Cell], schedule: Schedule, since: int | None
-) -> WrongChunk:
-    """Return the wrong chunk with its missing and extra contributions.
-
-    Args:
-        wrong: Wrong chunk that a rank found in its result.
-        held: That rank's cells after the last round, by chunk.
-        schedule: Schedule without the fault.
-        since: Round after which the chunk first differed.
-    """
-    cell, right = held.get(wrong.chunk), schedule.complete(wrong.chunk)
-    actual = Counter(cell.ranks if cell else ())
-    return replace(
-        wrong,
-        missing=tuple(each for each in right if each not in actual),
-        extra=tuple(each for each in actual if actual[each] > 1 or each not in right),
-        round=since,
-    )
-
-
-def _first_differences(schedule: Schedule, fault: Fault) -> dict[tuple[int, int], int]:
-    """Return the round after which each rank's chunk first differed from the right schedule."""
-    since: dict[tuple[int, int], int] = {}
-    for (right, expected), (wrong, actual) in zip(
-        play_rounds(schedule), play_rounds(schedule, fault), strict=True
-    ):
-        for transfer in (*right.transfers, *wrong.transfers):
-            for rank in (transfer.src, transfer.dst):
-                for chunk in transfer.chunks:
-                    if expected.held[rank].get(chunk) != actual.held[rank].get(chunk):
-                        since.setdefault((rank, chunk), right.number)
-    return since

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo import backends, ops, schedules
 from distdemo.cli.types import Shape, check_rank, unknown
-from distdemo.cli.values import check_fit, parse_fill, read_numbers
+from distdemo.cli.values import check_fit, read_numbers
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
@@ -20,7 +20,6 @@ from distdemo.ops.footprint import footprint
 from distdemo.ops.reduction import REDUCTIONS, why_undefined
 from distdemo.ops.spec import OpSpec
 from distdemo.trace.options import ScheduleOptions, TraceOptions
-from distdemo.trace.play import find_fault
 from distdemo.trace.records import TraceSpec
 
 if TYPE_CHECKING:
@@ -183,8 +182,6 @@ def make_trace(options: TraceOptions, session: Session, n: int) -> tuple[TraceSp
         (spec,) = at_sizes(spec, options.sizes, ())
     else:
         spec = one_element_per_chunk(spec, algorithms[0], options.chunks)
-    if options.fill is not None:
-        spec = replace(spec, fill=parse_fill(options.fill, n - 1, spec.dtype))
     schedule = schedules.schedule(spec, algorithms[0].name, options.chunks)
     rounds = int(schedule.algorithm.formulas.rounds.value(n, schedule.sizes.chunks))
     held = sum(max(len(schedule.given(rank)), len(schedule.due(rank))) for rank in range(n))
@@ -194,14 +191,8 @@ def make_trace(options: TraceOptions, session: Session, n: int) -> tuple[TraceSp
             f"Every chunk is recorded after every round; the limit is {MOST_CELLS:,} in total.",
             "Try fewer ranks, or count it with distdemo trace simulate.",
         )
-    fault = None
-    if options.fault is not None:
-        kind, number, rank = options.fault
-        if rank is not None:
-            check_rank("--spoil", rank, n)
-        fault = find_fault(schedule, kind, number, rank)
     world = make_world(session, n, options, options.stall, footprint(op, spec))
-    return TraceSpec(spec, algorithms[0].name, options.chunks, fault), world
+    return TraceSpec(spec, algorithms[0].name, options.chunks), world
 
 
 def _check_single(flag: str, given: str, values: Sequence[object]) -> None:
@@ -216,7 +207,7 @@ def _check_single(flag: str, given: str, values: Sequence[object]) -> None:
 
 def _check_data(options: TraceOptions) -> None:
     """Raise `UsageError` if two options both set the size or the values."""
-    for names in (("sizes", "shape"), ("sizes", "values"), ("values", "fill", "seed")):
+    for names in (("sizes", "shape"), ("sizes", "values"), ("values", "seed")):
         given = [name for name in names if getattr(options, name) not in (None, [])]
         if len(given) > 1:
             raise UsageError(

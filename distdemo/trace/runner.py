@@ -22,8 +22,7 @@ from distdemo import ops
 from distdemo.ops.buffers import held_before, make_buffers, poison, torch_dtype
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.schedules.schedule import ChunkSizes, Schedule, ScheduleError, Transfer
-from distdemo.trace.play import inject_fault
-from distdemo.trace.records import Fault, Moment
+from distdemo.trace.records import Moment
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,18 +74,18 @@ class Role:
     held: frozenset[int]
 
 
-def roles(rank: int, schedule: Schedule, fault: Fault | None = None) -> Iterator[Role]:
+def roles(rank: int, schedule: Schedule) -> Iterator[Role]:
     """Yield this rank's role in each round.
 
     Raises:
-        ScheduleError: Without a fault, a rank sends a chunk that it doesn't hold.
+        ScheduleError: A rank sends a chunk that it doesn't hold.
     """
     held = set(schedule.given(rank))
-    for step in inject_fault(schedule, fault):
+    for step in schedule.steps():
         sends = [transfer for transfer in step.transfers if transfer.src == rank]
         receives = [transfer for transfer in step.transfers if transfer.dst == rank]
         sent = {chunk for transfer in sends for chunk in transfer.chunks}
-        if fault is None and not sent <= held:
+        if not sent <= held:
             raise ScheduleError(
                 f"In round {step.number} rank {rank} sends chunk {min(sent - held)}, "
                 "which it doesn't hold."
@@ -178,7 +177,6 @@ class Runner:
         schedule: Schedule of all ranks.
         spec: Op with its dtype, shape, reduce op and root.
         device: Device of the tensors.
-        fault: Injected fault, if any. With one, chunks that were never filled may be sent.
 
     Attributes:
         sent_bytes: Bytes that one run hands to the backend for sending.
@@ -187,11 +185,9 @@ class Runner:
         ScheduleError: A rank sends a chunk that it doesn't hold.
     """
 
-    def __init__(
-        self, rank: int, schedule: Schedule, spec: OpSpec, device: str, fault: Fault | None = None
-    ) -> None:
+    def __init__(self, rank: int, schedule: Schedule, spec: OpSpec, device: str) -> None:
         self._rank, self._schedule, self._spec, self._device = rank, schedule, spec, device
-        self._roles = tuple(roles(rank, schedule, fault))
+        self._roles = tuple(roles(rank, schedule))
         self._allocate()
         self._combine = getattr(torch, REDUCTIONS[spec.reduce_op or "sum"].torch_combine)
         # Handles are kept until the next round has posted its own. Dropping one of gloo's right
@@ -325,9 +321,8 @@ class Runner:
 
     def _send_tensor(self, transfer: Transfer, pack: list[Action]) -> Tensor:
         if transfer.content == "last":
-            if self._last is None or self._last.numel() != transfer.elements:
-                self._last = self._buffer(transfer.elements)
-                poison(self._last)
+            if self._last is None:
+                raise ScheduleError(f"Rank {transfer.src} forwards a message before it got one.")
             return self._last
         source = self._original if transfer.content == "original" else self._memory
         runs = source.runs(transfer.chunks)

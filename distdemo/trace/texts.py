@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from distdemo.ops.contract import Traffic
 from distdemo.schedules.count import CostModel, FormulaCheck
-from distdemo.trace.records import Fault, TraceReport, WrongChunk
+from distdemo.trace.records import TraceReport, WrongChunk
 from distdemo.view.console import ASCII_SIGNS, Signs
 from distdemo.view.format import (
     distinct,
@@ -100,30 +100,14 @@ def link_text(link: CostModel) -> str:
     return f"{text}, measured between ranks 0 and 1: {sizes}, {plural(link.runs, 'time')} each."
 
 
-def fault_text(fault: Fault) -> str:
-    """Describe the injected fault."""
-    done = {
-        "drop": "is dropped",
-        "neighbour": "goes to the rank after the right one",
-        "twice": "is combined twice",
-    }[fault.fault]
-    return f"Injected fault: rank {fault.src}'s message of round {fault.round} {done}."
-
-
 def wrong_text(wrong: WrongChunk, names: Sequence[str]) -> str:
-    """Describe a wrong chunk: rank, got and expected, missing or extra contributions, round."""
+    """Describe a wrong chunk: rank, chunk, got and expected."""
     text = f"rank {wrong.rank}, chunk {names[wrong.chunk]}"
     if wrong.element is None:
         text += " is missing"
     elif wrong.got is not None:
         got, expected = distinct(wrong.got, wrong.expected)
         text += f", element {wrong.element}: got {got}, expected {expected}"
-    if wrong.missing and wrong.element is not None:
-        text += f"; missing {_ranks(wrong.missing)}"
-    if wrong.extra:
-        text += f"; extra {_ranks(wrong.extra)}"
-    if wrong.round is not None:
-        text += f"; wrong since round {wrong.round}"
     return f"{text}."
 
 
@@ -160,9 +144,7 @@ def notes(report: TraceReport) -> Iterator[str]:
         yield f"After the last round every rank divides its result by {report.n}."
     if world is not None and len(set(world.hosts)) > 1:
         yield "Times on each host start at its own first round."
-    if report.fault is not None and not report.wrong:
-        yield "This fault doesn't change the result of any rank."
-    if report.fault is None and any(not (e.missing or e.extra) for e in report.wrong):
+    if report.wrong:
         yield "The schedule is right on paper, so this is a bug in the backend or in distdemo."
 
 

@@ -14,7 +14,6 @@ from distdemo.trace.texts import (
     LETTERS,
     agreement_sign,
     cost_table,
-    fault_text,
     formula,
     notes,
     payload_text,
@@ -61,8 +60,6 @@ def trace_view(
     yield Paragraph(f"S = {payload_text(report.traffic)}, in {chunks} of {each}.")
     yield Paragraph(report.algorithm.summary)
     yield Paragraph(f"Source: {report.algorithm.source}.", colours.QUIET)
-    if report.fault:
-        yield Paragraph(fault_text(report.fault), colours.WRONG)
     yield Paragraph()
 
     def draw(console: Console) -> RenderableType:

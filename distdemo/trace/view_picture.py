@@ -5,7 +5,6 @@ Every colour comes with a word or a sign: ``+ ██░█ 0 1 3  44``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -17,7 +16,7 @@ from rich.text import Text
 
 from distdemo.schedules.schedule import Transfer
 from distdemo.trace.records import Cell, Moment, PlayedRound, TraceReport
-from distdemo.trace.texts import fault_text, ranges
+from distdemo.trace.texts import ranges
 from distdemo.view import colours
 from distdemo.view.console import signs
 from distdemo.view.format import duration, number, plural
@@ -89,9 +88,7 @@ class Picture:
         self._reduced = report.op.reduce_op is not None
         self._named = any(name != str(place) for place, name in enumerate(self._names))
         self._wanted = {(rank, c) for rank, chunks in enumerate(report.wanted) for c in chunks}
-        # If the round is unknown, the chunk is shown as wrong at the end.
-        last = len(report.rounds)
-        self._wrong = {(each.rank, each.chunk): each.round or last for each in report.wrong}
+        self._wrong = {(each.rank, each.chunk) for each in report.wrong}
         with_errors = {each.rank for each in report.wrong}
         every = [Row(rank) for rank in range(report.n)]
         self._rows = list(select(every, ranks, lambda row: row.rank in with_errors))
@@ -135,7 +132,7 @@ class Picture:
         return max(_height(self._messages(frame)) for frame in self.frames)
 
     def default_rounds(self) -> list[int]:
-        """Return the frames to draw: all, or of many the ends, phase changes and errors."""
+        """Return the frames to draw: all, or of many the ends and the phase changes."""
         report, last = self._report, len(self.frames) - 1
         if last <= ALL_ROUNDS:
             return list(range(last + 1))
@@ -143,8 +140,7 @@ class Picture:
         for before, after in pairwise(report.rounds):
             if before.phase != after.phase:
                 shown |= {before.number, after.number}
-        shown |= {each.round for each in report.wrong if each.round is not None}
-        return sorted(shown | ({report.fault.round} if report.fault else set()))
+        return sorted(shown)
 
     def draw_legend(self) -> Table:
         """Return a table that explains the signs."""
@@ -203,11 +199,8 @@ class Picture:
         yield from self._list(frame) if self._layout == "list" else self._table(frame)
 
     def _messages(self, frame: Frame) -> list[Text]:
-        """Return the fault, if it is in this round, and the arrows."""
-        fault, number = self._report.fault, frame.round.number
-        injected = fault is not None and fault.round == number
-        lines = [Text(fault_text(fault), style=colours.WRONG)] if fault and injected else []
-        return [*lines, self._arrows(frame.round.transfers)] if number else lines
+        """Return the arrows of the round; none before the first one."""
+        return [self._arrows(frame.round.transfers)] if frame.round.number else []
 
     # ------------------------------------------------------------------------------------- a cell
 
@@ -250,7 +243,8 @@ class Picture:
         return Text(" ").join(parts), value
 
     def _is_wrong(self, rank: int, chunk: int, frame: Frame) -> bool:
-        return self._wrong.get((rank, chunk), math.inf) <= frame.round.number
+        """Return True after the last round if the rank's result is wrong in this chunk."""
+        return frame is self.frames[-1] and (rank, chunk) in self._wrong
 
     def _bar(self, ranks: Sequence[int]) -> Text:
         """Return one block per rank in its colour; a number if it contributed more than once."""

@@ -1,9 +1,8 @@
-"""Every algorithm on paper: its values, counts and formulas, and the effect of faults."""
+"""Every algorithm on paper: its values, counts and formulas."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from itertools import product
@@ -16,14 +15,12 @@ from plain import facts_of
 from traces import chunks_before
 
 from distdemo import ops, schedules
-from distdemo.errors import UsageError
 from distdemo.ops.buffers import expected
 from distdemo.ops.spec import OpSpec
 from distdemo.schedules.contract import Algorithm, Move, Round
 from distdemo.schedules.count import by_formula, checks, cost, costs, count, crossovers
 from distdemo.schedules.schedule import Schedule, ScheduleError, Step, Transfer
-from distdemo.trace.play import Holdings, contributions, find_fault, inject_fault
-from distdemo.trace.records import Fault, FaultKind
+from distdemo.trace.play import Holdings, contributions
 
 COMBINE: dict[str, Callable[..., Any]] = {
     "sum": np.add,
@@ -38,7 +35,6 @@ COMBINE: dict[str, Callable[..., Any]] = {
 }
 """Functions by reduce op. An average is a sum that is divided at the end; a premul_sum is a sum of
 multiples."""
-KINDS: tuple[FaultKind, ...] = ("drop", "neighbour", "twice")
 PAGE = Path(__file__).parents[2] / "docs" / "trace.md"
 
 
@@ -108,7 +104,7 @@ def test_every_algorithm_gives_the_result_of_its_op(name: str) -> None:
 
 def test_a_wrong_value_fails_the_check() -> None:
     with pytest.raises(AssertionError):
-        assert_values(ring(3), 3, rounds=3)
+        assert_values(schedules.schedule(OpSpec("all_reduce", 3, shape=(3,)), "ring"), 3, rounds=3)
 
 
 def test_every_collective_except_barrier_has_an_algorithm() -> None:
@@ -154,59 +150,6 @@ def test_a_cost_is_a_line_in_the_payload_and_lines_cross() -> None:
         times = {line.algorithm: line.seconds(each.size_bytes, 1e-5, 1e-9) for line in lines}
         assert times[each.below] == pytest.approx(times[each.above])
         assert times[each.below] == pytest.approx(min(times.values()))
-
-
-# ------------------------------------------------------------------------------------------ faults
-
-
-def ring(n: int = 4) -> Schedule:
-    return Schedule.of(schedules.find("all_reduce", "ring"), n, n)
-
-
-def off(schedule: Schedule, fault: Fault) -> dict[tuple[int, int], Counter[int]]:
-    """Return the extra (or, if negative, missing) contributions by rank and chunk."""
-    holdings = contributions(schedule, allow_missing=True)
-    for step in inject_fault(schedule, fault):
-        holdings.play(step)
-    found = {}
-    for rank in range(schedule.n):
-        for chunk in schedule.due(rank):
-            by = Counter(holdings.held[rank].get(chunk, ()))
-            by.subtract(schedule.complete(chunk))
-            if any(by.values()):
-                found[rank, chunk] = Counter({each: times for each, times in by.items() if times})
-    return found
-
-
-def test_every_default_fault_changes_the_result() -> None:
-    for algorithm, kind in product(schedules.REGISTRY, KINDS):
-        schedule = Schedule.of(
-            algorithm, 5, algorithm.chunks(5), root=1 if algorithm.op == "reduce" else 0
-        )
-        case = (algorithm.op, algorithm.name, kind)
-        try:
-            fault = find_fault(schedule, kind)
-        except UsageError:
-            assert kind == "twice", case
-            assert not schedule.goal.reduced, case
-            continue
-        assert off(schedule, fault), case
-        if schedule.goal.reduced and not schedule.root:
-            assert fault.src != 0, case  # its first number is 0, so the sum is right by chance
-
-
-def test_impossible_faults_are_rejected() -> None:
-    cases: tuple[Any, ...] = (
-        (4, "drop", 7),
-        (4, "drop", 0),
-        (4, "drop", 1, 9),
-        (4, "twice", 4),
-        (2, "neighbour"),
-        (1, "drop"),
-    )
-    for n, *asked in cases:
-        with pytest.raises(UsageError, match="No message matches"):
-            find_fault(ring(n), *asked)
 
 
 # --------------------------------------------------------------------------------------- schedules

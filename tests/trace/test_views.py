@@ -23,7 +23,7 @@ from distdemo.trace.compare.compare import simulate
 from distdemo.trace.compare.records import Candidate, Comparison, ComparisonSpec, Timing
 from distdemo.trace.compare.view import comparison_view, name_of, plot
 from distdemo.trace.page import page, page_data, to_html
-from distdemo.trace.records import AlgorithmList, Fault, TraceReport
+from distdemo.trace.records import AlgorithmList, TraceReport
 from distdemo.trace.view import list_view, trace_text, trace_view
 from distdemo.view.blocks import show_blocks
 from distdemo.view.console import signs
@@ -33,8 +33,7 @@ RUNS = {
     "ring": lambda: real("all_reduce", "ring", 4, 4),
     "unequal": lambda: real("all_reduce", "ring", 3, 4),
     "naive-ring": lambda: real("all_reduce", "naive-ring", 3, 3),
-    "dropped": lambda: real("all_reduce", "ring", 4, 4, fault=Fault("drop", 2, 1)),
-    "twice": lambda: real("reduce", "tree", 4, 2, root=1, fault=Fault("twice", 1, 2)),
+    "wrong": lambda: real("all_reduce", "ring", 4, 4, wrong_chunk=(2, 0)),
     "list": lambda: real("all_to_all", "bruck", 3, 1),
     "gone": lambda: real("scatter", "tree", 5, 1),
     "many": lambda: real("all_gather", "ring", 42, 1),
@@ -176,4 +175,3 @@ def test_rounds_are_described_in_sentences() -> None:
     assert words[1][1].startswith("rank 0 sends its original chunk 0 to rank 1, rank 1 sends")
     assert "the last received chunk 0" in words[2][1]
     assert words[2][2].startswith("Complete: 3 of 3 chunks; new: chunk 0 on rank 0")
-    assert "Injected fault" in page_data(RUNS["dropped"]())["words"][2][2]
