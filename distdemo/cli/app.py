@@ -59,15 +59,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         COLLECTIVES,
         "Run, verify and time an operation's algorithms and the backend's own call.",
     ),
-    "trace simulate": (
-        "distdemo.trace.compare.command:simulate",
-        COLLECTIVES,
-        "Count rounds and bytes of an operation's algorithms on paper.",
-    ),
     "trace list": (
         "distdemo.trace.command:list_algorithms",
         COLLECTIVES,
-        "List the algorithms with their formulas and sources.",
+        "List the algorithms: formulas and sources, or rounds and bytes on N ranks.",
     ),
     "run": ("distdemo.run.command:run", PROGRAMS, "Run your own program on every rank."),
     "postmortem": (

@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from statistics import median
 
 from distdemo import ops, schedules
 from distdemo.encoding import derived
 from distdemo.errors import UsageError
-from distdemo.measure.recording import Recording, comparable, title
+from distdemo.measure.recording import Recording, comparable, read, title
 from distdemo.measure.records import Series, SeriesSpec
-from distdemo.schedules.count import Cost, costs
+from distdemo.schedules.count import Cost, CostModel, costs
 
 MESSAGE = "message"
 """Only algorithm of point-to-point operations."""
@@ -157,6 +158,30 @@ def fit(
             "Measure an op on at least two ranks and at three sizes.",
         )
     return tuple(fitted), tuple(skipped)
+
+
+def link_of_files(paths: Sequence[Path], op: str) -> CostModel:
+    """Return α and β of a message, fitted to files of ``bench``.
+
+    If the files have several operations, this one is used, else point-to-point, else the first.
+
+    Args:
+        paths: Paths of the files.
+        op: torch's name of the op to predict.
+
+    Raises:
+        UsageError: A file can't be read, or nothing in them can be fitted.
+    """
+    fitted, _ = fit([read(path) for path in paths])
+    wanted = (op, "p2p")
+    best = min(fitted, key=lambda series: (*wanted, series.spec.op.op).index(series.spec.op.op))
+    worlds = " and ".join(map(str, best.ranks))
+    spec, link = best.spec, best.best
+    name = (
+        f"{spec.operation.command} over {spec.backend} on {worlds} ranks, taken for {best.chosen}"
+    )
+    files = tuple(map(str, paths))
+    return CostModel(link.alpha_s, link.beta_s_per_byte, "fitted", files=files, series=name)
 
 
 def _fitted(spec: SeriesSpec, points: Sequence[Point], wanted: str | None) -> FittedSeries:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from distdemo import schedules
 from distdemo.cli.contract import Error, Result, command
+from distdemo.cli.options import SizeList, count
 from distdemo.cli.session import Session
 from distdemo.cli.types import ranks_to_show
+from distdemo.errors import UsageError
 from distdemo.trace.options import Operation, TraceOptions
 from distdemo.trace.request import find_op, make_trace
 
 if TYPE_CHECKING:
     from distdemo.trace.records import TraceReport
 
+DEFAULT_SIZE = 1 << 20  # bytes
 ONE_RANK = "One rank sends nothing, whatever the algorithm."
 
 
@@ -24,6 +30,17 @@ class ListOptions:
     """Options of ``distdemo trace list``."""
 
     op: Operation = None
+    world_size: Annotated[
+        int | None, count("Count rounds and bytes on N ranks.", 2, None, "--world-size", "-n")
+    ] = None
+    sizes: SizeList = None
+    fit: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Predict times with α and β fitted to a file of bench --output; may be repeated.",
+        ),
+    ] = None
 
 
 @command(
@@ -76,15 +93,30 @@ def _wrong_ranks(report: TraceReport) -> tuple[Error, ...]:
 
 @command(
     record="distdemo.trace.records:AlgorithmList",
-    epilog="Try: distdemo trace list; distdemo trace list broadcast",
+    epilog="Try: distdemo trace list; distdemo trace list broadcast -n 1000 --sizes 1K,1G; "
+    "distdemo trace list all-reduce -n 65536 --fit run.json",
 )
 def list_algorithms(options: ListOptions) -> Result:
-    """List the algorithms with their formulas and sources."""
+    """List the algorithms with their formulas and sources, or their costs on N ranks.
+
+    With --world-size, the formulas are evaluated: rounds and bytes of any number of ranks.
+    """
     from distdemo.schedules.count import infos
+    from distdemo.trace.costs import costs_on
     from distdemo.trace.records import AlgorithmList
-    from distdemo.trace.view import list_view
+    from distdemo.trace.view import costs_view, list_view
 
     algorithms = schedules.REGISTRY
     if options.op is not None:
         algorithms = schedules.of_op(find_op(options.op).name)
-    return Result(AlgorithmList(infos(algorithms)), list_view)
+    if options.world_size is None:
+        for name in ("sizes", "fit"):
+            if getattr(options, name):
+                raise UsageError(
+                    f"--{name} requires --world-size.",
+                    "Rounds, bytes and times depend on the number of ranks.",
+                    f"Add -n 1000, or leave out --{name}.",
+                )
+        return Result(AlgorithmList(infos(algorithms)), list_view)
+    sizes = options.sizes or (DEFAULT_SIZE,)
+    return Result(costs_on(options.world_size, algorithms, sizes, options.fit or ()), costs_view)

@@ -67,9 +67,6 @@ def page(report: TraceReport) -> str:
         source=to_html(report.algorithm.source),
         last=str(len(report.rounds)),
         verdict="\n".join(_verdict(report)),
-        no_times="Simulation: nothing was run, so there are no times."
-        if report.world is None
-        else "No rank sent a message, so there are no times.",
         rounds=_rounds(report),
         counts=_counts(report),
         by_rank=_by_rank(report),
@@ -241,8 +238,8 @@ def _progress(report: TraceReport, now: Held, before: Held | None) -> str:
 
 
 def _verdict(report: TraceReport) -> Iterator[str]:
-    """Yield the verdict with its sign; a simulation has nothing to verify."""
-    if report.world is not None and report.world.verdict is not None:
+    """Yield the verdict with its sign."""
+    if report.world.verdict is not None:
         why = report.world.verdict
         yield f'<p class="bad">✗ Failed. {to_html(f"{why.what} {why.why} {why.hint}")}</p>'
     elif not report.ok:
@@ -253,8 +250,7 @@ def _verdict(report: TraceReport) -> Iterator[str]:
         head = f'<summary class="bad">✗ {verdict_text(report)}</summary>'
         yield f'<details class="wrong"{opened}>{head}<ul>{items}</ul></details>'
     else:
-        style = "paper" if report.world is None else "good"
-        yield f'<p class="{style}">✓ {verdict_text(report)}</p>'
+        yield f'<p class="good">✓ {verdict_text(report)}</p>'
 
 
 def _counts(report: TraceReport) -> str:

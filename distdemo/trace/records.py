@@ -12,17 +12,45 @@ from typing import ClassVar
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import Call, Number, OpSpec, Verification
-from distdemo.schedules.count import AlgorithmInfo, Counts, FormulaCheck
+from distdemo.schedules.count import AlgorithmInfo, CostModel, Counts, Crossover, FormulaCheck
 from distdemo.schedules.schedule import Transfer
 
 # --------------------------------------------------------------------------------------- schedules
 
 
 @dataclass(frozen=True, slots=True)
+class AlgorithmCost:
+    """Cost of one algorithm at one size, by its formulas.
+
+    Attributes:
+        op: torch's name of the operation.
+        size_bytes: S: bytes of one rank's tensor, or of all n parts.
+        predicted_s: Seconds predicted by the α–β model; None without a fit.
+    """
+
+    op: str
+    algorithm: str
+    size_bytes: int
+    counts: Counts
+    predicted_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AlgorithmList:
-    """Result of ``trace list``: the algorithms. The first one of each op is the default."""
+    """Result of ``trace list``: the algorithms. The first one of each op is the default.
+
+    Attributes:
+        world_size: Number of ranks of the costs; None without costs.
+        costs: Costs by op, size and algorithm.
+        links: α and β of the predictions, by op.
+        crossovers: Sizes at which the model's fastest algorithm changes, by op.
+    """
 
     algorithms: tuple[AlgorithmInfo, ...]
+    world_size: int | None = None
+    costs: tuple[AlgorithmCost, ...] = ()
+    links: dict[str, CostModel] = field(default_factory=dict)
+    crossovers: dict[str, tuple[Crossover, ...]] = field(default_factory=dict)
     ok: ClassVar[bool] = True
 
 
@@ -35,7 +63,7 @@ class Cell:
 
     Attributes:
         ranks: Ranks that contributed to it, sorted, each repeated once per contribution.
-        values: First numbers that the rank really held; empty on paper.
+        values: First numbers that the rank really held.
         complete: True if its contributions are those of the final result.
     """
 
@@ -74,7 +102,7 @@ class PlayedRound:
         transfers: Messages that are sent at the same time.
         arrived: Chunks that are new or changed, by rank.
         gone: Chunks that a rank has passed on and no longer holds, by rank.
-        moments: Times by rank; empty on paper. A rank without a message has no duration.
+        moments: Times by rank. A rank without a message has no duration.
     """
 
     number: int
@@ -146,7 +174,7 @@ class TraceSpec:
 
 @dataclass(frozen=True, slots=True)
 class TraceReport:
-    """A run on real ranks, round by round, or the same on paper, without a world.
+    """A run on real ranks, round by round.
 
     Attributes:
         traffic: Traffic of the op. Its payload is the S of the formulas.
@@ -161,10 +189,10 @@ class TraceReport:
         sent_bytes: Bytes that each rank sends, counted in the schedule.
         received_bytes: Bytes that each rank receives, counted in the schedule.
         checks: Formulas compared with the counts.
-        handed_bytes: Bytes that each rank really handed to the backend; empty on paper.
+        handed_bytes: Bytes that each rank really handed to the backend; empty if the run failed.
         wrong: Chunks with a wrong result.
         verifications: Verification of each rank that returned.
-        world: Outcome of the ranks; None on paper.
+        world: Outcome of the ranks.
         versions: Versions of the software.
     """
 
@@ -182,17 +210,17 @@ class TraceReport:
     sent_bytes: tuple[int, ...]
     received_bytes: tuple[int, ...]
     checks: tuple[FormulaCheck, ...]
+    world: WorldReport
     handed_bytes: tuple[int, ...] = ()
     wrong: tuple[WrongChunk, ...] = ()
     verifications: tuple[Verification, ...] = ()
-    world: WorldReport | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """True if all ranks returned and their results are right."""
-        returned = self.world is None or self.world.ok
-        return returned and not self.wrong and all(each.ok for each in self.verifications)
+        right = not self.wrong and all(each.ok for each in self.verifications)
+        return self.world.ok and right
 
     @property
     def n(self) -> int:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from distdemo import backends, ops, schedules
 from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import Returned, WorldReport
-from distdemo.ops.spec import Number
 from distdemo.schedules.count import checks, count, info
 from distdemo.schedules.schedule import Schedule
 from distdemo.trace.play import Contributions, contributions
@@ -26,22 +25,20 @@ from distdemo.trace.records import (
 from distdemo.versions import versions
 
 
-def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceReport:
+def make_report(spec: TraceSpec, world: WorldReport) -> TraceReport:
     """Return the report that all views display.
 
     The report of a failed world has no start and no rounds, because its ranks' state is unknown.
 
     Args:
         spec: Run of every rank.
-        world: Outcome of the world. None for a report on paper, with contributions but without
-            numbers and times.
+        world: Outcome of the world.
     """
     op, schedule = spec.op, schedules.schedule(spec.op, spec.algorithm, spec.chunks)
     collective, itemsize = ops.REGISTRY[op.op], DTYPES[op.dtype].itemsize
     traffic = collective.traffic(op)
     counts, sent, received = count(schedule, itemsize)
-    outcomes = () if world is None else world.outcomes
-    traces = [each.value for each in outcomes if isinstance(each, Returned)]
+    traces = [outcome.value for outcome in world.outcomes if isinstance(outcome, Returned)]
     report = TraceReport(
         op=collective.call(op),
         algorithm=info(schedule.algorithm),
@@ -59,11 +56,11 @@ def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceRepor
         checks=checks(schedule, counts, traffic.payload_bytes),
         verifications=tuple(each.verification for each in traces),
         world=world,
-        versions=versions() | ({} if world is None else backends.versions_of(world.world)),
+        versions=versions() | backends.versions_of(world.world),
     )
-    if world is not None and not world.ok:
+    if not world.ok:
         return report
-    start, rounds = _rounds(spec, schedule, traces, () if world is None else world.hosts)
+    start, rounds = _rounds(spec, schedule, traces, world.hosts)
     report = replace(report, start=start, rounds=rounds)
     return replace(
         report,
@@ -81,11 +78,9 @@ def _rounds(
     """Return the state at the start, and the rounds with their changes."""
 
     def cell(rank: int, chunk: int, ranks: Contributions, number: int) -> Cell:
-        values: tuple[Number | str, ...] = ()
-        if traces:
-            trace = traces[rank]
-            values = (trace.values[number - 1] if number else trace.start).get(chunk, ())
-        return Cell(chunk, ranks, values, ranks == schedule.complete(chunk))
+        trace = traces[rank]
+        values = trace.values[number - 1] if number else trace.start
+        return Cell(chunk, ranks, values.get(chunk, ()), ranks == schedule.complete(chunk))
 
     holdings = contributions(schedule)
     start = tuple(
@@ -112,7 +107,7 @@ def _rounds(
         left = tuple(
             tuple(sorted(chunks - here.keys())) for chunks, here in zip(gone, held, strict=True)
         )
-        times = moments[step.number - 1] if moments else ()
+        times = moments[step.number - 1]
         rounds.append(PlayedRound(step.number, step.phase, step.transfers, cells, left, times))
     return start, tuple(rounds)
 

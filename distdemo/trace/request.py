@@ -189,7 +189,7 @@ def make_trace(options: TraceOptions, session: Session, n: int) -> tuple[TraceSp
         raise UsageError(
             f"{rounds:,} rounds with {held:,} chunks are too many to show.",
             f"Every chunk is recorded after every round; the limit is {MOST_CELLS:,} in total.",
-            "Try fewer ranks, or count it with distdemo trace simulate.",
+            f"Try fewer ranks, or count it with distdemo trace list -n {n}.",
         )
     world = make_world(session, n, options, options.stall, footprint(op, spec))
     return TraceSpec(spec, algorithms[0].name, options.chunks), world

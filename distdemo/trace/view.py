@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.schedules.count import AlgorithmInfo
-from distdemo.trace.records import AlgorithmList, TraceReport
+from distdemo.trace.records import AlgorithmCost, AlgorithmList, TraceReport
 from distdemo.trace.texts import (
     LETTERS,
     agreement_sign,
     cost_table,
     formula,
+    link_text,
     notes,
     payload_text,
     title,
@@ -25,7 +26,7 @@ from distdemo.trace.view_picture import Picture
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Drawing, Heading, Paragraph, Summary, View, to_text
 from distdemo.view.console import PLAIN_WIDTH, Signs, in_memory
-from distdemo.view.format import exact_size, plural
+from distdemo.view.format import duration, exact_size, plural, short_size
 from distdemo.view.tables import Cell, Column, Grid
 
 MOST_WRONG = 16  # wrong chunks that are listed
@@ -33,7 +34,16 @@ SLIDE_COLUMNS = (80, 105, 130)  # widths at which a table is tried before a list
 STYLES = {"≠": colours.WRONG, "≈": colours.UNSURE}
 COLUMNS = {"Rounds": "rounds", "Sent by a rank, max": "sent", "Total": "total"}
 """Columns of the list of algorithms, and the formulas in them."""
-HINT = "distdemo trace OP -a NAME shows one round by round; distdemo trace compare OP runs all."
+HINT = "distdemo trace OP -a NAME shows one round by round; distdemo bench OP -a all times them."
+COSTS_NOTE = (
+    "Values of the formulas, for equal chunks. Size: bytes of one rank's tensor, or of all n "
+    "parts. Sent: by the rank that sends most. Busiest: sent plus received."
+)
+MODEL_NOTE = (
+    "Time: α per round plus β per byte of its largest message. It assumes that no link is shared "
+    "and that reducing is free."
+)
+STAR = "★"
 
 
 def trace_view(
@@ -160,3 +170,53 @@ def list_view(record: AlgorithmList, sign: Signs) -> Iterator[Block]:
     letters = f"S: bytes of one rank's tensor, or of all n parts; {LETTERS}"
     yield Paragraph(letters, colours.QUIET)
     yield Paragraph(HINT, colours.QUIET)
+
+
+def costs_view(record: AlgorithmList, sign: Signs) -> Iterator[Block]:
+    """Yield one table per op, with a row for each size and algorithm."""
+    by_op: dict[str, list[AlgorithmCost]] = {}
+    for row in record.costs:
+        by_op.setdefault(row.op, []).append(row)
+    for op, rows in by_op.items():
+        ranks = plural(record.world_size or 0, "rank")
+        yield Heading(f" {sign.dot} ".join([op.replace("_", "-"), ranks]))
+        yield _costs_grid(rows)
+        changes = record.crossovers.get(op, ())
+        if changes:
+            parts = [f"{change.below} up to {short_size(change.size_bytes)}" for change in changes]
+            text = f"{', '.join(parts)}, {changes[-1].above} above"
+            yield Paragraph(f"{STAR} Fastest by the α–β model: {text}.")
+        if op in record.links:
+            yield Paragraph(link_text(record.links[op]), colours.QUIET)
+        yield Paragraph()
+    yield Paragraph(COSTS_NOTE, colours.QUIET)
+    if record.links:
+        yield Paragraph(MODEL_NOTE, colours.QUIET)
+
+
+def _costs_grid(rows: Sequence[AlgorithmCost]) -> Grid:
+    """Return the table of one op; the fastest algorithm at each size has a star."""
+    columns = [Column("Size", right=True), Column("Algorithm"), Column("Rounds", right=True)]
+    columns += [Column("Sent", right=True), Column("Busiest", right=True, drop_order=4)]
+    columns += [Column("Total", right=True, drop_order=1)]
+    timed = rows[0].predicted_s is not None
+    columns += [Column("Time", right=True)] if timed else []
+    least: dict[int, float] = {}
+    for row in rows:
+        if row.predicted_s is not None:
+            best = least.get(row.size_bytes, row.predicted_s)
+            least[row.size_bytes] = min(best, row.predicted_s)
+    grid = Grid(columns)
+    for row in rows:
+        fastest = timed and row.predicted_s == least[row.size_bytes]
+        counts = row.counts
+        amounts = (counts.sent_bytes, counts.busiest_bytes, counts.total_bytes)
+        name = f"{row.algorithm} {STAR}" if fastest else row.algorithm
+        cells: list[Cell] = [
+            short_size(row.size_bytes),
+            Text(name, style="bold"),
+            f"{counts.rounds:,}",
+            *map(short_size, amounts),
+        ]
+        grid.rows.append([*cells, duration(row.predicted_s)] if row.predicted_s else cells)
+    return grid

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from distdemo.cli.types import BadValue
-from distdemo.trace.compare.command import parse_alpha, parse_beta
-
 REFUSED = [
     ("trace barrier", "barrier has no algorithms."),
     ("trace all-redouce", "There is no operation 'all-redouce'."),
@@ -39,14 +36,10 @@ REFUSED = [
     ("trace compare --output x.html", "--output x.html: unknown suffix."),
     ("trace compare -n 1", "--world-size 1 is too small: at least 2."),
     ("trace compare --chunks 4", "all-reduce's ring doesn't take --chunks."),
+    ("trace list -n 1", "--world-size 1: the minimum is 2."),
+    ("trace list --sizes 1K", "--sizes requires --world-size."),
+    ("trace list -n 8 --fit no.json", "no.json can't be read."),
     ("trace list all-redouce", "There is no operation 'all-redouce'."),
-    ("trace simulate -n 1", "--world-size 1: the minimum is 2."),
-    ("trace simulate --alpha 5us", "--alpha and --beta require each other"),
-    ("trace simulate --alpha 5 --beta 1ns", "--alpha 5: this is not a time."),
-    ("trace simulate --alpha 0 --beta 1x", "--beta 1x: this is neither a time nor a bandwidth."),
-    ("trace simulate --fit no.json --alpha 0", "--alpha and --beta require each other"),
-    ("trace simulate --output x.html", "--output FILE.html draws one algorithm"),
-    ("trace simulate -a ring -n 65 --output x.html", "--output FILE.html draws one algorithm"),
 ]
 
 
@@ -57,18 +50,6 @@ def test_bad_command_lines_are_rejected(command: Any) -> None:
         assert (code, out) == (2, ""), line
         assert " ".join(err.split()).startswith(says), line
         assert len(err.strip().split("\n")) >= 2, line
-
-
-def test_alpha_and_beta_have_units() -> None:
-    for text, seconds in (("5us", 5e-6), ("0", 0), ("1.5 ms", 1.5e-3)):
-        assert parse_alpha(text) == pytest.approx(seconds)
-    bandwidths = (("10GB/s", 1e-10), ("100Gbit/s", 8e-11), ("1GiB/s", 2**-30))
-    for text, seconds in (("0.1ns", 1e-10), ("0.1ns/B", 1e-10), ("0", 0), *bandwidths):
-        assert parse_beta(text) == pytest.approx(seconds)
-    for text in ("", "x", "-1ns", "1.2.3us", "5", "0GB/s", "1e400GB/s/s"):
-        for parse in (parse_alpha, parse_beta):
-            with pytest.raises(BadValue):
-                parse(text)
 
 
 def test_a_run_is_a_json_document(command: Any) -> None:
@@ -91,9 +72,7 @@ def test_a_run_is_a_json_document(command: Any) -> None:
         ("broadcast -a chain --chunks 3 --root 2 -q", "Verified: 12 elements"),
         ("--animate -n 2", "Round 1 of 2"),  # no terminal: all rounds are printed
         ("list reduce", "Pješivac-Grbović"),
-        ("simulate -n 100000", "Rounds and bytes come from the formulas for equal chunks"),
-        ("simulate broadcast -n 1000000000 -q", "3 sizes on 1,000,000,000 ranks"),
-        ("simulate -n 8 --alpha 5us --beta 10GB/s", "Fastest by the α–β model: doubling up to"),
+        ("list broadcast -n 1000000000", "broadcast · 1,000,000,000 ranks"),
     ],
 )
 def test_the_output_states_the_result(command: Any, line: str, says: str) -> None:
@@ -114,10 +93,3 @@ def test_a_comparison_is_verified_and_written(command: Any, tmp_path: Path) -> N
     assert size["candidates"][1]["timing"]["median_s"] > 0
     assert found["link"]["origin"] == "measured"
     assert names[1].read_text(encoding="utf-8").startswith("<?xml")
-
-
-def test_a_simulated_algorithm_has_a_page(command: Any, tmp_path: Path) -> None:
-    file = tmp_path / "paper.html"
-    code, _, _ = command("trace", "simulate", "-a", "ring", "-n", "5", "-o", str(file), "-q")
-    assert code == 0
-    assert "On paper: nothing was run" in file.read_text(encoding="utf-8")

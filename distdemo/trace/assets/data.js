@@ -59,7 +59,7 @@ function wrongAt(k, rank, chunk) {
   return k === DATA.rounds.length ? wrongs.get(`${rank}:${chunk}`) : undefined;
 }
 
-// First begin and last end of a round in seconds; null on paper.
+// First begin and last end of a round in seconds; null if no rank sent a message.
 function span(round) {
   const busy = DATA.rounds[round - 1].moments.filter((each) => each[3] > each[0]);
   if (!busy.length) return null;

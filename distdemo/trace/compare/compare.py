@@ -8,7 +8,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdemo import backends, ops, schedules
@@ -200,32 +199,6 @@ def _measured(
             timing=Timing(median(times), low, high, len(times), wrong, checked),
             handed_bytes=None if candidate.own else sum(each.sent_bytes for each in by_rank),
         )
-
-
-def link_of_files(paths: Sequence[Path], op: str) -> CostModel:
-    """Return α and β as ``bench fit`` fits them to files of ``bench``.
-
-    If the files have several operations, this one is used, else point-to-point, else the first.
-
-    Args:
-        paths: Paths of the files.
-        op: torch's name of the op to predict.
-
-    Raises:
-        UsageError: A file can't be read, or nothing in them can be fitted.
-    """
-    from distdemo.measure.fit import fit
-    from distdemo.measure.recording import read
-
-    fitted, _ = fit([read(path) for path in paths])
-    wanted = (op, "p2p")
-    best = min(fitted, key=lambda each: (*wanted, each.spec.op.op).index(each.spec.op.op))
-    worlds = " and ".join(map(str, best.ranks))
-    spec, link = best.spec, best.best
-    name = spec.operation.command
-    series = f"{name} over {spec.backend} on {worlds} ranks, taken for {best.chosen}"
-    names = tuple(map(str, paths))
-    return CostModel(link.alpha_s, link.beta_s_per_byte, "fitted", files=names, series=series)
 
 
 def _payload(op: OpSpec) -> int:
