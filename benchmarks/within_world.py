@@ -46,7 +46,7 @@ def loops(rank: Rank, size: int) -> dict[str, Callable[[int], Sequence[float]]]:
     op = ops.REGISTRY["all_reduce"]
     spec = OpSpec("all_reduce", rank.world_size, shape=(size // 4,), reduce_op="sum")
     buffers = laid_out(op, rank.rank, spec, rank.device)
-    fill_with_ones(op, spec, buffers)
+    fill_with_ones(buffers)
     call, start = op.bind(buffers, spec, None, async_op=False), common_start(rank).align
     tensor = buffers.recv[0]  # the same memory for all: its address matters, too
     return {

@@ -1,4 +1,4 @@
-"""Runs for view tests: on paper, or with made-up times of one millisecond per round."""
+"""Runs for view tests, with made-up times of one millisecond per round."""
 
 from __future__ import annotations
 
@@ -39,13 +39,6 @@ def chunks_before(schedule: Schedule, rank: int, spec: OpSpec) -> dict[int, Any]
     return dict(zip(schedule.given(rank), pieces, strict=False))
 
 
-def paper(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
-    """Return the report of a run on paper."""
-    chunks = how.pop("chunks", None)
-    spec = TraceSpec(spec_of(op, n, elements, **how), name, chunks)
-    return replace(make_report(spec), versions=VERSIONS)
-
-
 def real(
     op: str,
     name: str,
@@ -56,6 +49,8 @@ def real(
 ) -> TraceReport:
     """Return the report of a made-up run in which the last rank waits longest in every round.
 
+    Chunks are the algorithm's default, or as many as ``chunks`` says.
+
     Args:
         op: Op to run.
         name: Name of the algorithm.
@@ -64,8 +59,9 @@ def real(
         wrong_chunk: Rank and chunk whose result is 10 too small, or None.
         how: Further fields of the spec.
     """
-    spec = TraceSpec(spec_of(op, n, elements, **how), name)
-    schedule = schedules.schedule(spec.op, name)
+    chunks = how.pop("chunks", None)
+    spec = TraceSpec(spec_of(op, n, elements, **how), name, chunks)
+    schedule = schedules.schedule(spec.op, name, chunks)
     start = [chunks_before(schedule, rank, spec.op) for rank in range(n)]
     holdings = Holdings(schedule, start, np.add)
     values: list[list[dict[int, Any]]] = [[] for _ in range(n)]

@@ -28,7 +28,9 @@ def answer(report: BenchReport, half: str = "±") -> tuple[str, bool | None]:
         text = f"{wrong.what} {wrong.why} {wrong.hint}" if wrong else _incomplete_reason(report)
         return text, False
     groups: dict[tuple[Answer, str], Pairs] = {}
-    for series in report.series:
+    # Algorithms are measured for comparison; only a backend's own call is judged.
+    own_calls = [series for series in report.series if not series.spec.algorithm and series.rows]
+    for series in own_calls or report.series:
         for row in series.rows:
             found = row.verdict.answer
             is_good = found in (Answer.NORMAL, Answer.MEASURED)
@@ -186,7 +188,7 @@ def scope_text(pairs: Pairs, report: BenchReport) -> str:
 # ------------------------------------------------------------------------------------------ names
 
 NAMING_ORDER = (
-    *("op", "backend", "form", "placement", "device", "reduce op", "async", "dtype"),
+    *("op", "algorithm", "backend", "form", "placement", "device", "reduce op", "async", "dtype"),
     *("ranks", "group", "root", "pair"),
 )
 """Traits in the order in which they are used to distinguish series."""

@@ -62,8 +62,6 @@ def bench(session: Session, options: BenchOptions) -> Result:
         options.precision,
         options.launches,
         options.check_every,
-        skew=options.skew,
-        overlap=options.overlap,
         limits=not options.no_limits,
         fail_on=options.fail_on or (),
     )

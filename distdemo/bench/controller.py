@@ -32,14 +32,12 @@ from distdemo.measure.records import (
     BenchReport,
     BenchSpec,
     Limit,
-    Overlap,
     Row,
     Series,
     Setup,
     Start,
 )
-from distdemo.measure.statistics import SkewLog, interval, median, quantile
-from distdemo.measure.timing import Times
+from distdemo.measure.statistics import interval, median, quantile
 from distdemo.versions import versions
 
 OnProgress = Callable[[int, int, str], object]
@@ -217,14 +215,12 @@ class Samples:
         timed: Number of these iterations.
         first_s: Times of the slowest rank in the first launch; used only without others.
         times_s: Times of the slowest rank by launch, one per iteration.
-        overlaps: Overlap of the slowest rank, one per launch.
     """
 
     timed_s: float = 0.0
     timed: int = 0
     first_s: list[float] = field(default_factory=list)
     times_s: dict[int, list[float]] = field(default_factory=dict)
-    overlaps: list[Overlap] = field(default_factory=list)
     clock: str = ""
     checked: int = 0
     wrong: int = 0
@@ -269,7 +265,6 @@ class Results:
         self._loads: dict[str, dict[int, dict[int, LaunchLoad]]] = {}  # by backend, launch, rank
         self._limits: dict[str, dict[int, tuple[Limit, ...]]] = {}  # by backend and rank
         self._pending: dict[Measurement, dict[int, Sample]] = {}
-        self._skews: dict[int, SkewLog] = {}
         self._spreads: dict[str, array[float]] = {}  # from first to last start
 
     def add_world(self, world: WorldSpec, report: WorldReport) -> None:
@@ -317,17 +312,14 @@ class Results:
             return False
         del self._pending[measurement]
         samples = [by_rank[each] for each in range(series.world_size)]
-        arrived, started, took = (
-            [array("d", each) for each in column]
-            for column in zip(*((s.arrived, s.started, s.took) for s in samples), strict=True)
-        )
+        started = [array("d", sample.started) for sample in samples]
+        took = [array("d", sample.took) for sample in samples]
         point = self.samples.setdefault((measurement.series, measurement.point), Samples())
         point.clock = samples[0].clock
         point.checked += sum(each.checked for each in samples)
         point.wrong += sum(each.wrong for each in samples)
-        paces = (Times(*each).pace_s for each in zip(arrived, started, took, strict=True))
         point.timed += len(took[0])
-        point.timed_s += len(took[0]) * max(paces, default=0.0)
+        point.timed_s += len(took[0]) * max(sample.pace_s for sample in samples)
         one_clock = self._share_clock(series.backend)
         if one_clock and series.operation.is_barrier and not series.groups:
             # A barrier moves no data: verify that no rank left before all had arrived.
@@ -341,18 +333,9 @@ class Results:
             point.first_s = slowest
             return True
         point.times_s.setdefault(measurement.launch, []).extend(slowest)
-        overlaps = [each.overlap for each in samples if each.overlap is not None]
-        if overlaps:
-            columns = zip(*((o.alone_s, o.compute_s, o.together_s) for o in overlaps), strict=True)
-            point.overlaps.append(Overlap(*map(max, columns)))
         if one_clock:
             spreads = (max(each) - min(each) for each in zip(*started, strict=True))
             self._spreads.setdefault(series.backend, array("d")).extend(spreads)
-            if self._spec.skew:
-                members = sorted(rank for group in series.groups for rank in group)
-                lopsided = bool(series.operation.takes & {"root", "src"})
-                log = SkewLog(members or range(series.world_size), lopsided=lopsided)
-                self._skews.setdefault(measurement.series, log).add(arrived, took)
         return True
 
     def _share_clock(self, backend: str) -> bool:
@@ -374,7 +357,6 @@ class Results:
         series = self._spec.series[key[0]]
         size = series.sizes_bytes[key[1]]
         op = series.at(size)[0]
-        overlaps = sorted(point.overlaps, key=lambda each: float(each.hidden_share))
         return make_row(
             times,
             self._spec.precision,
@@ -383,7 +365,6 @@ class Results:
             busbw_factor=series.operation.traffic(op).busbw_factor,
             checked=point.checked,
             wrong=point.wrong,
-            overlap=overlaps[len(overlaps) // 2] if overlaps else None,
         )
 
     def _spent(self) -> bool:
@@ -414,9 +395,10 @@ class Results:
         setup = self.setups.get(spec.backend)
         if setup is not None:
             setup = self._complete(setup)
-            rows = tuple(
-                replace(row, judgement=judge(row, rows, setup, spec.group_size)) for row in rows
-            )
+            if not spec.algorithm:
+                rows = tuple(
+                    replace(row, judgement=judge(row, rows, setup, spec.group_size)) for row in rows
+                )
         error, missing = "", len(keys) - len(rows)
         if missing and not self._spent():
             why = self.errors.get(spec.backend, "The measurement was interrupted")
@@ -429,7 +411,6 @@ class Results:
             ", ".join(sorted(clocks)),
             traffic.busbw_formula,
             traffic.payload_is,
-            self._skews[number].summary() if number in self._skews else (),
             error,
         )
 
@@ -455,11 +436,6 @@ class Results:
             yield (
                 "MPI can start only once per process here, so blocks of one world replace "
                 "launches: the intervals miss differences between worlds and are too narrow."
-            )
-        if self._spec.skew and not all(map(self._share_clock, self.setups)):
-            yield (
-                "Late ranks can't be found: the ranks share no memory, so their clocks can't be "
-                "compared."
             )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from distdemo import backends, ops
+from distdemo import backends, ops, schedules
 from distdemo.cli.options import (
     ADVANCED,
     Destination,
@@ -34,7 +34,8 @@ STALL_S = 30.0  # default of --stall
 MOST_LAUNCHES = 1000
 MOST_ITERS = 100_000  # per size, timed or not: no median needs more
 BUDGET_S = 10.0  # per series, default of --budget
-EVERY_OP = "all"
+EVERY = "all"
+NAMES = dict.fromkeys(algorithm.name for algorithm in schedules.REGISTRY)
 FAILING = (Answer.SLOW.value, Answer.DISTURBED.value, Answer.VARIES.value)
 
 
@@ -74,7 +75,7 @@ class BenchOptions(WorldOptions):
             metavar="OP",
             help="Operations to measure, or all. [default: all-reduce]",
             show_default=False,
-            autocompletion=offer((*(op.command for op in ops.REGISTRY.values()), EVERY_OP)),
+            autocompletion=offer((*(op.command for op in ops.REGISTRY.values()), EVERY)),
         ),
     ] = None
     backend: Annotated[
@@ -100,10 +101,16 @@ class BenchOptions(WorldOptions):
         bool,
         typer.Option("--async", "--nonblocking", help="Time non-blocking calls and their wait."),
     ] = False
-    overlap: Annotated[
-        bool, typer.Option("--overlap", help="Measure how much of a call computation hides.")
-    ] = False
-    skew: Annotated[bool, typer.Option("--skew", help="Find late ranks.")] = False
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            "--algorithm",
+            "-a",
+            metavar="NAME,...",
+            autocompletion=offer((EVERY, *NAMES)),
+            help="Also run these algorithms with isend and irecv, or all: ring,tree.",
+        ),
+    ] = None
     budget: Annotated[
         float | None,
         typer.Option(

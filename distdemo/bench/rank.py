@@ -22,30 +22,31 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from distdemo import schedules
 from distdemo.bench.limits import measure_limits
 from distdemo.bench.plan import Key, Measurement, Measurements, iterations_in
 from distdemo.launcher.clock import HOST
 from distdemo.measure.load import copy_for_a_moment, load_of, read_clocks, usable_cpus
-from distdemo.measure.records import Alignment, BenchSpec, Harness, Limit, Overlap
-from distdemo.measure.statistics import median
+from distdemo.measure.records import Alignment, BenchSpec, Harness, Limit
 from distdemo.measure.timing import Times, common_start, harness, timed
 from distdemo.ops.buffers import Expected, cuts_of, laid_out, poison, reduced, tensors
-from distdemo.ops.contract import Slice, Undefined, handles
+from distdemo.ops.contract import Buffers, Slice, Undefined, handles
 from distdemo.ops.groups import Groups, inference, role_of
 from distdemo.ops.values import period
 from distdemo.ops.verify import verify
+from distdemo.schedules.run import Runner
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.distributed import ProcessGroup
 
     from distdemo.launcher.rank import Rank
-    from distdemo.ops.contract import Buffers, Op
+    from distdemo.measure.records import SeriesSpec
+    from distdemo.ops.contract import Op
+    from distdemo.ops.groups import GroupRole
     from distdemo.ops.spec import OpSpec
 
 START_TRIALS = 100  # common starts that measure the cost of one
-OVERLAP_TRIALS = 7  # iterations of each kind for the overlap
-COMPUTE_NUMEL = 2048  # of the tensor that is computed on, so that it stays in the L1 cache
-PROBE_REPETITIONS = 200  # repetitions that measure the speed of the computation
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 
@@ -63,23 +64,21 @@ class Sample:
     """Times and verification of one rank in one `Measurement`.
 
     Attributes:
-        arrived: Times of its arrival at each start; an ``array("d")``, as are the next two.
-        started: Times of its release from each start.
+        pace_s: Seconds per iteration, including the common start.
+        started: Times of its release from each start; an ``array("d")``, as is the next one.
         took: Duration of each call.
         clock: Clock that timed the calls.
         checked: Number of elements compared.
         wrong: Number of wrong elements among them.
-        overlap: Overlap with computation; None unless requested.
     """
 
     measurement: Measurement
-    arrived: bytes
+    pace_s: float
     started: bytes
     took: bytes
     clock: str = HOST
     checked: int = 0
     wrong: int = 0
-    overlap: Overlap | None = None
 
 
 def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
@@ -144,10 +143,9 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
     role = role_of(rank.rank, series.operation, specs, f"launch {measurement.launch} {key}")
     group = groups.of(specs, role)
     with inference(role.spec):
-        buffers = laid_out(role.op, role.rank, role.spec, rank.device)
-        fill_with_ones(role.op, role.spec, buffers)
-        issue = role.op.bind(buffers, role.spec, group, async_op=role.spec.async_op)
-        call = _blocking(issue) if role.spec.async_op else issue
+        prepare, call, buffers = _prepared(rank, series, role, group)
+        fill_with_ones(buffers)
+        prepare()
         seeds = count(measurement.launch * 1000)  # every launch verifies different data
         checked = wrong = 0
 
@@ -156,6 +154,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
             nonlocal checked, wrong
             seeded = replace(role.spec, seed=next(seeds))
             refill(role.op, role.rank, seeded, buffers)
+            prepare()
             align()
             call()
             rank.synchronize()
@@ -181,13 +180,22 @@ def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a 
             left -= turns
             if spec.check_every and measurement.launch:
                 verify()
-        overlap = None
-        if spec.overlap and series.op.async_op:  # collective: also if this rank is in no group
-            measured = measure_overlap(rank, issue, times.took, align)
-            overlap = measured if role.group is not None else None
     paces[key] = times.pace_s
-    arrived, started, took = (each.tobytes() for each in (times.arrived, times.started, times.took))
-    return Sample(measurement, arrived, started, took, times.clock, checked, wrong, overlap)
+    started, took = times.started.tobytes(), times.took.tobytes()
+    return Sample(measurement, times.pace_s, started, took, times.clock, checked, wrong)
+
+
+def _prepared(
+    rank: Rank, series: SeriesSpec, role: GroupRole, group: ProcessGroup | None
+) -> tuple[Callable[[], object], Callable[[], object], Buffers]:
+    """Return what to do after the inputs were filled, the call to time, and its buffers."""
+    if series.algorithm:
+        schedule = schedules.schedule(role.spec, series.algorithm)
+        runner = Runner(rank.rank, schedule, role.spec, rank.device)
+        return runner.reset, runner.run, Buffers(runner.inputs(), runner.result())
+    buffers = laid_out(role.op, role.rank, role.spec, rank.device)
+    issue = role.op.bind(buffers, role.spec, group, async_op=role.spec.async_op)
+    return (lambda: None), _blocking(issue) if role.spec.async_op else issue, buffers
 
 
 def _blocking(issue: Callable[[], object]) -> Callable[[], object]:
@@ -217,9 +225,10 @@ def refill(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> None:
             block.copy_(values[: block.numel()])
 
 
-def fill_with_ones(op: Op, spec: OpSpec, buffers: Buffers) -> None:
+def fill_with_ones(buffers: Buffers) -> None:
     """Fill all buffers with ones, for a launch that only times and can't be verified."""
-    for tensor in buffers.recv if op.is_in_place(spec) else (*buffers.send, *buffers.recv):
+    in_place = buffers.recv is buffers.send
+    for tensor in buffers.recv if in_place else (*buffers.send, *buffers.recv):
         tensor.fill_(1)
 
 
@@ -296,50 +305,3 @@ def _wrong(flat: Tensor, expected: Expected, *, bitwise: bool) -> int:
 def _bits(tensor: Tensor) -> Tensor:
     """Return the elements' bits as integers, so that NaN equals itself and −0 differs from 0."""
     return tensor.view(_BITS[tensor.element_size()])
-
-
-# --------------------------------------------------------------------------------- overlap
-
-
-def measure_overlap(
-    rank: Rank,
-    issue: Callable[[], object],
-    took: Sequence[float],
-    align: Callable[[], None],
-) -> Overlap:
-    """Measure how much of a non-blocking call is hidden by equally long computation. Collective.
-
-    This is the method of the OSU benchmarks: time the call alone, the computation alone, and the
-    call with the computation between it and its wait. The time by which the third exceeds the
-    second was not hidden (OSU Micro-Benchmarks, README, osu_iallreduce).
-
-    Args:
-        rank: This rank.
-        issue: Function that issues the call and returns its handles.
-        took: Seconds that each call took alone.
-        align: Common start of all ranks.
-    """
-    alone = median(took)
-    tensor = torch.ones(COMPUTE_NUMEL, device=rank.device)
-
-    def computing(repetitions: int) -> None:
-        for _ in range(repetitions):
-            tensor.mul_(1.0)
-
-    computing(PROBE_REPETITIONS)
-    rank.synchronize()
-    began = perf_counter()
-    computing(PROBE_REPETITIONS)
-    rank.synchronize()
-    each = (perf_counter() - began) / PROBE_REPETITIONS  # while the other ranks compute too
-    repetitions = max(1, round(alone / each))
-
-    def both() -> None:
-        works = handles(issue())
-        computing(repetitions)
-        for work in works:
-            work.wait()
-
-    compute = timed(rank, lambda: computing(repetitions), OVERLAP_TRIALS, align)
-    together = timed(rank, both, OVERLAP_TRIALS, align)
-    return Overlap(alone, median(compute.took), median(together.took))

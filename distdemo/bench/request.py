@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from distdemo import backends, ops
+from distdemo import backends, ops, schedules
 from distdemo.backends.contract import check_support
-from distdemo.bench.options import EVERY_OP, BenchOptions
+from distdemo.bench.options import EVERY, BenchOptions
 from distdemo.cli.types import check_rank, make_groups, make_pair, unknown
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
@@ -17,6 +17,7 @@ from distdemo.launcher.records import WorldSpec
 from distdemo.measure.records import SeriesSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
+from distdemo.schedules.support import check_arithmetic, check_backend
 from distdemo.view.format import exact_size
 
 MOST_SIZES = 200
@@ -36,7 +37,7 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
     chosen: dict[str, Op] = {}
     for word in ",".join(words or ["all-reduce"]).split(","):
         op = ops.find(word)
-        if word.lower() == EVERY_OP:
+        if word.lower() == EVERY:
             chosen |= ops.REGISTRY
         elif op is not None:
             chosen[op.name] = op
@@ -44,7 +45,7 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             from distdemo.cli.app import subcommands
 
             known = [each.command for each in ops.REGISTRY.values()]
-            others = [EVERY_OP, *subcommands("bench")]
+            others = [EVERY, *subcommands("bench")]
             raise unknown("operation", [*known, *others], word, "distdemo bench")
     return list(chosen.values())
 
@@ -94,6 +95,7 @@ def make_series(
             spec = _smallest(op, options, groups, world_size)
             call = replace(op.call(spec), group_size=0, shape=())
             series = SeriesSpec(call, world.backend, world.device, world_size, groups)
+            timed = replace(series, sizes_bytes=sizes_of(op, spec, sizes))
             try:
                 if spec.group_size < op.smallest_world:
                     why = "A rank can't send to itself."
@@ -102,13 +104,39 @@ def make_series(
             except UsageError as error:
                 refusals.append(error)
                 specs.append(replace(series, refused=f"{error.what} {error.why}"))
-                continue
-            series = replace(series, sizes_bytes=sizes_of(op, spec, sizes))
-            places = (False, True) if op.has_both(spec) else (op.is_in_place(spec),)
-            specs += [replace(series, op=replace(call, in_place=place)) for place in places]
+            else:
+                places = (False, True) if op.has_both(spec) else (op.is_in_place(spec),)
+                specs += [replace(timed, op=replace(call, in_place=place)) for place in places]
+            algorithms = _algorithms(op, options)
+            if algorithms:
+                check_arithmetic(spec)
+                check_backend(world.backend, world.device, world_size)
+            specs += [replace(timed, algorithm=name) for name in algorithms]
     if refusals and not any(series.sizes_bytes for series in specs):
         raise refusals[0]
     return tuple(specs)
+
+
+def _algorithms(op: Op, options: BenchOptions) -> list[str]:
+    """Return the names of the algorithms to run beside the backend's own call.
+
+    Raises:
+        UsageError: The op has no such algorithm, or one can't run with these options.
+    """
+    if options.algorithm is None:
+        return []
+    for name in ("group", "split", "async_op"):
+        if getattr(options, name):
+            flag = "--async" if name == "async_op" else _flag(name)
+            raise UsageError(
+                f"--algorithm and {flag} can't be combined.",
+                "An algorithm runs on all ranks of the world, and blocks.",
+                "Use one of them.",
+            )
+    if options.algorithm == EVERY:
+        return [algorithm.name for algorithm in schedules.of_op(op.name)]
+    names = [schedules.find(op.name, word).name for word in options.algorithm.split(",")]
+    return list(dict.fromkeys(names))
 
 
 def _smallest(
@@ -124,8 +152,7 @@ def _smallest(
     if "pattern" in call and n >= op.smallest_world:
         call["src"], call["dst"] = make_pair(options.pattern, options.src, options.dst, n, members)
     shape = () if op.is_barrier else (1,)
-    async_op = options.async_op or options.overlap
-    return OpSpec(op.name, n, dtype=options.dtype, shape=shape, async_op=async_op, **call)
+    return OpSpec(op.name, n, dtype=options.dtype, shape=shape, async_op=options.async_op, **call)
 
 
 # ------------------------------------------------------------------------------------------ sizes

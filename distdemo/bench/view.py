@@ -50,7 +50,7 @@ from distdemo.view.format import (
     short_size,
 )
 from distdemo.view.plot import Axis, Line, Panel, lines
-from distdemo.view.tables import Cell, Column, Grid, select
+from distdemo.view.tables import Cell, Column, Grid
 
 WIDE_MARK = "!"  # mark of an interval that is wider than requested
 LIMIT_HUE = 7
@@ -67,9 +67,6 @@ def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
     if len(report.measured) > 1:
         yield from _side_by_side(report, sign)
     yield from _section("Is this normal?", _verdicts(report))
-    yield from _section("Overlap", _overlaps(report))
-    for series in report.series:
-        yield from _skew(series, report, sign)
     for title, lines_of in (("Measured", _method), ("Limits", _limits)):
         items = (
             Text(f"{setup.backend}: " * (len(report.setups) > 1) + line, style=colours.QUIET)
@@ -186,12 +183,6 @@ ROW_COLUMNS: Sequence[RowColumn] = (
     RowColumn(
         "of\nlimit", _limit_share, 2, lambda r: bool(r.judgement and r.judgement.limit_share)
     ),
-    RowColumn(
-        "Hidden",
-        lambda row, sign: percent(row.overlap.hidden_share) if row.overlap else sign.none,
-        drop_order=1,
-        is_shown=lambda row: bool(row.overlap),
-    ),
     RowColumn("Wrong", _wrong),
     RowColumn("Verdict", _verdict, 3, lambda row: bool(_verdict(row, ASCII_SIGNS)), right=False),
 )
@@ -259,46 +250,6 @@ def _verdicts(report: BenchReport) -> Iterator[Text]:
             style=colours.RIGHT if verdict.answer is Answer.NORMAL else colours.UNSURE,
         )
         yield line.append(f". {why_text(rows)}{advice_text(rows)}", style="not bold")
-
-
-def _overlaps(report: BenchReport) -> Iterator[Text]:
-    """Yield the share of communication hidden and its times, for the best size of each series."""
-    names = series_names(report.series)
-    for series in report.series:
-        rows = [(row, row.overlap) for row in series.rows if row.overlap]
-        if rows:
-            row, lap = max(rows, key=lambda each: float(each[1].hidden_share))
-            yield Text(
-                f"{names[series.spec]}: at best {percent(lap.hidden_share)} of the "
-                f"communication is hidden, at {short_size(row.size_bytes)}: alone "
-                f"{duration(lap.alone_s)}, computing {duration(lap.compute_s)}, together "
-                f"{duration(lap.together_s)}."
-            )
-
-
-def _skew(series: Series, report: BenchReport, sign: Signs) -> Iterator[Block]:
-    """Yield the lateness of each rank."""
-    if not series.skew:
-        return
-    names = ("Rank", "Late by", "p99", "Last in", "Op took", "Waited")
-    grid = Grid([Column(name, right=True) for name in names])
-    for skew in select(series.skew, None, lambda one: one.is_late):
-        if isinstance(skew, int):
-            grid.rows.append([sign.more])
-            continue
-        times = (skew.late_s, skew.late_p99_s, skew.took_s, skew.waited_s)
-        late, p99, took, waited = map(duration, times)
-        rank = Text(f"{sign.arrow} " * skew.is_late + str(skew.rank))
-        rank.stylize(colours.of_rank(skew.rank))
-        grid.rows.append([rank, late, p99, percent(skew.last_share), took, waited])
-    yield Paragraph()
-    yield Heading(f"Late ranks: {series_names(report.series)[series.spec]}")
-    yield grid
-    late_ranks = ", ".join(str(each.rank) for each in series.skew if each.is_late)
-    if late_ranks:
-        yield Paragraph(f"{sign.arrow} Other ranks wait for rank {late_ranks}.", colours.WRONG)
-    else:
-        yield Paragraph(f"{sign.right} No rank is often late.", colours.RIGHT)
 
 
 # ------------------------------------------------------------------------------------- the method
@@ -398,7 +349,7 @@ def _versions(report: BenchReport) -> list[str]:
 # -------------------------------------------------------------------------------------------- CSV
 
 _OMITTED_FIELDS = frozenset(
-    {"times_s", "sizes_bytes", "groups", "refused", "overlap", "shape", "sizes", "splits"}
+    {"times_s", "sizes_bytes", "groups", "refused", "shape", "sizes", "splits"}
     | {"objects", "inference", "factor", "monitored", "straggler", "straggler_delay_s"}
 )
 """Fields that are the same in every row, or have several values per row."""

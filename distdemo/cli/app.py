@@ -54,15 +54,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         COLLECTIVES,
         "Show a collective step by step, with every byte counted.",
     ),
-    "trace compare": (
-        "distdemo.trace.compare.command:compare",
-        COLLECTIVES,
-        "Run, verify and time an operation's algorithms and the backend's own call.",
-    ),
     "trace list": (
         "distdemo.trace.command:list_algorithms",
         COLLECTIVES,
-        "List the algorithms: formulas and sources, or rounds and bytes on N ranks.",
+        "List the algorithms with their formulas and sources, or their costs on N ranks.",
     ),
     "run": ("distdemo.run.command:run", PROGRAMS, "Run your own program on every rank."),
     "postmortem": (

@@ -181,7 +181,7 @@ def link_of_files(paths: Sequence[Path], op: str) -> CostModel:
         f"{spec.operation.command} over {spec.backend} on {worlds} ranks, taken for {best.chosen}"
     )
     files = tuple(map(str, paths))
-    return CostModel(link.alpha_s, link.beta_s_per_byte, "fitted", files=files, series=name)
+    return CostModel(link.alpha_s, link.beta_s_per_byte, files, name)
 
 
 def _fitted(spec: SeriesSpec, points: Sequence[Point], wanted: str | None) -> FittedSeries:

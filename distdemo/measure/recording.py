@@ -163,6 +163,7 @@ def traits(spec: SeriesSpec) -> dict[str, str]:
     return {
         "op": spec.operation.command,
         "form": spec.form,
+        "algorithm": spec.algorithm,
         "backend": spec.backend,
         "device": "" if spec.device == "cpu" else spec.device,
         "ranks": plural(spec.world_size, "rank"),

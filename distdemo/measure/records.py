@@ -49,6 +49,7 @@ class SeriesSpec:
         groups: Ranks of each group; all groups run the op at once. Empty: one group, the world.
         sizes_bytes: S, the bytes that algbw counts as in nccl-tests, ascending; 0 if no data moves.
         refused: Reason why this backend can't run it; then there are no sizes.
+        algorithm: Algorithm that the ranks run with isend and irecv; empty for the backend's call.
     """
 
     op: Call
@@ -58,6 +59,7 @@ class SeriesSpec:
     groups: tuple[tuple[int, ...], ...] = ()
     sizes_bytes: tuple[int, ...] = ()
     refused: str = ""
+    algorithm: str = ""
 
     @derived
     def group_size(self) -> int:
@@ -96,7 +98,7 @@ class SeriesSpec:
             if self.op.in_place and not self.operation.is_in_place(self.smallest)
             else ""
         )
-        name = f"{self.operation.command} {self.form}".rstrip()
+        name = f"{self.operation.command} {self.algorithm or self.form}".rstrip()
         return f"{name}{place}" + (f" of {size_bytes:,} B" if size_bytes else "")
 
 
@@ -112,8 +114,6 @@ class BenchSpec:
         precision: Largest half-width of a steady median's interval, as a share of the median.
         launches: Number of worlds to spread the iterations over; None: until steady.
         check_every: Timed iterations between two verifications; 0: verify once, at the start.
-        skew: True to find late ranks.
-        overlap: True to measure how much of a non-blocking call computation hides.
         limits: True to measure the machine's own copies and streams too.
         fail_on: Answers that make the exit code 1.
     """
@@ -125,8 +125,6 @@ class BenchSpec:
     precision: float = PRECISION
     launches: int | None = None
     check_every: int = 0
-    skew: bool = False
-    overlap: bool = False
     limits: bool = True
     fail_on: tuple[Answer, ...] = ()
 
@@ -289,28 +287,6 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
-    """Overlap of a non-blocking call with computation that takes as long.
-
-    Attributes:
-        alone_s: Time of the call alone.
-        compute_s: Time of the computation alone.
-        together_s: Time of both: issue the call, compute, wait.
-    """
-
-    alone_s: float
-    compute_s: float
-    together_s: float
-
-    @derived
-    def hidden_share(self) -> float:
-        """Share of the communication that was hidden, 0 to 1."""
-        if self.alone_s <= 0:
-            return 0.0
-        return min(1.0, max(0.0, 1.0 - (self.together_s - self.compute_s) / self.alone_s))
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """One size of one series.
 
@@ -343,7 +319,6 @@ class Row:
     checked: int = 0
     wrong: int = 0
     judgement: Judgement | None = None
-    overlap: Overlap | None = None
 
     @derived
     def iterations(self) -> int:
@@ -375,28 +350,6 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class RankSkew:
-    """Lateness of one rank over all iterations of a series.
-
-    Attributes:
-        late_s: Median delay between the first rank's arrival at the start and this rank's.
-        late_p99_s: 99th percentile of the same.
-        last_share: Share of iterations in which it arrived last.
-        took_s: Median time of the op on this rank.
-        waited_s: Median time that it waited at the start for the last rank.
-        is_late: True if it is often late by enough that the other ranks wait for it.
-    """
-
-    rank: int
-    late_s: float
-    late_p99_s: float
-    last_share: float
-    took_s: float
-    waited_s: float
-    is_late: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Series:
     """Results of one op on one backend.
 
@@ -406,7 +359,6 @@ class Series:
         clock: Clock that timed it: ``perf_counter`` or ``CUDA events``.
         busbw_formula: Formula of the busbw factor, in terms of n.
         payload_is: Description of S.
-        skew: One per rank; empty unless requested, or if clocks can't be compared.
         error: Reason why rows are missing.
     """
 
@@ -415,7 +367,6 @@ class Series:
     clock: str = ""
     busbw_formula: str = ""
     payload_is: str = ""
-    skew: tuple[RankSkew, ...] = ()
     error: str = ""
 
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from distdemo import schedules
 from distdemo.schedules.contract import Algorithm
 from distdemo.schedules.schedule import Schedule
-
-Origin = Literal["given", "measured", "fitted"]
 
 # ----------------------------------------------------------------------------------------- records
 
@@ -86,18 +84,12 @@ class CostModel:
     Attributes:
         alpha_s: α, in seconds.
         beta_s_per_byte: β, in seconds.
-        origin: ``given`` by the user, ``measured`` in the same world, or ``fitted`` to files.
-        message_bytes: Sizes of the timed messages.
-        runs: Number of times that each of them was timed.
         files: Files that it was fitted to.
         series: Fitted series: ``all-reduce over gloo on 2 and 4 ranks, taken for ring``.
     """
 
     alpha_s: float
     beta_s_per_byte: float
-    origin: Origin = "given"
-    message_bytes: tuple[int, ...] = ()
-    runs: int = 0
     files: tuple[str, ...] = ()
     series: str = ""
 

@@ -48,7 +48,7 @@ class ListOptions:
     exports=(".html",),
     record="distdemo.trace.records:TraceReport",
     epilog="Try: distdemo trace; distdemo trace broadcast -a chain -n 5 --animate; "
-    "distdemo trace --output ring.html; distdemo trace compare; distdemo trace list",
+    "distdemo trace --output ring.html; distdemo trace list",
 )
 def trace(session: Session, options: TraceOptions) -> Result:
     """Show a collective step by step, with every byte counted.
@@ -70,10 +70,10 @@ def trace(session: Session, options: TraceOptions) -> Result:
     from distdemo.trace.page import page
     from distdemo.trace.view import trace_slides, trace_text, trace_view
 
-    speed = options.speed or (1.0 if options.animate else None)
+    animate = options.animate or options.speed is not None
     return Result(
         report,
-        partial(trace_view, ranks=shown, speed=speed),
+        partial(trace_view, ranks=shown, animate=animate, speed=options.speed),
         exports={".html": page, ".txt": partial(trace_text, ranks=shown)},
         slides=partial(trace_slides, ranks=shown),
         errors=_wrong_ranks(report),
@@ -101,8 +101,9 @@ def list_algorithms(options: ListOptions) -> Result:
 
     With --world-size, the formulas are evaluated: rounds and bytes of any number of ranks.
     """
+    from distdemo.measure.fit import link_of_files
     from distdemo.schedules.count import infos
-    from distdemo.trace.costs import costs_on
+    from distdemo.trace.costs import costs_on, with_times
     from distdemo.trace.records import AlgorithmList
     from distdemo.trace.view import costs_view, list_view
 
@@ -118,5 +119,8 @@ def list_algorithms(options: ListOptions) -> Result:
                     f"Add -n 1000, or leave out --{name}.",
                 )
         return Result(AlgorithmList(infos(algorithms)), list_view)
-    sizes = options.sizes or (DEFAULT_SIZE,)
-    return Result(costs_on(options.world_size, algorithms, sizes, options.fit or ()), costs_view)
+    record = costs_on(options.world_size, algorithms, options.sizes or (DEFAULT_SIZE,))
+    if options.fit:
+        links = {row.op: link_of_files(options.fit, row.op) for row in record.algorithms}
+        record = with_times(record, links)
+    return Result(record, costs_view)

@@ -1,9 +1,9 @@
-"""Options of the commands that run schedules."""
+"""Options of ``distdemo trace``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,31 +27,27 @@ OPS = tuple(op.replace("_", "-") for op in schedules.ops())
 NAMES = tuple(dict.fromkeys(each.name for each in schedules.REGISTRY))
 
 
-# --------------------------------------------------------------------------------------- options
-
 Operation = Annotated[
     str | None,
     typer.Argument(metavar="OP", help=f"{', '.join(OPS)}.", autocompletion=offer(OPS)),
 ]
 
 
-def algorithm_option(metavar: str, default: str) -> Any:  # noqa: ANN401 - typer's
-    """Declare the option ``--algorithm``; ``default`` is for its help."""
-    return typer.Option(
-        "--algorithm",
-        "-a",
-        metavar=metavar,
-        autocompletion=offer(NAMES),
-        help=f"ring, tree, ... (see trace list); by default {default}.",
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
-class ScheduleOptions(WorldOptions):
-    """Options of every command that runs a schedule."""
+class TraceOptions(WorldOptions):
+    """Options of ``distdemo trace``."""
 
     op: Operation = None
-    algorithm: Annotated[str | None, algorithm_option("NAME", "the operation's first")] = None
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            "--algorithm",
+            "-a",
+            metavar="NAME",
+            autocompletion=offer(NAMES),
+            help="ring, tree, ... (see trace list); by default the operation's first.",
+        ),
+    ] = None
     sizes: SizeList = None
     reduce_op: ReduceOp = "sum"
     root: Root = 0
@@ -70,16 +66,10 @@ class ScheduleOptions(WorldOptions):
         ),
     ] = 2.0
     stall: Stall = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TraceOptions(ScheduleOptions):
-    """Options of ``distdemo trace``."""
-
     animate: Annotated[
         bool,
         typer.Option(
-            "--animate", help="Play it in this terminal: space pauses, arrow keys step, q quits."
+            "--animate", help="Show it in place: each key shows the next round, ← the one before."
         ),
     ] = False
     speed: Annotated[
@@ -88,7 +78,7 @@ class TraceOptions(ScheduleOptions):
             metavar="FACTOR",
             min=0.1,
             max=50,
-            help="Playback speed; 2 is twice as fast. Implies --animate.",
+            help="Play it without keys; 2 is twice as fast. Implies --animate.",
         ),
     ] = None
     shape: Annotated[

@@ -16,7 +16,6 @@ from distdemo.view.format import (
     plural,
     rate,
     shape_text,
-    short_size,
 )
 
 COSTS = {
@@ -92,12 +91,7 @@ def link_text(link: CostModel) -> str:
     beta = link.beta_s_per_byte
     bandwidth = rate(1 / beta) if beta > 0 else "unlimited"
     text = f"α = {duration(link.alpha_s)}, β = {1e9 * beta:.3g} ns/B ({bandwidth})"
-    if link.origin == "given":
-        return f"{text}, as given."
-    if link.origin == "fitted":
-        return f"{text}, fitted to {listing(link.files)}: {link.series}."
-    sizes = " and ".join(map(short_size, link.message_bytes))
-    return f"{text}, measured between ranks 0 and 1: {sizes}, {plural(link.runs, 'time')} each."
+    return f"{text}, fitted to {listing(link.files)}: {link.series}."
 
 
 def wrong_text(wrong: WrongChunk, names: Sequence[str]) -> str:

@@ -52,6 +52,7 @@ def trace_view(
     *,
     ranks: frozenset[int] | None = None,
     every: bool = False,
+    animate: bool = False,
     speed: float | None = None,
 ) -> Iterator[Block]:
     """Yield setup, rounds, formulas and counts, and the verdict.
@@ -61,7 +62,8 @@ def trace_view(
         sign: Signs of the terminal.
         ranks: Ranks to show. None: all of up to 16, otherwise both ends and those with errors.
         every: True to show all rounds, however many there are.
-        speed: Speed at which the rounds are played if the terminal allows it. None: print them.
+        animate: True to show the rounds in place if the terminal allows it.
+        speed: Speed at which they follow each other; None: by keys.
     """
     yield Heading(title(report, sign))
     least, most = min(report.chunk_elements), max(report.chunk_elements)
@@ -75,12 +77,12 @@ def trace_view(
     def draw(console: Console) -> RenderableType:
         return Picture(report, console, ranks).draw(every=every)
 
-    def animate(console: Console) -> None:
+    def play_rounds(console: Console) -> None:
         from distdemo.trace.view_animation import play
 
-        play(Picture(report, console, ranks), console, speed or 1.0)
+        play(Picture(report, console, ranks), console, speed)
 
-    yield Drawing(draw, animate if speed and report.rounds else None)
+    yield Drawing(draw, play_rounds if animate and report.rounds else None)
     yield from _costs(report, sign)
     for note in notes(report):
         yield Paragraph(note, colours.QUIET)

@@ -37,6 +37,10 @@ REFUSED = (
     ("broadcast --root 3", "--root 3: there is no such rank.", "Try --root 1."),
     ("--dtype bool", "gloo can't do all-reduce", "complex128."),
     ("--precision 10", "--precision 10: not a share between 0 and 1.", "Try --precision 10%."),
+    ("-a ringg", "all-reduce has no algorithm 'ringg'.", "Try --algorithm ring."),
+    ("barrier -a ring", "barrier has no algorithms.", "trace list."),
+    ("-a ring --async", "--algorithm and --async can't be combined.", "Use one of them."),
+    ("-a ring --dtype uint16", "A schedule can't reduce uint16 by sum.", "complex128."),
     ("--fail-on slow,odd", "--fail-on slow,odd: there is no answer 'odd'.", "slow,disturbed."),
 )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
-from select import select
 
 import pytest
+import torch
 from benches import alone, asked, series, world
 
-from distdemo import ops
+from distdemo import ops, schedules
 from distdemo.bench import limits, plan
 from distdemo.bench.controller import measure
 from distdemo.errors import Terminated, UsageError
@@ -79,7 +79,6 @@ def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
         iters=None,
         budget_s=1000.0,
         precision=1000.0,
-        skew=True,
         limits=True,
     )
     watched, ordered = [], []
@@ -98,7 +97,6 @@ def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
     assert all(row.checked == 2 * row.elements and row.wrong == 0 for row in first.rows)
     assert all(row.interval_s is not None for row in first.rows)
     assert (barrier.rows[0].checked > 0, barrier.rows[0].wrong) == (True, 0)
-    assert len(first.skew) == 2
     (setup,) = report.setups
     memory, tcp = setup.limits
     assert (setup.launches, setup.bound) == (7, tcp)
@@ -136,18 +134,38 @@ def test_every_operation_is_right_in_place_or_not_and_measured_as_often_as_reque
     assert found.checked == (1 + 2 + 1) * 3 * found.elements
 
 
-def test_overlap_is_reported_and_groups_run_at_once_while_non_members_wait():
+def test_groups_run_at_once_while_non_members_wait():
     halves = series(world_size=4, groups=((0, 1), (2, 3)), sizes_bytes=(8,))
     some = series(async_op=True, world_size=4, groups=((0, 2),), sizes_bytes=(8,))
-    wanted = asked(halves, some, iters=1, overlap=True, skew=True)
+    wanted = asked(halves, some, iters=1)
     report = measure(wanted, [world(4)], alone)
     assert report.ok, report.world
     assert [row.checked for row in report.rows] == [8, 4]
-    assert report.rows[0].overlap is None
-    overlap = report.rows[1].overlap
-    assert overlap is not None
-    assert min(overlap.alone_s, overlap.compute_s) > 0
-    assert 0 <= overlap.hidden_share <= 1
+
+
+def test_every_algorithm_is_measured_and_verified(monkeypatch):
+    monkeypatch.setattr(values, "PERIODS", (997, 991))  # shorter than a piece
+    wanted = asked(
+        *(
+            series(each.op, 3, algorithm=each.name, sizes_bytes=(36_012,))
+            for each in schedules.REGISTRY
+        ),
+        iters=3,
+        launches=1,
+        check_every=1,
+    )
+    report = measure(wanted, [world(3)], alone)
+    assert report.ok, report.world
+    for found in report.series:
+        (row,) = found.rows
+        assert (row.checked > 0, row.wrong, row.judgement) == (True, 0, None), found.spec
+
+
+def test_wrong_elements_of_an_algorithm_are_counted(monkeypatch):
+    monkeypatch.setattr(torch, "add", lambda held, message, *, out: out.copy_(held))
+    report = measure(asked(series(algorithm="ring"), iters=1), [world()], alone)
+    assert not report.ok
+    assert all(row.wrong for row in report.rows)
 
 
 def test_one_world_measures_in_blocks_and_sends_heartbeats(monkeypatch):
@@ -234,16 +252,6 @@ def test_wrong_elements_are_counted_and_the_measurement_fails(monkeypatch):
     report = measure(asked(iters=1), [world()], alone)
     assert not report.ok
     assert [row.wrong for row in report.rows] == [0, 1]
-
-
-def test_a_late_rank_is_named(monkeypatch):
-    late = Altered(lambda _: select([], [], [], 0.02))  # longer than any scheduler delay
-    monkeypatch.setitem(ops.REGISTRY, "all_reduce", late)
-    wanted = asked(series(ranks=3, sizes_bytes=(8,)), iters=8, launches=1, warmup=0, skew=True)
-    found = measure(wanted, [world(3)], alone).series[0].skew
-    assert [each.is_late for each in found] == [False, True, False]
-    assert found[1].late_s > 5e-4
-    assert found[0].waited_s > 5e-4
 
 
 def test_a_rank_that_dies_keeps_finished_rows_and_stops_no_other_backend(monkeypatch):

@@ -16,7 +16,7 @@ from distdemo.bench import plan
 from distdemo.bench.controller import make_row
 from distdemo.bench.request import sizes_of, sweep
 from distdemo.encoding import decode, encode
-from distdemo.measure.statistics import SkewLog, interval, median
+from distdemo.measure.statistics import interval, median
 
 SECONDS = st.floats(1e-7, 1e3)
 
@@ -49,40 +49,6 @@ def test_a_row_uses_all_iterations_and_its_interval_contains_its_median(launches
         assert row.interval_s[0] <= row.median_s <= row.interval_s[1]
     assert row.steady == (row.spread_share is not None and row.spread_share <= 0.05)
     assert decode(type(row), encode(row)) == row
-
-
-# ------------------------------------------------------------------------------------- late ranks
-
-
-def skew(delays, turns=40):
-    """Return the skew of ranks with these delays in seconds and calls of a quarter second."""
-    log = SkewLog(range(len(delays)))
-    log.add([[t + delay for t in range(turns)] for delay in delays], [[0.25] * turns] * len(delays))
-    return log.summary()
-
-
-def test_late_ranks_and_the_waits_of_the_other_ranks():
-    first, second, third = skew([0.0, 0.001, 0.0001])
-    assert [each.is_late for each in (first, second, third)] == [False, True, False]
-    assert (first.late_s, second.waited_s, first.took_s) == (0.0, 0.0, 0.25)
-    assert (second.late_s, first.waited_s) == pytest.approx((1e-3, 1e-3))
-    assert (first.last_share, second.last_share, third.last_share) == (0.0, 1.0, 0.0)
-    assert not any(each.is_late for each in skew([0.0, 1e-6, 0.5e-6, 0.0])), "within polling time"
-    log = SkewLog(range(3))
-    for turn in range(60):
-        log.add([[0.0, 1e-3 * (rank == turn % 3)] for rank in range(3)], [[0.0, 0.1]] * 3)
-    assert not any(each.is_late for each in log.summary()), "ranks alternate"
-
-
-def test_the_first_iteration_a_single_rank_and_lopsided_ops_make_no_rank_late():
-    log = SkewLog(range(2))
-    log.add([[0.0], [5.0]], [[0.1], [0.1]])
-    assert log.summary() == skew([0.0]) == ()
-    for lopsided in (True, False):
-        log = SkewLog(range(2), lopsided=lopsided)
-        took = [[0.1] * 40, [0.3] * 40]
-        log.add([[turn + each[0] for turn in range(40)] for each in took], took)
-        assert log.summary()[1].is_late is not lopsided
 
 
 # --------------------------------------------------------------------------------------- the sizes

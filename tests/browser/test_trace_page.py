@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from helpers import wait_until
-from traces import paper, real
+from traces import real
 
 from distdemo.launcher.records import Verdict
 from distdemo.trace.records import Cell, TraceReport
@@ -23,7 +23,7 @@ WRONG = real("all_reduce", "ring", 4, 4, wrong_chunk=(2, 0))
 RUNS = {
     "ring": RING,
     "halving-doubling": real("all_reduce", "halving-doubling", 6, 12),
-    "bruck": paper("all_to_all", "bruck", 3, 2),
+    "bruck": real("all_to_all", "bruck", 3, 2),
 }
 # All that is to be seen after a step: what the page says of itself, the picture and the times.
 STEPPED = """([by, times]) => {
@@ -350,7 +350,7 @@ def test_no_value_breaks_out_and_the_page_may_do_only_what_it_came_with(
 
 
 def test_of_many_ranks_there_is_a_table_and_a_list(open_page: Open) -> None:
-    page = open_page(paper("all_reduce", "halving-doubling", 41, 32))
+    page = open_page(real("all_reduce", "halving-doubling", 41, 32))
     assert "too many to draw" in page.inner_text("#too-many")
     page.evaluate("trace.go(12)")
     table = state(page)["table"]
@@ -423,7 +423,7 @@ def test_the_full_screen_has_the_player_alone_in_large_text(open_page: Open) -> 
 
 def test_nothing_stands_beyond_the_edge(open_page: Open) -> None:
     for n, width in ((4, 360), (8, 400), (16, 400), (16, 1200), (8, 1280), (8, 1920)):
-        page = open_page(paper("all_reduce", "ring", n, n), width=width)
+        page = open_page(real("all_reduce", "ring", n, n), width=width)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         boxes = page.evaluate(
             """[...document.querySelectorAll(".rank")].map((each) => {

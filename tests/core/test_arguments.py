@@ -123,7 +123,6 @@ SUGGESTED = {
     "benchmarks": "Did you mean distdemo bench?",
     "demo": "Did you mean distdemo hello or distdemo all-reduce?",
     "ring": "Did you mean distdemo p2p --pattern ring or distdemo trace --algorithm ring?",
-    "compare": "Did you mean distdemo bench compare or distdemo trace compare?",
     "bash": "Use one of them.",
     "bench --fail-on 10": "Try --fail-on slow,disturbed.",
     "bench --count 1M": "Did you mean --sizes?",

@@ -29,7 +29,6 @@ CHEAP = {
     "bench compare": "OLD OLD",
     "bench fit": "OLD",
     "trace": "-n 2",
-    "trace compare": "-n 2 -a ring --sizes 1K --budget 0.05",
     "trace list": "broadcast",
     "train": "-n 2 --epochs 1 --mode flat",
     "rpc": "-n 2",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from recordings import document, one_series, written
 from rich.table import Table
 from rich.text import Text
-from traces import paper
+from traces import real
 
 from distdemo.bench.view import to_csv
 from distdemo.check.ci import github_annotations, junit_xml
@@ -237,7 +237,7 @@ def test_notes(tmp_path: Path, command) -> None:
 
 
 def test_the_page_of_a_trace() -> None:
-    report = paper("all_reduce", "ring", 4, 8)
+    report = real("all_reduce", "ring", 4, 8)
     text = page(replace(report, world=failed_world(WorldSpec(4)), versions={HOSTILE: HOSTILE}))
     assert controls(text) == []
     assert SEEN in text

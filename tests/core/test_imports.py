@@ -33,7 +33,7 @@ MAY = {
     "view": {*BASE, "launcher"},  # the records of how ranks ended
     "ops": {*BASE, "launcher", "comm"},
     "backends": {*BASE, "launcher", "ops", "mpi"},
-    "schedules": {*BASE, "ops"},
+    "schedules": {*BASE, "ops", "backends"},
     "measure": {*BASE, *CORE, "schedules"},
     "cli": {*BASE, *CORE},
     "sanitizer": {*BASE, *CORE, "cli"},

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -21,28 +19,25 @@ from traces import spec_of
 from distdemo import ops, schedules
 from distdemo.backends.registry import run_prepared
 from distdemo.dtypes import DTYPES
-from distdemo.errors import Terminated, UsageError
+from distdemo.errors import UsageError
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Returned, Verdict, WorldReport, WorldSpec
-from distdemo.ops.buffers import expected
+from distdemo.ops.buffers import expected, held_before
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
 from distdemo.ops.verify import verify
-from distdemo.schedules.count import CostModel, count
+from distdemo.schedules.count import count
+from distdemo.schedules.run import Runner
 from distdemo.schedules.schedule import Schedule, ScheduleError
-from distdemo.trace.compare.compare import compare
-from distdemo.trace.compare.records import Candidate, Comparison, ComparisonSpec
+from distdemo.schedules.support import check_arithmetic
 from distdemo.trace.rank import trace
 from distdemo.trace.records import TraceReport, TraceSpec
 from distdemo.trace.report import make_report
-from distdemo.trace.request import check_arithmetic
-from distdemo.trace.runner import Runner
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 REDUCE_OPS = ("sum", "max", "avg", "product", "premul_sum")
-GIVEN = CostModel(1e-5, 1e-9)
 
 
 def world(n: int, **options: Any) -> WorldSpec:
@@ -87,6 +82,7 @@ def run_each(rank: Rank, specs: Sequence[TraceSpec]) -> list[Any]:
                 found.append(None)
                 continue
             runner = Runner(rank.rank, schedule_of(spec), spec.op, rank.device)
+            runner.fill(held_before(ops.REGISTRY[spec.op.op], rank.rank, spec.op))
             for _ in range(2 if spec.op.numel == 1 else 1):
                 runner.reset()
                 seen.update(isend=0, irecv=0)
@@ -261,106 +257,3 @@ def test_the_report_of_a_failed_world_has_no_rounds() -> None:
     found = make_report(spec, replace(done, verdict=verdict))
     assert not found.ok
     assert (found.rounds, found.start, found.counts.rounds) == ((), (), 6)
-
-
-# -------------------------------------------------------------------------------------- comparison
-
-
-def compared(
-    op: str,
-    n: int,
-    *elements: int,
-    names: Sequence[str] = (),
-    link: CostModel | None = GIVEN,
-    start: Callable[..., WorldReport] = run_world,
-    on_progress: Callable[[int, str], object] = lambda *_: None,
-    **more: Any,
-) -> Comparison:
-    specs = tuple(replace(spec_of(op, n, each, root=n - 1), **more) for each in elements)
-    chosen = tuple(names) or tuple(each.name for each in schedules.of_op(op))
-    spec = ComparisonSpec(specs, chosen, budget_s=0.01, link=link)
-    return compare(spec, world(n), start, on_progress)
-
-
-def by_name(report: Comparison, index: int = 0) -> dict[str, Candidate]:
-    return {each.algorithm: each for each in report.sizes[index].candidates}
-
-
-def test_all_algorithms_and_the_backends_own_call_run_and_are_right() -> None:
-    report = compared("all_reduce", 3, 5, 70_000, link=None)
-    assert report.ok, report.world
-    assert [size.traffic.payload_bytes for size in report.sizes] == [20, 280_000]
-    for index, elements in enumerate((5, 70_000)):
-        found = by_name(report, index)
-        assert list(found) == ["all_reduce", *(a.name for a in schedules.of_op("all_reduce"))]
-        for name, each in found.items():
-            assert each.timing is not None
-            assert each.timing.low_s <= each.timing.median_s <= each.timing.high_s
-            assert (each.timing.wrong, each.timing.checked) == (0, 3 * elements), name
-            assert each.own == (name == "all_reduce")
-            if each.counts is not None:
-                assert each.handed_bytes == each.counts.total_bytes
-                assert each.predicted_s is not None
-    assert report.link is not None
-    assert report.link.origin == "measured"
-    assert not report.simulated
-
-
-def test_results_are_verified_on_the_ranks_that_have_them() -> None:
-    report = compared("gather", 2, 4)
-    timings = [each.timing for each in by_name(report).values()]
-    assert {(each.wrong, each.checked) for each in timings if each} == {(0, 8)}
-    assert None not in timings
-
-
-def test_a_signal_keeps_finished_sizes_and_refused_calls_do_not_run() -> None:
-    seen: list[tuple[int, str]] = []
-
-    def on_progress(done: int, now: str) -> None:
-        seen.append((done, now))
-        if done:
-            raise Terminated
-
-    report = compared(
-        "all_reduce", 2, 4, 9, names=("ring",), on_progress=on_progress, reduce_op="premul_sum"
-    )
-    assert report.interrupted
-    assert [size.op.shape for size in report.sizes] == [(4,)]
-    assert seen[0] == (0, "16 B")
-    assert [done for done, _ in seen] == [0] * (len(seen) - 1) + [1]
-    own, ring = by_name(report).values()
-    assert "NCCL" in own.refused
-    assert own.timing is None
-    assert ring.timing is not None
-    assert ring.timing.checked == 8
-
-
-def altered(spec: WorldSpec, target: Any, args: Any, *, on_message: Any) -> WorldReport:
-    """Start a world in which gloo's all_reduce is wrong on rank 1, which dies at 9 elements."""
-    call = dist.all_reduce
-
-    def work(rank: Rank, *given: Any) -> Any:
-        def wrong(tensor: Any, *args: Any, **how: Any) -> Any:
-            if rank.rank == 1 and tensor.numel() == 9:
-                os.kill(os.getpid(), signal.SIGKILL)
-            work = call(tensor, *args, **how)
-            tensor[0] += rank.rank
-            return work
-
-        dist.all_reduce = wrong
-        return target(rank, *given)
-
-    return run_world(spec, work, args, on_message=on_message)
-
-
-def test_wrong_elements_are_counted_and_a_dead_rank_keeps_finished_sizes() -> None:
-    report = compared("all_reduce", 2, 4, 9, 16, names=("ring",), start=altered)
-    assert not report.ok
-    assert [size.op.shape for size in report.sizes] == [(4,)]
-    assert report.requested_sizes == 3
-    wrong = {name: each.timing and each.timing.wrong for name, each in by_name(report).items()}
-    assert wrong == {"all_reduce": 1, "ring": 0}
-    assert report.sizes[0].fastest is None  # a wrong result doesn't win
-    assert report.world is not None
-    assert report.world.verdict is not None
-    assert report.world.verdict.ranks == (1,)

@@ -14,17 +14,14 @@ from typing import Any
 import pytest
 from golden import drawn, golden
 from rich.console import Console
-from traces import VERSIONS, paper, real, spec_of
+from traces import real
 
 from distdemo import schedules
-from distdemo.launcher.records import WorldSpec
 from distdemo.schedules.count import CostModel, infos
-from distdemo.trace.compare.compare import simulate
-from distdemo.trace.compare.records import Candidate, Comparison, ComparisonSpec, Timing
-from distdemo.trace.compare.view import comparison_view, name_of, plot
+from distdemo.trace.costs import costs_on, with_times
 from distdemo.trace.page import page, page_data, to_html
 from distdemo.trace.records import AlgorithmList, TraceReport
-from distdemo.trace.view import list_view, trace_text, trace_view
+from distdemo.trace.view import costs_view, list_view, trace_text, trace_view
 from distdemo.view.blocks import show_blocks
 from distdemo.view.console import signs
 
@@ -37,7 +34,7 @@ RUNS = {
     "list": lambda: real("all_to_all", "bruck", 3, 1),
     "gone": lambda: real("scatter", "tree", 5, 1),
     "many": lambda: real("all_gather", "ring", 42, 1),
-    "paper": lambda: paper("broadcast", "chain", 3, 6, root=1, chunks=2),
+    "chain": lambda: real("broadcast", "chain", 3, 6, root=1, chunks=2),
     "alone": lambda: real("all_reduce", "ring", 1, 1),
 }
 
@@ -58,71 +55,11 @@ def test_rounds_are_played_on_a_terminal() -> None:
     memory = io.StringIO()
     memory.isatty = lambda: True  # type: ignore[method-assign]
     console = Console(file=memory, force_terminal=True, width=80)
-    show_blocks(console, trace_view(RUNS["unequal"](), signs(console), speed=1e4))
+    show_blocks(console, trace_view(RUNS["unequal"](), signs(console), animate=True, speed=1e4))
     title, end = memory.getvalue().index("all_reduce"), memory.getvalue().index("Verified")
     rounds = [memory.getvalue().index(f"Round {number} of 4") for number in range(1, 5)]
     assert [title, *rounds, end] == sorted([title, *rounds, end])
     assert "4/4" in memory.getvalue()
-
-
-def compared(*, run: bool, link: CostModel | None = None) -> Comparison:
-    """Return a comparison of two sizes; in the made-up timings each row is faster than the last."""
-    specs = tuple(spec_of("all_reduce", 4, size // 4) for size in (1 << 10, 1 << 20))
-    names = ("ring", "naive-ring", "doubling")
-    found = replace(simulate(ComparisonSpec(specs, names, link=link)), versions=VERSIONS)
-    if not run:
-        return found
-    sizes = []
-    for size in found.sizes:
-        rows = [Candidate("all_reduce", own=True), *size.candidates]
-        timed = [
-            replace(
-                each,
-                timing=Timing(1e-3 * (4 - i), 9e-4 * (4 - i), 1.2e-3 * (4 - i), 20, 0, 1024),
-                handed_bytes=each.counts.total_bytes if each.counts else None,
-            )
-            for i, each in enumerate(rows)
-        ]
-        sizes.append(replace(size, candidates=tuple(timed)))
-    measured = replace(GIVEN, origin="measured", message_bytes=(64, 1 << 20), runs=7)
-    return replace(
-        found,
-        sizes=tuple(sizes),
-        link=measured,
-        settings=WorldSpec(4),
-        cores=2.0,
-    )
-
-
-GIVEN = CostModel(5e-6, 1e-10)
-
-
-def with_faults() -> Comparison:
-    """Return a comparison interrupted after a size with several errors."""
-    found = compared(run=True, link=GIVEN)
-    own, ring, naive, doubling = found.sizes[0].candidates
-    assert ring.timing is not None
-    assert naive.counts is not None
-    rows = (
-        replace(own, timing=None, refused="gloo has no such thing."),
-        replace(ring, timing=replace(ring.timing, wrong=3)),
-        replace(naive, handed_bytes=7, checks=(replace(naive.checks[0], counted=9, same=False),)),
-        doubling,
-    )
-    return replace(found, sizes=(replace(found.sizes[0], candidates=rows),), interrupted=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "report"),
-    [
-        ("compared", compared(run=True, link=GIVEN)),
-        ("simulated", compared(run=False, link=GIVEN)),
-        ("counted", compared(run=False)),
-        ("faulty", with_faults()),
-    ],
-)
-def test_the_view_of_a_comparison_is_unchanged(name: str, report: Comparison) -> None:
-    golden(GOLDEN / f"{name}.txt", partial(comparison_view, report))
 
 
 def test_the_view_of_the_list_is_unchanged() -> None:
@@ -130,14 +67,13 @@ def test_the_view_of_the_list_is_unchanged() -> None:
     golden(GOLDEN / "algorithms.txt", partial(list_view, record))
 
 
-def test_a_plot_names_every_row() -> None:
-    pytest.importorskip("matplotlib")
-
-    assert plot(replace(compared(run=False), sizes=()), None).startswith(b"\x89PNG")
-    for report in (compared(run=True, link=GIVEN), compared(run=False), with_faults()):
-        text = plot(report, Path("it.svg")).decode()
-        for size in report.sizes:
-            assert all(name_of(row, report) in text for row in size.candidates)
+def test_the_view_of_costs_is_unchanged() -> None:
+    algorithms = schedules.of_op("all_reduce")[:4]
+    counted = costs_on(100_000, algorithms, (1 << 10, 1 << 30))
+    link = CostModel(5e-6, 1e-10, ("run.json",), "p2p over gloo on 2 ranks, taken for message")
+    timed = with_times(counted, {"all_reduce": link})
+    golden(GOLDEN / "counted.txt", partial(costs_view, counted))
+    golden(GOLDEN / "predicted.txt", partial(costs_view, timed))
 
 
 # ---------------------------------------------------------------------------------------- the page

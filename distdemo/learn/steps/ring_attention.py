@@ -15,7 +15,7 @@
 #   over the whole sequence gives. Real code also sends the next block while it computes, and keeps
 #   the largest score, so that exp() doesn't overflow.
 # try: distdemo p2p --nonblocking
-# try: distdemo trace compare -n 4
+# try: distdemo bench all-reduce --algorithm all -n 4
 import torch
 import torch.distributed as dist
 

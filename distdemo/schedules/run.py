@@ -7,7 +7,6 @@ are posted before the first wait, so no message size can deadlock.
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,38 +17,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from distdemo import ops
-from distdemo.ops.buffers import held_before, make_buffers, poison, torch_dtype
+from distdemo.ops.buffers import poison, torch_dtype
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.schedules.schedule import ChunkSizes, Schedule, ScheduleError, Transfer
-from distdemo.trace.records import Moment
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distdemo.launcher.rank import Rank
-    from distdemo.ops.spec import Number, OpSpec
+    from distdemo.ops.spec import OpSpec
 
 Action = Callable[[], Any]
-Numbers = tuple["Number | str", ...]
-"""First numbers of a chunk."""
-MOST_NUMBERS = 4  # numbers recorded per chunk
-HEARTBEAT_S = 0.5  # seconds between two progress messages to the launcher
 _NATIVE_DTYPES = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.float64}
     | {torch.int8, torch.uint8, torch.int32, torch.int64}
 )
 """Dtypes that every backend can send; other tensors are sent as bytes."""
-
-
-def first_numbers(chunk: Tensor) -> Numbers:
-    """Return the first numbers of a chunk; an invalid bool (not 0 or 1) as ``byte 7``."""
-    head = chunk[:MOST_NUMBERS].cpu()
-    if head.dtype != torch.bool:
-        return tuple(head.tolist())
-    return tuple(
-        bool(byte) if byte < 2 else f"byte {byte}" for byte in head.view(torch.uint8).tolist()
-    )
 
 
 # ------------------------------------------------------------------------------------------- roles
@@ -170,7 +152,8 @@ class PreparedRound:
 class Runner:
     """One rank, prepared to run a schedule repeatedly.
 
-    Call ``reset`` before the first run. Each run starts from the current contents of the memory.
+    Fill the inputs and call ``reset`` before the first run. Each run starts from the current
+    contents of the memory.
 
     Args:
         rank: Number of this rank.
@@ -179,6 +162,11 @@ class Runner:
         device: Device of the tensors.
 
     Attributes:
+        roles: This rank's part in each round.
+        rounds: Prepared rounds; None where this rank sends and receives nothing.
+        before: Actions before the first round.
+        after: Actions after the last round.
+        held: Chunks that the rank holds now.
         sent_bytes: Bytes that one run hands to the backend for sending.
 
     Raises:
@@ -187,7 +175,7 @@ class Runner:
 
     def __init__(self, rank: int, schedule: Schedule, spec: OpSpec, device: str) -> None:
         self._rank, self._schedule, self._spec, self._device = rank, schedule, spec, device
-        self._roles = tuple(roles(rank, schedule))
+        self.roles = tuple(roles(rank, schedule))
         self._allocate()
         self._combine = getattr(torch, REDUCTIONS[spec.reduce_op or "sum"].torch_combine)
         # Handles are kept until the next round has posted its own. Dropping one of gloo's right
@@ -195,96 +183,62 @@ class Runner:
         # oversubscribed cores.
         self._in_flight: list[Any] = []
         # If ranks forward the last message that they received, it must not be overwritten.
-        self._forwards_last = any(t.content == "last" for role in self._roles for t in role.sends)
+        self._forwards_last = any(t.content == "last" for role in self.roles for t in role.sends)
         self._last: Tensor | None = None
         self._buffers: list[Tensor] = []
         self._busy_buffers: list[Tensor] = []
         self.sent_bytes = 0
-        self._rounds = [self._round(role) for role in self._roles]
-        self._premultiply, self._divide = self._scaling()
-        self._held = frozenset(schedule.given(rank))
+        self.rounds = [self._round(role) for role in self.roles]
+        self.before, self.after = self._scaling()
+        self.held = frozenset(schedule.given(rank))
 
     # ------------------------------------------------------------------------------------ running
 
+    def inputs(self) -> list[Tensor]:
+        """Return the memory of what this rank gives as flat views, one per piece."""
+        given = self._schedule.given(self._rank)
+        if self._schedule.goal.whole:
+            return [self._inputs.flat] if given else []
+        return [self._inputs.of(chunk) for chunk in given]
+
+    def fill(self, pieces: Sequence[Tensor]) -> None:
+        """Copy the op's pieces to the inputs; those that the op only overwrites are left out."""
+        for place, piece in zip(self.inputs(), pieces, strict=False):
+            place.copy_(piece.reshape(-1))
+
     def reset(self) -> None:
-        """Restore the initial chunks and poison all other memory. Not part of any timing."""
+        """Copy the inputs to the chunks and poison all other memory. Not part of any timing."""
         given = self._schedule.given(self._rank)
         poison(self._memory.flat)
-        for chunk, content in self._initial_results.items():
-            self._memory.of(chunk).copy_(content)
         for chunk in given:
             self._memory.of(chunk).copy_(self._inputs.of(chunk))
-        self._held = frozenset(given)
+        self.held = frozenset(given)
 
     def run(self) -> None:
         """Run all rounds. Collective."""
-        _run_all(self._premultiply)
-        for each in self._rounds:
+        run_all(self.before)
+        for each in self.rounds:
             if each is not None:
-                self._post(each)
-                self._wait()
-                _run_all(each.unpack)
-        _run_all(self._divide)
-        if self._roles:
-            self._held = self._roles[-1].held
+                self.post(each)
+                self.wait()
+                run_all(each.unpack)
+        run_all(self.after)
+        if self.roles:
+            self.held = self.roles[-1].held
 
-    def _post(self, each: PreparedRound) -> None:
+    def post(self, each: PreparedRound) -> None:
         """Pack and post all messages."""
-        _run_all(each.pack)
+        run_all(each.pack)
         self._in_flight = each.post()
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
         """Wait for all posted messages. Collective."""
         for work in self._in_flight:
             work.wait()
 
-    def run_recorded(
-        self, rank: Rank
-    ) -> tuple[dict[int, Numbers], list[dict[int, Numbers]], list[Moment]]:
-        """Run all rounds and record what changed in each, and when. Collective.
-
-        Args:
-            rank: Handle of this rank, used to report progress to the launcher.
-
-        Returns:
-            First numbers of all chunks before the first round; those of the changed chunks after
-            each round; times of each round on this rank, by this machine's clock.
-        """
-        _run_all(self._premultiply)
-        rank.synchronize()
-        start = self._numbers(self._held)
-        values, moments = [], []
-        last_report = time.perf_counter()
-        for role, each in zip(self._roles, self._rounds, strict=True):
-            changed = role.arrived
-            began = posted = arrived = time.perf_counter()
-            if each is not None:
-                self._post(each)
-                posted = time.perf_counter()
-                self._wait()
-                rank.synchronize()
-                arrived = time.perf_counter()
-                _run_all(each.unpack)
-            if role is self._roles[-1] and self._divide:
-                _run_all(self._divide)
-                changed |= frozenset(self._schedule.due(self._rank))
-            rank.synchronize()
-            ended = time.perf_counter()
-            times = (began, posted, arrived, ended)
-            moments.append(Moment(*times) if each is not None else Moment(*[ended] * 4))
-            self._held = role.held
-            values.append(self._numbers(changed & self._held))
-            if ended - last_report > HEARTBEAT_S:
-                rank.send(None)
-                last_report = ended
-        return start, values, moments
-
-    def _numbers(self, chunks: Iterable[int]) -> dict[int, Numbers]:
-        return {chunk: first_numbers(self._memory.of(chunk)) for chunk in sorted(chunks)}
-
-    def chunks(self) -> dict[int, Tensor]:
-        """Return the chunks that this rank holds now, as one-dimensional views."""
-        return {chunk: self._memory.of(chunk) for chunk in sorted(self._held)}
+    def chunk(self, number: int) -> Tensor:
+        """Return the memory of a chunk as a one-dimensional view."""
+        return self._memory.of(number)
 
     def result(self) -> list[Tensor]:
         """Return the op's result as views, one per piece, in the order of ``expected``."""
@@ -401,36 +355,24 @@ class Runner:
     # ---------------------------------------------------------------------------- preparing memory
 
     def _allocate(self) -> None:
-        """Allocate the memory and store the initial chunks."""
-        schedule, rank, spec = self._schedule, self._rank, self._spec
-        op, given, dtype = ops.REGISTRY[spec.op], schedule.given(rank), torch_dtype(spec)
+        """Allocate the memory of the chunks and of the inputs."""
+        schedule, dtype = self._schedule, torch_dtype(self._spec)
+        given = schedule.given(self._rank)
         self._memory = Memory(schedule.sizes, self._memory_order(), dtype, self._device)
         self._inputs = Memory(schedule.sizes, given, dtype, self._device)
-        if given:
-            pieces = held_before(op, rank, spec)
-            flat = [piece.reshape(-1).to(self._device) for piece in pieces]
-            torch.cat(flat, out=self._inputs.flat)
         # premul_sum multiplies before sending, so the original chunks need separate memory.
         self._original = self._inputs
-        if spec.reduce_op == "premul_sum":
+        if self._spec.reduce_op == "premul_sum":
             self._original = Memory(schedule.sizes, given, dtype, self._device)
-        # Initial contents of the result buffers, so that a gap is visible in the user's own data.
-        self._initial_results: dict[int, Tensor] = {}
-        due = schedule.due(rank)
-        if due and not op.is_in_place(spec) and (spec.values, spec.fill) != (None, None):
-            recv = make_buffers(op, rank, spec, self._device).recv
-            self._initial_results = {
-                chunk: each.reshape(-1) for chunk, each in zip(due, recv, strict=True)
-            }
 
     def _memory_order(self) -> Sequence[int]:
         """Return the memory order: a tensor's chunks in sequence, others to minimize packing."""
         schedule, rank = self._schedule, self._rank
         if schedule.goal.whole:
             return range(schedule.sizes.chunks)
-        messages = [each for role in self._roles for each in (*role.sends, *role.receives)]
+        messages = [each for role in self.roles for each in (*role.sends, *role.receives)]
         needed = {*schedule.given(rank), *schedule.due(rank)}
-        needed |= {chunk for role in self._roles for chunk in role.arrived}
+        needed |= {chunk for role in self.roles for chunk in role.arrived}
         needed |= {chunk for each in messages for chunk in each.chunks}
         row = sorted(needed)
 
@@ -461,6 +403,7 @@ class Runner:
         return [], []
 
 
-def _run_all(actions: Iterable[Action]) -> None:
+def run_all(actions: Iterable[Action]) -> None:
+    """Run prepared actions in this order."""
     for action in actions:
         action()

@@ -1,1 +1,0 @@
-"""Comparison of algorithms: timed in one world (``compare``), or on paper (``simulate``)."""
