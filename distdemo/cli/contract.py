@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Run = TypeVar("Run", bound=Callable[..., "Result"])
 Content = str | bytes
+FileContent = Content | BinaryIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Result:
     is_shown: bool = False
     interrupted: bool = False
     errors: tuple[Error, ...] = ()
-    files: tuple[tuple[str, Path | None, Callable[[], Content]], ...] = ()
+    files: tuple[tuple[str, Path | None, Callable[[], FileContent]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,22 +312,22 @@ class _Output:
         sys.stdout.write(content if isinstance(content, str) else content.decode())
 
     def write(self) -> list[DistdemoError]:
-        """Write every file, even if another one failed. Return the errors."""
-        files = [each for each in self.result.files if each[1] is not None]
+        """Write every file, even if another one failed, and name it. Return the errors."""
+        from distdemo.view.console import messages
+
         output = self.session.output
-        named = [] if output is None else self.output_files(output)
-        files[:0] = named
+        files = [*([] if output is None else self.output_files(output)), *self.result.files]
         failed = []
         for flag, path, make in files:
+            if path is None:
+                continue
             try:
-                write_result(flag, path, make)  # type: ignore[arg-type]  # it is not None
+                write_result(flag, path, make)
             except DistdemoError as error:
                 failed.append(error)
-        if len(named) > 1 and not failed and not self.session.quiet:
-            from distdemo.view.console import messages
-
-            names = f"{named[0][1]} to {named[-1][1]}"
-            messages().print(f"Wrote {len(named)} pictures: {names}.", soft_wrap=True)
+            else:
+                if not self.session.quiet:
+                    messages().print(f"Wrote {path}", soft_wrap=True)
         return failed
 
     def output_files(self, output: Path) -> list[tuple[str, Path, Callable[[], Content]]]:

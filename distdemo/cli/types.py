@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import typer
 
 from distdemo import dtypes, words
+from distdemo.cli.files import why_unwritable
 from distdemo.errors import UsageError
 
 T = TypeVar("T")
@@ -465,9 +466,9 @@ def file_to_write(*endings: str) -> Callable[[Any], Path]:
             raise BadValue(text, "unknown suffix.", why, example)
         if path.suffix.lower() == ".png":
             _check_matplotlib(text, "It draws pictures as PNG; .svg works without it.")
-        why = _why_unwritable(path)
+        why = why_unwritable(path)
         if why:
-            raise BadValue(text, "it can't be written.", why, example)
+            raise BadValue(text, "it can't be written.", why, f"result{path.suffix}")
         return path
 
     return parse
@@ -486,21 +487,3 @@ def _check_matplotlib(text: str, why: str) -> None:
     if find_spec("matplotlib") is None:
         hint = "Try: pip install 'distdemo[plot]'."
         raise BadValue(text, "matplotlib is not installed.", why, hint=hint)
-
-
-def _why_unwritable(path: Path) -> str:
-    """Return the reason why a file can't be written, or an empty string. Changes nothing."""
-    try:
-        if path.is_dir():
-            return "It is a folder."
-        if not path.parent.is_dir():
-            return f"There is no folder {path.parent}."
-        if path.exists() and not path.is_file():
-            return ""  # a pipe or a device: opening it would have an effect
-        new = not (path.exists() or path.is_symlink())
-        path.open("ab").close()
-        if new:
-            path.unlink()
-    except OSError as error:
-        return f"{error.strerror}."
-    return ""

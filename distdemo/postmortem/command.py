@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -10,7 +9,8 @@ from typing import Annotated
 import typer
 
 from distdemo.cli.contract import Result, command
-from distdemo.cli.options import Calls, Strict, Timeline
+from distdemo.cli.options import Calls, Strict
+from distdemo.cli.options import Timeline as TimelineFile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class PostmortemOptions:
         typer.Argument(metavar="FOLDER", help="Folder, files or a glob that the ranks wrote."),
     ]
     calls: Calls = False
-    record: Timeline = None
+    record: TimelineFile = None
     strict: Strict = False
 
 
@@ -39,10 +39,9 @@ def postmortem(options: PostmortemOptions) -> Result:
     """
     from distdemo.postmortem.files import read
     from distdemo.postmortem.view import postmortem_view
-    from distdemo.sanitizer import timeline
+    from distdemo.sanitizer.timeline import Timeline
 
-    record = options.record
-    with nullcontext() if record is None else closing(timeline.Timeline(record)) as drawn:
-        report = replace(read(options.files, drawn), strict=options.strict)
-    files = () if drawn is None else drawn.unwritten
+    drawn = None if options.record is None else Timeline(options.record)
+    report = replace(read(options.files, drawn), strict=options.strict)
+    files = () if drawn is None else drawn.files
     return Result(report, partial(postmortem_view, calls=options.calls), files=files)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -189,7 +189,7 @@ def run(session: Session, options: RunOptions) -> Result:
         errors=(Error("Interrupted."),) if report.world is None else (),
         partial=options.calls or has_output or any(each.text for each in report.ranks),
         writes_failure=report.world is not None,
-        files=() if timeline is None else timeline.unwritten,
+        files=() if timeline is None else timeline.files,
     )
 
 
@@ -276,7 +276,7 @@ def _execute(
             preload(program)
             how: dict[str, Any] = {"on_output": on_output} if place is None else {}
             if options.sanitize != "off":
-                inspector, timeline = _sanitizer(session, options, world, held)
+                inspector, timeline = _sanitizer(session, options, world)
                 how |= {name: getattr(inspector, name) for name in ("poll", "on_message", "relay")}
             work = (program, options.pdb, inspector and inspector.notes)
             how["meaning"] = f"{program} {options.sanitize} {options.record is not None}"
@@ -305,16 +305,16 @@ def _execute(
 
 
 def _sanitizer(
-    session: Session, options: RunOptions, world: WorldSpec, held: ExitStack
+    session: Session, options: RunOptions, world: WorldSpec
 ) -> tuple[Inspector, Timeline | None]:
-    """Return the sanitizer of a world, and the timeline of ``--record``, which `held` closes."""
+    """Return the sanitizer of a world, and the timeline of ``--record``."""
     import_module("distdemo.sanitizer.hooks")  # once, for all forked ranks
     from distdemo.sanitizer.inspector import Inspector
     from distdemo.sanitizer.timeline import Timeline
 
     place, timeline = session.placement, None
     if options.record is not None and session.is_first:
-        timeline = held.enter_context(closing(Timeline(options.record)))
+        timeline = Timeline(options.record)
     inspector = Inspector(world, None if place is None else place.ranks_of(place.node), timeline)
     inspector.judge.matcher.nccl = options.rules == "nccl"
     inspector.notes = replace(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from tempfile import TemporaryFile, gettempdir
+from typing import Any, BinaryIO
 
 from distdemo import dtypes
-from distdemo.errors import DistdemoError, UsageError
+from distdemo.errors import DistdemoError
 from distdemo.sanitizer.notes import CallNote, EndNote, Note, ReturnNote, WaitNote
 from distdemo.sanitizer.records import Call
 
@@ -24,63 +24,57 @@ class Timeline:
     from the call to the end of its wait. A call that torch makes in C++ is a point, because its end
     is invisible.
 
-    A failure to write the file is reported with the result, so that the verdict isn't lost.
+    The events are kept in a temporary file. A failure to write it is reported with the result, so
+    that the verdict isn't lost.
 
     Args:
-        path: File to write, until ``close``.
-
-    Raises:
-        UsageError: The file can't be opened.
+        path: File to write with the result.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._error: DistdemoError | None = None
-        try:
-            self._file = path.open("w", encoding="utf-8")
-        except OSError as error:
-            what = f"--record {path}: it can't be written."
-            raise UsageError(what, f"{error.strerror}.", "Try another file.") from error
-        self._write("[")
-        self._comma = ""  # written before the next event
+        self._file = TemporaryFile()  # noqa: SIM115 - closed with this object
+        self._error: OSError | None = None
+        self._comma = "["  # written before the next event
         self._first = 0  # time of the first note, µs
         self._call_counts: dict[int, int] = {}  # number of calls by rank
         self._open: dict[tuple[int, int], tuple[int, CallNote | None, int]] = {}  # slices by row
         self._pending: dict[tuple[int, int], CallNote] = {}  # non-blocking calls by number
 
-    def close(self) -> None:
-        """Finish and close the file."""
-        self._write("\n]\n")
-        try:
-            self._file.close()
-        except OSError as error:
-            self._fail(error)
+    def __del__(self) -> None:
+        self._file.close()
 
     @property
-    def unwritten(self) -> tuple[tuple[str, Path, Callable[[], str]], ...]:
-        """The file for `Result.files` if it could not be written; its callable raises the error."""
-        return () if self._error is None else (("--record", self._path, self._raise),)
+    def files(self) -> tuple[tuple[str, Path, Callable[[], BinaryIO]], ...]:
+        """The file for `Result.files`."""
+        return (("--record", self._path, self._content),)
 
-    def _raise(self) -> NoReturn:
-        assert self._error is not None  # noqa: S101 - `unwritten` checks it
-        raise self._error
+    def _content(self) -> BinaryIO:
+        """Return the temporary file at its beginning, with the end of the timeline.
+
+        Raises:
+            DistdemoError: The temporary file could not be written.
+        """
+        self._write("\n]\n" if self._comma == "," else "[\n]\n")
+        self._try(lambda: self._file.seek(0))  # writes what is buffered
+        if self._error is not None:
+            raise DistdemoError(
+                f"--record {self._path}: it could not be written.",
+                f"Its temporary file in {gettempdir()}: {self._error.strerror}.",
+                "Set TMPDIR to a folder with more space.",
+            )
+        return self._file
 
     def _write(self, text: str) -> None:
-        """Write to the file, unless a write has failed before."""
+        self._try(lambda: self._file.write(text.encode()))
+
+    def _try(self, use: Callable[[], object]) -> None:
+        """Use the temporary file, unless that has failed before."""
         if self._error is None:
             try:
-                self._file.write(text)
-                self._file.flush()
+                use()
             except OSError as error:
-                self._fail(error)
-
-    def _fail(self, error: OSError) -> None:
-        what = f"--record {self._path}: it could not be written."
-        self._error = DistdemoError(what, f"{error.strerror}.", "Try another file.")
-        with suppress(OSError):
-            self._file.close()
-        if self._path.is_file():  # leave no partial timeline; keep a device
-            self._path.unlink()
+                self._error = error
 
     def add(self, rank: int, at: int, note: Note) -> None:
         """Add a note. Notes of one rank must arrive in order.

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from helpers import PATIENCE, children, commanded, wait_until
+from recordings import document as artificial_report
+from recordings import written
 
 from distdemo.encoding import decode
 from distdemo.measure.records import BenchReport
@@ -61,9 +63,10 @@ def test_all_formats_and_files_agree_and_can_be_read_back(command, tmp_path):
     files = ["--output", str(document), "--plot", str(plot)]
     words = ["reduce,all-gather", "-n", "3", "--root", "1", "--sizes", "1K,3,64", *SHORT]
     code, out, err = command("bench", *words, *files, "--format", "csv")
-    assert (code, err) == (0, "")
-    code, _, err = command("bench", "fit", str(document), "--plot", str(curve))
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"Wrote {document}\nWrote {plot}\n")
+    steady = written(tmp_path / "steady.json", artificial_report())
+    code, _, err = command("bench", "fit", steady, "--plot", str(curve))
+    assert (code, err) == (0, f"Wrote {curve}\n")
     assert all("<svg" in each.read_text(encoding="utf-8") for each in (plot, curve))
     found = json.loads(document.read_text(encoding="utf-8"))
     assert [found[name] for name in ("schema_version", "command", "ok")] == [3, "bench", True]
@@ -96,7 +99,7 @@ def test_the_answer_comes_first_and_is_all_that_quiet_prints(command, tmp_path):
     file = tmp_path / "new.txt"
     words = ["p2p", "all-reduce", "--async", "--dtype", "bool", *SHORT, "--sizes", "1K"]
     code, out, err = command("bench", *words, "--output", str(file))
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"Wrote {file}\n")
     first = " ".join(out.split("\n\n")[0].split())
     too_few = "Not judged: there are too few launches for an interval. Try --launches 6 or more."
     assert first.startswith("! Disturbed: ") or first.endswith(too_few), "others may use the cores"
@@ -122,7 +125,7 @@ def test_a_signal_keeps_and_writes_the_measured_rows(tmp_path: Path):
         os.kill(run.process.pid, signal.SIGINT)
         code, out, err = run.finish()
         run.leaves_nothing()
-    assert (code, err) == (130, "")
+    assert (code, err) == (130, f"Wrote {file}\n")
     found = json.loads(out)
     assert (found["ok"], found["interrupted"]) == (False, True)
     assert [row["size_bytes"] for row in found["series"][0]["rows"]] == [8, 32]

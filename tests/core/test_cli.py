@@ -87,7 +87,7 @@ def test_one_verdict_on_the_screen_and_one_valid_document_in_the_file(
 def test_json_on_the_screen_is_the_document_of_the_file(command: Any, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     code, out, err = command("explain", "scatter", "--format", "json", "--output", str(file))
-    assert (code, err, out) == (0, "", file.read_text())
+    assert (code, err, out) == (0, f"Wrote {file}\n", file.read_text())
 
 
 def test_the_list_of_commands_has_the_first_line_of_each_docstring() -> None:

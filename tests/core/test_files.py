@@ -6,11 +6,12 @@ import errno
 import os
 import stat
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest.mock import Mock
 
 import pytest
 
-from distdemo.cli.files import write_result
+from distdemo.cli.files import why_unwritable, write_result
 from distdemo.errors import DistdemoError
 
 OLD, NEW = b"an earlier result", b"the new one"
@@ -102,3 +103,79 @@ def test_whatever_keeps_a_file_from_being_made_is_an_error_in_three_parts(old: P
         assert words in str(caught.value)
         assert len(str(caught.value).splitlines()) == 3
     assert old.read_bytes() == OLD
+
+
+# ------------------------------------------------------------------------ before anything runs
+
+
+def test_what_can_be_written_is_left_as_it_is(old: Path) -> None:
+    dangling, pipe = old.with_name("dangling.json"), old.with_name("pipe.json")
+    dangling.symlink_to(old.with_name("later.json"))
+    os.mkfifo(pipe)
+    before = sorted(os.listdir(old.parent)), old.stat()
+    for path in (old, old.with_name("new.json"), dangling, pipe, Path("/dev/null")):
+        assert why_unwritable(path) == "", path
+    assert (sorted(os.listdir(old.parent)), old.stat()) == before
+
+
+def test_a_folder_a_missing_one_a_circle_of_links_and_a_long_name(old: Path) -> None:
+    (old.with_name("a.json")).symlink_to("b.json")
+    (old.with_name("b.json")).symlink_to("a.json")
+    (old.with_name("lost.json")).symlink_to("no/such/folder/x.json")
+    for name, why in (
+        ("", "It is a folder."),
+        ("none/x.json", f"There is no folder {old.parent}/none."),
+        ("a.json", "Too many levels of symbolic links."),
+        ("lost.json", f"There is no folder {old.parent}/no/such/folder."),
+        (f"{'x' * 251}.json", "File name too long."),
+    ):
+        assert why_unwritable(old.parent / name) == why
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_users_file_in_a_sticky_folder() -> None:
+    with TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        folder = Path(name)
+        folder.chmod(0o1777)
+        theirs, own = folder / "theirs.json", folder / "own.json"
+        theirs.touch()
+        theirs.chmod(0o666)
+        os.seteuid(65534)
+        try:
+            own.touch()
+            assert why_unwritable(theirs).endswith("is sticky: only they can replace it.")
+            assert (why_unwritable(own), why_unwritable(folder / "new.json")) == ("", "")
+            with pytest.raises(DistdemoError, match="not permitted"):
+                write_result("--output", theirs, lambda: NEW)
+            write_result("--output", own, lambda: NEW)
+            folder.joinpath("new.json").touch()
+        finally:
+            os.seteuid(0)
+        assert (theirs.read_bytes(), own.read_bytes()) == (b"", NEW)
+        folder.chmod(0o755)
+        os.seteuid(65534)
+        try:
+            assert why_unwritable(own) == "", "it is written in place"
+            assert why_unwritable(folder / "x.json") == f"No file can be created in {folder}."
+        finally:
+            os.seteuid(0)
+
+
+@pytest.mark.usefixtures("no_rank_starts")
+def test_a_refused_command_leaves_nothing(old: Path, command) -> None:
+    link = old.with_name("dangling.json")
+    link.symlink_to("later.json")
+    before = sorted(os.listdir(old.parent))
+    assert command("all-reduce", "--root", "9", "-o", str(link))[0] == 2
+    assert command("reduce", "-n", "2", "--root", "9", "-o", str(link))[0] == 2
+    assert sorted(os.listdir(old.parent)) == before
+
+
+def test_every_written_file_is_named(tmp_path: Path, command) -> None:
+    file, junit = tmp_path / "run.json", tmp_path / "run.xml"
+    line = ["check", "--op", "broadcast", "-n", "2", "-o", str(file), "--junit-xml", str(junit)]
+    for more in ([], ["--format", "json"]):
+        code, out, err = command(*line, *more)
+        assert (code, err) == (0, f"Wrote {file}\nWrote {junit}\n")
+        assert "Wrote" not in out
+    assert command(*line, "--quiet")[2] == ""

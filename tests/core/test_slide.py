@@ -125,7 +125,7 @@ def test_a_png_shows_the_colours_of_the_ranks() -> None:
 def test_every_command_writes_pictures(command: Any, tmp_path: Path, line: str) -> None:
     file = tmp_path / "slide.svg"
     code, out, err = command(*shlex.split(line), "--output", str(file))
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"Wrote {file}\n")
     words = " ".join(texts(file.read_bytes())).split()
     assert {each for each in out.split() if each.isalpha()} <= set(words)
 
@@ -135,7 +135,7 @@ def test_a_trace_writes_one_file_per_round_and_names_them(command: Any, tmp_path
     names = ["ring-00.svg", "ring-01.svg", "ring-02.svg"]
     assert code == 0
     assert sorted(each.name for each in tmp_path.iterdir()) == names
-    assert err == f"Wrote 3 pictures: {tmp_path / names[0]} to {tmp_path / names[2]}.\n"
+    assert err.splitlines() == [f"Wrote {tmp_path / name}" for name in names]
 
 
 @pytest.mark.usefixtures("no_rank_starts")

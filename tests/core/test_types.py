@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,14 +81,6 @@ def test_what_the_types_take_and_refuse() -> None:
         with pytest.raises(BadValue) as caught:
             parse(text)
         assert caught.value.usage_error().what.strip() == what
-
-
-def test_a_file_that_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:
-    new, old = tmp_path / "new.json", tmp_path / "old.json"
-    old.write_text("old")
-    assert file_to_write(".json")(str(new)) == new
-    assert file_to_write(".json")(str(old)) == old
-    assert (new.exists(), old.read_text()) == (False, "old")
 
 
 def test_ranks_are_those_of_the_world() -> None:

@@ -209,7 +209,7 @@ def test_without_input_the_program_runs_without_a_prediction(
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     file = tmp_path / "step.md"
     code, out, err = command("learn", "All_Gather", "--output", str(file))
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"Wrote {file}\n")
     assert "Prediction" not in out
     assert "Your prediction" not in out
     assert out.endswith("✓ 1 step played.\n")

@@ -307,7 +307,7 @@ def test_a_timeline_that_can_not_be_written_costs_no_verdict(command, tmp_path, 
 def test_an_exception_on_one_rank(command, tmp_path):
     file = tmp_path / "run.json"
     code, out, err = command("run", f"{USERS}:raises", "--output", str(file))
-    assert (code, err) == (1, "")
+    assert (code, err) == (1, f"Wrote {file}\n")
     assert "2 │ rank 2 begins\n" in out
     assert "Rank 2 raised ValueError: no data on rank 2\n" in out
     assert out.count('File "') == 2

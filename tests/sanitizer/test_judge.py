@@ -7,13 +7,13 @@ import resource
 import signal
 import threading
 import time
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from distdemo.errors import DistdemoError, UsageError
+from distdemo.cli.files import write_result
+from distdemo.errors import DistdemoError
 from distdemo.launcher.records import TimedOut, Verdict, WorldReport, WorldSpec
 from distdemo.sanitizer import notes as texts
 from distdemo.sanitizer.inspector import Inspector
@@ -106,9 +106,11 @@ def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(
     for line in (*lines, "0", "r", "1", "w 1", "r", "0"):
         writer.write(line)
     writer.write(texts.end_line(texts.EndNote("returned")))
-    with closing(Timeline(tmp_path / "calls.json")) as timeline:
-        for at, note in Reader().read(b"".join(kept)):
-            timeline.add(1, at, note)
+    timeline = Timeline(tmp_path / "calls.json")
+    for at, note in Reader().read(b"".join(kept)):
+        timeline.add(1, at, note)
+    (file,) = timeline.files
+    write_result(*file)
     events = json.loads((tmp_path / "calls.json").read_text())
     assert [(each["ph"], each["name"], each.get("ts"), each.get("dur")) for each in events] == [
         ("M", "process_name", None, None),
@@ -127,22 +129,23 @@ def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(
     assert events[-1]["args"]["unfinished"]
 
 
-def test_a_timeline_that_can_not_be_written_is_removed_and_raises_nothing(tmp_path: Path) -> None:
-    file, limits = tmp_path / "calls.json", resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # no room for a second event
+def test_a_timeline_replaces_a_file_only_when_it_is_complete(tmp_path: Path) -> None:
+    path, limits = tmp_path / "calls.json", resource.getrlimit(resource.RLIMIT_FSIZE)
+    path.write_text("an earlier one")
+    timeline = Timeline(path)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # no space for a second event
     try:
-        with closing(Timeline(file)) as timeline:
-            for at in range(1, 9):
-                timeline.add(at, at, texts.EndNote("returned"))
+        for at in range(1, 9):
+            timeline.add(at, at, texts.EndNote("returned"))
+        (file,) = timeline.files
+        with pytest.raises(DistdemoError, match="could not be written"):
+            write_result(*file)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert not file.exists()
-    ((flag, path, make),) = timeline.unwritten
-    assert (flag, path) == ("--record", file)
-    with pytest.raises(DistdemoError, match="could not be written"):
-        make()
-    with pytest.raises(UsageError, match="can't be written"):
-        Timeline(tmp_path / "none" / "calls.json")
+    assert path.read_text() == "an earlier one"
+    (empty,) = Timeline(path).files
+    write_result(*empty)
+    assert json.loads(path.read_text()) == []
 
 
 def test_sends_that_pile_up_are_paired_in_their_order() -> None:

@@ -183,7 +183,7 @@ def test_ranks_of_an_engine_train_together_and_rank_0_writes(warm, tmp_path):
     asked = ["train", "--epochs", "1", "--timeline", str(timeline), "--format", "json"]
     (code, out, err), second = warm(run_joined, asked, tmp_path)
     assert second == (0, "", "")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"Wrote {timeline}\n")
     found = json.loads(out)
     assert found["world"]["engine"] == "environment"
     assert all(proof["held"] for proof in found["proofs"])
