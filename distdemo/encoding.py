@@ -39,7 +39,9 @@ _LARGEST = 2**63  # integer, as in other JSON readers
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 # Characters that control a terminal, reorder text or can't be encoded, and that JSON doesn't
 # escape: those that `distdemo.view.foreign.printable` escapes. They only occur in strings.
-_UNSAFE = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE = re.compile(
+    r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 class derived(property):  # noqa: N801 - it is used as a decorator, as property is

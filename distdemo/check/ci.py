@@ -17,7 +17,6 @@ actions/toolkit for the escapes. GitHub drops more than ten annotations of one k
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -28,9 +27,6 @@ from distdemo.check.texts import reason_none_ran, verdict
 from distdemo.ops.spec import Call
 from distdemo.view.foreign import printable
 from distdemo.view.format import plural
-
-# Printable characters that XML 1.0 forbids (section 2.2, Char).
-_FORBIDDEN = re.compile("[\ufffe\uffff]")
 
 SKIPPED: tuple[Status, ...] = ("known wrong", "not supported")
 LIMIT = 10  # annotations of one kind per step
@@ -108,9 +104,9 @@ def _counts(cases: Sequence[CaseResult]) -> dict[str, str]:
 
 def _child(parent: ET.Element, tag: str, text: str = "", /, **attributes: str) -> ET.Element:
     """Add an element; make its text printable."""
-    clean = {name: _FORBIDDEN.sub("", printable(value)) for name, value in attributes.items()}
+    clean = {name: printable(value) for name, value in attributes.items()}
     child = ET.SubElement(parent, tag, clean)
-    child.text = _FORBIDDEN.sub("", printable(text)) or None
+    child.text = printable(text) or None
     return child
 
 

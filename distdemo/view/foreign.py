@@ -12,9 +12,11 @@ import sys
 
 TAB = 8  # columns
 # Control characters (C0, DEL, C1) except tab and newline, Unicode's line separators and
-# Bidi_Control characters, and lone surrogates, which can't be encoded.
+# Bidi_Control characters, lone surrogates, which can't be encoded, and U+FFFE and U+FFFF. These
+# include all that XML 1.0 forbids (section 2.2, Char).
 _UNSAFE = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+    r"\ufffe\uffff]"
 )
 # ECMA-48: CSI … final byte; OSC and similar strings with terminator; two-byte escapes.
 _ESCAPES = re.compile(
@@ -23,7 +25,10 @@ _ESCAPES = re.compile(
 
 
 def printable(text: str) -> str:
-    r"""Return the text with unsafe characters escaped: ``\x1b``. Newlines and tabs stay."""
+    r"""Return the text with unsafe characters escaped: ``\x1b``. Newlines and tabs stay.
+
+    The result is also valid in XML 1.0, once ``<``, ``>`` and ``&`` are escaped.
+    """
     return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 

@@ -74,7 +74,7 @@ def test_the_report_of_every_status() -> None:
 def test_forbidden_characters_are_escaped() -> None:
     bad = replace(MIXED.cases[1], why="".join(NASTY) + " 雪 \U0001f600\t.")
     (failure,) = valid(replace(MIXED, cases=(bad,))).iter("failure")
-    shown = "\\x00\\x1b[31mred\\x1b[0m]]><a>&\"'\\ud800\\udc00\\udcffa\\r\nb"
+    shown = "\\x00\\x1b[31mred\\x1b[0m]]><a>&\"'\\ud800\\udc00\\udcff\\ufffe\\uffffa\\r\nb"
     assert failure.get("message") == f"{shown} 雪 \U0001f600\t."
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import example, given
@@ -39,20 +40,23 @@ from distdemo.sanitizer.notes import EndNote, call_line, end_line
 from distdemo.sanitizer.records import Call, SourceLine
 from distdemo.trace.page import page
 from distdemo.view import plot
-from distdemo.view.blocks import show_blocks
+from distdemo.view.blocks import Heading, show_blocks
 from distdemo.view.console import as_text, output, show, signs
 from distdemo.view.failure import failure, show_error
 from distdemo.view.foreign import lines_of, one_line, printable
+from distdemo.view.slide import draw_slides
 
 # CSI, OSC 52 and OSC 8, their C1 forms, what moves the cursor, what reorders, what ends a line.
 HOSTILE = (
     "a\x1b[2J\x1b]52;c;cm0=\x07b\x1b]8;;http://x\x1b\\c\x9b2Jd\x9d0;t\x9ce\x08\rf\x00\x7f"
-    "\u202eg\u2066h\u2028i\u2029j\udc80k[red]l[/red][link=http://x]m"
+    "\u202eg\u2066h\u2028i\u2029j\udc80k\ufffe\uffff[red]l[/red][link=http://x]m"
 )
 SEEN = "[red]l[/red][link=http://x]m"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # Written again, not imported: newline and tab are all that may control a terminal.
-CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 def controls(text: str) -> list[str]:
@@ -248,7 +252,14 @@ def test_reports_for_ci() -> None:
     case = CaseResult(HOSTILE, call, 2, "failed", 0.1, HOSTILE, HOSTILE, (HOSTILE,))
     report = CheckReport("quick", HOSTILE, HOSTILE, 7, (case,), 1.5, 2, {HOSTILE: HOSTILE})
     assert controls(junit_xml(report)) == []
+    assert SEEN in "".join(ET.fromstring(junit_xml(report)).itertext())  # noqa: S314 - ours
     assert controls("\n".join(github_annotations(report))) == []
+
+
+def test_a_slide() -> None:
+    (svg,) = draw_slides("svg", HOSTILE, [lambda _: [Heading(HOSTILE)]])
+    assert controls(svg.decode()) == []
+    assert SEEN in "".join(ET.fromstring(svg).itertext())  # noqa: S314 - ours
 
 
 def test_a_plot() -> None:
@@ -259,4 +270,6 @@ def test_a_plot() -> None:
     figure.subplots().plot([1, 2], label=HOSTILE)
     figure.legend()
     plot.add_title(figure, HOSTILE, HOSTILE)
-    assert controls(plot.to_bytes(figure, "svg").decode()) == []
+    svg = plot.to_bytes(figure, "svg")
+    assert controls(svg.decode()) == []
+    ET.fromstring(svg)  # noqa: S314 - ours
