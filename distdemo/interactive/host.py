@@ -249,10 +249,10 @@ class World:
     def _pass_on(self, rank: int, data: bytes) -> None:
         passed = self._passed.get(rank, 0)
         room = MAX_OUTPUT - passed
-        if not data or room <= 0:
+        if not data or room < 0:
             return
         self._passed[rank] = passed + len(data)
-        more = b"\n[... the rest is left out ...]\n" if len(data) >= room else b""
+        more = b"\n[... the rest is left out ...]\n" if len(data) > room else b""
         self._program.connection.send(Output(rank, data[:room] + more))
 
     def _finish_if_done(self) -> None:

@@ -16,6 +16,7 @@ from helpers import MARK, marked_processes, wait_until
 
 from distdemo.errors import UsageError
 from distdemo.interactive.client import Ranks
+from distdemo.interactive.host import MAX_OUTPUT
 from distdemo.interactive.records import Cell, CellReport, NewWorld, RanksText, Settings
 
 CELL = "<cell 1>"
@@ -202,6 +203,10 @@ def test_input_finds_nothing_and_long_output_is_cut(world: Collected) -> None:
     assert world("print('x' * 100_000_000)", 0).ok
     assert len(world.printed[0]) < 1_100_000
     assert world.printed[0].endswith(b"[... the rest is left out ...]\n")
+    assert world(f"print('x' * {MAX_OUTPUT}, end='')", 0).ok
+    assert world.printed[0] == b"x" * MAX_OUTPUT
+    assert world(f"print('x' * {MAX_OUTPUT})", 0).ok, "one more: a newline"
+    assert world.printed[0].count(b"left out") == 1
 
 
 def test_a_world_that_cannot_be_started_is_refused() -> None:
