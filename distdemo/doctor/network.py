@@ -58,13 +58,13 @@ def hostname(system: System) -> Finding:
 
 def loopback(system: System) -> Finding:
     """Check that a TCP connection over loopback works."""
-    reason = system.loopback()
+    reason, hint = system.loopback()
     if not reason:
         return fine("a connection over 127.0.0.1 works")
     return broken(
-        f"a connection over 127.0.0.1 fails: {reason}",
-        "The ranks on one machine connect to each other there.",
-        "Bring it up: ip link set lo up. In a container, give it a network.",
+        reason[0].lower() + reason[1:],
+        "The ranks on one machine connect to each other over 127.0.0.1.",
+        hint,
     )
 
 
@@ -103,8 +103,8 @@ def interfaces(system: System) -> Finding:
     outward = [each for each in _usable(system) if not each.loopback]
     if not outward:
         return warning(
-            "only loopback is up and has an address",
-            "Worlds on this machine work, but no other machine can be reached.",
+            "no interface except loopback is up and has an address",
+            "No other machine can be reached.",
             "Bring up an interface, or run the container with a network.",
         )
     facts = {each.name: each.addresses for each in outward}

@@ -26,7 +26,7 @@ from pathlib import Path
 from distdemo import backends
 from distdemo.launcher import limits as launcher_limits
 from distdemo.launcher.joined.interfaces import addresses
-from distdemo.launcher.limits import Limit
+from distdemo.launcher.limits import Limit, loopback_problem
 from distdemo.launcher.records import WorldSpec
 from distdemo.measure.environment import cores
 
@@ -174,16 +174,20 @@ def _interface(probe: socket.socket, name: str, known: Mapping[str, tuple[str, .
     )
 
 
-def loopback() -> str:
-    """Return the reason a connection over 127.0.0.1 fails, or "" if it works."""
+def loopback() -> tuple[str, str]:
+    """Return why connections over 127.0.0.1 fail, and what to try; two empty strings if not."""
+    reason, hint = loopback_problem()
+    if reason:
+        return reason, hint
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.settimeout(NETWORK_TIMEOUT_S)
             address = server.getsockname()
             with socket.create_connection(address, NETWORK_TIMEOUT_S), server.accept()[0]:
-                return ""
+                return "", ""
     except OSError as error:
-        return error.strerror or str(error)
+        reason = f"A connection over 127.0.0.1 fails ({error.strerror or error})"
+        return reason, "Look for a packet filter that blocks it: nft list ruleset."
 
 
 def bind(port: int) -> str:
@@ -350,7 +354,7 @@ class System:
     python: Path = Path(sys.executable)
     resolve: Callable[[str], Lookup] = resolve
     interfaces: Callable[[], tuple[Interface, ...]] = interfaces
-    loopback: Callable[[], str] = loopback
+    loopback: Callable[[], tuple[str, str]] = loopback
     bind: Callable[[int], str] = bind
     disk_space: Callable[[Path], DiskSpace | None] = disk_space
     writable: Callable[[Path], bool] = writable

@@ -91,17 +91,24 @@ def check_loopback() -> None:
     """Check that ranks on this machine (or container) can reach each other.
 
     Raises:
-        UsageError: The loopback interface is missing or down.
+        UsageError: They can't.
     """
+    reason, hint = loopback_problem()
+    if reason:
+        raise UsageError("The ranks can't reach each other on this machine.", f"{reason}.", hint)
+
+
+def loopback_problem() -> tuple[str, str]:
+    """Return why 127.0.0.1 can't be used, and what to try; two empty strings if it can."""
+    reason, hint = "No interface has the address 127.0.0.1", "ip addr add 127.0.0.1/8 dev lo"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
+            probe.bind(("127.0.0.1", 0))  # works on an interface that is down, too
+            reason, hint = "The loopback interface is down", "ip link set lo up"
             probe.connect(("127.0.0.1", 9))  # a datagram socket: nothing is sent
         except OSError as error:
-            raise UsageError(
-                "The ranks can't reach each other on this machine.",
-                f"Its loopback interface is down: {error}.",
-                "Bring it up: ip link set lo up.",
-            ) from error
+            return f"{reason} ({error.strerror})", f"As root: {hint}."
+    return "", ""
 
 
 @contextmanager

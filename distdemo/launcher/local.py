@@ -60,9 +60,9 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
             instead. The exception carries the report: see ``verdict.report_of``.
         Exception: A callback raised it; all ranks have exited.
     """
-    load_torch()
     if node is None:
         check_loopback()
+    load_torch()
     method = choose(world.start_method, world.device)
     program = world.user_program
     interrupts = Interrupts()

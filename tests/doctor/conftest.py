@@ -50,7 +50,7 @@ def make_system(tmp_path: Path) -> MakeSystem:
             "python": root / "bin" / "python",
             "resolve": resolve,
             "interfaces": lambda: (LO, ETH),
-            "loopback": lambda: "",
+            "loopback": lambda: ("", ""),
             "bind": lambda port: "",
             "disk_space": lambda path: DiskSpace(1 << 34, 1 << 33),
             "writable": lambda path: True,
