@@ -25,11 +25,11 @@ def gpu_info() -> dict[str, Any]:
         count = torch.cuda.device_count() if usable else 0
         gpus = [_gpu(torch.cuda.get_device_properties(index)) for index in range(count)]
         error = ""
-        if count:
+        for name, index in {gpu["name"]: index for index, gpu in enumerate(gpus)}.items():
             try:
-                torch.zeros(1, device="cuda:0").item()
+                torch.zeros(1, device=f"cuda:{index}").item()
             except RuntimeError as failure:
-                error = str(failure).strip().splitlines()[0]
+                error = error or f"{name}: {str(failure).strip().splitlines()[0]}"
     return {
         "gpus": gpus,
         "archs": torch.cuda.get_arch_list() if usable else [],

@@ -6,6 +6,8 @@ A child process asks torch, but only if the system has a GPU.
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distdemo.backends.gpus import NODES
@@ -72,13 +74,21 @@ def _judge(found: dict[str, Any]) -> Finding:
             "If the driver is too old for this torch, update it, or install a torch wheel for an "
             "older CUDA.",
         )
-    names = ", ".join(dict.fromkeys(gpu["name"] for gpu in listed))
-    text = f"{plural(len(listed), 'GPU')}: {names}, {short_size(listed[0]['memory'])} each"
+    text = _kinds(listed)
     if found["error"]:
-        return broken(f"{text}, and the first kernel fails", found["error"], _install_hint(found))
+        return broken(f"{text}, and a kernel fails", found["error"], _install_hint(found))
     if warned:
         return warning(text, warned, _install_hint(found))
     return fine(text)
+
+
+def _kinds(listed: Sequence[Mapping[str, Any]]) -> str:
+    """Return the names and the memory of the GPUs: ``2 × A100, 40 GiB each; T4, 15 GiB``."""
+    counts = Counter((gpu["name"], short_size(gpu["memory"])) for gpu in listed)
+    return "; ".join(
+        f"{name}, {memory}" if count == 1 else f"{count} × {name}, {memory} each"
+        for (name, memory), count in counts.items()
+    )
 
 
 def _install_hint(found: dict[str, Any]) -> str:

@@ -75,13 +75,13 @@ NETWORK: list[Case] = [
     (network.hostname, named(error=UNKNOWN), "broken", UNKNOWN),
     (network.hostname, named(late=True, seconds=2.0), "broken", "no answer for node within 2 s"),
     (network.loopback, {}, "fine", ""),
-    (network.loopback, {"loopback": lambda: "Network is unreachable"}, "broken", "Netw"),
+    (network.loopback, {"loopback": lambda: ("It is down", "Try.")}, "broken", "it is down"),
     (network.firewall, {}, "fine", "no packet filter found"),
     (network.firewall, {"files": {"proc/net/ip_tables_names": "a\nb\n"}}, "fine", "a, b"),
     (network.firewall, {"files": {UFW: "# x\nENABLED=yes\n"}}, "warning", "ufw is enabled"),
     (network.firewall, {"files": {"run/firewalld/x": ""}}, "warning", "firewalld is enabled"),
     (network.interfaces, with_interfaces(ETH, DOWN, BARE), "fine", "eth0 10.0.0.1"),
-    (network.interfaces, with_interfaces(DOWN), "warning", "only loopback"),
+    (network.interfaces, with_interfaces(DOWN), "warning", "except loopback"),
     (network.gloo, gloo("eth0"), "fine", "eth0, set by GLOO_SOCKET_IFNAME"),
     (network.gloo, gloo("lo"), "warning", "loopback only"),
     (network.gloo, gloo("eth0,wlan0"), "broken", "no interface 'wlan0'"),
@@ -182,7 +182,8 @@ OLD_OPENMPI = "mpiexec (OpenRTE) 4.1.4\n\nReport bugs to"
 INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (id: b44796a)\n"
 
 NODE = {"dev/nvidiactl": "", "dev/nvidia0": ""}
-GPU = {"name": "H100", "memory": 80 << 30}
+GPU, SMALL_GPU = {"name": "H100", "memory": 80 << 30}, {"name": "T4", "memory": 15 << 30}
+MIXED = {"gpus": [SMALL_GPU, GPU, GPU]}
 FOUND: dict[str, Any] = {
     "gpus": [GPU],
     "archs": ["sm_90"],
@@ -233,9 +234,10 @@ SOFTWARE: list[Case] = [
     (lambda _: torch.world(unstartable), {}, "broken", "No loopback"),
     (mpi.library, {}, "skipped", "not installed"),
     (mpi.mpiexec, {}, "skipped", "without mpi4py"),
-    (gpus.gpus, with_gpus(FOUND), "fine", "1 GPU: H100, 80 GiB each"),
-    (gpus.gpus, with_gpus(FOUND | {"warnings": ["sm_120 is not compatible."]}), "warning", "1 GPU"),
-    (gpus.gpus, with_gpus(FOUND | {"error": "CUDA error: no image."}), "broken", "first kernel"),
+    (gpus.gpus, with_gpus(FOUND), "fine", "H100, 80 GiB"),
+    (gpus.gpus, with_gpus(FOUND | MIXED), "fine", "T4, 15 GiB; 2 × H100, 80 GiB each"),
+    (gpus.gpus, with_gpus(FOUND | {"warnings": ["sm_120 is not compatible."]}), "warning", "H100"),
+    (gpus.gpus, with_gpus(FOUND | {"error": "CUDA error: no image."}), "broken", "kernel fails"),
     (gpus.gpus, with_gpus(OLD_DRIVER), "broken", "torch can use none"),
     (gpus.gpus, with_gpus(Answer(None)), "broken", "did not start within"),
     (gpus.gpus, with_gpus(Answer(-11, "Segmentation fault.")), "broken", "crashed the child"),
