@@ -17,13 +17,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic
 from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
 
 from rich import progress as bars
 from rich.table import Column
-from typing_extensions import Self
 
 from distdemo.view.console import messages
 from distdemo.view.foreign import one_line
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 DELAY_S = 0.5  # before the first frame of a spinner
 INTERVAL_S = 0.1  # between two frames

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib.metadata import requires
 from pathlib import Path
 
 import distdemo
@@ -157,3 +159,32 @@ def test_text_reaches_the_terminal_through_few_modules() -> None:
                 if called == "os.write":
                     called = ast.unparse(node)
                 assert not WRITERS.fullmatch(called), f"{module}:{node.lineno}: {called}"
+
+
+MODULES = {"sklearn", "_pytest"}  # of scikit-learn and pytest
+USED_IF_INSTALLED = {"cloudpickle", "coverage", "hypothesis", "pytest_cov", "IPython"}
+
+
+def test_every_library_is_a_declared_dependency() -> None:
+    declared = [each for each in requires("distdemo") or () if 'extra == "dev"' not in each]
+    names = {re.split(r"[^\w-]", each)[0].replace("-", "_") for each in declared}
+    known = {"distdemo", *names, *MODULES, *USED_IF_INSTALLED, *sys.stdlib_module_names}
+    undeclared = {
+        (library, module)
+        for module in FILES
+        for library in {name.split(".")[0] for name in at_run_time(module)} - known
+    }
+    assert undeclared == set()
+
+
+def at_run_time(module: str) -> Iterator[str]:
+    """Modules that a module imports, but not only for its types."""
+    nodes: list[ast.AST] = [ast.parse(FILES[module].read_text("utf-8"))]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from _named(module, node)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes += node.orelse
+        else:
+            nodes += ast.iter_child_nodes(node)
