@@ -103,7 +103,7 @@ def _series(series: Series, sign: Signs) -> Iterator[Block]:
             factor = "" if series.busbw_formula == "1" else f"{series.busbw_formula} × "
             busbw = f"algbw is S / median, busbw {factor}algbw; S is {series.payload_is}."
             note = f"{busbw} {note}"
-        if not all(row.steady for row in series.rows):
+        if any(map(_is_too_wide, series.rows)):
             note += f" {WIDE_MARK}: wider than requested."
         yield Paragraph(note, colours.QUIET)
     if series.error:
@@ -145,7 +145,13 @@ def _interval(row: Row, sign: Signs) -> Text:
     if row.spread_share is None:
         return Text(sign.none, style=colours.QUIET)
     width = plus_minus(row.spread_share, _half(sign))
-    return Text(f"{width} ") if row.steady else Text(f"{width}{WIDE_MARK}", style=colours.UNSURE)
+    if _is_too_wide(row):
+        return Text(f"{width}{WIDE_MARK}", style=colours.UNSURE)
+    return Text(f"{width} ")
+
+
+def _is_too_wide(row: Row) -> bool:
+    return row.spread_share is not None and not row.steady
 
 
 def _limit_share(row: Row, sign: Signs) -> Cell:
@@ -213,7 +219,7 @@ def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
     yield Paragraph()
     yield Heading("Side by side: median, and busbw in GB/s")
     yield grid
-    if len({each.spec.op.op for each in report.measured}) < len(report.measured):
+    if any(str(each).startswith(best) for row in grid.rows for each in row):
         yield Paragraph(f"{best} may be the fastest of its op.", colours.QUIET)
 
 

@@ -17,7 +17,7 @@ from statistics import median
 from distdemo import ops, schedules
 from distdemo.encoding import derived
 from distdemo.errors import UsageError
-from distdemo.measure.recording import Recording, comparable, read, title
+from distdemo.measure.recording import Recording, comparable, disturbance, read, title
 from distdemo.measure.records import Series, SeriesSpec
 from distdemo.schedules.count import Cost, CostModel, costs
 
@@ -122,14 +122,19 @@ def fit(
         The fits, and one sentence per series left out.
 
     Raises:
-        UsageError: Nothing can be fitted.
+        UsageError: Nothing can be fitted: no op has an algorithm, there are too few sizes, or the
+            machine was disturbed.
     """
     joined: dict[SeriesSpec, list[Series]] = {}
+    disturbed: dict[SeriesSpec, str] = {}
     for recording in recordings:
         for series in recording.series.values():
-            joined.setdefault(comparable(series.spec, ranks=False), []).append(series)
+            key = comparable(series.spec, ranks=False)
+            joined.setdefault(key, []).append(series)
+            if reason := disturbance(recording.report, series):
+                disturbed[key] = f"{recording.file} was disturbed. {reason}"
     fitted, skipped = [], []
-    for members in joined.values():
+    for key, members in joined.items():
         smallest = min((each.spec for each in members), key=lambda spec: spec.group_size)
         points = sorted(
             (
@@ -147,6 +152,8 @@ def fit(
             why = "One rank sends nothing."
         elif len({point.size_bytes for point in points}) < FEWEST_SIZES:
             why = f"Two unknowns need at least {FEWEST_SIZES} sizes."
+        elif key in disturbed:
+            why = disturbed[key]
         if why:
             skipped.append(f"Left out: {title(smallest)}: {why}")
         else:
@@ -155,7 +162,9 @@ def fit(
         raise UsageError(
             "No series can be fitted.",
             skipped[0],
-            "Measure an op on at least two ranks and at three sizes.",
+            "Measure again while nothing else runs (see top)."
+            if disturbed
+            else "Measure an op on at least two ranks and at three sizes.",
         )
     return tuple(fitted), tuple(skipped)
 

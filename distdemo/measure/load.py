@@ -174,7 +174,7 @@ def total_load(launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str] = 
         )
         if ends is not None and ends[1] < SLOWED_SHARE:
             slowed.append(rank)
-    taken = _taken_cores(launches, hosts)
+    taken = taken_cores(launches, hosts)
     bound = len({load.cpus for load in launches[0]}) > 1
     if taken is not None and taken > TAKEN_CORES and not bound:
         slowed = []  # other programs may run beside any rank, and happened to meet this one
@@ -186,17 +186,24 @@ def total_load(launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str] = 
     )
 
 
-def _taken_cores(launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str]) -> float | None:
+def taken_cores(
+    launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str] = (), at_once: int | None = None
+) -> float | None:
     """Return the cores' worth of time that others took, on the worst set of CPUs.
 
     Ranks that may run on the same CPUs of a host are taken together.
+
+    Args:
+        launches: As in `total_load`.
+        hosts: Host of each rank; empty if all are on one.
+        at_once: Number of ranks that run at once while the others sleep; None for all.
     """
     sets: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for rank, load in enumerate(launches[0]):
         sets.setdefault((hosts[rank] if hosts else "", load.cpus), []).append(rank)
     worst = None
     for (_, cpus), ranks in sets.items():
-        used, lacking = min(len(ranks), len(cpus)), 0.0
+        used, lacking = min(len(ranks), len(cpus), at_once or len(ranks)), 0.0
         wall_s = sum(launch[ranks[0]].wall_s for launch in launches)
         for launch in launches:
             first = launch[ranks[0]]

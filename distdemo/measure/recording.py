@@ -10,7 +10,7 @@ from distdemo import ops
 from distdemo.encoding import SCHEMA_VERSION, Json, decode, loads
 from distdemo.errors import UsageError
 from distdemo.files import MAX_BYTES, limited_memory, read_file
-from distdemo.measure.records import BenchReport, Row, Series, SeriesSpec
+from distdemo.measure.records import BenchReport, Row, Series, SeriesSpec, Verdict
 from distdemo.view.format import plural
 
 SERIOUS = ("host", "processor", "cores", "gpu", "torch")
@@ -109,6 +109,23 @@ def _decoded(document: Json) -> BenchReport:
     if not all(0 < each <= MOST_RANKS for each in sizes):
         raise ValueError(f"It has worlds of {max(sizes):,} ranks")
     return report
+
+
+def disturbance(report: BenchReport, series: Series) -> str:
+    """Return why the times of a series aren't the machine's own, or "" if nothing disturbed it.
+
+    That is the sentence with which ``bench`` judged its rows: other programs took time from the
+    ranks, or a rank got less of a core than the other ranks.
+    """
+    setup = report.setup(series.spec.backend)
+    slowed = bool(setup and setup.load and setup.load.slowed_ranks)
+    reasons = [
+        row.judgement.why
+        for row in series.rows
+        if row.judgement is not None
+        and (row.verdict is Verdict.DISTURBED or (slowed and row.verdict is Verdict.SLOW))
+    ]
+    return reasons[0] if reasons else ""
 
 
 def comparable(spec: SeriesSpec, *, ranks: bool = True) -> SeriesSpec:

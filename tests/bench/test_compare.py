@@ -28,7 +28,7 @@ from distdemo.bench.compare.records import Change, CompareReport
 from distdemo.bench.compare.view import compare_view
 from distdemo.errors import UsageError
 from distdemo.measure.recording import Recording
-from distdemo.measure.records import Series
+from distdemo.measure.records import Judgement, Load, Series, Verdict
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -75,18 +75,49 @@ def test_a_clear_change_has_its_size_and_sign():
         assert overall.confidence == pytest.approx(0.95)
 
 
-def test_an_undecided_comparison_is_no_success():
-    found = pair(9.0, 0.1, launches=3)
-    assert {each.change for each in found.outcomes} == {Change.UNKNOWN}
-    assert (found.ok, found.series[0].overall.confidence) == (False, None)
-    assert pair(9.0, launches=3).ok, "--fail-over is not set"
-    assert not pair(1.0, 0.1, launches=1).ok
+def test_an_undecided_comparison_fails_only_on_request():
+    for factor, launches in ((9.0, 3), (1.0, 1)):
+        found = pair(factor, 0.1, launches=launches)
+        assert {each.change for each in found.outcomes} == {Change.UNKNOWN}
+        assert found.series[0].overall.confidence is None
+        assert (found.outcome, found.ok) == (Change.UNKNOWN, True)
+        assert not replace(found, fail_on=Change.UNKNOWN).ok
+        assert replace(found, fail_on=Change.UNKNOWN, fail_over=None).ok
 
 
-def test_a_slower_size_or_a_possibly_much_slower_series_fails():
+def busy(series: Series) -> Series:
+    """Return the series as measured while other programs took time from its ranks."""
+    judgement = Judgement(Verdict.DISTURBED, "Other programs took 0.97 cores from the ranks.")
+    return replace(series, rows=tuple(replace(row, judgement=judgement) for row in series.rows))
+
+
+def test_a_series_that_was_disturbed_in_either_file_is_undecided():
+    steady, slow = scaled(1.0), scaled(9.0, seed=2)
+    for old, new in ((busy(steady), slow), (steady, busy(slow)), (busy(slow), busy(steady))):
+        found = compare(recording("old.json", old), recording("new.json", new), 0.1)
+        assert {each.change for each in found.outcomes} == {Change.UNKNOWN}
+        assert (found.outcome, found.ok) == (Change.UNKNOWN, True)
+        files = [name for name, each in (("old", old), ("new", new)) if each.rows[0].judgement]
+        why = "was disturbed: other programs took 0.97 cores from the ranks."
+        assert found.disturbed == tuple(f"{name}.json {why}" for name in files)
+    same = recording("same.json", busy(steady))
+    assert compare(same, same, 0.1).outcome is Change.NONE
+
+
+def test_the_times_of_a_slowed_rank_are_disturbed_too():
+    slowed = Load(0.0, (9e9,), (0.99, 0.4), slowed_ranks=(1,))
+    judgement = Judgement(Verdict.SLOW, "Rank 1 got 40% of a core.")
+    series = scaled(9.0, seed=2)
+    series = replace(series, rows=tuple(replace(row, judgement=judgement) for row in series.rows))
+    for load, outcome in ((slowed, Change.UNKNOWN), (None, Change.SLOWER)):
+        new = recording("new.json", series, setups=(setup(load=load),))
+        assert compare(recording("old.json", scaled(1.0)), new, 0.1).outcome is outcome
+
+
+def test_an_outcome_is_undecided_if_a_size_or_a_series_may_be_slower():
     (series,) = pair(1.0, 0.1).series
     unsure = replace(series.overall, change=Change.UNKNOWN)
-    for row, overall, high, ok in (
+    for row, overall, high, certain in (
         (1.09, 1.09, 1.29, True),
         (0.7, 0.7, 1.0, True),
         (1.11, 1.0, 1.2, False),
@@ -96,7 +127,8 @@ def test_a_slower_size_or_a_possibly_much_slower_series_fails():
         first = replace(series.rows[0], outcome=replace(unsure, ratio=row, interval=(0.5, 9.0)))
         whole = replace(unsure, ratio=overall, interval=(0.6, high))
         changed = replace(series, rows=(first,), overall=whole)
-        assert CompareReport("old.json", "new.json", 0.1, (changed,)).ok == ok, (row, overall, high)
+        found = CompareReport("old.json", "new.json", 0.1, (changed,)).outcome
+        assert (found is Change.NONE) == certain, (row, overall, high)
 
 
 def test_no_change_requires_an_interval_that_rules_out_a_change():
@@ -225,11 +257,14 @@ def test_a_file_not_written_by_bench_is_an_error(tmp_path, command):
 
 
 def test_the_reports():
+    files = recording("old.json", scaled(1.0)), recording("new.json", busy(scaled(1.5, seed=2)))
+    disturbed = compare(*files, 0.1, Change.UNKNOWN)
     for name, report in (
         ("same", pair(1.0, 0.1)),
         ("slower", pair(1.5, 0.1)),
         ("few", pair(2.0, 0.1, launches=3)),
         ("machine", another_machine()),
+        ("disturbed", disturbed),
     ):
         golden(GOLDEN / f"compare_{name}.txt", partial(compare_view, report))
 
@@ -238,12 +273,16 @@ def test_the_exit_code_follows_fail_over(tmp_path, command):
     old = written(tmp_path / "old.json", document(scaled(1.0)))
     new = written(tmp_path / "new.json", document(scaled(1.3, seed=2)))
     few = written(tmp_path / "few.json", document(scaled(1.0, launches=1)))
+    on = ("--fail-on", "undecided", "--fail-over", "10%")
     for line, expected, words in (
         ((old, new), 0, "1 series and 12 sizes slower"),
         ((old, new, "--fail-over", "40%"), 0, ""),
         ((new, old, "--fail-over", "10%", "-q"), 0, "faster"),
         ((old, new, "--fail-over", "50%", "-q"), 0, "✓ No change beyond 50%"),
-        ((old, few, "--fail-over", "10%", "-q"), 1, "! Can't tell"),
+        ((old, few, "--fail-over", "10%", "-q"), 0, "! Can't tell"),
+        ((old, few, *on, "-q"), 1, "✗ Failed by --fail-on undecided: 1 series and 12 sizes un"),
+        ((old, new, "--fail-over", "10%", "-q"), 1, "✗ Failed by --fail-over 10%: 1 series and"),
+        ((old, new, *on[:2]), 2, "--fail-on requires --fail-over."),
         ((old, few, "--fail-over", "0"), 2, "not a share"),
         ((old, few, "--fail-over", "10"), 2, "Try --fail-over 10%."),
     ):
@@ -254,5 +293,6 @@ def test_the_exit_code_follows_fail_over(tmp_path, command):
     code, out, err = command("bench", "compare", old, new, *line)
     assert (code, err) == (1, "")
     found = json.loads(out)
-    assert (found["fail_over"], len(found["errors"])) == (0.005, 1)
+    assert (found["fail_over"], found["outcome"]) == (0.005, "slower")
+    assert found["errors"][0]["what"].startswith("Failed by --fail-over 0.5%: ")
     assert [len(each["rows"]) for each in found["series"]] == [len(SIZES)]

@@ -15,6 +15,7 @@ from recordings import SIZES, document, one_row, one_series, recording, row_of, 
 from distdemo import schedules
 from distdemo.bench.fit.report import make_report
 from distdemo.bench.fit.view import fit_view
+from distdemo.errors import UsageError
 from distdemo.measure.fit import FittedSeries, costs_of, fit, solve
 from distdemo.measure.recording import Recording
 from distdemo.measure.records import Judgement, Series, Verdict
@@ -123,10 +124,10 @@ def test_unsteady_files_are_noted() -> None:
         replace(row, steady=False, interval_s=(0.5 * row.median_s, 1.2 * row.median_s))
         for row in series.rows[:2]
     ]
-    busy = replace(wide[1], judgement=Judgement(Verdict.DISTURBED, "Other programs."))
+    slow = replace(wide[1], judgement=Judgement(Verdict.SLOW, "It is slow."))
     for rows, notes in (
         (wide, ["2 of 12 sizes not steady within ±5.0% (up to ±50%, at 8 B), so α and β are"]),
-        ([wide[0], busy], ["2 of 12 sizes not steady", "bench's answer was disturbed."]),
+        ([wide[0], slow], ["2 of 12 sizes not steady", "bench's answer was slow."]),
         ([replace(wide[0], interval_s=None)], ["1 of 12 sizes not steady within ±5.0% (some have"]),
     ):
         unsteady = replace(series, rows=(*rows, *series.rows[len(rows) :]))
@@ -134,6 +135,21 @@ def test_unsteady_files_are_noted() -> None:
         assert len(found) == len(notes)
         for note, words in zip(found, notes, strict=True):
             assert note.startswith(f"four.json: {words}")
+
+
+def test_a_series_that_was_disturbed_is_not_fitted() -> None:
+    judgement = Judgement(Verdict.DISTURBED, "Other programs took 0.97 cores from the ranks.")
+    series = series_of("all_reduce", "ring", 4)
+    busy = replace(series, rows=(*series.rows[1:], replace(series.rows[0], judgement=judgement)))
+    why = "four.json was disturbed. Other programs took 0.97 cores from the ranks."
+    with pytest.raises(UsageError, match="No series can be fitted") as caught:
+        make_report([run(2), recording("four.json", busy)], ranks=[8])
+    assert caught.value.why.endswith(why)
+    assert caught.value.hint == "Measure again while nothing else runs (see top)."
+    other = series_of("broadcast", "tree", 4)
+    report = make_report([recording("four.json", busy, other)])
+    assert [each.spec.op.op for each in report.series] == ["broadcast"]
+    assert report.notes[0].endswith(why)
 
 
 # -------------------------------------------------------------------------- views, command line

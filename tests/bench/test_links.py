@@ -121,6 +121,7 @@ REPORTS = {
     "slow_pair": report(4, bandwidth=of_pair(1, 2, 10)),
     "blocks": report(20, bandwidth=of_pair(3, 17, 6)),
     "wrong": replace(report(3), links=(*report(3).links[:3], Link(2, 0, 1e-5, 1e9, wrong=2))),
+    "disturbed": replace(report(3), taken_cores=1.3),
     "nothing": replace(report(3), links=(), median_latency_s=None, interrupted=True),
 }
 
@@ -175,6 +176,8 @@ def test_every_pair_is_measured_both_ways_with_its_hosts(
     assert all(0 < link.latency_s < 1 and link.bandwidth_bytes_per_s > 0 for link in found.links)
     assert seen[0] == (1, "rank 0 to rank 1, round 1 of 2")
     assert found.hosts == ("host-0", "host-0", "host-1")
+    assert found.taken_cores is not None
+    assert found.taken_cores >= 0
     monkeypatch.setattr(ranks, "shared_page", lambda *_: None)  # as on several hosts
     assert measured(2, small_bytes=1, rounds=1).ok, "turns through the store"
 

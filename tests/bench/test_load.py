@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from distdemo.measure import load
-from distdemo.measure.load import Copy, LaunchLoad, busy_s, copies_vary, load_of, total_load
+from distdemo.measure.load import (
+    Copy,
+    LaunchLoad,
+    busy_s,
+    copies_vary,
+    load_of,
+    taken_cores,
+    total_load,
+)
 from distdemo.measure.records import Load
 
 STAT = """cpu  900 10 90 5000 0 0 0 300 77 0
@@ -66,6 +74,14 @@ def test_only_time_that_the_cores_lack_was_taken_from_the_ranks():
         assert total(rank, rank).taken_cores == pytest.approx(expected), (cores, busy)
     assert total(QUIET, replace(QUIET, cpus=(9,), busy_s=None)).taken_cores is None
     assert total_load([]) is None
+
+
+def test_ranks_that_sleep_meanwhile_leave_their_cores_to_others():
+    ranks = [replace(QUIET, cpus=tuple(range(4)), own_s=0.4, busy_s=3.6)] * 4
+    assert taken_cores([ranks]) == pytest.approx(2.0)
+    assert taken_cores([ranks], at_once=2) == 0.0
+    busy = [replace(each, busy_s=3.9) for each in ranks]
+    assert taken_cores([busy], at_once=2) == pytest.approx(0.3)
 
 
 def test_the_worst_set_of_cpus_counts():

@@ -10,8 +10,9 @@ import typer
 
 from distdemo.bench.compare.records import Change
 from distdemo.cli.contract import Error, Result, command
+from distdemo.cli.options import choice
 from distdemo.cli.types import parse_share
-from distdemo.view.format import percent
+from distdemo.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,15 @@ class CompareOptions:
         typer.Option(
             metavar="PERCENT",
             parser=parse_share,
-            help="Exit with 1 if anything is, or may be, slower by more than this.",
+            help="Exit with 1 if anything is slower by more than this.",
+        ),
+    ] = None
+    fail_on: Annotated[
+        str | None,
+        choice(
+            "OUTCOME",
+            (Change.SLOWER.value, Change.UNKNOWN.value),
+            "With --fail-over: slower, or undecided to fail on both. [default: slower]",
         ),
     ] = None
 
@@ -42,14 +51,17 @@ def compare(options: CompareOptions) -> Result:
     change that counts is 10%, or --fail-over.
     """
     from distdemo.bench.compare.compare import compare as compare_files
-    from distdemo.bench.compare.view import compare_view
+    from distdemo.bench.compare.view import compare_view, verdict_text
     from distdemo.measure.recording import read
     from distdemo.versions import versions
 
-    report = compare_files(read(options.old), read(options.new), options.fail_over)
-    errors: tuple[Error, ...] = ()
-    if not report.ok:
-        slower = any(each.change is Change.SLOWER for each in report.outcomes)
-        what = "The new file is slower" if slower else "The new file may be slower"
-        errors = (Error(f"{what} by more than {percent(report.threshold)}."),)
+    if options.fail_on is not None and options.fail_over is None:
+        raise UsageError(
+            "--fail-on requires --fail-over.",
+            "Without it nothing is a failure.",
+            "Try --fail-over 10%.",
+        )
+    files = read(options.old), read(options.new)
+    report = compare_files(*files, options.fail_over, Change(options.fail_on or Change.SLOWER))
+    errors = () if report.ok else (Error(verdict_text(report)),)
     return Result(replace(report, versions=versions()), compare_view, errors=errors)

@@ -29,8 +29,8 @@ from distdemo.bench.compare.records import (
     Unmatched,
 )
 from distdemo.errors import UsageError
-from distdemo.measure.recording import Recording, differences, launches, title
-from distdemo.measure.records import BenchReport, Row, Series
+from distdemo.measure.recording import Recording, differences, disturbance, launches, title
+from distdemo.measure.records import BenchReport, Row, Series, SeriesSpec
 
 FAMILY_ERROR = 0.05
 """Probability that any of the sizes' intervals misses its ratio, divided among them; the same for
@@ -45,41 +45,52 @@ MOST_EXACT_PAIRS = 2500
 """Most pairs of launches for which U is computed exactly; for more, the normal distribution."""
 
 
-def compare(old: Recording, new: Recording, fail_over: float | None = None) -> CompareReport:
+def compare(
+    old: Recording,
+    new: Recording,
+    fail_over: float | None = None,
+    fail_on: Change = Change.SLOWER,
+) -> CompareReport:
     """Return the changes from the old to the new file.
+
+    A series whose ranks were disturbed in either file is undecided.
 
     Args:
         old: The earlier file.
         new: The later file.
         fail_over: Smallest change that counts, and that fails if slower; None for ``THRESHOLD``
             and no failure.
+        fail_on: Least serious outcome that fails.
 
     Raises:
         UsageError: The files have no size of any series in common.
     """
     matches = [
-        (series.spec, pairs)
+        (series.spec, pairs, list(_disturbances(old, new, key)))
         for key, series in new.series.items()
         if key in old.series and (pairs := _common_rows(old.series[key], series))
     ]
     if not matches:
         raise _nothing_in_common(old, new)
-    count = sum(len(pairs) for _, pairs in matches)
+    count = sum(len(pairs) for _, pairs, _ in matches)
     threshold = THRESHOLD if fail_over is None else fail_over
     compared = []
-    for spec, pairs in matches:
+    for spec, pairs, disturbed in matches:
         rows = []
         for before, after in pairs:
             times = list(launches(before).values()), list(launches(after).values())
-            outcome = verdict(*times, count, threshold)
+            outcome = verdict(*times, count, threshold, disturbed=bool(disturbed))
             rows.append(ComparedRow(after.size_bytes, before.median_s, after.median_s, outcome))
-        overall = verdict(*launch_means(pairs), len(matches), threshold)
+        means = launch_means(pairs)
+        overall = verdict(*means, len(matches), threshold, disturbed=bool(disturbed))
         compared.append(ComparedSeries(spec, tuple(rows), overall))
     return CompareReport(
         old_file=old.file,
         new_file=new.file,
         fail_over=fail_over,
         series=tuple(compared),
+        fail_on=fail_on,
+        disturbed=tuple(dict.fromkeys(each for *_, disturbed in matches for each in disturbed)),
         limits=tuple(_limit_shifts(old.report, new.report)),
         unmatched=tuple(_unmatched(old, new)),
         differences=tuple(differences(old, new)),
@@ -163,7 +174,12 @@ def launch_means(pairs: Sequence[tuple[Row, Row]]) -> tuple[list[float], list[fl
 
 
 def verdict(
-    old: Sequence[float], new: Sequence[float], count: int, threshold: float
+    old: Sequence[float],
+    new: Sequence[float],
+    count: int,
+    threshold: float,
+    *,
+    disturbed: bool = False,
 ) -> RatioVerdict:
     """Return the verdict on two samples of times.
 
@@ -172,6 +188,7 @@ def verdict(
         new: The same for the new file.
         count: Number of intervals that share the error.
         threshold: Smallest change that counts, as a share.
+        disturbed: True if the times aren't the machine's own: then no change is certain.
     """
     if old == new:  # to the last digit: one measurement, not two
         return RatioVerdict(1.0, (1.0, 1.0), 1.0, Change.NONE, len(old), len(new))
@@ -179,7 +196,7 @@ def verdict(
     error = max(FAMILY_ERROR / count, min(least, MOST_INTERVAL_ERROR))
     ratio, interval = estimate_ratio(old, new, error)
     confidence = None if interval is None else 1 - error
-    change = change_of(ratio, interval, threshold)
+    change = Change.UNKNOWN if disturbed else change_of(ratio, interval, threshold)
     return RatioVerdict(ratio, interval, confidence, change, len(old), len(new))
 
 
@@ -210,6 +227,13 @@ def _notes(old: Recording, new: Recording) -> Iterator[str]:
         yield "Both files have the same times: they are one measurement."
     for each in (old, new):
         yield from (f"{each.file}: {note}" for note in each.report.notes)
+
+
+def _disturbances(old: Recording, new: Recording, key: SeriesSpec) -> Iterator[str]:
+    """Yield a sentence for each file in which the ranks of this series were disturbed."""
+    for each in (old, new):
+        if reason := disturbance(each.report, each.series[key]):
+            yield f"{each.file} was disturbed: {reason[0].lower()}{reason[1:]}"
 
 
 def _limit_shifts(old: BenchReport, new: BenchReport) -> Iterator[LimitShift]:

@@ -17,8 +17,9 @@ REACH = 3
 
 
 class Change(str, Enum):
-    """Verdict on a ratio."""
+    """Verdict on a ratio, and outcome of a comparison."""
 
+    __str__ = str.__str__
     SLOWER = "slower"
     FASTER = "faster"
     NONE = "no change"
@@ -110,6 +111,8 @@ class CompareReport:
     Attributes:
         fail_over: Threshold from the user, beyond which a slowdown is a failure; None: nothing
             fails, and the threshold is ``THRESHOLD``.
+        fail_on: Least serious outcome that is a failure: slower or undecided.
+        disturbed: What disturbed either file, with its name, one sentence per series.
         notes: Notes of either file, with its name, and a remark if both are the same.
     """
 
@@ -117,6 +120,8 @@ class CompareReport:
     new_file: str
     fail_over: float | None
     series: tuple[ComparedSeries, ...]
+    fail_on: Change = Change.SLOWER
+    disturbed: tuple[str, ...] = ()
     limits: tuple[LimitShift, ...] = ()
     unmatched: tuple[Unmatched, ...] = ()
     differences: tuple[Difference, ...] = ()
@@ -141,16 +146,30 @@ class CompareReport:
             *(row.outcome for row in self.rows),
         )
 
+    @derived
+    def outcome(self) -> Change:
+        """Outcome of the comparison: slower, undecided, faster or no change, the first that fits.
+
+        It is undecided if anything may be slower by more than the threshold: a ratio is beyond it,
+        a series has no interval or one that reaches beyond ``REACH`` times the threshold, or the
+        machine was disturbed.
+        """
+        changes = {each.change for each in self.outcomes}
+        if Change.SLOWER in changes:
+            return Change.SLOWER
+        most = 1 + REACH * self.threshold
+        intervals = (each.overall.interval for each in self.series)
+        certain = (
+            all(each.ratio <= 1 + self.threshold for each in self.outcomes)
+            and all(interval is not None and interval[1] <= most for interval in intervals)
+            and not (self.disturbed and Change.UNKNOWN in changes)
+        )
+        if not certain:
+            return Change.UNKNOWN
+        return Change.FASTER if Change.FASTER in changes else Change.NONE
+
     @property
     def ok(self) -> bool:
-        """True if nothing fails: no ratio beyond the threshold, and every series is certain.
-
-        A series is certain if its interval rules out that it got much slower.
-        """
-        if self.fail_over is None:
-            return True
-        most = 1 + REACH * self.threshold
-        certain = (each.overall.interval for each in self.series)
-        return all(each.ratio <= 1 + self.threshold for each in self.outcomes) and all(
-            interval is not None and interval[1] <= most for interval in certain
-        )
+        """True unless the outcome is one on which the user wants to fail."""
+        failing = {Change.SLOWER, self.fail_on}
+        return self.fail_over is None or self.outcome not in failing

@@ -16,7 +16,6 @@ from distdemo.view.format import (
     duration,
     exact_size,
     listing,
-    percent,
     plural,
     rate,
     short_size,
@@ -36,7 +35,7 @@ def compare_view(report: CompareReport, _: Signs) -> Iterator[Block]:
     """Yield every series with its rows, the machine's limits, other differences, the verdict."""
     for each in report.series:
         overall = each.overall
-        text = f"All sizes: {_interval(overall)} {_label(overall.change)} "
+        text = f"All sizes: {_interval(overall)} {overall.change} "
         text += f"(from {overall.old_launches} and {overall.new_launches} launches)"
         yield Heading(title(each.spec))
         yield _rows(each)
@@ -51,9 +50,8 @@ def compare_view(report: CompareReport, _: Signs) -> Iterator[Block]:
     for text in _notes(report):
         yield Paragraph(text, colours.QUIET)
     changes = {each.change for each in report.outcomes}
-    slower = not report.ok and Change.SLOWER in changes
-    certain = report.ok and not {Change.UNKNOWN, Change.SLOWER} & changes
-    yield Summary(_verdict(report), certain if slower or certain else None, "!")
+    certain = not {Change.UNKNOWN, Change.SLOWER} & changes
+    yield Summary(verdict_text(report), (certain or None) if report.ok else False, "!")
 
 
 # ---------------------------------------------------------------------------------------- tables
@@ -65,7 +63,7 @@ def _rows(series: ComparedSeries) -> Grid:
     for row in series.rows:
         change = row.outcome.change
         times = (duration(row.old_median_s), duration(row.new_median_s))
-        verdict = Text(_label(change), style=STYLES[change])
+        verdict = Text(change.value, style=STYLES[change])
         grid.rows.append([exact_size(row.size_bytes), *times, _interval(row.outcome), verdict])
     return grid
 
@@ -87,10 +85,6 @@ def _limits(report: CompareReport) -> Grid:
     return grid
 
 
-def _label(change: Change) -> str:
-    return "undecided" if change is Change.UNKNOWN else change.value
-
-
 def _interval(verdict: RatioVerdict) -> str:
     """Return ``1.21 (1.12-1.30)``."""
     if verdict.interval is None:
@@ -102,23 +96,39 @@ def _interval(verdict: RatioVerdict) -> str:
 # ----------------------------------------------------------------------------------------- words
 
 
-def _verdict(report: CompareReport) -> str:
-    """Return the verdict: changed, unchanged and undecided series and sizes."""
+def verdict_text(report: CompareReport) -> str:
+    """Return the verdict: the outcome, and the changed, unchanged and undecided sizes."""
     by_change = {
         change: [each for each in report.outcomes if each.change is change] for change in Change
     }
-    limit = percent(report.threshold)
-    why = "too few launches, or too much scatter between them. Try more --launches"
-    if len(by_change[Change.UNKNOWN]) == len(report.outcomes):
-        return f"Can't tell whether anything changed: {why}."
-    if len(by_change[Change.NONE]) == len(report.outcomes):
-        return f"No change beyond {limit} ({plural(len(report.rows), 'size')} compared)."
+    limit = _limit_text(report)
+    why = "too few launches, or too much scatter between them. Try more --launches."
+    if report.disturbed:
+        why = "the machine was disturbed. Measure again while nothing else runs."
     counts = [
-        f"{_count_text(report, each)} {'unchanged' if change is Change.NONE else _label(change)}"
+        f"{_count_text(report, each)} {'unchanged' if change is Change.NONE else change}"
         for change, each in by_change.items()
         if each
     ]
-    return f"Beyond {limit}: {listing(counts)}{f': {why}' * bool(by_change[Change.UNKNOWN])}."
+    text = f"{listing(counts)}{f': {why}' if by_change[Change.UNKNOWN] else '.'}"
+    if not report.ok:
+        option = (
+            f"--fail-over {limit}" if report.outcome is Change.SLOWER else "--fail-on undecided"
+        )
+        return f"Failed by {option}: {text}"
+    if len(by_change[Change.NONE]) == len(report.outcomes):
+        return f"No change beyond {limit} ({plural(len(report.rows), 'size')} compared)."
+    if len(by_change[Change.UNKNOWN]) == len(report.outcomes):
+        text = f"Can't tell whether anything changed: {why}"
+    else:
+        text = f"Beyond {limit}: {text}"
+    if report.fail_over is not None and report.outcome is Change.UNKNOWN:
+        text += " This is no failure without --fail-on undecided."
+    return text
+
+
+def _limit_text(report: CompareReport) -> str:
+    return f"{100 * report.threshold:g}%"
 
 
 def _count_text(report: CompareReport, outcomes: list[RatioVerdict]) -> str:
@@ -130,6 +140,7 @@ def _count_text(report: CompareReport, outcomes: list[RatioVerdict]) -> str:
 
 def _warnings(report: CompareReport) -> Iterator[str]:
     """Yield the reasons why a change may not come from the code."""
+    yield from report.disturbed
     for difference in report.differences:
         if difference.serious:
             old, new = difference.old, difference.new
@@ -140,7 +151,7 @@ def _warnings(report: CompareReport) -> Iterator[str]:
         if most > 1 + report.threshold or least < 1 / (1 + report.threshold):
             yield (
                 f"{limit.backend}, {limit.old.transport.value}: the machine itself changed by "
-                f"more than {percent(report.threshold)}."
+                f"more than {_limit_text(report)}."
             )
 
 

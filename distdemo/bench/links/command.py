@@ -85,11 +85,12 @@ def links(session: Session, options: LinksOptions) -> Result:
         session.prepare(world)
         from distdemo.bench.links.measure import measure_links
         from distdemo.bench.links.rank import LinkSample
+        from distdemo.measure.load import LaunchLoad
 
         report = measure_links(
             spec,
             replace(world, lazy=False),  # all ranks connect before anything is timed
-            partial(session.start, sends=LinkSample | None),
+            partial(session.start, sends=LinkSample | LaunchLoad | None),
             lambda done, now: bar.advance(done, 0, now),
         )
     from distdemo.bench.links.view import links_view

@@ -21,6 +21,7 @@ from distdemo.bench.links.records import Figure, Link, LinksReport, LinksSpec
 from distdemo.errors import Terminated
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.measure.environment import environment
+from distdemo.measure.load import LaunchLoad, taken_cores
 from distdemo.versions import versions
 
 
@@ -40,9 +41,12 @@ def measure_links(
     """
     began = monotonic()
     samples: list[LinkSample] = []
+    loads: dict[int, LaunchLoad] = {}
 
-    def on_message(_: int, sample: LinkSample | None) -> None:
-        if sample is not None:
+    def on_message(rank: int, sample: LinkSample | LaunchLoad | None) -> None:
+        if isinstance(sample, LaunchLoad):
+            loads[rank] = sample
+        elif sample is not None:
             samples.append(sample)
             if on_progress is not None:
                 pair = f"rank {sample.src} to rank {sample.dst}"
@@ -58,6 +62,9 @@ def measure_links(
     hosts: tuple[str, ...] = ()
     if len(set(host_of.values())) > 1:
         hosts = tuple(host_of.get(rank, "?") for rank in range(spec.world_size))
+    taken = None
+    if len(loads) == spec.world_size:
+        taken = taken_cores([[loads[rank] for rank in sorted(loads)]], hosts, at_once=2)
     links, slow_ranks = judge_links(_links(samples), spec.factor, hosts)
     return LinksReport(
         spec,
@@ -68,6 +75,7 @@ def measure_links(
         elapsed_s=monotonic() - began,
         interrupted=interrupted,
         hosts=hosts,
+        taken_cores=taken,
         environment=environment(gpu=world.device != "cpu"),
         versions=versions() | backends.versions_of(world if report is None else report.world),
         world=None if report is None or report.ok or interrupted else report,

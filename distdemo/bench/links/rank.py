@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from distdemo.bench.links.records import LinksSpec
+from distdemo.measure.load import load_of, read_clocks, usable_cpus
 from distdemo.measure.statistics import quantile
 from distdemo.measure.timing import shared_page
 
@@ -66,8 +67,9 @@ class LinkSample:
 
 
 def measure(rank: Rank, spec: LinksSpec) -> None:
-    """Measure every pair and send each sample when it is complete. Collective."""
-    endpoint, turn = _Endpoint(rank, spec), _Turn(rank)
+    """Measure every pair and send each sample when it is complete, then the load. Collective."""
+    endpoint, turn, cpus = _Endpoint(rank, spec), _Turn(rank), usable_cpus()
+    before = read_clocks(cpus)
     for number, (round_index, first, second) in enumerate(turns(rank.world_size, spec.rounds)):
         phase = f"round {round_index + 1} of {spec.rounds}"
         if rank.world_size <= MANY_RANKS:
@@ -80,6 +82,8 @@ def measure(rank: Rank, spec: LinksSpec) -> None:
             endpoint.measure(second, first, round_index)
             if rank.rank == first:  # it received the last answer, so the other rank is done too
                 turn.pass_to(number + 1)
+    turn.wait(spec.rounds * rank.world_size * (rank.world_size - 1) // 2)  # the end, for all ranks
+    rank.send(load_of(0, cpus, before, ()))
     turn.close()
     rank.report_phase("done")
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport
+from distdemo.measure.load import TAKEN_CORES
 
 Figure = Literal["latency", "bandwidth"]
 
@@ -78,6 +79,8 @@ class LinksReport:
         median_latency_s: Median over the links; None without links.
         median_bandwidth_bytes_per_s: Median over the links; None without links.
         hosts: Host of each rank; empty if all are on this machine.
+        taken_cores: Cores' worth of time that other programs, or a hypervisor, took from the ranks;
+            None if this system doesn't say, or if the measurement is incomplete.
         world: Report of the failed world; None if it succeeded.
     """
 
@@ -89,6 +92,7 @@ class LinksReport:
     elapsed_s: float = 0.0
     interrupted: bool = False
     hosts: tuple[str, ...] = ()
+    taken_cores: float | None = None
     environment: dict[str, str | int | float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     world: WorldReport | None = field(default=None, metadata={"json": False})
@@ -102,6 +106,11 @@ class LinksReport:
     def wrong(self) -> int:
         """Number of wrong elements received on all links."""
         return sum(link.wrong for link in self.links)
+
+    @derived
+    def disturbed(self) -> bool:
+        """True if other programs took enough time to make links look slower than they are."""
+        return (self.taken_cores or 0.0) > TAKEN_CORES
 
     @property
     def ok(self) -> bool:

@@ -97,8 +97,8 @@ def links_view(report: LinksReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph("Links within a host and links between hosts are judged separately.")
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     yield Paragraph(f"{duration(report.elapsed_s)}\n{versions}".rstrip(), colours.QUIET)
-    slow = bool(report.slow_ranks or report.slow)
-    yield Summary(_verdict(report), None if report.ok and slow else report.ok, "!")
+    doubtful = bool(report.slow_ranks or report.slow) or report.disturbed
+    yield Summary(_verdict(report), None if report.ok and doubtful else report.ok, "!")
 
 
 def _verdict(report: LinksReport) -> str:
@@ -117,7 +117,13 @@ def _verdict(report: LinksReport) -> str:
         text += f"; {len(report.slow) or 'none'}{others} {'' if report.slow else 'is '}slow"
     if report.slow_ranks:
         text = f"{slow_ranks(report)}; check the host, not the links: {text}"
-    return f"{'Interrupted: ' * report.interrupted}{text}."
+    text = f"{'Interrupted: ' * report.interrupted}{text}."
+    if report.disturbed:
+        taken = digits(report.taken_cores or 0.0)
+        text += (
+            f" Disturbed: other programs took {taken} cores from the ranks. Stop them (see top)."
+        )
+    return text
 
 
 def slow_ranks(report: LinksReport) -> str:
@@ -180,7 +186,7 @@ def _legend(report: LinksReport) -> Iterator[str]:
     step = _step(report)
     if step > 1:
         yield f"Each figure is the worst of {step} by {step} ranks."
-    if report.slow:
+    if any(link.slow and not link.wrong for link in report.links):
         yield f"{SLOW_MARK} slow: more than {number(report.spec.factor)} times the median."
     if report.wrong:
         yield f"{WRONG_MARK} wrong elements."
