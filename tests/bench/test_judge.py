@@ -27,6 +27,7 @@ from distdemo.measure.records import (
     Setup,
     Verdict,
 )
+from distdemo.view.blocks import to_text
 
 STREAMS = {5.2e9: 2, 7e9: 1, 12e9: 0}
 """Measured bandwidths of that machine with all ranks at once, and the number of sizes that may look
@@ -317,3 +318,16 @@ def test_the_report():
         ("bench_all", everything()),
     ):
         golden(GOLDEN / f"{name}.txt", partial(bench_view, made))
+
+
+def test_a_legend_explains_only_signs_that_occur():
+    wide = rows({8: 56e-6, MIB: 210e-6}, noise=0.6)
+    for made, shown in ((wide, True), ([replace(each, interval_s=None) for each in wide], False)):
+        text = to_text(partial(bench_view, report(made)))
+        assert ("!: wider than requested." in text) == shown
+    whole = everything()
+    first, other, *_ = whole.series
+    apart = replace(other, rows=tuple(replace(row, size_bytes=3) for row in other.rows[:1]))
+    for series, shown in (((first, other), True), ((first, apart), False)):
+        text = to_text(partial(bench_view, replace(whole, series=series)))
+        assert ("★ may be the fastest of its op." in text) == shown
