@@ -107,7 +107,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Draw an operation: what each rank holds, what moves where, the cost, the usual mistake.",
     ),
     "mistakes": (
-        "distdemo.learn.mistakes.command:mistakes",
+        "distdemo.learn.command:mistakes",
         AROUND,
         "Run common bugs: what each does, what the sanitizer reports, and the fix.",
     ),

@@ -263,17 +263,17 @@ class Shell:
 
     def _do_mistake(self, name: str) -> None:
         from distdemo.interactive.client import Ranks
-        from distdemo.learn.mistakes.catalogue import MISTAKES
+        from distdemo.learn.catalogue import MISTAKES, find
 
-        mistake = MISTAKES.get(name.replace("_", "-"))
+        mistake = find(MISTAKES, name)
         if mistake is None:
             raise UsageError(
                 f"%mistake {name}: there is no such mistake.", "", f"Try {', '.join(MISTAKES)}."
             )
         settings = replace(self.ranks.settings, world_size=mistake.world_size)
         text = f"This runs on {settings.world_size} separate ranks; yours stay as they are."
-        self._show(Paragraph(text), Paragraph(mistake.text().rstrip(), verbatim=True))
-        source = f"{mistake.text().rstrip()}\n\n\nwork(rank, world_size)\n"
+        self._show(Paragraph(text), Paragraph(mistake.source().rstrip(), verbatim=True))
+        source = f"{mistake.source().rstrip()}\n\n\nwork(rank, world_size)\n"
         if self._separate is None:
             self._separate = self._held.enter_context(closing(Ranks(settings, self._on_output)))
         elif self._separate.settings != settings:

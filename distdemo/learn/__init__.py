@@ -1,1 +1,5 @@
-"""What a learner needs: steps to try, exercises to solve, and common mistakes."""
+"""What a learner needs: steps to try, common mistakes to run, and exercises to solve.
+
+The programs in ``steps``, ``mistakes`` and ``exercises`` begin with a header. It is the only place
+where a program is listed and documented; ``catalogue`` reads it.
+"""

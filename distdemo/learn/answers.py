@@ -17,46 +17,44 @@ _SYNONYMS = {
     "right": ("works", "ok", "correct"),
     "none": ("nothing", "null"),
 }
-_WORDS = {each: word for word, others in _SYNONYMS.items() for each in (word, *others)}
+_WORDS = {synonym: word for word, others in _SYNONYMS.items() for synonym in (word, *others)}
 _IGNORED = frozenset(("tensor", "dtype", "bytes", "b", "it", "they", "and", "a", "an"))
 
 
 def parse_answer(text: str) -> list[float | str]:
     """Return the numbers and words of an answer, without brackets, separators and units."""
-    found: list[float | str] = []
+    parts: list[float | str] = []
     for token in _TOKEN.findall(text.lower().replace("−", "-")):
         if not (token[0].isalpha() or token[0] == "_"):
             number, _, divisor = token.partition("/")
-            found.append(float(number) / (float(divisor or 1) or math.nan))
+            parts.append(float(number) / (float(divisor or 1) or math.nan))
         elif token not in _IGNORED and not token.startswith("torch."):
-            found.append(_WORDS.get(token, token))
-    return list(dict.fromkeys(found)) if all(isinstance(each, str) for each in found) else found
+            parts.append(_WORDS.get(token, token))
+    return list(dict.fromkeys(parts)) if all(isinstance(part, str) for part in parts) else parts
 
 
-def fits(text: str, value: Any) -> bool:  # noqa: ANN401 - a program's value
-    """Return True if an answer has the form of this value, right or wrong."""
-    answer, expected = parse_answer(text), list(_flat(value))
-    return len(answer) == len(expected) and all(
-        each in _SYNONYMS if isinstance(each, str) else not isinstance(other, str)
-        for each, other in zip(answer, expected, strict=True)
-    )
-
-
-def matches(text: str, value: Any) -> bool:  # noqa: ANN401 - a program's value
-    """Return True if an answer has the content of this value."""
-    answer, expected = parse_answer(text), list(_flat(value))
-    return len(answer) == len(expected) and all(
-        each == other
-        if isinstance(each, str) or isinstance(other, str)
-        else math.isclose(each, other, rel_tol=1e-6, abs_tol=1e-9)
-        for each, other in zip(answer, expected, strict=True)
+def compare(text: str, value: Any) -> bool | None:  # noqa: ANN401 - a program's value
+    """Return whether an answer is right; None if it doesn't have the form of this value."""
+    answer = parse_answer(text)
+    expected = list(_flat(value))
+    if len(answer) != len(expected):
+        return None
+    pairs = list(zip(answer, expected, strict=True))
+    for part, right in pairs:
+        if part not in _SYNONYMS if isinstance(part, str) else isinstance(right, str):
+            return None
+    return all(
+        part == right
+        if isinstance(part, str) or isinstance(right, str)
+        else math.isclose(part, right, rel_tol=1e-6, abs_tol=1e-9)
+        for part, right in pairs
     )
 
 
 def _flat(value: Any) -> Iterator[float | str]:  # noqa: ANN401 - a program's value
     """Yield the numbers and words in a value."""
     if isinstance(value, list | tuple):
-        for each in value:
-            yield from _flat(each)
+        for item in value:
+            yield from _flat(item)
     else:
         yield "none" if value is None else value

@@ -1,26 +1,44 @@
-"""``distdemo learn``: a path of short steps; predict, run, compare."""
+"""``distdemo learn``: a path of short steps; predict, run, compare. ``distdemo mistakes``: bugs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from distdemo import backends, ops
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import WorldOptions
 from distdemo.cli.session import Session
-from distdemo.cli.types import offer, unknown
+from distdemo.cli.types import offer, one_of, unknown
 from distdemo.errors import UsageError
-from distdemo.learn.answers import fits
-from distdemo.learn.catalogue import NAMES, STEPS
-from distdemo.learn.records import Lesson, PlayedStep, Step, StepList
+from distdemo.learn.answers import compare
+from distdemo.learn.catalogue import MISTAKES, STEPS, find
+from distdemo.learn.records import (
+    Lesson,
+    Mistake,
+    MistakeList,
+    MistakeReport,
+    PlayedStep,
+    Step,
+    StepList,
+)
 
-DEADLINE_S = 60.0  # of a step's program
+if TYPE_CHECKING:
+    from distdemo.view.blocks import Block
+    from distdemo.view.console import Signs
+
+DEADLINE_S = 60.0  # of a program that doesn't hang
 QUIT = ("q", "quit", "exit")
-BACK = ("b", "back")
+CHOICES = ("", "b", "back")
+"""What can be typed after a step, in addition to what quits: nothing to continue, or to go back."""
+
+
+# ---------------------------------------------------------------------------------------- learn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +50,7 @@ class LearnOptions:
         typer.Argument(
             metavar="STEP",
             help="Name or number of the step to start with. [default: the first]",
-            show_default=False,
-            autocompletion=offer(NAMES),
+            autocompletion=offer(STEPS),
         ),
     ] = None
     write: Annotated[
@@ -63,28 +80,29 @@ def learn(session: Session, options: LearnOptions) -> Result:
 
     if options.write is not None or options.hint is not None:
         return _exercises(options)
-    start = 0 if options.step is None else find_step(options.step).number - 1
     if options.step is None and not session.is_interactive:
-        return Result(StepList(tuple(STEPS.values())), view.list_view)
-    index, last = start, len(STEPS) if session.is_interactive else start + 1
+        return Result(StepList(tuple(STEPS.values())), view.steps_view)
+    names = list(STEPS)
+    index = 0 if options.step is None else names.index(_step_name(options.step))
+    end = len(names) if session.is_interactive else index + 1
     played: list[PlayedStep] = []
-    interrupted, stopped = False, False
+    interrupted = False
     session.show(view.welcome)
     try:
-        while index < last and not stopped:
-            result = _play(session, STEPS[NAMES[index]])
-            if result is None:
-                break
+        while index < end and (result := _play(session, STEPS[names[index]])) is not None:
             played.append(result)
             index += 1
-            if index < last:
-                choice = _choice(session, index)
-                stopped = choice in QUIT
-                index = max(index - 2, 0) if choice in BACK else index
+            if index < end:
+                go_on = f"Enter continues with step {index + 1}, {names[index]}"
+                prompt = f"{go_on}; b goes back, q stops: "
+                choice = _ask(session, prompt, lambda typed: typed.lower() in CHOICES, view.choices)
+                if choice is None:
+                    break
+                index = max(index - 2, 0) if choice else index
     except KeyboardInterrupt:
         interrupted = True
     return Result(
-        Lesson(tuple(played), NAMES[index] if index < last else ""),
+        Lesson(tuple(played), names[index] if index < end else ""),
         partial(view.lesson_view, interrupted=interrupted),
         is_shown=session.is_interactive,
         interrupted=interrupted,
@@ -92,36 +110,13 @@ def learn(session: Session, options: LearnOptions) -> Result:
     )
 
 
-def _exercises(options: LearnOptions) -> Result:
-    """Write the exercises, or show a hint."""
-    from distdemo.learn import exercises, exercises_view
-
-    name, folder, number = options.step, options.write, options.hint
-    if number is None and folder is not None and name is None:
-        return Result(exercises.write_exercises(folder), exercises_view.exercises_view)
-    if number is not None and folder is None and name is not None:
-        return Result(exercises.hint(name, number), exercises_view.hint_view)
-    raise UsageError(
-        "--hint requires the name of an exercise."
-        if folder is None
-        else "--write writes all exercises.",
-        "A hint belongs to one exercise, and --write takes no name and no hint.",
-        "Try distdemo learn ring --hint 1, or distdemo learn --write exercises.",
-    )
-
-
-def find_step(text: str) -> Step:
-    """Return a step by its name or number.
-
-    Raises:
-        UsageError: There is no such step.
-    """
-    name = text.lower().replace("_", "-")
-    if name.isdecimal() and 1 <= int(name) <= len(NAMES):
-        name = NAMES[int(name) - 1]
-    if name not in STEPS:
-        raise unknown("step", NAMES, text, "distdemo learn")
-    return STEPS[name]
+def _step_name(text: str) -> str:
+    """Return the name of the step with this name or number."""
+    numbers = {str(step.number): name for name, step in STEPS.items()}
+    step = find(STEPS, numbers.get(text, text))
+    if step is None:
+        raise unknown("step", STEPS, text, "distdemo learn")
+    return step.name
 
 
 def _play(session: Session, step: Step) -> PlayedStep | None:
@@ -135,50 +130,155 @@ def _play(session: Session, step: Step) -> PlayedStep | None:
     session.prepare(world)  # while the learner reads
     if step.needs_compiler:
         load_compiler()
-    from distdemo.learn.trial import play_step
+    from distdemo.learn.trial import try_program
 
-    prediction = _prediction(session, step)
+    prediction = _ask(
+        session,
+        "Your prediction: ",
+        lambda typed: not typed or compare(typed, step.answer) is not None,
+        partial(view.help_view, step),
+    )
     if prediction is None:
         return None
     with session.waiting(f"{step.name} on {step.world_size} ranks", world):
-        played = play_step(step, world, prediction)
+        played = PlayedStep(step, try_program(step, world), prediction)
     session.show(partial(view.result_view, played))
     session.show(view.gap)
     return played
 
 
-def _prediction(session: Session, step: Step) -> str | None:
-    """Return the learner's prediction, empty for none, or None to stop.
+def _ask(
+    session: Session,
+    prompt: str,
+    accepts: Callable[[str], bool],
+    help_view: Callable[[str, Signs], Iterator[Block]],
+) -> str | None:
+    """Return what the learner types at a prompt, or None to stop.
 
-    In a terminal, an answer that doesn't have the form of a prediction is asked for again.
+    In a terminal, text that isn't accepted is asked for again, with help. Otherwise there may be no
+    text; then it is empty.
     """
-    from distdemo.learn import view
-
     while True:
-        typed = session.ask("Your prediction: ")
-        if typed is None:
-            return None if session.is_interactive else ""
-        if typed.lower() in QUIT:
+        typed = session.ask(prompt)
+        if typed is None and not session.is_interactive:
+            return ""
+        if typed is None or typed.lower() in QUIT:
             return None
-        if not (typed and session.is_interactive) or fits(typed, step.answer):
+        if accepts(typed) or not session.is_interactive:
             return typed
-        session.show(partial(view.help_view, step, typed))
+        session.show(partial(help_view, typed))
 
 
-def _choice(session: Session, index: int) -> str:
-    """Return what the learner wants after a step: nothing to continue, or one of BACK or QUIT.
+def _exercises(options: LearnOptions) -> Result:
+    """Write the exercises, or show a hint."""
+    from distdemo.learn import exercises, view
 
-    Args:
-        session: Session, which is interactive.
-        index: Index of the following step.
+    name, folder, number = options.step, options.write, options.hint
+    if number is None and folder is not None and name is None:
+        return Result(exercises.write_exercises(folder), view.exercises_view)
+    if number is not None and folder is None and name is not None:
+        return Result(exercises.hint(name, number), view.hint_view)
+    raise UsageError(
+        "--hint requires the name of an exercise."
+        if folder is None
+        else "--write writes all exercises.",
+        "A hint belongs to one exercise, and --write takes no name and no hint.",
+        "Try distdemo learn ring --hint 1, or distdemo learn --write exercises.",
+    )
+
+
+# ------------------------------------------------------------------------------------- mistakes
+
+
+class Names(tuple[str, ...]):
+    """Names of backends."""
+
+    __slots__ = ()
+
+
+def parse_backends(text: str) -> Names:
+    """Parse backends such as ``gloo,mpi``; duplicates count once."""
+    parse = one_of(backends.REGISTRY)
+    return Names(dict.fromkeys(parse(name) for name in text.split(",")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MistakesOptions:
+    """Options of ``distdemo mistakes``."""
+
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Mistake to run, or a word to search for: deadlock. [default: list all]",
+            autocompletion=offer(MISTAKES),
+        ),
+    ] = None
+    backend: Annotated[
+        Names | None,
+        typer.Option(
+            metavar="NAME,...",
+            parser=parse_backends,
+            help="Backends to compare, such as gloo,mpi. [default: gloo]",
+            autocompletion=offer(backends.REGISTRY),
+        ),
+    ] = None
+    explain: Annotated[bool, typer.Option("--explain", help="Explain the cause.")] = False
+
+
+@command(
+    record="distdemo.learn.records:MistakeList distdemo.learn.records:MistakeReport",
+    epilog="Try: distdemo mistakes; distdemo mistakes shape --explain; distdemo mistakes root "
+    "--backend gloo,mpi; distdemo learn --write lesson",
+)
+def mistakes(session: Session, options: MistakesOptions) -> Result:
+    """Run common bugs: what each does, what the sanitizer reports, and the fix.
+
+    Each program runs on real ranks; one that hangs is stopped after two seconds. The exit code is
+    0 if it behaves as documented and the repaired program is correct on every rank.
     """
     from distdemo.learn import view
 
-    while True:
-        typed = session.ask(
-            f"Enter continues with step {index + 1}, {NAMES[index]}; b goes back, q stops: "
+    mistake = find(MISTAKES, options.name or "")
+    if mistake is not None:
+        report = _run(mistake, options.backend or ("gloo",), session)
+        errors = tuple(map(Error, report.problems))
+        return Result(report, partial(view.report_view, explain=options.explain), errors=errors)
+    listed = tuple(MISTAKES.values() if options.name is None else _search(options.name))
+    if not listed:
+        raise unknown("mistake", MISTAKES, options.name or "", "distdemo mistakes")
+    if options.explain or options.backend:
+        raise UsageError(
+            f"{'--explain' if options.explain else '--backend'} requires a mistake to run.",
+            "The list runs no program.",
+            "Try distdemo mistakes shape --backend gloo,mpi --explain.",
         )
-        choice = QUIT[0] if typed is None else typed.lower()
-        if choice in ("", *BACK, *QUIT):
-            return choice
-        session.show(view.choices_view)
+    return Result(MistakeList(listed), view.mistakes_view)
+
+
+def _search(word: str) -> Iterator[Mistake]:
+    """Yield the mistakes with this word as finding, outcome or in the title, or with this call."""
+    op = ops.find(word)
+    for mistake in MISTAKES.values():
+        outcomes = " ".join(mistake.outcomes.values())
+        words = f"{mistake.finding} {outcomes} {mistake.title}".lower().split()
+        if word.lower() in words or (op is not None and f"dist.{op.name}(" in mistake.source()):
+            yield mistake
+
+
+def _run(mistake: Mistake, names: tuple[str, ...], session: Session) -> MistakeReport:
+    """Run a mistake over each of these backends."""
+    worlds = [
+        session.world(mistake.world_size, WorldOptions(backend=name, timeout=DEADLINE_S))
+        for name in names
+    ]
+    with session.waiting(f"{mistake.name} on {mistake.world_size} ranks", *worlds):
+        from distdemo.learn.trial import try_mistake
+        from distdemo.versions import versions
+
+        worlds = [backends.prepared(world) for world in worlds]
+        trials = tuple(try_mistake(mistake, world) for world in worlds)
+    libraries = versions()
+    for world in worlds:
+        libraries |= backends.versions_of(world)
+    return MistakeReport(mistake, trials, libraries)

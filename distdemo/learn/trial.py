@@ -1,15 +1,14 @@
-"""Run a program of the lesson or of a mistake on real ranks, and judge how each rank ended."""
+"""Run a program on real ranks, and judge how each rank ended."""
 
 from __future__ import annotations
 
 import runpy
-import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distdemo.backends.registry import run_prepared
+from distdemo.launcher.local import run_world
 from distdemo.launcher.process_tree import temporary_folder
 from distdemo.launcher.records import (
     Died,
@@ -17,19 +16,90 @@ from distdemo.launcher.records import (
     Raised,
     Returned,
     TimedOut,
+    WorldReport,
     WorldSpec,
     headline,
+    signal_name,
 )
-from distdemo.learn.mistakes.records import OutcomeKind, RankOutcome
-from distdemo.learn.records import PlayedStep, Step
+from distdemo.learn.records import Mistake, OutcomeKind, Program, RankOutcome, Trial
 from distdemo.sanitizer.hooks import record_calls
+from distdemo.sanitizer.inspector import Inspector
 from distdemo.sanitizer.records import Notes
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
+    from distdemo.launcher.worker import Poll
 
 HANG_TIMEOUT_S = 2.0  # without progress, for a program documented to hang
 STALL_TIMEOUT_S = 20.0  # for other programs, and for one that didn't behave as documented
+
+
+def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
+    """Run a mistake as it is, under the sanitizer, and repaired, each in a new world.
+
+    Args:
+        mistake: Mistake to run.
+        world: World for it, prepared for the backend, with a deadline for a program that doesn't
+            hang.
+    """
+    outcomes = try_program(mistake, world)
+    inspector = Inspector(world)
+    notes = replace(inspector.notes, buffers=mistake.finding == "buffers")
+    _, findings = inspector.conclude(run_program(mistake, world, notes=notes, poll=inspector.poll))
+    findings = findings or tuple(inspector.judge.matcher.shifts())
+    patient = replace(world, stall=STALL_TIMEOUT_S)
+    repaired = rank_outcomes(mistake, run_program(mistake, patient, repaired=True))
+    problems = []
+    if not mistake.is_documented(world.backend, outcomes):
+        problems.append(f"The documented outcome differs: {mistake.outcomes[world.backend]}.")
+    if inspector.stopped:
+        problems.append(f"The sanitizer did not compare the calls: {inspector.stopped}.")
+    kind = findings[0].kind if findings else ""
+    if kind != mistake.finding:
+        expected = mistake.finding or "nothing"
+        problems.append(f"The sanitizer found {kind or 'nothing'}, not {expected}.")
+    wrong = [outcome.rank for outcome in repaired if outcome.kind != "right"]
+    if wrong:
+        problems.append(f"The repaired program is wrong on ranks {wrong}.")
+    return Trial(world.backend, outcomes, findings, repaired, tuple(problems))
+
+
+def try_program(program: Program, world: WorldSpec) -> tuple[RankOutcome, ...]:
+    """Run a program in a new world, and again if it doesn't end as documented.
+
+    A program that is documented to hang is stopped soon. If the machine is slow, that may be too
+    soon; then the second run shows the right outcome.
+    """
+    may_hang = any("hang" in kinds for kinds in program.documented(world.backend))
+    for stall in (HANG_TIMEOUT_S if may_hang else STALL_TIMEOUT_S, STALL_TIMEOUT_S):
+        outcomes = rank_outcomes(program, run_program(program, replace(world, stall=stall)))
+        if program.is_documented(world.backend, outcomes):
+            break
+    return outcomes
+
+
+def run_program(
+    program: Program,
+    world: WorldSpec,
+    *,
+    repaired: bool = False,
+    notes: Notes | None = None,
+    poll: Poll | None = None,
+) -> WorldReport:
+    """Run a program, or its repaired version, in a new world.
+
+    Args:
+        program: Program to run.
+        world: World for it, prepared for the backend.
+        repaired: True to run the repaired version.
+        notes: Settings of the recording of its calls, or None.
+        poll: Called regularly; see ``launcher.local.run_world``.
+    """
+    # The sanitizer and tracebacks hide frames of distdemo, so the program must be elsewhere.
+    with temporary_folder("distdemo-learn-") as folder:
+        file = folder / f"{program.module}.py"
+        file.write_text(program.source(repaired=repaired), encoding="utf-8")
+        return run_world(world, work, (str(file), notes), poll=poll)
 
 
 def work(rank: Rank, file: str, notes: Notes | None) -> Any:  # noqa: ANN401 - the program's value
@@ -48,31 +118,25 @@ def work(rank: Rank, file: str, notes: Notes | None) -> Any:  # noqa: ANN401 - t
         return runpy.run_path(file)["work"](rank.rank, rank.world_size)
 
 
-def play_step(step: Step, world: WorldSpec, prediction: str) -> PlayedStep:
-    """Run the program of a step in a new world."""
-    with temporary_folder("distdemo-learn-") as folder:
-        file = folder / f"{step.name.replace('-', '_')}.py"
-        file.write_text(step.program, encoding="utf-8")
-        stall = HANG_TIMEOUT_S if step.outcome == "hang" else STALL_TIMEOUT_S
-        report = run_prepared(replace(world, stall=stall), work, (str(file), None))
-    return PlayedStep(step, tuple(map(rank_outcome, report.outcomes, step.expected)), prediction)
+def rank_outcomes(program: Program, report: WorldReport) -> tuple[RankOutcome, ...]:
+    """Return how each rank ended, and whether it returned the expected value."""
+    return tuple(map(_rank_outcome, report.outcomes, program.expected))
 
 
-def rank_outcome(outcome: Outcome, expected: Any) -> RankOutcome:  # noqa: ANN401 - the program's value
-    """Return how a rank ended, and whether it returned the expected value."""
+def _rank_outcome(outcome: Outcome, expected: Any) -> RankOutcome:  # noqa: ANN401 - the program's value
     kind: OutcomeKind = "lost"
-    value, what = None, "stopped with the other ranks"
+    value = None
+    what = "stopped with the other ranks"
     if isinstance(outcome, Returned):
-        value, what = outcome.value, ""
-        kind = "right" if value == expected else "wrong"
+        value = outcome.value
+        kind, what = "right" if value == expected else "wrong", ""
     elif isinstance(outcome, TimedOut):
         kind, what = "hang", ""
         if where := outcome.where:
             what = f"in {where.collective or 'Python'} at {where.source_line.partition(' ')[0]}"
     elif isinstance(outcome, Died):
         number = outcome.signal
-        kind = "abort"
-        what = signal.Signals(number).name if number else f"exit code {outcome.exit_code}"
+        kind, what = "abort", signal_name(number) if number else f"exit code {outcome.exit_code}"
     elif isinstance(outcome, Raised) and outcome.consequence:
         what = "lost a peer"
     elif isinstance(outcome, Raised):

@@ -1,33 +1,103 @@
-"""Views of the lesson: the list of steps, a step before and after its run, and the end."""
+"""Views of the lesson, of exercises, and of mistakes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 from rich.text import Text
 
 from distdemo.learn.answers import parse_answer
-from distdemo.learn.catalogue import NAMES
-from distdemo.learn.mistakes.records import RankOutcome
-from distdemo.learn.records import Lesson, PlayedStep, Step, StepList
+from distdemo.learn.catalogue import STEPS
+from distdemo.learn.records import (
+    ExerciseFolder,
+    Hint,
+    Lesson,
+    MistakeList,
+    MistakeReport,
+    PlayedStep,
+    Program,
+    RankOutcome,
+    Step,
+    StepList,
+)
+from distdemo.sanitizer.view import finding_view
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Item, Paragraph, Summary
 from distdemo.view.console import Signs
-from distdemo.view.format import number, plural
-from distdemo.view.tables import Column, Grid
+from distdemo.view.format import listing, number, plural
+from distdemo.view.tables import Cell, Column, Grid
 
-WELCOME = (
-    "Each step shows a program and asks what comes of it. Type your prediction and press Enter: "
-    "the program runs on real processes, and you see what every rank holds. Enter alone runs it "
-    "without a prediction, ? shows how to type an answer, and q stops."
+BACKENDS = ("gloo", "mpi")  # in the list of mistakes
+LONGEST = 72  # most characters of an exception in a cell
+KIND_TEXTS = {"hang": "hangs", "abort": "aborts", "error": "error", "wrong": "wrong"}
+"""Text of each outcome in the list, the worst first."""
+LEGEND = (
+    "wrong: a wrong result without an error; aborts: the process ends without a traceback; "
+    "right by luck: right here, but not everywhere.\n"
+    "Sanitizer: the kind of finding when distdemo compares the calls of all ranks. The default "
+    "group, in its reports, is all ranks.\n"
+    "distdemo mistakes NAME runs one; distdemo learn --write DIR writes them as exercises."
 )
+STOPPED = "Hanging ranks were stopped. torch itself would wait 30 minutes, or forever."
+NOTHING = "No finding: all ranks make the same calls in the same order."
 
 
-def list_view(record: StepList, _: Signs) -> Iterator[Block]:
+# ------------------------------------------------------------------------- programs and outcomes
+
+
+def program_text(program: Program, marks: Mapping[str, tuple[str, str]]) -> Text:
+    """Return the numbered lines of a program; lines that its repair removes have no number.
+
+    Args:
+        program: Program to show.
+        marks: Mark and style of the lines of each role; other lines are left out.
+    """
+    shown = []
+    count = 0
+    for line in program.lines:
+        if line.role in marks:
+            mark, style = marks[line.role]
+            is_removed = line.role == "wrong" and "right" in marks
+            count += not is_removed
+            text = f"{mark}{'' if is_removed else count:>2}  {line.text}".rstrip()
+            shown.append(Text(text, style=style))
+    return Text("\n").join(shown)
+
+
+def value_text(value: Any, sign: Signs) -> str:  # noqa: ANN401 - a program's value
+    """Format a value as tables of tensors do: ``[10 11]``."""
+    if isinstance(value, list):
+        return f"[{' '.join(value_text(item, sign) for item in value)}]"
+    if value is None or isinstance(value, str):
+        return value or sign.none
+    return number(value)
+
+
+def ending_text(outcome: RankOutcome, sign: Signs) -> str:
+    """Return how a rank ended that returned nothing."""
+    more = f" {sign.more}"
+    what = shorten(outcome.what, LONGEST + len(more), placeholder=more)
+    verb = {"hang": "hangs ", "abort": "aborts: "}.get(outcome.kind, "")
+    return f"{verb}{what}".rstrip()
+
+
+def rank_grid(names: Iterable[str], rows: Iterable[Sequence[Cell]]) -> Grid:
+    """Return a table with a row per rank."""
+    grid = Grid([Column("Rank", right=True), *(Column(name, folds=True) for name in names)])
+    for rank, cells in enumerate(rows):
+        grid.rows.append([Text(str(rank), style=colours.of_rank(rank)), *cells])
+    return grid
+
+
+# ------------------------------------------------------------------------------------ the lesson
+
+
+def steps_view(record: StepList, _: Signs) -> Iterator[Block]:
     """Yield one row per step."""
     grid = Grid([Column("", right=True), Column("Name"), Column("Step", folds=True)])
-    grid.rows += [[str(each.number), each.name, each.title] for each in record.steps]
+    grid.rows += [[str(step.number), step.name, step.title] for step in record.steps]
     yield grid
     yield Summary(f"{plural(len(record.steps), 'step')}.", ok=None)
     yield Paragraph(
@@ -37,114 +107,211 @@ def list_view(record: StepList, _: Signs) -> Iterator[Block]:
     )
 
 
-def welcome(_: Signs) -> Iterator[Block]:
-    """Yield how the lesson works."""
-    yield Paragraph(WELCOME)
+def note(text: str = "", style: str = "") -> Callable[..., Iterator[Block]]:
+    """Return a view of one paragraph; by default it is an empty line."""
+    return lambda *_: iter([Paragraph(text, style)])
 
 
-def gap(_: Signs) -> Iterator[Block]:
-    """Yield an empty line."""
-    yield Paragraph()
+gap = note()
+choices = note("Enter: the next step. b: one step back. q: stop.", colours.QUIET)
+welcome = note(
+    "Each step shows a program and asks what comes of it. Type your prediction and press Enter: "
+    "the program runs on real processes, and you see what every rank holds. Enter alone runs it "
+    "without a prediction, ? shows how to type an answer, and q stops."
+)
 
 
 def step_view(step: Step, sign: Signs) -> Iterator[Block]:
     """Yield what a learner reads before a step runs."""
-    place = f"Step {step.number} of {len(NAMES)}"
+    place = f"Step {step.number} of {len(STEPS)}"
     yield Heading(f" {sign.dot} ".join((place, step.name, plural(step.world_size, "rank"))))
     yield Paragraph(step.title)
     yield Paragraph()
     yield Paragraph(step.text)
     yield Paragraph()
-    lines = step.program.splitlines()
-    numbered = (f"{number:>2}  {line}".rstrip() for number, line in enumerate(lines, start=1))
-    yield Paragraph("\n".join(numbered), verbatim=True)
+    yield Paragraph(program_text(step, {"both": ("", "")}), verbatim=True)
     yield Paragraph()
     yield Paragraph(f"{step.question} ({step.form.partition(', such as')[0]})", "bold")
 
 
 def help_view(step: Step, typed: str, _: Signs) -> Iterator[Block]:
     """Yield the form of the answer, and how the one that was typed differs."""
-    found = parse_answer(typed)
-    wrong = f"You typed {plural(len(found), 'number')}. " if _are_numbers(found) else ""
+    parts = parse_answer(typed)
+    are_numbers = parts and not any(isinstance(part, str) for part in parts)
+    wrong = f"You typed {plural(len(parts), 'number')}. " if are_numbers else ""
     text = f"{wrong}Type {step.form}. Enter alone runs the program, q stops."
     yield Paragraph(text, colours.QUIET)
-
-
-def choices_view(_: Signs) -> Iterator[Block]:
-    """Yield what can be typed after a step."""
-    yield Paragraph("Enter: the next step. b: one step back. q: stop.", colours.QUIET)
 
 
 def result_view(played: PlayedStep, sign: Signs) -> Iterator[Block]:
     """Yield what every rank holds, the verdict on the prediction, and the explanation."""
     step = played.step
-    names = list(step.expected[0]) if isinstance(step.expected[0], dict) else ["Returns"]
-    columns = [Column("Rank", right=True), *(Column(name, folds=True) for name in names)]
-    grid = Grid([*columns, *([Column("Prediction", folds=True)] if played.prediction else [])])
-    for each in played.outcomes:
-        grid.rows.append([Text(str(each.rank), style=colours.of_rank(each.rank))])
-        grid.rows[-1] += _cells(each, names, sign)
-        if played.prediction and each.rank == step.rank:
-            typed = played.prediction
-            counts = played.predicted is not None
-            grid.rows[-1].append(_marked(played, typed, sign) if counts else typed)
-    yield grid
+    value = step.expected[0]
+    names = list(value) if isinstance(value, dict) else ["Returns"]
+    rows = [_cells(outcome, len(names), sign) for outcome in played.outcomes]
+    mark, style = {
+        True: (sign.right, colours.RIGHT),
+        False: (sign.wrong, colours.UNSURE),
+        None: ("", ""),
+    }[played.predicted]
+    if played.prediction:
+        names.append("Prediction")
+        rows[step.rank].append(Text(f"{mark} {played.prediction}".strip(), style))
+    yield rank_grid(names, rows)
     if not played.ok:
         problem = "The program did not run as documented."
         yield Item(sign.wrong, step.name, problem, colours.WRONG, is_problem=True)
-    if played.prediction and played.predicted is None:
-        yield Paragraph(f"{played.prediction} isn't counted: type {step.form}.")
+    if played.predicted is not None:
+        answer = f"Not quite. Answer: {value_text(played.answer, sign)}."
+        yield Paragraph(f"{mark} {'Right.' if played.predicted else answer}", style)
     elif played.prediction:
-        answer = f"Not quite. Answer: {text_of(played.answer, sign)}."
-        yield Paragraph(_marked(played, "Right." if played.predicted else answer, sign))
+        yield Paragraph(f"{played.prediction} isn't counted: type {step.form}.")
     yield Paragraph(step.why)
     yield Paragraph()
     yield Paragraph("Try in another terminal:", colours.QUIET)
-    yield Paragraph("\n".join(f"  {each}" for each in step.commands), verbatim=True)
+    yield Paragraph("\n".join(f"  {command}" for command in step.commands), verbatim=True)
 
 
-def _are_numbers(answer: list[float | str]) -> bool:
-    return bool(answer) and not any(isinstance(each, str) for each in answer)
-
-
-def _cells(outcome: RankOutcome, names: list[str], sign: Signs) -> list[Text | str]:
-    """Return what a rank holds, by name, or how it ended."""
-    if outcome.kind in ("right", "wrong"):
-        parts = outcome.value.values() if isinstance(outcome.value, dict) else [outcome.value]
-        return [text_of(each, sign) for each in parts]
-    what = f"hangs {outcome.what}" if outcome.kind == "hang" else outcome.what
-    return [what.rstrip(), *[""] * (len(names) - 1)]
-
-
-def _marked(played: PlayedStep, text: str, sign: Signs) -> Text:
-    """Return a text with the mark of a right or wrong prediction."""
-    mark, style = (sign.right, colours.RIGHT) if played.predicted else (sign.wrong, colours.UNSURE)
-    return Text(f"{mark} {text}", style=style)
-
-
-def text_of(value: Any, sign: Signs) -> str:  # noqa: ANN401 - a program's value
-    """Format a value as tables of tensors do: ``[10 11]``."""
-    if isinstance(value, list):
-        return f"[{' '.join(text_of(each, sign) for each in value)}]"
-    if value is None or isinstance(value, str):
-        return value or sign.none
-    return number(value)
+def _cells(outcome: RankOutcome, count: int, sign: Signs) -> list[Cell]:
+    """Return the parts of a rank's value, or how it ended and empty cells."""
+    if outcome.kind not in ("right", "wrong"):
+        return [ending_text(outcome, sign), *[""] * (count - 1)]
+    value = outcome.value
+    parts = value.values() if isinstance(value, dict) else [value]
+    return [value_text(part, sign) for part in parts]
 
 
 def lesson_view(lesson: Lesson, sign: Signs, *, interrupted: bool = False) -> Iterator[Block]:
     """Yield all steps that were played, and the number of right predictions."""
-    for each in lesson.steps:
-        yield from step_view(each.step, sign)
+    for played in lesson.steps:
+        yield from step_view(played.step, sign)
         yield Paragraph()
-        yield from result_view(each, sign)
+        yield from result_view(played, sign)
         yield Paragraph()
-    made = [each.predicted for each in lesson.steps if each.predicted is not None]
+    counted = [played.predicted for played in lesson.steps if played.predicted is not None]
     text = "Interrupted." if interrupted else f"{plural(len(lesson.steps), 'step')} played."
-    if made:
-        text += f" Predicted {sum(made)} of {len(made)} right."
+    if counted:
+        text += f" Predicted {sum(counted)} of {len(counted)} right."
     if lesson.following:
         text += f" Continue with distdemo learn {lesson.following}."
-    elif lesson.steps and lesson.steps[-1].step.name == NAMES[-1]:
+    elif lesson.steps and lesson.steps[-1].step.number == len(STEPS):
         text += " Next, the exercises: distdemo learn --write FOLDER."
     ended = not (lesson.following or interrupted)
     yield Summary(text, ok=(ended or None) if lesson.ok else False)
+
+
+# ------------------------------------------------------------------------------------- exercises
+
+
+def exercises_view(record: ExerciseFolder, _: Signs) -> Iterator[Block]:
+    """Yield the files that were written."""
+    yield Heading(record.folder)
+    yield Paragraph("\n".join(f"  {name}" for name in record.files), verbatim=True)
+    files = plural(len(record.files), "file")
+    yield Summary(f"{files} in {record.folder}: start with README.md.")
+
+
+def hint_view(record: Hint, sign: Signs) -> Iterator[Block]:
+    """Yield the hint, and how to get the next one."""
+    yield Heading(f"{record.exercise} {sign.dot} hint {record.number} of {record.count}")
+    yield Paragraph(record.text)
+    following = f"Next: distdemo learn {record.exercise} --hint {record.number + 1}"
+    is_last = record.number == record.count
+    yield Paragraph("This is the last hint." if is_last else following, colours.QUIET)
+
+
+# -------------------------------------------------------------------------------------- mistakes
+
+
+def mistakes_view(record: MistakeList, _: Signs) -> Iterator[Block]:
+    """Yield one row per mistake."""
+    columns = [Column("Name"), Column("Mistake", folds=True), Column("Sanitizer")]
+    grid = Grid([*columns, *(Column(name, folds=True) for name in BACKENDS)])
+    for mistake in record.mistakes:
+        outcomes = [_summary(mistake.documented(name)) for name in BACKENDS]
+        grid.rows.append([mistake.name, mistake.title, mistake.finding or "nothing", *outcomes])
+    yield grid
+    yield Summary(f"{plural(len(record.mistakes), 'mistake')}.", ok=None)
+    yield Paragraph(LEGEND, colours.QUIET)
+
+
+def _summary(documented: list[list[str]]) -> str:
+    """Return the outcomes of all ranks in a few words."""
+    usual = [kinds[0] for kinds in documented]
+    return ", ".join(text for kind, text in KIND_TEXTS.items() if kind in usual) or "right by luck"
+
+
+def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) -> Iterator[Block]:
+    """Yield the program, its outcomes, the sanitizer's report, the repair and the verdict.
+
+    Args:
+        report: Report of a mistake.
+        sign: Signs of the terminal.
+        explain: Add the explanation of the cause.
+    """
+    mistake, trials = report.mistake, report.trials
+    broken = {"both": ("  ", ""), "wrong": (f"{sign.arrow} ", colours.WRONG)}
+    repaired = broken | {"wrong": ("- ", colours.WRONG), "right": ("+ ", colours.RIGHT)}
+    names = [trial.backend for trial in trials]
+    yield Heading(f" {sign.dot} ".join((mistake.name, plural(mistake.world_size, "rank"), *names)))
+    yield Paragraph(f"{mistake.title}.")
+    yield Paragraph()
+    yield Paragraph(program_text(mistake, broken), verbatim=True)
+    yield Paragraph(f"{sign.arrow} marks the mistake.", colours.QUIET)
+    yield Paragraph()
+    yield Heading("What happens")
+    yield _outcomes(names, [trial.outcomes for trial in trials], sign)
+    if any(outcome.kind == "hang" for trial in trials for outcome in trial.outcomes):
+        yield Paragraph(STOPPED, colours.QUIET)
+    yield Paragraph()
+    for findings in dict.fromkeys(trial.findings for trial in trials):
+        over = [trial.backend for trial in trials if trial.findings == findings]
+        where = "" if len(over) == len(trials) else f" over {listing(over)}"
+        yield Heading(f"Report of the sanitizer{where}")
+        for finding in findings:
+            yield from finding_view(finding, warning=finding.kind == "shift")
+        if not findings:
+            yield Paragraph(NOTHING)
+        yield Paragraph()
+    yield Heading("Repaired")
+    yield Paragraph(program_text(mistake, repaired), verbatim=True)
+    yield _outcomes(names, [trial.repaired for trial in trials], sign)
+    if explain:
+        yield Paragraph()
+        yield Heading("Why")
+        yield Paragraph(mistake.why)
+        if mistake.link:
+            yield Paragraph(f"Seen in practice: {mistake.link}")
+        yield Paragraph()
+    yield _verdict(report)
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    yield Paragraph(versions, colours.QUIET)
+
+
+def _outcomes(names: list[str], by_backend: list[tuple[RankOutcome, ...]], sign: Signs) -> Grid:
+    """Return the outcome of each rank, the backends side by side."""
+    by_rank = zip(*by_backend, strict=True)
+    return rank_grid(names, ([_marked(outcome, sign) for outcome in row] for row in by_rank))
+
+
+def _marked(outcome: RankOutcome, sign: Signs) -> Text:
+    """Return the outcome of a rank, marked as right or wrong."""
+    if outcome.kind == "right":
+        return Text(f"{sign.right} {outcome.value}", style=colours.RIGHT)
+    if outcome.kind == "lost":
+        return Text(outcome.what)
+    text = ending_text(outcome, sign)
+    if outcome.kind == "wrong":
+        text = f"{outcome.value}, not {outcome.expected}: no error"
+    return Text(f"{sign.wrong} {text}", style=colours.WRONG)
+
+
+def _verdict(report: MistakeReport) -> Summary:
+    mistake = report.mistake
+    over = [trial.backend for trial in report.trials]
+    if report.problems:
+        return Summary(f"{mistake.name}. {' '.join(report.problems)}", ok=False)
+    seen = {"": "not found", "shift": "warned of"}.get(mistake.finding, "found")
+    behaved = "behaved as documented, " * all(map(mistake.documented, over))
+    ending = f"{behaved}{seen} by the sanitizer, correct when repaired."
+    return Summary(f"{mistake.name} over {listing(over)}: {ending}")

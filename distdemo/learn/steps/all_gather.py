@@ -1,17 +1,19 @@
+# number: 4
 # title: all_gather: collect on every rank
-# ranks: 4
+# world_size: 4
 # text: all_gather is gather for everyone. Every rank receives the tensors of all ranks, so there is
 #   no root. Each rank passes its own tensor and a list of buffers, one per rank. Afterwards the
 #   list is in rank order, and it is the same on every rank.
 # question: What does rank 1 return?
 # form: two numbers, such as 7 8
-# ask: 1
-# returns: [3, 9] | [2, 4] | [1, 1] | [0, 0]
+# rank: 1
+# expected: [[3, 9], [2, 4], [1, 1], [0, 0]]
+# outcomes: {"gloo": "right right right right"}
 # why: On every rank, rows is [0 0], [1 1], [2 4], [3 9]. Rank 1 returns row 4 - 1 - 1 = 2, which is
 #   the tensor of rank 2. Each row needs its own buffer: [torch.zeros_like(mine)] * 4 would be four
 #   times the same tensor.
-# try: distdemo all-gather -n 3
-# try: distdemo mistakes same-list
+# commands: distdemo all-gather -n 3
+# commands: distdemo mistakes same-list
 import torch
 import torch.distributed as dist
 

@@ -1,17 +1,19 @@
+# number: 2
 # title: broadcast: copy one rank's tensor to all ranks
-# ranks: 4
+# world_size: 4
 # text: A collective is a function that all ranks call together. broadcast copies the tensor of one
 #   rank, the root, to all ranks. src is the rank of the root, and every rank passes the same src.
 #   The other ranks receive into a tensor that they already have, a buffer. It must have the same
 #   shape and dtype as the root's tensor, and its old content is overwritten.
 # question: What does rank 2 return?
 # form: two numbers, such as 7 8
-# ask: 2
-# returns: [10, 11]
+# rank: 2
+# expected: [[10, 11], [10, 11], [10, 11], [10, 11]]
+# outcomes: {"gloo": "right right right right"}
 # why: All ranks hold the numbers of rank 1, and what the other ranks held is gone. The receiving
 #   ranks call broadcast, too: if one of them didn't, other ranks could wait for it forever.
-# try: distdemo broadcast --root 2
-# try: distdemo explain broadcast
+# commands: distdemo broadcast --root 2
+# commands: distdemo explain broadcast
 import torch
 import torch.distributed as dist
 

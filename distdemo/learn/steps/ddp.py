@@ -1,19 +1,21 @@
+# number: 9
 # title: DDP: the same for a whole model
-# ranks: 3
-# imports: compiler
+# world_size: 3
+# needs_compiler: True
 # text: DistributedDataParallel (DDP) does this for every weight of a model. When it wraps the
 #   model, it broadcasts the weights of rank 0. During backward() it averages the gradients with
 #   all_reduce. It starts while backward() is still computing, and sends many gradients in one call
 #   (a bucket). The rest of the training loop stays as it was on one process.
 # question: What does rank 2 return: its weight and its gradient?
 # form: two numbers, such as 7 8
-# ask: 2
-# returns: [5, 2]
+# rank: 2
+# expected: [[5, 2], [5, 2], [5, 2]]
+# outcomes: {"gloo": "right right right"}
 # why: The weight is the 5 of rank 0: DDP has copied it to all ranks. The gradient is the mean of 1,
 #   2 and 3. Call the wrapped model in the training loop. DDP averages only gradients of a forward
 #   pass that went through it, so layer(...) would leave each rank its own.
-# try: distdemo train --mode ddp
-# try: distdemo mistakes uneven-batches --explain
+# commands: distdemo train --mode ddp
+# commands: distdemo mistakes uneven-batches --explain
 import torch
 from torch.nn.parallel import DistributedDataParallel
 

@@ -1,5 +1,6 @@
+# number: 11
 # title: all_to_all: send tokens to their experts
-# ranks: 3
+# world_size: 3
 # text: In an all_to_all every rank has a different piece for every rank. Piece i goes to rank i,
 #   and the pieces arrive in rank order: first the one from rank 0. all_to_all_single cuts one
 #   tensor into these pieces. A language model works on tokens, which are parts of words; here a
@@ -9,15 +10,16 @@
 #   (combine).
 # question: Which tokens arrive at rank 1?
 # form: three numbers, such as 7 8 9
-# ask: 1 arrived
-# returns: {"arrived": [0, 10, 20], "returned": [100, 201, 302]}
-#   | {"arrived": [1, 11, 21], "returned": [110, 211, 312]}
-#   | {"arrived": [2, 12, 22], "returned": [120, 221, 322]}
+# rank: 1
+# column: arrived
+# expected: [{"arrived": [0, 10, 20], "returned": [100, 201, 302]}, {"arrived": [1, 11, 21],
+#   "returned": [110, 211, 312]}, {"arrived": [2, 12, 22], "returned": [120, 221, 322]}]
+# outcomes: {"gloo": "right right right"}
 # why: One from each rank: all_to_all turns rows into columns. The second call turns them back, so
 #   each result is where its token came from. Real routers send more tokens to one expert than to
 #   another: input_split_sizes and output_split_sizes are for that.
-# try: distdemo all-to-all -n 3
-# try: distdemo explain all-to-all
+# commands: distdemo all-to-all -n 3
+# commands: distdemo explain all-to-all
 import torch
 import torch.distributed as dist
 

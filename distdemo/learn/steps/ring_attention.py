@@ -1,5 +1,6 @@
+# number: 12
 # title: Ring attention: a sequence longer than one rank's memory
-# ranks: 3
+# world_size: 3
 # text: In attention each token has a query, a key and a value. Its query is compared with the keys
 #   of all tokens, and the output is a mean of their values, in which better matches weigh more. A
 #   long sequence can be split over the ranks: each rank has the queries, keys and values of its own
@@ -8,14 +9,16 @@
 #   holds at the moment. No rank ever stores the whole sequence.
 # question: How many bytes does rank 0 send? A float32 has 4 bytes.
 # form: one number, such as 7
-# ask: 0 sent
-# returns: {"output": 2.5, "sent": 32}
+# rank: 0
+# column: sent
+# expected: [{"output": 2.5, "sent": 32}, {"output": 2.5, "sent": 32}, {"output": 2.5, "sent": 32}]
+# outcomes: {"gloo": "right right right"}
 # why: Two keys and two values are 16 bytes, and every rank sends world_size - 1 = 2 blocks. The
 #   output is the mean of the values 0 to 5, as the query weighs all keys equally: what attention
 #   over the whole sequence gives. Real code also sends the next block while it computes, and keeps
 #   the largest score, so that exp() doesn't overflow.
-# try: distdemo p2p --nonblocking
-# try: distdemo bench all-reduce --algorithm all -n 4
+# commands: distdemo p2p --nonblocking
+# commands: distdemo bench all-reduce --algorithm all -n 4
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,6 @@
+# number: 3
 # title: scatter and gather: hand out pieces, collect results
-# ranks: 3
+# world_size: 3
 # text: In scatter the root has a list with one tensor per rank, and rank i receives tensor i into
 #   its buffer. gather is the way back. Every rank sends one tensor to the root, and the root
 #   receives them into a list of buffers, in rank order. scatter calls its root src, the source, and
@@ -7,13 +8,15 @@
 #   job can be shared: hand out the pieces, let each rank work on its own, and collect the results.
 # question: What does rank 0 hold in totals at the end?
 # form: three numbers, such as 7 8 9
-# ask: 0 totals
-# returns: {"piece": [0, 1], "totals": [1, 5, 9]} | {"piece": [2, 3], "totals": None}
-#   | {"piece": [4, 5], "totals": None}
+# rank: 0
+# column: totals
+# expected: [{"piece": [0, 1], "totals": [1, 5, 9]}, {"piece": [2, 3], "totals": None}, {"piece":
+#   [4, 5], "totals": None}]
+# outcomes: {"gloo": "right right right"}
 # why: Each rank adds up its own piece: 0 + 1, 2 + 3 and 4 + 5. The root, rank 0, works on a piece,
 #   too. All ranks call both functions, but only the root has totals.
-# try: distdemo scatter --root 1
-# try: distdemo gather --root 1
+# commands: distdemo scatter --root 1
+# commands: distdemo gather --root 1
 import torch
 import torch.distributed as dist
 

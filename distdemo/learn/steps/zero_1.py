@@ -1,5 +1,6 @@
+# number: 10
 # title: ZeRO-1: share out the optimizer's state
-# ranks: 3
+# world_size: 3
 # text: With DDP every rank stores the whole state of the optimizer, such as momentum, and all
 #   copies are equal. ZeRO, the Zero Redundancy Optimizer, stores it once in its stage 1. Each rank
 #   owns a piece of the weights, a shard, and stores and updates only what belongs to it.
@@ -7,16 +8,18 @@
 #   needs to update its shard. all_gather then copies the new shards to all ranks.
 # question: What does reduce_scatter leave in shard on rank 1?
 # form: two numbers, such as 7 8
-# ask: 1 shard
-# returns: {"shard": [0, 3], "weights": [0, -1, -2, -3, -4, -5], "momentum bytes": 8} | {"shard":
-#   [6, 9], "weights": [0, -1, -2, -3, -4, -5], "momentum bytes": 8} | {"shard": [12, 15],
-#   "weights": [0, -1, -2, -3, -4, -5], "momentum bytes": 8}
+# rank: 1
+# column: shard
+# expected: [{"shard": [0, 3], "weights": [0, -1, -2, -3, -4, -5], "momentum bytes": 8}, {"shard":
+#   [6, 9], "weights": [0, -1, -2, -3, -4, -5], "momentum bytes": 8}, {"shard": [12, 15], "weights":
+#   [0, -1, -2, -3, -4, -5], "momentum bytes": 8}]
+# outcomes: {"gloo": "right right right"}
 # why: The gradients add up to [0 3 6 9 12 15], and rank 1 receives the second of three pieces. It
 #   stores the momentum of 2 weights, 8 bytes instead of 24: one third of the state on three ranks.
 #   The weights are the same as with DDP, and so is the traffic: the all_reduce of a ring is a
 #   reduce_scatter followed by an all_gather.
-# try: distdemo reduce-scatter -n 3
-# try: distdemo explain reduce-scatter
+# commands: distdemo reduce-scatter -n 3
+# commands: distdemo explain reduce-scatter
 import torch
 import torch.distributed as dist
 

@@ -1,0 +1,198 @@
+"""``distdemo learn`` and ``distdemo mistakes``: in a pipe, in a terminal, and refused."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from forked import as_command
+from helpers import MARK, PATIENCE, marked_processes, wait_until
+from json_schema import document_schema
+
+from distdemo import backends
+from distdemo.learn.catalogue import MISTAKES, STEPS
+from distdemo.learn.records import Lesson, MistakeReport
+
+# --------------------------------------------------------------------------------------- in a pipe
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Set the standard input."""
+    return lambda text: monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+
+
+def test_a_prediction_from_a_pipe_and_the_document(command: Any, typed: Any) -> None:
+    typed("0, 1\nnever read\n")
+    code, out, err = command("learn", "2", "--format", "json")
+    document = json.loads(out)
+    assert (code, err, document["ok"]) == (0, "", True)  # though the prediction is wrong
+    jsonschema.validate(document, document_schema(Lesson, "learn"))
+    (only,) = document["steps"]
+    assert (only["step"]["name"], only["prediction"]) == ("broadcast", "0, 1")
+    assert (only["answer"], only["predicted"]) == ([10, 11], False)
+    assert [outcome["value"] for outcome in only["outcomes"]] == [[10, 11]] * 4
+
+
+def test_without_input_the_program_runs_without_a_prediction(command: Any, typed: Any) -> None:
+    typed("")
+    code, out, err = command("learn", "All_Gather")
+    assert (code, err) == (0, "")
+    assert "rediction" not in out
+    assert out.endswith("✓ 1 step played.\n")
+
+
+def test_a_mistake_that_differs_from_its_documentation(
+    command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistake = MISTAKES["reduce-op"]
+    wrong = replace(mistake, expected=(7, 7, 7), outcomes={"gloo": "hang right wrong"})
+    monkeypatch.setitem(MISTAKES, "reduce-op", replace(wrong, finding="root"))
+    code, out, err = command("mistakes", "Reduce_Op", "--format", "json")
+    document = json.loads(out)
+    assert (code, err, document["ok"]) == (1, "", False)
+    jsonschema.validate(document, document_schema(MistakeReport, "mistakes"))
+    (only,) = document["trials"]
+    assert (only["backend"], only["findings"][0]["kind"]) == ("gloo", "reduce_op")
+    assert only["problems"] == [
+        "The documented outcome differs: hang right wrong.",
+        "The sanitizer found reduce_op, not root.",
+        "The repaired program is wrong on ranks [0, 1, 2].",
+    ]
+    assert {line.get("role", "both") for line in document["program"]} == {"both", "wrong", "right"}
+
+
+@pytest.mark.usefixtures("no_rank_starts")
+def test_what_runs_nothing(command: Any, typed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed("")
+    monkeypatch.setattr(backends.REGISTRY["mpi"], "missing", lambda: "mpi4py is not installed.")
+    code, out, err = command("learn")
+    assert (code, err) == (0, "")
+    assert all(name in out for name in STEPS)
+    for line, expected in {
+        "learn rign": "There is no step 'rign'.",
+        "learn 0": "There is no step '0'.",
+        "learn 13": "There is no step '13'.",
+        "learn --hint 1": "--hint requires the name of an exercise.",
+        "learn ring --write new": "--write writes all exercises.",
+        "mistakes shap": "There is no mistake 'shap'.\nChoices: shape, ",
+        "mistakes shap -q": "Did you mean distdemo mistakes shape?",
+        "mistakes shape --backend gloo,mpj": "--backend mpj: there is no such choice.",
+        "mistakes shape --backend gloo,mpi": "mpi4py is not installed.",
+        "mistakes --explain": "--explain requires a mistake to run.",
+    }.items():
+        code, out, err = command(*line.split())
+        assert (code, out) == (2, ""), line
+        assert " ".join(expected.split()) in " ".join(err.split()), line
+
+
+# ------------------------------------------------------------------------------------ in a terminal
+
+ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+PROMPT = "Your prediction: "
+NEXT = "; b goes back, q stops: "
+
+
+class Terminal:
+    """The command in a terminal of its own, with somebody who answers its prompts."""
+
+    def __init__(self, words: list[str], folder: Path) -> None:
+        self._main, side = pty.openpty()
+        whole = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "CI")}
+        settings = {"TERM": "xterm-256color", "COLUMNS": "80", "TMPDIR": str(folder)}
+        self._mark = f"{os.getpid()}-{time.monotonic_ns()}"
+        options = as_command(words, {**whole, **settings, MARK: self._mark}, own_terminal)
+        self.process = subprocess.Popen(
+            ["distdemo"], stdin=side, stdout=side, stderr=side, **options
+        )
+        os.close(side)
+        self._folder = folder
+        self.text = ""
+
+    def answer(self, prompt: str, keys: str) -> str:
+        """Wait for a prompt, type something, and return what was shown since the last answer."""
+        self._read_until(lambda text: prompt in text)
+        os.write(self._main, keys.encode())
+        shown, self.text = self.text, ""
+        return shown
+
+    def _read_until(self, is_complete: Callable[[str], bool]) -> None:
+        until = time.monotonic() + PATIENCE
+        while not is_complete(self.text):
+            assert time.monotonic() < until, self.text
+            if select.select([self._main], [], [], 1.0)[0]:
+                data = os.read(self._main, 1 << 16)
+                self.text += ESCAPES.sub("", data.decode(errors="replace")).replace("\r\n", "\n")
+
+    def end(self) -> int:
+        """Return the exit code; ``text`` is what was written since the last answer."""
+        with suppress(OSError):  # the other side is closed
+            self._read_until(lambda _: False)
+        os.close(self._main)
+        code = self.process.wait(PATIENCE)
+        assert wait_until(lambda: not marked_processes(self._mark)), "a process is left"
+        assert list(self._folder.iterdir()) == []
+        return code
+
+
+def own_terminal() -> None:
+    """Make standard input the controlling terminal, so that Ctrl-C is a signal."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def test_a_session_in_a_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    file = tmp_path / "lesson.json"
+    terminal = Terminal(["learn", "--output", str(file)], folder)
+    for prompt, keys, expected in (
+        (PROMPT, "2 4 1", "Step 1 of 12 · hello"),
+        (NEXT, "", "✓ 2 4 1"),
+        (PROMPT, "?", "Step 2 of 12 · broadcast"),
+        (PROMPT, "1 2 3", "Type two numbers, such as 7 8."),
+        (PROMPT, "[20 21]", "You typed 3 numbers. Type two numbers, such as 7 8."),
+        (NEXT, "what", "✗ Not quite. Answer: [10 11]."),
+        (NEXT, "", "Enter: the next step. b: one step back. q: stop."),
+        (PROMPT, "", "Step 3 of 12 · scatter-gather"),
+        (NEXT, "B", "Each rank adds up its own piece"),
+        (PROMPT, "q", "Step 2 of 12 · broadcast"),
+    ):
+        assert expected in terminal.answer(prompt, f"{keys}\n")
+    assert terminal.end() == 0
+    assert "3 steps played. Predicted 1 of 2 right. Continue with distdemo learn" in terminal.text
+    assert terminal.text.rstrip().endswith("broadcast.")
+    assert "Step 1 of 12" not in terminal.text  # it was shown
+    steps = [played["step"]["name"] for played in json.loads(file.read_text())["steps"]]
+    assert steps == ["hello", "broadcast", "scatter-gather"]
+
+
+def test_control_c_and_control_d_say_how_to_continue(tmp_path: Path) -> None:
+    for step, prompt, key, code, text in (
+        ("broadcast", PROMPT, "\x03", 130, "Interrupted. Continue with distdemo learn broadcast."),
+        ("broadcast", PROMPT, "\x04", 0, "Continue with distdemo learn broadcast."),
+        ("moe", NEXT, "\x03", 130, "Interrupted. Continue with distdemo learn ring-attention."),
+        ("mistakes", "on 3 ranks", "\x03", 130, "Continue with distdemo learn mistakes."),
+    ):
+        terminal = Terminal(["learn", step], tmp_path)
+        if prompt != PROMPT:
+            terminal.answer(PROMPT, "\n")
+        terminal.answer(prompt, key)
+        assert terminal.end() == code
+        assert text in terminal.text

@@ -1,0 +1,161 @@
+"""Programs: what their headers say, and that they behave so on real ranks."""
+
+from __future__ import annotations
+
+import faulthandler
+import re
+import shlex
+from itertools import pairwise
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from forked import in_a_child
+from mpi.worlds import needs_mpi
+
+from distdemo import backends
+from distdemo.cli.app import command_names, typer_command
+from distdemo.cli.arguments import normalize_argv
+from distdemo.launcher import workers
+from distdemo.launcher.records import WorldSpec
+from distdemo.learn import trial
+from distdemo.learn.answers import compare
+from distdemo.learn.catalogue import EXERCISES, MISTAKES, STEPS, split_header
+from distdemo.learn.records import Mistake, PlayedStep, Program, Step, Trial
+from distdemo.learn.view import BACKENDS, value_text
+from distdemo.view.console import Signs
+
+MPI = [pytest.mark.mpi, needs_mpi]
+OVER_MPI = ("dtype", "order", "small-receive")  # different outcome from gloo
+RUNS: list[Any] = [(name, "gloo") for name in MISTAKES]
+RUNS += [pytest.param(name, "mpi", marks=MPI) for name in OVER_MPI]
+
+
+def run(program: Program, backend: str) -> Any:
+    """Run a program with a shorter hang timeout and a faster poll than usual.
+
+    If the machine is too slow for that, ``trial.STALL_TIMEOUT_S`` applies.
+    """
+    faulthandler.disable()  # pytest's: a backend that aborts would write its whole stack
+    world = WorldSpec(program.world_size, backend, deadline=60, start_method="fork", capture=True)
+    with patch.object(trial, "HANG_TIMEOUT_S", 0.7), patch.object(workers, "POLL_S", 0.03):
+        if isinstance(program, Mistake):
+            return trial.try_mistake(program, backends.prepared(world))
+        return trial.try_program(program, world)
+
+
+def assert_hangs_in_calls(program: Program, outcomes: Any) -> None:
+    """Check that every rank that hangs does so on a line with a call."""
+    lines = program.source().splitlines()
+    for outcome in outcomes:
+        if outcome.kind == "hang":
+            match = re.fullmatch(rf"in \w+ at {program.module}\.py:(\d+)", outcome.what)
+            assert match is not None, outcome
+            assert "dist." in lines[int(match[1]) - 1], outcome
+
+
+@pytest.mark.parametrize(("name", "backend"), RUNS)
+def test_a_mistake_behaves_as_documented(name: str, backend: str) -> None:
+    result: Trial = in_a_child(run, MISTAKES[name], backend)
+    assert result.problems == (), result.outcomes
+    assert_hangs_in_calls(MISTAKES[name], result.outcomes)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_has_the_documented_answer(name: str, warm: Any) -> None:
+    step = STEPS[name]
+    outcomes = warm(run, step, "gloo") if step.needs_compiler else run(step, "gloo")
+    played = PlayedStep(step, outcomes)
+    assert played.ok, outcomes
+    assert played.answer == step.answer
+    assert compare(value_text(played.answer, Signs()), played.answer)
+    assert_hangs_in_calls(step, outcomes)
+
+
+def test_a_header_is_split_from_the_code() -> None:
+    header, code = split_header("# title: a: b\n# hints: one\n#   two\n# hints: 3\nimport os\n")
+    assert header == {"title": ["a: b"], "hints": ["one two", "3"]}
+    assert code == ["import os"]
+
+
+def test_headers_are_complete() -> None:
+    for programs in (STEPS, MISTAKES):
+        assert [program.number for program in programs.values()] == [*range(1, len(programs) + 1)]
+    for program in (*STEPS.values(), *MISTAKES.values()):
+        names = ("gloo",) if isinstance(program, Step) else BACKENDS
+        sizes = [len(program.expected), *(len(program.documented(name)) for name in names)]
+        assert {*sizes} == {program.world_size}, program.name
+        assert program.why
+    for exercise in EXERCISES.values():
+        assert 3 <= len(exercise.hints) <= 5, exercise.name
+    assert len(EXERCISES) == len(MISTAKES) + 10  # no name twice
+
+
+def test_programs_are_short_and_a_mistake_has_both_versions() -> None:
+    for step in STEPS.values():
+        check_size(step.source(), 26, 56)  # 60 columns with the line number
+    for mistake in MISTAKES.values():
+        texts = {mistake.source(), mistake.source(repaired=True)}
+        assert len(texts) == 2
+        for text in texts:
+            check_size(text, 25, 73)  # 80 columns with the line number and a mark
+            assert not re.search("# (wrong|right)", text), mistake.name
+        roles = [line.role for line in mistake.lines]
+        assert ("right", "wrong") not in pairwise(roles), mistake.name  # - before +
+
+
+def check_size(text: str, most: int, width: int) -> None:
+    """Check that a program compiles and is small."""
+    compile(text, "program", "exec")
+    lines = text.splitlines()
+    assert len(lines) <= most, text
+    assert max(map(len, lines)) <= width, text
+
+
+def test_commands_to_try_exist() -> None:
+    for step in STEPS.values():
+        for line in step.commands:
+            program, *words = shlex.split(line)
+            command, *rest = normalize_argv(words, command_names(), typer_command)
+            assert (program, command in command_names()) == ("distdemo", True), line
+            typer_command(command).make_context(command, rest)  # raises what the parser refuses
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "expected"),
+    [
+        # the form is free
+        ("[1 2]", [1.0, 2.0], True),
+        ("1,2", [1, 2], True),
+        (" tensor([1., 2.]) ", [1, 2], True),
+        ("tensor([1, 2], dtype=torch.int64)", [1, 2], True),
+        ("(1; 2)", [1, 2], True),
+        ("[[0 1] [2 3]]", [[0, 1], [2, 3]], True),
+        ("−3", -3.0, True),
+        ("-0.5", -0.5, True),
+        ("5/2", 2.5, True),
+        ("8 bytes", 8, True),
+        ("8B", 8, True),
+        ("nothing", None, True),
+        ("it hangs forever", "hangs", True),
+        ("Deadlock!", "hangs", True),
+        ("raises an exception", "error", True),
+        # the content isn't
+        ("2 1", [1, 2], False),
+        ("3", -3, False),
+        ("1/0", 1, False),
+        ("hangs", 3, False),
+        ("right", "hangs", False),
+        # another form is neither right nor wrong
+        ("1 2 0", [1, 2], None),
+        ("12", [1, 2], None),
+        ("hangs, or right", "hangs", None),
+        ("", 3, None),
+        ("?", 3, None),
+        ("dunno", 3, None),
+        ("3", "hangs", None),
+        ("does not", "right", None),
+    ],
+)
+def test_an_answer_is_compared_leniently(text: str, value: Any, expected: bool | None) -> None:
+    assert compare(text, value) is expected
