@@ -117,6 +117,4 @@ def _numbers(spec: OpSpec, rule: ValueRule, cut: Slice) -> tuple[Number, ...]:
         row = spec.values[cut.label]
         return (0,) * len(positions) if row is None else tuple(row[at] for at in positions)
     label = spec.member(cut.label)
-    if spec.fill is not None:
-        return (label if isinstance(spec.fill, str) else spec.fill,) * len(positions)
     return tuple(element(rule, label, position) for position in positions)

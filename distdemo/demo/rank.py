@@ -31,7 +31,7 @@ from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldReport
 from distdemo.ops.buffers import make_buffers
 from distdemo.ops.contract import Buffers, Op, Undefined
-from distdemo.ops.groups import GroupRole, Groups, inference, role_of
+from distdemo.ops.groups import GroupRole, Groups, role_of
 from distdemo.ops.run import Observer, run_role, verify_role
 from distdemo.ops.spec import OpSpec, pickled_size
 from distdemo.ops.verify import same
@@ -71,16 +71,16 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
     """
     role = role_of(rank.rank, op, specs)
     group = Groups(rank.backend).of(specs, role)
-    with inference(role.spec):
-        op, spec = role.op, role.spec
-        buffers = make_buffers(op, role.rank, spec, rank.device)
-        own = [rank.rank] * len(buffers.send)
-        before = summarize(buffers.send, own, spec, listed=op.list_before)
-        events: list[Event] = []
-        start_together(rank, role, group)
-        timing = run_role(rank, role, buffers, group, _recorder(rank, role, buffers, events))
-        verification = verify_role(role, buffers, timing.present)
-        after = _after(role, buffers.recv)
+    op = role.op
+    spec = role.spec
+    buffers = make_buffers(op, role.rank, spec, rank.device)
+    own = [rank.rank] * len(buffers.send)
+    before = summarize(buffers.send, own, spec, listed=op.list_before)
+    events: list[Event] = []
+    start_together(rank, role, group)
+    timing = run_role(rank, role, buffers, group, _recorder(rank, role, buffers, events))
+    verification = verify_role(role, buffers, timing.present)
+    after = _after(role, buffers.recv)
     return RankResult(
         rank=rank.rank,
         before=before,
@@ -124,7 +124,6 @@ def start_together(rank: Rank, role: GroupRole, group: ProcessGroup | None) -> N
             sizes=spec.sizes and _at_most_one(spec.sizes),
             splits=spec.splits and tuple(map(_at_most_one, spec.splits)),
             values=None,
-            fill=None,
             objects_json=None,
         )
         op.run(make_buffers(op, role.rank, small, rank.device), small, group, async_op=False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from distdemo import backends
 from distdemo.backends.contract import check_support
 from distdemo.cli.types import check_rank, make_groups, make_pair
-from distdemo.cli.values import Row, check_fit, parse_fill, read_numbers, read_objects
+from distdemo.cli.values import Row, check_fit, read_numbers, read_objects
 from distdemo.demo.options import OpOptions
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
@@ -37,12 +37,6 @@ def make_request(
     Raises:
         UsageError: An option can't be used.
     """
-    if session.placement is not None and "-" in (options.values or ()):
-        raise UsageError(
-            "--values - can't be used in a world that another program started.",
-            "Each rank would read its own standard input.",
-            "Put the lines into a file.",
-        )
     rows = _rows(options)
     given = len(rows) or len(options.sizes or ())
     if options.splits and options.split is None:  # with --split there is one per rank of a group
@@ -90,7 +84,7 @@ def make_specs(
     rows = _root_pieces(op, base, rows)
     if rows and len(rows) != ranks and not (len(rows) == 1 and lone is not None):
         alone = f", or one for rank {lone}" if lone is not None else ""
-        hint = f"Give --values {ranks} times, or a file of {ranks} lines."
+        hint = f"Give --values {ranks} times."
         if len(rows) == 1 and len(rows[0]) == ranks and not base.objects:
             each = " ".join(f"--values {number}" for number in rows[0])
             hint = f"For one number per rank, try {each}."
@@ -104,9 +98,6 @@ def make_specs(
     else:
         numbers = [row for row in rows if not isinstance(row, str)]
         base = _with_data(op, base, options, numbers, ranks)
-    if options.fill is not None:
-        highest = max(map(max, groups)) if groups else world_size - 1
-        base = replace(base, fill=parse_fill(options.fill, highest, options.dtype))
     own_field = "objects_json" if base.objects else "values"
     specs = []
     for members in groups or (None,):
@@ -187,7 +178,6 @@ def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
         monitored=options.monitored,
         straggler=straggler and check_rank("--straggler", straggler.rank, size, of),
         straggler_delay_s=straggler.delay_s if straggler else 0.0,
-        inference=options.inference,
         factor=options.factor,
         pattern=options.pattern if pairs else None,
         src=src,
@@ -203,10 +193,8 @@ def _check_form(op: Op, base: OpSpec, options: OpOptions) -> None:
         raise _clash(flag, form.flags, f"{form.call} doesn't support {flag}.")
     if options.shape is not None and base.variant == "uneven":
         raise _clash("--shape", form.flags, "The lengths differ: set them with --sizes 3,0,7.")
-    data = {"--values": options.values, "--fill": options.fill, "--seed": options.seed}
-    given = [flag for flag, value in data.items() if value not in (None, [])]
-    if len(given) > 1:
-        raise _clash(given[0], given[1], "Each sets the input values.")
+    if options.values and options.seed is not None:
+        raise _clash("--values", "--seed", "Each sets the input values.")
 
 
 def _clash(one: str, other: str, why: str) -> UsageError:

@@ -257,7 +257,6 @@ def _title(report: OpReport, sign: Signs) -> str:
         root,
         "ring" if spec.pattern == "ring" else pair,
         ("non-blocking" if spec.pattern else "async") if spec.async_op else "",
-        "inference mode" if spec.inference else "",
         group,
         plural(world.world_size, "rank"),
         world.backend,

@@ -8,7 +8,6 @@ from collections import Counter
 from dataclasses import replace
 from multiprocessing import active_children
 
-import pytest
 import torch
 import torch.distributed as dist
 
