@@ -48,10 +48,10 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
         own = spec.member(rank)
         before = [_piece(spec, cut, _numbers(spec, rule, cut), own) for cut in cuts]
         after = [_evaluated(op, spec, rule, source) for source in _sources(op, rank, spec)]
-        held = Holding(undefined=True)
+        result = Holding(undefined=True)
         if not isinstance(op.result(rank, spec), Undefined):
-            held = _holding(spec, after, listed=op.is_listed(spec))
-        drawn.append(ExplainedRank(own, _holding(spec, before, listed=op.list_before), held))
+            result = _holding(spec, after, listed=op.is_listed(spec))
+        drawn.append(ExplainedRank(own, _holding(spec, before, listed=op.list_before), result))
     return Explanation(
         op=op.call(spec),
         spec=spec,
@@ -90,10 +90,11 @@ def _evaluated(op: Op, spec: OpSpec, rule: ValueRule, source: Source) -> Piece |
     parts = [_numbers(spec, rule, cut) for cut in cuts]
     if not source.reduced:
         return _piece(spec, cuts[0], parts[0], spec.member(source.ranks[0]))
-    name = spec.reduce_op or "sum"
-    columns = zip(*parts, strict=True)
-    reduced = tuple(reduce_numbers(name, list(each), spec.factor) for each in columns)
-    return _piece(spec, cuts[0], reduced, None)
+    reduced = [
+        reduce_numbers(spec.reduce_op or "sum", list(numbers), spec.factor)
+        for numbers in zip(*parts, strict=True)
+    ]
+    return _piece(spec, cuts[0], tuple(reduced), None)
 
 
 def _piece(

@@ -160,7 +160,7 @@ class OpOptions(WorldOptions):
 
 def takes(op: Op) -> set[str]:
     """Return the options of an op that not every op has."""
-    companions = {name for each in op.takes for name in COMPANIONS.get(each, ())}
+    companions = {name for option in op.takes for name in COMPANIONS.get(option, ())}
     return {*op.takes, *companions, *(() if op.is_barrier else DATA)}
 
 

@@ -40,8 +40,10 @@ def generate(seed: int, device: str = "cpu") -> tuple[Samples, Samples]:
         clouds = torch.tensor([source.randrange(len(centers)) for _ in range(count)])
         return Samples((centers[clouds] + (random_bytes(count) >> 2)).to(DTYPE), clouds % CLASSES)
 
-    train, test = points(SAMPLES), points(TESTS)
-    mean, deviation = train.inputs.mean(), train.inputs.std(correction=0)
+    train = points(SAMPLES)
+    test = points(TESTS)
+    mean = train.inputs.mean()
+    deviation = train.inputs.std(correction=0)
 
     def scaled(samples: Samples) -> Samples:
         inputs = (samples.inputs - mean) / deviation

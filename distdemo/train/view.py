@@ -44,7 +44,9 @@ def train_view(report: TrainReport, sign: Signs) -> Iterator[Block]:
         report: Report of a training whose ranks all returned.
         sign: Signs of the terminal.
     """
-    spec, task, world = report.spec, report.task, report.world.world
+    spec = report.spec
+    task = report.task
+    world = report.world.world
     batch = task.rank_batch * world.world_size
     title = ("train", spec.mode, plural(world.world_size, "rank"), world.backend, world.device)
     yield Heading(f" {sign.dot} ".join(title))
@@ -146,7 +148,8 @@ def _failure(report: TrainReport, proof: TrainProof, sign: Signs) -> str:
 
 def _notes(report: TrainReport, batch: int) -> Iterator[str]:
     """Yield notes on the settings and results."""
-    task, spec = report.task, report.spec
+    task = report.task
+    spec = report.spec
     if batch != spec.batch_size:
         yield f"A step takes {batch:,} samples, not {spec.batch_size:,}, to split them evenly."
     dropped = task.samples - batch * task.steps_per_epoch
@@ -171,10 +174,11 @@ def _verdict(report: TrainReport) -> str:
             f"{len(report.failed)} of {proofs} failed: {first.mode}: {CLAIM_TEXTS[first.claim]}. "
             "Try distdemo check to test this backend's collectives."
         )
-    comparisons = [run.comparison for run in report.runs]
-    epochs = min(comparison.epochs for comparison in comparisons)
+    epochs = min(run.comparison.epochs for run in report.runs)
     if report.undecided:
-        why = next(STOPPED[each.stopped] for each in comparisons if not each.epochs)
+        why = next(
+            STOPPED[run.comparison.stopped] for run in report.runs if not run.comparison.epochs
+        )
         return f"{len(report.undecided)} of {proofs} could not be made: {why}. Try a smaller --lr."
     only = f" in the first {epochs:,} of {report.spec.epochs:,} epochs"
     return (
@@ -205,7 +209,8 @@ def plot(report: TrainReport, file: Path | None) -> bytes:
         ]
         return Panel(series, Axis("Epoch", number, log=0), axis)
 
-    spec, world = report.spec, report.world.world
+    spec = report.spec
+    world = report.world.world
     accuracy = Axis("Test accuracy", lambda value: f"{100 * value:.4g}%", log=0)
     panels = [
         panel(Axis("Loss (cross entropy)", number, log=0), lambda epoch: epoch.loss),
