@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 from distdemo.dtypes import DTYPES, DType
 from distdemo.errors import UsageError
@@ -87,25 +86,6 @@ def check_fit(option: str, number: Number, dtype_name: str) -> None:
         raise UsageError(
             f"{option}: {number} does not fit {dtype_name}.", reason, f"Try --dtype {suggested}."
         )
-
-
-def parse_fill(text: str, highest: int, dtype_name: str) -> Number | Literal["rank"]:
-    """Parse ``--fill``: a number, or ``rank`` for each rank's own number.
-
-    Args:
-        text: Argument of the option.
-        highest: Highest rank number, which the dtype must hold too.
-        dtype_name: Dtype of the elements.
-
-    Raises:
-        UsageError: It isn't a number, or the dtype can't hold it.
-    """
-    number = highest if text == "rank" else parse_number(text)
-    if number is None:
-        why = "It fills every element with a number, or with the rank."
-        raise UsageError(f"--fill {text}: not a number.", why, "Try --fill 1 or --fill rank.")
-    check_fit(f"--fill {text}", number, dtype_name)
-    return "rank" if text == "rank" else number
 
 
 def _why_unfit(number: Number, dtype: DType) -> str:  # noqa: PLR0911 - one return per reason
