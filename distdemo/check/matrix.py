@@ -99,9 +99,9 @@ class Case:
         has_elements = any(
             spec.objects or _longest(spec) or self.op.is_barrier for spec in self.specs
         )
-        if has_elements:
+        if has_elements and not self.spec.inference:
             words = list(self._flags())
-        else:  # the op's own command rejects cases without elements
+        else:  # the op's own command has neither empty tensors nor inference mode
             words = ["check", "--case", self.id, "-n", str(self.world_size)]
         words += ["--backend", backend, *(["--device", device] if device else [])]
         return shlex.join(["distdemo", *words])
@@ -140,8 +140,6 @@ class Case:
             yield from ("--values", text or "null")
         if spec.async_op and not self.form.settings.get("async_op"):
             yield "--async"
-        if spec.inference:
-            yield "--inference-mode"
 
     def _in_order(self, field: str) -> list[Any]:
         """Return the field's values of all groups, one per rank, ordered by rank."""

@@ -1,26 +1,16 @@
-"""Read input values: numbers or JSON from the command line, a file or standard input."""
+"""Parse input values: numbers or JSON from the command line."""
 
 from __future__ import annotations
 
 import json
 import math
-import sys
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 from distdemo.dtypes import DTYPES, DType
 from distdemo.errors import UsageError
-from distdemo.files import read_file
 from distdemo.ops.spec import Number, object_text, pickled_size
 
 Row = tuple[Number, ...]
-MAX_BYTES = 4 << 20
-MAX_LINES = 1 << 16
-
-HINTS = {
-    "numbers": "Try --values 1,2,3 --values 4,5,6, or --values FILE with one line per rank.",
-    "JSON": """Try --values '{"loss": 0.5}', or --values '"text"'.""",
-}
 
 
 def read_numbers(arguments: Sequence[str], *, uneven: bool = False) -> list[Row]:
@@ -31,15 +21,18 @@ def read_numbers(arguments: Sequence[str], *, uneven: bool = False) -> list[Row]
         uneven: True if rows may be empty and of unequal length.
 
     Raises:
-        UsageError: No numbers, no readable file of numbers, or rows of unequal length.
+        UsageError: No numbers, or rows of unequal length.
     """
     rows: list[Row] = []
-    for text, source in _texts(arguments, "numbers", lambda text: _row(text) is not None):
+    for text in arguments:
         row = _row(text)
         if row is None or not (row or uneven):
             wrong = next((word for word in _words(text) if parse_number(word) is None), "")
-            what = f"{source}: {wrong!r} is not a number."
-            raise UsageError(what, "Values are numbers, separated by commas.", HINTS["numbers"])
+            raise UsageError(
+                f"--values {text.strip() or repr('')}: {wrong!r} is not a number.",
+                "Values are numbers, separated by commas.",
+                "Try --values 1,2,3 --values 4,5,6.",
+            )
         rows.append(row)
     lengths = sorted({len(row) for row in rows})
     if len(lengths) > 1 and not uneven:
@@ -55,14 +48,17 @@ def read_objects(arguments: Sequence[str]) -> list[str]:
     """Return the objects of ``--values`` as JSON text, one per rank.
 
     Raises:
-        UsageError: One of them is not JSON, or the file can't be read.
+        UsageError: One of them is not JSON.
     """
     objects = []
-    for text, source in _texts(arguments, "JSON", lambda text: not _json_error(text)):
+    for text in arguments:
         error = _json_error(text)
         if error:
-            what = f"{source}: not JSON."
-            raise UsageError(what, f"{error}. Strings need double quotes.", HINTS["JSON"])
+            raise UsageError(
+                f"--values {text.strip() or repr('')}: not JSON.",
+                f"{error}. Strings need double quotes.",
+                """Try --values '{"loss": 0.5}', or --values '"text"'.""",
+            )
         objects.append(object_text(json.loads(text)))
     return objects
 
@@ -90,25 +86,6 @@ def check_fit(option: str, number: Number, dtype_name: str) -> None:
         raise UsageError(
             f"{option}: {number} does not fit {dtype_name}.", reason, f"Try --dtype {suggested}."
         )
-
-
-def parse_fill(text: str, highest: int, dtype_name: str) -> Number | Literal["rank"]:
-    """Parse ``--fill``: a number, or ``rank`` for each rank's own number.
-
-    Args:
-        text: Argument of the option.
-        highest: Highest rank number, which the dtype must hold too.
-        dtype_name: Dtype of the elements.
-
-    Raises:
-        UsageError: It isn't a number, or the dtype can't hold it.
-    """
-    number = highest if text == "rank" else parse_number(text)
-    if number is None:
-        why = "It fills every element with a number, or with the rank."
-        raise UsageError(f"--fill {text}: not a number.", why, "Try --fill 1 or --fill rank.")
-    check_fit(f"--fill {text}", number, dtype_name)
-    return "rank" if text == "rank" else number
 
 
 def _why_unfit(number: Number, dtype: DType) -> str:  # noqa: PLR0911 - one return per reason
@@ -151,54 +128,3 @@ def _json_error(text: str) -> str:
     except (ValueError, RecursionError) as error:
         return str(error) or "too deep"
     return ""
-
-
-def _texts(
-    arguments: Sequence[str], kind: str, is_valid: Callable[[str], bool]
-) -> list[tuple[str, str]]:
-    """Return each rank's values with their source (argument or file line).
-
-    Blank lines of a file, and lines that begin with #, are skipped.
-    """
-    name = arguments[0]
-    is_data = is_valid(name) or name.lstrip()[:1] in ("{", "[", '"', "'")
-    if len(arguments) > 1 or not name.strip() or (name != "-" and is_data):
-        return [(text, f"--values {text.strip() or repr('')}") for text in arguments]
-    if name == "-" and sys.stdin is None:
-        raise UsageError("--values -: standard input is closed.", "", HINTS[kind])
-    try:
-        text = _read(name)
-    except FileNotFoundError:
-        what = f"--values {name}: neither {kind} nor a file."
-        raise UsageError(what, "No such file.", HINTS[kind]) from None
-    except (OSError, ValueError) as error:
-        what = f"--values {name}: it can't be read."
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(what, f"{reason}.", HINTS[kind]) from error
-    lines = [
-        (line, f"--values {name}, line {number}")
-        for number, line in enumerate(text.splitlines(), start=1)
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
-    if not lines:
-        what = f"--values {name}: no line of {kind}."
-        raise UsageError(what, "It needs one line per rank.", HINTS[kind])
-    return lines
-
-
-def _read(name: str) -> str:
-    """Return the text of a file, or of standard input for ``-``.
-
-    Raises:
-        OSError: The file can't be read.
-        ValueError: It is too long, or not UTF-8.
-    """
-    if name == "-":
-        text = sys.stdin.read(MAX_BYTES + 1)
-    else:
-        text = read_file(name, max_bytes=MAX_BYTES).decode("utf-8-sig")
-    if len(text) > MAX_BYTES:
-        raise ValueError(f"It has more than {MAX_BYTES:,} characters")
-    if text.count("\n") > MAX_LINES:
-        raise ValueError(f"It has more than {MAX_LINES:,} lines")
-    return text

@@ -58,14 +58,14 @@ def _run(op: Op, session: Session, options: OpOptions) -> Result:
     if options.explain:
         report = replace(report, explanation=explain_op(op, specs[0]))
     errors = []
-    for each in report.ranks:
-        if each.present is not None and not each.ok:
-            what = f"Rank {each.rank} left the barrier before all ranks arrived."
-            errors.append(Error(what, "", ranks=(each.rank,)))
-        elif not each.ok:
-            what = f"Rank {each.rank} has {each.wrong} wrong {specs[0].noun}s."
+    for result in report.ranks:
+        if not result.ok:
+            what = f"Rank {result.rank} has {result.wrong} wrong {specs[0].noun}s."
             why = report.warning or "The result differs from plain arithmetic on the inputs."
-            errors.append(Error(what, why, ranks=(each.rank,)))
+            if report.is_barrier:
+                what = f"Rank {result.rank} left the barrier before all ranks arrived."
+                why = ""
+            errors.append(Error(what, why, ranks=(result.rank,)))
     from distdemo.demo.view import op_view
 
     return Result(report, partial(op_view, ranks=shown), errors=tuple(errors))
@@ -91,7 +91,7 @@ def _command_of(op: Op) -> Callable[..., Result]:
         joins=True,
         epilog=f"Try: distdemo {op.command} {example(op)}; distdemo {op.command} --explain",
         record="distdemo.demo.records:OpReport",
-        takes=frozenset(each.name for each in fields(OpOptions)) - (OF_SOME_OPS - takes(op)),
+        takes=frozenset(option.name for option in fields(OpOptions)) - (OF_SOME_OPS - takes(op)),
         annotations={"root": Annotated[int, root]},
         defaults={
             "world_size": f"{op.default_size(None)}{RING_SIZE if 'pattern' in op.takes else ''}",
@@ -199,7 +199,7 @@ def explain(options: ExplainOptions) -> Result:
         return list_ops()
     resolved = ops.resolve(options.name)
     if resolved is None:
-        known = [each.command for each in ops.REGISTRY.values()]
+        known = [op.command for op in ops.REGISTRY.values()]
         raise unknown("operation", known, options.name, "distdemo explain")
     op, _ = resolved
     for option in sorted(options.given & OF_SOME_OPS - takes(op)):

@@ -37,30 +37,31 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
         summary=form.summary or op.doc.summary,
         mistake=UNPICKLING if spec.objects else op.doc.mistake,
     )
-    moves = {(one, other) for one in ranks for other in ranks if op.is_barrier}
-    for rank in ranks:
-        for source in _sources(op, rank, spec):
-            moves |= {(sender, rank) for sender in source.ranks if sender in ranks}
     rule = value_rule(op, spec)
     drawn = []
+    moves = set[tuple[int, int]]()
     for rank in ranks:
+        member = spec.member(rank)
         cuts = [op.cut(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
-        own = spec.member(rank)
-        before = [_piece(spec, cut, _numbers(spec, rule, cut), own) for cut in cuts]
-        after = [_evaluated(op, spec, rule, source) for source in _sources(op, rank, spec)]
-        held = Holding(undefined=True)
-        if not isinstance(op.result(rank, spec), Undefined):
-            held = _holding(spec, after, listed=op.is_listed(spec))
-        drawn.append(ExplainedRank(own, _holding(spec, before, listed=op.list_before), held))
+        pieces = [_piece(spec, cut, _numbers(spec, rule, cut), member) for cut in cuts]
+        before = _holding(spec, pieces, listed=op.list_before)
+        after = Holding(undefined=True)
+        senders = set(ranks if op.is_barrier else ())
+        result = op.result(rank, spec)
+        if not isinstance(result, Undefined):
+            pieces = [_evaluated(op, spec, rule, source) for source in result]
+            after = _holding(spec, pieces, listed=op.is_listed(spec))
+            senders.update(*(source.ranks for source in result))
+        senders &= {*ranks} - {rank}
+        moves |= {(spec.member(sender), member) for sender in senders}
+        drawn.append(ExplainedRank(member, before, after))
     return Explanation(
         op=op.call(spec),
         spec=spec,
         words=doc,
         traffic=op.traffic(spec),
         ranks=tuple(drawn),
-        moves=tuple(
-            sorted((spec.member(src), spec.member(dst)) for src, dst in moves if src != dst)
-        ),
+        moves=tuple(sorted(moves)),
         is_barrier=op.is_barrier,
         names=tuple(form.names for form in op.all_forms if form.since),
     )
@@ -74,11 +75,6 @@ def example_code(op: Op) -> str:
     return (folder / "ops" / f"{op.name}.py").read_text(encoding="utf-8")
 
 
-def _sources(op: Op, rank: int, spec: OpSpec) -> tuple[Source, ...]:
-    result = op.result(rank, spec)
-    return () if isinstance(result, Undefined) else result
-
-
 def _holding(spec: OpSpec, pieces: list[Piece | ObjectPiece], *, listed: bool) -> Holding:
     joined = listed and spec.is_joined
     return Holding(tuple(pieces), listed=listed and not joined, joined=joined)
@@ -90,10 +86,11 @@ def _evaluated(op: Op, spec: OpSpec, rule: ValueRule, source: Source) -> Piece |
     parts = [_numbers(spec, rule, cut) for cut in cuts]
     if not source.reduced:
         return _piece(spec, cuts[0], parts[0], spec.member(source.ranks[0]))
-    name = spec.reduce_op or "sum"
-    columns = zip(*parts, strict=True)
-    reduced = tuple(reduce_numbers(name, list(each), spec.factor) for each in columns)
-    return _piece(spec, cuts[0], reduced, None)
+    reduced = [
+        reduce_numbers(spec.reduce_op or "sum", list(numbers), spec.factor)
+        for numbers in zip(*parts, strict=True)
+    ]
+    return _piece(spec, cuts[0], tuple(reduced), None)
 
 
 def _piece(
@@ -117,6 +114,4 @@ def _numbers(spec: OpSpec, rule: ValueRule, cut: Slice) -> tuple[Number, ...]:
         row = spec.values[cut.label]
         return (0,) * len(positions) if row is None else tuple(row[at] for at in positions)
     label = spec.member(cut.label)
-    if spec.fill is not None:
-        return (label if isinstance(spec.fill, str) else spec.fill,) * len(positions)
     return tuple(element(rule, label, position) for position in positions)

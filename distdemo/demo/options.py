@@ -9,7 +9,6 @@ import typer
 
 from distdemo import ops
 from distdemo.cli.options import (
-    ADVANCED,
     OUTPUT,
     Destination,
     DType,
@@ -29,7 +28,7 @@ from distdemo.ops.contract import Op
 
 COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
 """Extra options that an op has because it takes another one."""
-DATA = ("dtype", "shape", "values", "fill", "seed")
+DATA = ("dtype", "shape", "values", "seed")
 """Options of every op that moves data."""
 
 
@@ -145,27 +144,13 @@ class OpOptions(WorldOptions):
     values: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NUMBERS|FILE",
-            help="Input values: 1,2,3 once per rank, a file with one line per rank, or - (stdin).",
-        ),
-    ] = None
-    fill: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER|rank", help="Fill all elements with a number, or with the rank."
+            metavar="NUMBERS",
+            help="Input values of one rank: 1,2,3. Repeat it for each rank.",
         ),
     ] = None
     seed: Seed = None
     group: Group = None
     split: SplitWorld = None
-    inference: Annotated[
-        bool,
-        typer.Option(
-            "--inference-mode",
-            help="Run in torch.inference_mode.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = False
     ranks: Ranks = None
     explain: Annotated[
         bool,
@@ -175,7 +160,7 @@ class OpOptions(WorldOptions):
 
 def takes(op: Op) -> set[str]:
     """Return the options of an op that not every op has."""
-    companions = {name for each in op.takes for name in COMPANIONS.get(each, ())}
+    companions = {name for option in op.takes for name in COMPANIONS.get(option, ())}
     return {*op.takes, *companions, *(() if op.is_barrier else DATA)}
 
 

@@ -31,7 +31,7 @@ from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldReport
 from distdemo.ops.buffers import make_buffers
 from distdemo.ops.contract import Buffers, Op, Undefined
-from distdemo.ops.groups import GroupRole, Groups, inference, role_of
+from distdemo.ops.groups import GroupRole, Groups, role_of
 from distdemo.ops.run import Observer, run_role, verify_role
 from distdemo.ops.spec import OpSpec, pickled_size
 from distdemo.ops.verify import same
@@ -71,16 +71,16 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
     """
     role = role_of(rank.rank, op, specs)
     group = Groups(rank.backend).of(specs, role)
-    with inference(role.spec):
-        op, spec = role.op, role.spec
-        buffers = make_buffers(op, role.rank, spec, rank.device)
-        own = [rank.rank] * len(buffers.send)
-        before = summarize(buffers.send, own, spec, listed=op.list_before)
-        events: list[Event] = []
-        start_together(rank, role, group)
-        timing = run_role(rank, role, buffers, group, _recorder(rank, role, buffers, events))
-        verification = verify_role(role, buffers, timing.present)
-        after = _after(role, buffers.recv)
+    op = role.op
+    spec = role.spec
+    buffers = make_buffers(op, role.rank, spec, rank.device)
+    own = [rank.rank] * len(buffers.send)
+    before = summarize(buffers.send, own, spec, listed=op.list_before)
+    events: list[Event] = []
+    start_together(rank, role, group)
+    timing = run_role(rank, role, buffers, group, _recorder(rank, role, buffers, events))
+    verification = verify_role(role, buffers, timing.present)
+    after = _after(role, buffers.recv)
     return RankResult(
         rank=rank.rank,
         before=before,
@@ -114,7 +114,8 @@ def start_together(rank: Rank, role: GroupRole, group: ProcessGroup | None) -> N
     started later. Backends connect the ranks that an algorithm needs at its first call, so this
     makes the same call on at most one element per dimension.
     """
-    op, spec = role.op, role.spec
+    op = role.op
+    spec = role.spec
     if role.group is None or spec.group_size == 1:
         return
     if not op.is_barrier:
@@ -124,7 +125,6 @@ def start_together(rank: Rank, role: GroupRole, group: ProcessGroup | None) -> N
             sizes=spec.sizes and _at_most_one(spec.sizes),
             splits=spec.splits and tuple(map(_at_most_one, spec.splits)),
             values=None,
-            fill=None,
             objects_json=None,
         )
         op.run(make_buffers(op, role.rank, small, rank.device), small, group, async_op=False)
@@ -145,13 +145,13 @@ def _recorder(
     """Return an observer that appends the events of a point-to-point op; None for other calls."""
     if not role.spec.async_op or role.spec.objects or "nonblocking" not in role.op.takes:
         return None
-    original = {id(each): each.clone() for each in [*buffers.send, *buffers.recv]}
+    original = {id(tensor): tensor.clone() for tensor in [*buffers.send, *buffers.recv]}
 
     def record(call: str, called: float, tensors: Sequence[Tensor], rule: str) -> None:
         now = time.monotonic()
         unchanged = all(same(tensor, original[id(tensor)]) for tensor in tensors)
-        held = summarize(tensors, [None] * len(tensors))
-        events.append(Event(rank.rank, called, now, call, held, unchanged, rule))
+        contents = summarize(tensors, [None] * len(tensors))
+        events.append(Event(rank.rank, called, now, call, contents, unchanged, rule))
 
     return record
 
@@ -160,7 +160,7 @@ def _recorder(
 
 
 def summarize(
-    held: Sequence[Any],
+    pieces: Sequence[Any],
     sources: Sequence[int | None],
     spec: OpSpec | None = None,
     *,
@@ -169,38 +169,41 @@ def summarize(
     """Return small tensors and objects whole, and the ends of large ones.
 
     Args:
-        held: Pieces in order, on any device.
+        pieces: Tensors on any device, or objects, in order.
         sources: Source rank of each piece, or None if it was reduced.
         spec: Spec of the op, if the pieces may be objects or lie in a single tensor.
         listed: True if the rank has a list here.
     """
+    kept = list(zip(pieces, sources, strict=True))
     if spec is not None and spec.objects:
-        pairs = zip(held, sources, strict=True)
-        objects = tuple(ObjectPiece(each, pickled_size(each), rank) for each, rank in pairs)
-        return Holding(objects, listed=listed)
+        objects = [ObjectPiece(value, pickled_size(value), source) for value, source in kept]
+        return Holding(tuple(objects), listed=listed)
     joined = listed and spec is not None and spec.is_joined
-    whole = sum(tensor.numel() for tensor in held) <= WHOLE
-    kept = list(zip(held, sources, strict=True))
-    if not whole and len(kept) > 2 * PIECES:
+    is_large = sum(tensor.numel() for tensor in pieces) > WHOLE
+    if is_large and len(kept) > 2 * PIECES:
         kept = kept[:PIECES] + kept[-PIECES:]
-    pieces = []
-    for tensor, source in kept:
-        flat = tensor.detach().reshape(-1)
-        cut = not whole and flat.numel() > 2 * ENDS
-        first, last = (flat[:ENDS], flat[-ENDS:]) if cut else (flat, flat[:0])
-        piece = Piece(tuple(tensor.shape), tuple(first.tolist()), tuple(last.tolist()), source)
-        pieces.append(piece)
-    omitted = len(held) - len(pieces)
-    return Holding(tuple(pieces), omitted, listed=listed and not joined, joined=joined)
+    tensors = tuple(_shortened(tensor, source, cut=is_large) for tensor, source in kept)
+    omitted = len(pieces) - len(tensors)
+    return Holding(tensors, omitted, listed=listed and not joined, joined=joined)
 
 
-def _after(role: GroupRole, held: Sequence[Any]) -> Holding:
-    op, spec = role.op, role.spec
+def _shortened(tensor: Tensor, source: int | None, *, cut: bool) -> Piece:
+    """Return the tensor's elements, or only its ends if it is to be cut and long enough."""
+    flat = tensor.detach().reshape(-1)
+    shape = tuple(tensor.shape)
+    if not cut or flat.numel() <= 2 * ENDS:
+        return Piece(shape, tuple(flat.tolist()), source=source)
+    return Piece(shape, tuple(flat[:ENDS].tolist()), tuple(flat[-ENDS:].tolist()), source)
+
+
+def _after(role: GroupRole, received: Sequence[Any]) -> Holding:
+    op = role.op
+    spec = role.spec
     result = op.result(role.rank, spec)
     if isinstance(result, Undefined):
         return Holding(undefined=True)
-    sources = [None if each.reduced else spec.member(each.ranks[0]) for each in result]
-    return summarize(held, sources, spec, listed=op.is_listed(spec))
+    sources = [None if part.reduced else spec.member(part.ranks[0]) for part in result]
+    return summarize(received, sources, spec, listed=op.is_listed(spec))
 
 
 # ------------------------------------------------------------------------------------ the reports
@@ -212,21 +215,21 @@ def hello_report(world: WorldReport) -> HelloReport:
     return HelloReport(world, tuple(world.values) if world.ok else (), software)
 
 
-def op_report(op: Op, specs: tuple[OpSpec, ...], world: WorldReport) -> OpReport:
+def op_report(op: Op, specs: tuple[OpSpec, ...], report: WorldReport) -> OpReport:
     """Return the report of an op that ran."""
     spec = specs[0]
-    results = [each.value for each in world.outcomes if isinstance(each, Returned)]
-    asked = world.world
-    backend = backends.REGISTRY.get(asked.backend) if asked.world_size > 1 else None
+    world = report.world
+    results = [outcome.value for outcome in report.outcomes if isinstance(outcome, Returned)]
+    backend = backends.REGISTRY.get(world.backend) if world.world_size > 1 else None
     return OpReport(
         op=op.call(spec),
         spec=spec,
-        groups=tuple(each.members for each in specs if each.members is not None),
+        groups=tuple(group.members for group in specs if group.members is not None),
         traffic=op.traffic(spec),
-        world=world,
-        ranks=tuple(_since_the_first(results, world.hosts)) if world.ok else (),
-        versions=versions() | backends.versions_of(asked),
-        warning=backend.known_bug(op, spec, asked.device) or "" if backend else "",
+        world=report,
+        ranks=tuple(_since_the_first(results, report.hosts)) if report.ok else (),
+        versions=versions() | backends.versions_of(world),
+        warning=backend.known_bug(op, spec, world.device) or "" if backend else "",
     )
 
 
@@ -235,22 +238,27 @@ def _since_the_first(results: Sequence[RankResult], hosts: Sequence[str]) -> Ite
 
     With several hosts, times are since the group's first call on each host: their clocks differ.
     """
-    home = {each.rank: (each.group, hosts[each.rank] if hosts else "") for each in results}
+
+    def clock(result: RankResult) -> tuple[int | None, str]:
+        return result.group, hosts[result.rank] if hosts else ""
+
     first: dict[tuple[int | None, str], float] = {}
-    for each in results:
-        if each.takes_part:
-            first[home[each.rank]] = min(first.get(home[each.rank], math.inf), each.started_s)
-    for each in results:
-        if not each.takes_part:
-            yield replace(each, started_s=0.0, ended_s=0.0)
+    for result in results:
+        if result.takes_part:
+            earliest = first.get(clock(result), math.inf)
+            first[clock(result)] = min(earliest, result.started_s)
+    for result in results:
+        if not result.takes_part:
+            yield replace(result, started_s=0.0, ended_s=0.0)
             continue
-        start = first[home[each.rank]]
+        start = first[clock(result)]
+        events = [
+            replace(event, called_s=event.called_s - start, returned_s=event.returned_s - start)
+            for event in result.events
+        ]
         yield replace(
-            each,
-            started_s=each.started_s - start,
-            ended_s=each.ended_s - start,
-            events=tuple(
-                replace(event, called_s=event.called_s - start, returned_s=event.returned_s - start)
-                for event in each.events
-            ),
+            result,
+            started_s=result.started_s - start,
+            ended_s=result.ended_s - start,
+            events=tuple(events),
         )

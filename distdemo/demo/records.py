@@ -255,8 +255,18 @@ class OpReport:
 
     @property
     def ok(self) -> bool:
-        """Return True if every rank returned and every defined element is right."""
-        return self.world.ok and all(each.ok for each in self.ranks)
+        """True if every rank returned and every defined element is right."""
+        return self.world.ok and all(result.ok for result in self.ranks)
+
+    @property
+    def is_barrier(self) -> bool:
+        """True if no data moved and the ranks waited for each other."""
+        return any(result.present is not None for result in self.ranks)
+
+    @property
+    def has_events(self) -> bool:
+        """True if calls of a non-blocking point-to-point op were recorded."""
+        return any(result.events for result in self.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +293,8 @@ class HelloReport:
 
     @property
     def ok(self) -> bool:
-        """Return True if the world ran and every rank counted all ranks."""
-        return self.world.ok and all(each.heard_from == len(self.ranks) for each in self.ranks)
+        """True if the world ran and every rank counted all ranks."""
+        return self.world.ok and all(rank.heard_from == len(self.ranks) for rank in self.ranks)
 
 
 @dataclass(frozen=True, slots=True)

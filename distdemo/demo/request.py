@@ -6,14 +6,15 @@ Errors that can be found without torch are raised here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from distdemo import backends
 from distdemo.backends.contract import check_support
 from distdemo.cli.types import check_rank, make_groups, make_pair
-from distdemo.cli.values import Row, check_fit, parse_fill, read_numbers, read_objects
+from distdemo.cli.values import Row, check_fit, read_numbers, read_objects
 from distdemo.demo.options import OpOptions
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from distdemo.cli.session import Session
     from distdemo.launcher.records import WorldSpec
 
-Each = TypeVar("Each")
+Rows = Sequence[Row | str]
 FLAGS = {"async_op": "--async"}
 
 
@@ -37,17 +38,11 @@ def make_request(
     Raises:
         UsageError: An option can't be used.
     """
-    if session.placement is not None and "-" in (options.values or ()):
-        raise UsageError(
-            "--values - can't be used in a world that another program started.",
-            "Each rank would read its own standard input.",
-            "Put the lines into a file.",
-        )
     rows = _rows(options)
-    given = len(rows) or len(options.sizes or ())
+    size = max(op.default_size(options.pattern), max(options.group or (), default=0) + 1)
+    given = max(len(rows), len(options.sizes or ()))
     if options.splits and options.split is None:  # with --split there is one per rank of a group
         given = max(given, len(options.splits[0]))
-    size = max(op.default_size(options.pattern), max(options.group or (), default=0) + 1)
     if options.group is None and given >= max(2, op.smallest_world):
         size = given
     why = f"{op.command} needs two ranks: a rank can't send to itself."
@@ -59,16 +54,14 @@ def make_request(
     # A monitored barrier that has to connect first may wait beyond its limit.
     world = replace(world, lazy=op.lazy and not specs[0].monitored)
     if specs[0].monitored:  # let it raise before the launcher's deadline
-        limit = world.deadline
-        limit = max(limit / 2, limit - min(2.0, max(0.3, limit / 4)))
+        spare = min(2.0, max(0.3, world.deadline / 4))
+        limit = max(world.deadline / 2, world.deadline - spare)
         specs = tuple(replace(spec, monitor_timeout_s=limit) for spec in specs)
     check_support(backends.REGISTRY[world.backend], op, specs[0], world.device)
     return specs, world
 
 
-def make_specs(
-    op: Op, options: OpOptions, world_size: int, rows: Sequence[Row | str] = ()
-) -> tuple[OpSpec, ...]:
+def make_specs(op: Op, options: OpOptions, world_size: int, rows: Rows = ()) -> tuple[OpSpec, ...]:
     """Return the spec of each group.
 
     Args:
@@ -82,32 +75,16 @@ def make_specs(
     """
     groups = make_groups(options.group, options.split, world_size)
     size = len(groups[0]) if groups else world_size
-    of = "A group" if groups else "A world"
-    base = _base(op, options, size, of)
-    _check_form(op, base, options)
     ranks = size * max(1, len(groups))
-    lone = op.single_row_label(base)
+    base = _form(op, options, size, "A group" if groups else "A world")
     rows = _root_pieces(op, base, rows)
-    if rows and len(rows) != ranks and not (len(rows) == 1 and lone is not None):
-        alone = f", or one for rank {lone}" if lone is not None else ""
-        hint = f"Give --values {ranks} times, or a file of {ranks} lines."
-        if len(rows) == 1 and len(rows[0]) == ranks and not base.objects:
-            each = " ".join(f"--values {number}" for number in rows[0])
-            hint = f"For one number per rank, try {each}."
-        raise UsageError(
-            f"--values has {plural(len(rows), 'row')} for {plural(ranks, 'rank')}.",
-            f"{op.command} takes one row per rank{alone}.",
-            hint,
-        )
-    if base.objects or op.is_barrier:
-        base = replace(base, shape=())
-    else:
+    sender = op.single_row_label(base) if len(rows) == 1 else None
+    if rows and len(rows) != ranks and sender is None:
+        raise _wrong_row_count(op, base, rows, ranks)
+    if not (base.objects or op.is_barrier):
         numbers = [row for row in rows if not isinstance(row, str)]
-        base = _with_data(op, base, options, numbers, ranks)
-    if options.fill is not None:
-        highest = max(map(max, groups)) if groups else world_size - 1
-        base = replace(base, fill=parse_fill(options.fill, highest, options.dtype))
-    own_field = "objects_json" if base.objects else "values"
+        base = _with_shape(op, base, options, numbers, ranks)
+    field = "objects_json" if base.objects else "values"
     specs = []
     for members in groups or (None,):
         # Rows are in the order of the group, or with several groups of the world's ranks.
@@ -115,145 +92,166 @@ def make_specs(
         spec = replace(
             base,
             members=members,
-            sizes=base.sizes and _take(base.sizes, indices),
-            splits=base.splits and _take(base.splits, indices),
+            sizes=base.sizes and tuple(base.sizes[index] for index in indices),
+            splits=base.splits and tuple(base.splits[index] for index in indices),
         )
-        own: dict[str, Any] = {}
-        if rows and len(rows) == 1 and lone is not None:
+        data: dict[str, Any] = {}
+        if sender is not None:
             labels = op.value_labels(spec)
-            own[own_field] = tuple(rows[0] if each == lone else None for each in labels)
+            data[field] = tuple(rows[0] if label == sender else None for label in labels)
         elif rows:
-            own[own_field] = _take(rows, indices)
-        specs.append(replace(spec, **own))
+            data[field] = tuple(rows[index] for index in indices)
+        specs.append(replace(spec, **data))
     return tuple(specs)
+
+
+# --------------------------------------------------------------------------------- input values
+
+
+def _rows(options: OpOptions) -> Rows:
+    """Return the input values or objects of ``--values``."""
+    if options.objects:
+        return read_objects(options.values or ())
+    uneven = bool(options.uneven or options.sizes or options.splits)
+    rows = read_numbers(options.values or (), uneven=uneven)
+    for number in chain.from_iterable(rows):
+        check_fit("--values", number, options.dtype)
+    return rows
+
+
+def _root_pieces(op: Op, base: OpSpec, rows: Rows) -> Rows:
+    """Cut a single row into a piece per rank if the root holds them all, as for scatter."""
+    size = base.group_size
+    if len(rows) != 1 or isinstance(rows[0], str):
+        return rows
+    piece_counts = sorted(op.pieces(rank, base) for rank in range(size))
+    length, rest = divmod(len(rows[0]), size)
+    if piece_counts != [0] * (size - 1) + [size] or rest or not length:
+        return rows
+    return [rows[0][start : start + length] for start in range(0, size * length, length)]
+
+
+def _wrong_row_count(op: Op, base: OpSpec, rows: Rows, ranks: int) -> UsageError:
+    sender = op.single_row_label(base)
+    alone = f", or one for rank {sender}" if sender is not None else ""
+    hint = f"Give --values {ranks} times."
+    if len(rows) == 1 and len(rows[0]) == ranks and not base.objects:
+        hint = f"For one number per rank, try {' '.join(f'--values {n}' for n in rows[0])}."
+    return UsageError(
+        f"--values has {plural(len(rows), 'row')} for {plural(ranks, 'rank')}.",
+        f"{op.command} takes one row per rank{alone}.",
+        hint,
+    )
 
 
 # ------------------------------------------------------------------------- form, root and partners
 
 
-def _rows(options: OpOptions) -> Sequence[Row | str]:
-    """Return the input values or objects of ``--values``."""
-    if not options.values:
-        return ()
-    if options.objects:
-        return read_objects(options.values)
-    uneven = bool(options.uneven or options.sizes or options.splits)
-    rows = read_numbers(options.values, uneven=uneven)
-    for row in rows:
-        for number in row:
-            check_fit("--values", number, options.dtype)
-    return rows
-
-
-def _root_pieces(op: Op, base: OpSpec, rows: Sequence[Row | str]) -> Sequence[Row | str]:
-    """Cut a single row into a piece per rank if the root holds them all, as for scatter."""
-    size = base.group_size
-    if len(rows) != 1 or isinstance(rows[0], str):
-        return rows
-    held = sorted(op.pieces(rank, base) for rank in range(size))
-    length, rest = divmod(len(rows[0]), size)
-    if held != [0] * (size - 1) + [size] or rest or not length:
-        return rows
-    return [rows[0][start : start + length] for start in range(0, size * length, length)]
-
-
-def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
-    """Return the spec without data: the op, its form, root and partners."""
+def _form(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
+    """Return the spec without its data: the op, its form, root and partners."""
     if options.factor != 2 and options.reduce_op != "premul_sum":
         what = "--factor requires --reduce-op premul_sum."
         raise UsageError(what, "Only premul_sum multiplies by a factor.", "Leave it out.")
     straggler = options.straggler
-    pairs, src, dst = "pattern" in op.takes, None, None
-    if pairs:
-        src, dst = make_pair(options.pattern, options.src, options.dst, size, of)
-    variant = None
-    if "variant" in op.takes:
-        # More backends support unequal parts in a single tensor than in a list.
-        variant = options.variant or ("single" if options.splits else "list")
-        if options.uneven or options.sizes:
-            if variant == "single":
-                raise _clash("--uneven", "--variant single", "Uneven tensors need a list.")
-            variant = "uneven"
-    return OpSpec(
+    spec = OpSpec(
         op=op.name,
         group_size=size,
         dtype=options.dtype,
+        shape=(),
         reduce_op=options.reduce_op if "reduce_op" in op.takes else None,
         root=check_rank("--root", options.root, size, of) if "root" in op.takes else None,
         async_op=options.async_op or options.nonblocking,
-        variant=variant,
+        variant=_variant(options) if "variant" in op.takes else None,
         objects=options.objects,
         splits=((),) if options.splits else None,
         monitored=options.monitored,
         straggler=straggler and check_rank("--straggler", straggler.rank, size, of),
         straggler_delay_s=straggler.delay_s if straggler else 0.0,
-        inference=options.inference,
         factor=options.factor,
-        pattern=options.pattern if pairs else None,
-        src=src,
-        dst=dst,
+        seed=options.seed,
     )
-
-
-def _check_form(op: Op, base: OpSpec, options: OpOptions) -> None:
-    """Raise `UsageError` for options that the form doesn't have, and for data given twice."""
-    form = op.form(base)
+    if "pattern" in op.takes:
+        src, dst = make_pair(options.pattern, options.src, options.dst, size, of)
+        spec = replace(spec, pattern=options.pattern, src=src, dst=dst)
+    form = op.form(spec)
     for name in sorted(options.given & form.lacks):
         flag = FLAGS.get(name, "--" + name.replace("_", "-"))
         raise _clash(flag, form.flags, f"{form.call} doesn't support {flag}.")
-    if options.shape is not None and base.variant == "uneven":
+    if options.shape is not None and spec.variant == "uneven":
         raise _clash("--shape", form.flags, "The lengths differ: set them with --sizes 3,0,7.")
-    data = {"--values": options.values, "--fill": options.fill, "--seed": options.seed}
-    given = [flag for flag, value in data.items() if value not in (None, [])]
-    if len(given) > 1:
-        raise _clash(given[0], given[1], "Each sets the input values.")
+    if options.values and options.seed is not None:
+        raise _clash("--values", "--seed", "Each sets the input values.")
+    return spec
+
+
+def _variant(options: OpOptions) -> str:
+    if options.uneven or options.sizes:
+        if options.variant == "single":
+            raise _clash("--uneven", "--variant single", "Uneven tensors need a list.")
+        return "uneven"
+    # More backends support unequal parts in a single tensor than in a list.
+    return options.variant or ("single" if options.splits else "list")
 
 
 def _clash(one: str, other: str, why: str) -> UsageError:
     return UsageError(f"{one} and {other} can't be combined.", why, "Leave out one of them.")
 
 
-# ------------------------------------------------------------------------------------------- data
+# ---------------------------------------------------------------------------- shape and lengths
 
 
-def _with_data(op: Op, base: OpSpec, options: OpOptions, rows: Sequence[Row], ranks: int) -> OpSpec:
+def _with_shape(
+    op: Op, base: OpSpec, options: OpOptions, rows: Sequence[Row], ranks: int
+) -> OpSpec:
     """Return the spec with its shape and uneven lengths, for all ranks together."""
-    asked = options.shape
-    base = replace(base, seed=options.seed)
+    shape = options.shape
     if base.variant == "uneven":
-        sizes = tuple(options.sizes or map(len, rows) or ()) or tuple(range(1, ranks + 1))
+        sizes = tuple(options.sizes or map(len, rows)) or tuple(range(1, ranks + 1))
         _check_lengths("--sizes", [sizes], ranks)
         for size, row in zip(sizes, rows, strict=False):
             _check_count(size, len(row), "--sizes")
         return replace(base, sizes=sizes, shape=(max(sizes),))
     if options.splits:
-        default = range(1, base.group_size + 1)
-        splits = tuple(tuple(each or default) for each in options.splits)
-        _check_lengths("--splits", splits, base.group_size)
-        splits = splits * ranks if len(splits) == 1 else splits
-        if len(splits) != ranks:
-            what = f"--splits was given {len(splits)} times for {ranks} ranks."
-            raise UsageError(what, "Give it once, or once per rank.", "Give it once.")
-        rest = () if asked is None else asked[1:]
-        for index, row in enumerate(splits):
-            if asked is not None:
-                _check_count(sum(row), asked[0] if asked else 0, "--splits")
-            if rows:
-                _check_count(sum(row) * math.prod(rest), len(rows[index]), "--splits")
-        return replace(base, splits=splits, shape=(max(map(sum, splits)), *rest))
+        return _with_splits(base, options.splits, shape, rows, ranks)
     if not rows:
-        return replace(base, shape=op.default_shape if asked is None else tuple(asked))
+        return replace(base, shape=op.default_shape if shape is None else tuple(shape))
     pieces = op.row(0, replace(base, shape=(1,)))
     length = len(rows[0])
-    if asked is not None:
-        _check_count(math.prod(asked) * pieces, length, "--shape")
+    if shape is not None:
+        _check_count(math.prod(shape) * pieces, length, "--shape")
+        return replace(base, shape=tuple(shape))
     if length % pieces:
         raise UsageError(
             f"--values has {length} numbers per rank for {pieces} pieces.",
             f"{op.command} cuts each rank's data into {pieces} equal pieces.",
             f"Give {pieces} or {2 * pieces} numbers per rank.",
         )
-    return replace(base, shape=(length // pieces,) if asked is None else tuple(asked))
+    return replace(base, shape=(length // pieces,))
+
+
+def _with_splits(
+    base: OpSpec,
+    given: Sequence[Sequence[int]],
+    shape: Sequence[int] | None,
+    rows: Sequence[Row],
+    ranks: int,
+) -> OpSpec:
+    """Return the spec with the length of each part, and the shape of the largest tensor."""
+    default = range(1, base.group_size + 1)
+    splits = tuple(tuple(lengths or default) for lengths in given)
+    _check_lengths("--splits", splits, base.group_size)
+    if len(splits) == 1:
+        splits *= ranks
+    if len(splits) != ranks:
+        what = f"--splits was given {len(splits)} times for {ranks} ranks."
+        raise UsageError(what, "Give it once, or once per rank.", "Give it once.")
+    rest = tuple(shape or ())[1:]
+    for index, lengths in enumerate(splits):
+        if shape is not None:
+            _check_count(sum(lengths), shape[0] if shape else 0, "--splits")
+        if rows:
+            _check_count(sum(lengths) * math.prod(rest), len(rows[index]), "--splits")
+    return replace(base, splits=splits, shape=(max(map(sum, splits)), *rest))
 
 
 def _check_lengths(flag: str, rows: Sequence[Sequence[int]], ranks: int) -> None:
@@ -275,7 +273,3 @@ def _check_count(needed: int, given: int, flag: str) -> None:
             "A rank's parts add up to its whole tensor.",
             f"Give {needed}, or leave out {flag}.",
         )
-
-
-def _take(items: Sequence[Each], indices: Iterable[int]) -> tuple[Each, ...]:
-    return tuple(items[index] for index in indices)

@@ -17,7 +17,7 @@ from distdemo.demo.records import (
     Piece,
     RankResult,
 )
-from distdemo.demo.view_cells import held, lines, moved, same_layout, sources
+from distdemo.demo.view_cells import cell_beside, data_cell, moved, same_layout, source_cell
 from distdemo.demo.view_picture import picture
 from distdemo.launcher.clock import EVENTS
 from distdemo.view import colours
@@ -63,17 +63,18 @@ def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) 
     if report.explanation is not None:
         yield from picture(report.explanation, sign)
         yield Paragraph()
-    shown = list(select(report.ranks, ranks, lambda each: not each.ok))
+    shown = list(select(report.ranks, ranks, lambda result: not result.ok))
+    results = [result for result in shown if isinstance(result, RankResult)]
 
     def draw(width: int) -> Grid:
-        results = [each for each in shown if isinstance(each, RankResult)]
-        width = same_layout((one for each in results for one in (each.before, each.after)), width)
+        holdings = [held for result in results for held in (result.before, result.after)]
+        room = same_layout(holdings, width)
         return _grid(
             [
-                _left_out(each, sign)
-                if isinstance(each, int)
-                else _rank_cells(report, each, sign, width)
-                for each in shown
+                _left_out(result, sign)
+                if isinstance(result, int)
+                else _rank_cells(report, result, sign, room)
+                for result in shown
             ]
         )
 
@@ -81,13 +82,14 @@ def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) 
     if report.warning:
         yield Paragraph(f"! {report.warning}", "yellow")
     yield Fitted(draw)
-    events = sorted((e for each in report.ranks for e in each.events), key=lambda e: e.returned_s)
-    if events:
+    if report.has_events:
+        events = [event for result in report.ranks for event in result.events]
+        events.sort(key=lambda event: event.returned_s)
         if len(events) > 2 * MANY:
             events[MANY:-MANY] = []
         yield Heading("Buffers when each call returned")
         yield Fitted(lambda width: _events(events, sign, width))
-    stepping = [each for each in shown if isinstance(each, RankResult) and each.steps]
+    stepping = [result for result in results if result.steps]
     if stepping:
         yield Heading("Step by step")
         yield Fitted(lambda width: _steps(stepping, sign, width))
@@ -96,8 +98,9 @@ def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) 
     for line in islice(_mismatches(report), MANY):
         yield Paragraph(line, colours.WRONG)
     verdict = _op_verdict(report, sign)
-    warning = f" {report.warning}" if report.warning and not report.ok else ""
-    yield Summary(verdict + warning, report.ok)
+    if report.warning and not report.ok:
+        verdict += f" {report.warning}"
+    yield Summary(verdict, report.ok)
     yield Paragraph("\n".join(_footer(report)), colours.QUIET)
 
 
@@ -116,45 +119,40 @@ def _left_out(count: int, sign: Signs) -> Cells:
     return {name: Text(cell, style=colours.QUIET) for name, cell in cells.items()}
 
 
-def _rank_cells(report: OpReport, each: RankResult, sign: Signs, width: int) -> Cells:
+def _rank_cells(report: OpReport, result: RankResult, sign: Signs, width: int) -> Cells:
     """Return the cells of one rank; the columns depend on the run."""
-    cells: Cells = {"Rank": _rank(each.rank)}
+    cells: Cells = {"Rank": _rank(result.rank)}
     if report.world.hosts:
-        cells["Host"] = report.world.hosts[each.rank]
-    if report.groups and each.group is None:
+        cells["Host"] = report.world.hosts[result.rank]
+    if report.groups and result.group is None:
         cells["Group"] = "none"
     elif report.groups:
-        group = _letter(each.group or 0) if len(report.groups) > 1 else "rank"
-        cells["Group"] = f"{group} {each.rank if each.group_rank is None else each.group_rank}"
-    is_barrier = _is_barrier(report)
-    if is_barrier:
-        arrived = each.present is not None
-        cells["Arrived"] = duration(each.started_s) if arrived else sign.none
-        cells["Left"] = duration(each.ended_s) if arrived else sign.none
-        cells["Present"] = str(each.present) if arrived else sign.none
+        group = _letter(result.group or 0) if len(report.groups) > 1 else "rank"
+        group_rank = result.rank if result.group_rank is None else result.group_rank
+        cells["Group"] = f"{group} {group_rank}"
+    if report.is_barrier:
+        arrived = result.present is not None
+        cells["Arrived"] = duration(result.started_s) if arrived else sign.none
+        cells["Left"] = duration(result.ended_s) if arrived else sign.none
+        cells["Present"] = str(result.present) if arrived else sign.none
     else:
-        cells["Before"] = held(each.before, sign, width)
+        cells["Before"] = data_cell(result.before, sign, width)
         if report.spec.objects:
-            cells["Pickle"] = lines(each.before, sign, _pickled, width)
-        cells["After"] = held(each.after, sign, width)
-        cells["From"] = _from(each, sign, width)
-    cells["Verified"] = _verified(each, sign)
-    times = {"Waited" if is_barrier else "Time": each.time_s}
-    if _has_events(report):  # the table of calls has their times
+            cells["Pickle"] = cell_beside(result.before, sign, width, _pickled)
+        cells["After"] = data_cell(result.after, sign, width)
+        cells["From"] = _from(result, sign, width)
+    cells["Verified"] = _verified(result, sign)
+    if report.is_barrier:
+        times = {"Waited": result.time_s}
+    elif report.has_events:  # the table of calls has their times
         times = {}
     elif report.spec.async_op:
-        times = {"Launch": each.launch_s or 0.0, "Wait": each.wait_s or 0.0}
+        times = {"Launch": result.launch_s or 0.0, "Wait": result.wait_s or 0.0}
+    else:
+        times = {"Time": result.time_s}
     for name, seconds in times.items():
-        cells[name] = duration(seconds) if each.takes_part else sign.none
+        cells[name] = duration(seconds) if result.takes_part else sign.none
     return cells
-
-
-def _is_barrier(report: OpReport) -> bool:
-    return any(each.present is not None for each in report.ranks)
-
-
-def _has_events(report: OpReport) -> bool:
-    return any(each.events for each in report.ranks)
 
 
 def _rank(rank: int) -> Text:
@@ -170,23 +168,24 @@ def _pickled(piece: Piece | ObjectPiece) -> Text:
     return Text(size, style=colours.QUIET)
 
 
-def _from(each: RankResult, sign: Signs, width: int) -> Text:
-    if each.takes_part:
-        return sources(each.after, sign, width)
-    return Text("itself" if each.group is None else "takes no part", style=colours.QUIET)
+def _from(result: RankResult, sign: Signs, width: int) -> Text:
+    if result.takes_part:
+        return source_cell(result.after, sign, width)
+    return Text("itself" if result.group is None else "takes no part", style=colours.QUIET)
 
 
-def _verified(each: RankResult, sign: Signs) -> Text:
-    if each.checked == 0:
+def _verified(result: RankResult, sign: Signs) -> Text:
+    if result.checked == 0:
         return Text(sign.none, style=colours.QUIET)
-    if not each.ok:
-        what = "too early" if each.present is not None else f"{each.wrong:,} wrong"
+    if not result.ok:
+        what = "too early" if result.present is not None else f"{result.wrong:,} wrong"
         return Text(f"{sign.wrong} {what}", style=colours.WRONG)
-    what = "exact" if each.tolerance == 0 else "close"
-    if each.present is not None:
+    if result.present is not None:
         what = "all arrived"
-    elif each.group is None:
+    elif result.group is None:
         what = "same"
+    else:
+        what = "exact" if result.tolerance == 0 else "close"
     return Text(f"{sign.right} {what}", style=colours.RIGHT)
 
 
@@ -199,7 +198,7 @@ def _events(events: Sequence[Event], sign: Signs, width: int) -> Grid:
                 "Call": event.call,
                 "Called": duration(event.called_s),
                 "Returned": duration(event.returned_s),
-                "Buffer": held(event.buffer, sign, width),
+                "Buffer": data_cell(event.buffer, sign, width),
                 "Status": event.rule,
             }
             for event in events
@@ -207,20 +206,21 @@ def _events(events: Sequence[Event], sign: Signs, width: int) -> Grid:
     )
 
 
-def _steps(stepping: Sequence[RankResult], sign: Signs, width: int) -> Grid:
+def _steps(results: Sequence[RankResult], sign: Signs, width: int) -> Grid:
     """Return each rank's data after each step, and the bytes that it sent."""
-    return _grid(
-        [
-            {
-                "Step": f"{number} {step.name}" if each is stepping[0] else "",
-                "Rank": _rank(each.rank),
-                "Holds": held(step.buffer, sign, width),
-                "Sent": decimal_size(step.sent_bytes) if step.sent_bytes else sign.none,
-            }
-            for number, steps in enumerate(zip(*(each.steps for each in stepping), strict=True), 1)
-            for each, step in zip(stepping, steps, strict=True)
-        ]
-    )
+    rows: list[Cells] = []
+    for number in range(len(results[0].steps)):
+        for result in results:
+            step = result.steps[number]
+            rows.append(
+                {
+                    "Step": f"{number + 1} {step.name}" if result is results[0] else "",
+                    "Rank": _rank(result.rank),
+                    "Holds": data_cell(step.buffer, sign, width),
+                    "Sent": decimal_size(step.sent_bytes) if step.sent_bytes else sign.none,
+                }
+            )
+    return _grid(rows)
 
 
 # -------------------------------------------------------------------------------- title and verdict
@@ -228,7 +228,9 @@ def _steps(stepping: Sequence[RankResult], sign: Signs, width: int) -> Grid:
 
 def _title(report: OpReport, sign: Signs) -> str:
     """Return op, form, reduce op, root, group, ranks, backend, device, dtype and shape."""
-    spec, world, groups = report.spec, report.world.world, report.groups
+    spec = report.spec
+    world = report.world.world
+    groups = report.groups
     several = len(groups) > 1
     root = group = ""
     if several:
@@ -246,7 +248,7 @@ def _title(report: OpReport, sign: Signs) -> str:
     data = shape_text(spec.dtype, spec.shape)
     if spec.sizes is not None:
         data = f"{spec.dtype}, lengths {','.join(map(str, spec.sizes[:8]))}"
-    elif spec.objects or _is_barrier(report):
+    elif spec.objects or report.is_barrier:
         data = ""
     elif spec.splits:
         data = spec.dtype
@@ -257,7 +259,6 @@ def _title(report: OpReport, sign: Signs) -> str:
         root,
         "ring" if spec.pattern == "ring" else pair,
         ("non-blocking" if spec.pattern else "async") if spec.async_op else "",
-        "inference mode" if spec.inference else "",
         group,
         plural(world.world_size, "rank"),
         world.backend,
@@ -269,23 +270,23 @@ def _title(report: OpReport, sign: Signs) -> str:
 
 def _op_verdict(report: OpReport, sign: Signs) -> str:
     """Return the verdict, with the number of elements and the tolerance."""
-    spec, is_barrier = report.spec, _is_barrier(report)
-    compared = [each for each in report.ranks if each.takes_part or not spec.objects]
-    checked = sum(each.checked for each in compared)
+    spec = report.spec
+    compared = [result for result in report.ranks if result.takes_part or not spec.objects]
+    checked = sum(result.checked for result in compared)
     noun = "object" if spec.objects else "element"
     if not report.ok:
-        wrong = sum(each.wrong for each in report.ranks)
-        bad = [each.rank for each in report.ranks if not each.ok]
-        what = "ranks left too early" if is_barrier else f"{noun}s"
+        wrong = sum(result.wrong for result in report.ranks)
+        bad = [result.rank for result in report.ranks if not result.ok]
+        what = "ranks left too early" if report.is_barrier else f"{noun}s"
         more = sign.more * (len(bad) > 8)
         return f"Wrong: {wrong:,} of {checked:,} {what}, on rank {ranks_text(bad[:8])}{more}."
-    if is_barrier:
+    if report.is_barrier:
         return "Verified: no rank left before all had arrived."
     alone = report.world.world.world_size == 1
     note = " With one rank every collective is the identity." if alone else ""
     if spec.objects:
         return f"Verified: {plural(checked, noun)} arrived as sent.{note}"
-    tolerance = max((each.tolerance for each in report.ranks), default=0.0)
+    tolerance = max((result.tolerance for result in report.ranks), default=0.0)
     how = f"within {tolerance:.2g}, the rounding of the dtype" if tolerance else "exactly"
     return f"Verified: {checked:,} elements match plain arithmetic {how}.{note}"
 
@@ -293,12 +294,12 @@ def _op_verdict(report: OpReport, sign: Signs) -> str:
 def _notes(report: OpReport) -> Iterator[str]:
     """Yield the op's notes on this spec, and the members of the groups."""
     yield from ops.REGISTRY[report.spec.op].notes(report.spec)
-    if _has_events(report):
+    if report.has_events:
         yield (
             "Times are since the first rank started. The ranks wait for each other between the "
             "calls, so each buffer is as its own call left it."
         )
-    if report.world.hosts and (_has_events(report) or _is_barrier(report)):
+    if report.world.hosts and (report.has_events or report.is_barrier):
         yield "Each host has its own first call: their clocks differ."
     if len(report.groups) > 1:
         named = (
@@ -306,28 +307,28 @@ def _notes(report: OpReport) -> Iterator[str]:
             for number, members in enumerate(report.groups[:MANY])
         )
         yield f"Groups, each with its own ranks 0 to n − 1: {'; '.join(named)}."
-    elif any(each.group is None for each in report.ranks):
+    elif any(result.group is None for result in report.ranks):
         yield "Ranks outside the group make no call; their data was compared too."
 
 
 def _mismatches(report: OpReport) -> Iterator[str]:
     """Yield one line per wrong element: rank, index, actual and expected value."""
-    for each in report.ranks:
-        for miss in each.mismatches:
-            got, expected = distinct(miss.got, miss.expected)
-            if each.present is not None:
-                yield f"rank {each.rank} left when {got} of {expected} ranks had arrived"
+    for result in report.ranks:
+        for mismatch in result.mismatches:
+            got, expected = distinct(mismatch.got, mismatch.expected)
+            if report.is_barrier:
+                yield f"rank {result.rank} left when {got} of {expected} ranks had arrived"
                 continue
-            piece = f", piece {miss.piece}" if len(each.after.pieces) > 1 else ""
-            index = f", index {', '.join(map(str, miss.index))}" if miss.index else ""
-            yield f"rank {each.rank}{piece}{index}: got {got}, expected {expected}"
+            piece = f", piece {mismatch.piece}" if len(result.after.pieces) > 1 else ""
+            index = f", index {', '.join(map(str, mismatch.index))}" if mismatch.index else ""
+            yield f"rank {result.rank}{piece}{index}: got {got}, expected {expected}"
 
 
 def _footer(report: OpReport) -> Iterator[str]:
     """Yield the times, the bytes moved, and on GPUs the clock and library versions."""
-    if not _has_events(report):
+    if not report.has_events:
         yield from _times(report)
-    if not _is_barrier(report):
+    if not report.is_barrier:
         where = " in each group" if len(report.groups) > 1 else ""
         padded = "; every pickle padded to the largest" if report.spec.objects else ""
         yield f"Moves{where}: {moved(report.traffic)}{padded}."
@@ -335,7 +336,7 @@ def _footer(report: OpReport) -> Iterator[str]:
     software = [
         f"{names[key]} {version}" for key, version in report.versions.items() if key in names
     ]
-    if any(each.clock == EVENTS for each in report.ranks):
+    if any(result.clock == EVENTS for result in report.ranks):
         software.insert(0, f"Timed by {EVENTS}")
     if software:
         yield f"{'; '.join(software)}."
@@ -343,20 +344,21 @@ def _footer(report: OpReport) -> Iterator[str]:
 
 def _times(report: OpReport) -> Iterator[str]:
     """Yield who was last, on one clock; with several hosts, whose call took the longest."""
-    timed = [each for each in report.ranks if each.takes_part]
+    timed = [result for result in report.ranks if result.takes_part]
     if len(timed) < 2:
         return
     if report.world.hosts:
-        longest = max(timed, key=lambda each: each.time_s)
+        longest = max(timed, key=lambda result: result.time_s)
         yield f"Longest call: rank {longest.rank}, {duration(longest.time_s)}."
         return
+    late = max(timed, key=lambda result: result.started_s)
+    last = max(timed, key=lambda result: result.ended_s)
     first = "the first of its group" if len(report.groups) > 1 else "the first"
-    late = max(timed, key=lambda each: each.started_s)
-    last = max(timed, key=lambda each: each.ended_s)
-    arrive, leave = ("arrive", "leave") if _is_barrier(report) else ("start", "finish")
+    start = "arrive" if report.is_barrier else "start"
+    end = "leave" if report.is_barrier else "finish"
     yield (
-        f"Last to {arrive}: rank {late.rank}, {duration(late.started_s)} after {first}; "
-        f"to {leave}: rank {last.rank}, at {duration(last.ended_s)}."
+        f"Last to {start}: rank {late.rank}, {duration(late.started_s)} after {first}; "
+        f"to {end}: rank {last.rank}, at {duration(last.ended_s)}."
     )
 
 
@@ -369,47 +371,43 @@ def hello_view(
     """Yield the introductions of all ranks."""
     size = len(report.ranks)
     rows: list[Cells] = []
-    for each in select(report.ranks, ranks, lambda one: one.heard_from != size):
-        if isinstance(each, int):
+    for shown in select(report.ranks, ranks, lambda rank: rank.heard_from != size):
+        if isinstance(shown, int):
             rows.append({"Rank": sign.more})
             continue
         rows.append(
             {
-                "Rank": _rank(each.rank),
-                "of": str(each.world_size),
-                "Process": str(each.pid),
-                "Host": each.host,
-                "Backend": each.backend,
-                "Device": each.device,
-                "Joined in": duration(each.startup_s),
-                "Heard from": f"{each.heard_from} of {size}",
+                "Rank": _rank(shown.rank),
+                "of": str(shown.world_size),
+                "Process": str(shown.pid),
+                "Host": shown.host,
+                "Backend": shown.backend,
+                "Device": shown.device,
+                "Joined in": duration(shown.startup_s),
+                "Heard from": f"{shown.heard_from} of {size}",
             }
         )
     yield Heading(f"hello {sign.dot} {plural(size, 'rank')}")
     yield _grid(rows)
-    yield Summary(_hello_verdict(report), report.ok)
+    slowest = max((rank.startup_s for rank in report.ranks), default=0.0)
+    verdict = "Some ranks didn't hear from all."
+    if report.ok:
+        joined = f"{plural(size, 'rank')} joined within {duration(slowest)} of their start"
+        verdict = f"{joined}; each heard from all."
+    yield Summary(verdict, report.ok)
     yield Paragraph(start_and_versions(report.world, report.versions), colours.QUIET)
-
-
-def _hello_verdict(report: HelloReport) -> str:
-    if not report.ok:
-        return "Some ranks didn't hear from all."
-    slowest = max(each.startup_s for each in report.ranks)
-    up = f"{plural(len(report.ranks), 'rank')} joined within {duration(slowest)} of their start"
-    return f"{up}; each heard from all."
 
 
 def list_view(listed: OpList, _: Signs) -> Iterator[Block]:
     """Yield the list of ops; forms chosen by flags are below their command."""
-    yield _grid(
-        [
-            {
-                "Command": Text(f"  {each.flags}") if each.flags else Text(each.command, "bold"),
-                "In torch.distributed": each.calls,
-                "What it does": each.summary,
-            }
-            for each in listed.ops
-        ]
-    )
+    rows: list[Cells] = [
+        {
+            "Command": Text(f"  {op.flags}") if op.flags else Text(op.command, "bold"),
+            "In torch.distributed": op.calls,
+            "What it does": op.summary,
+        }
+        for op in listed.ops
+    ]
+    yield _grid(rows)
     hint = "distdemo explain OP draws one; distdemo OP runs it; distdemo OP --help lists its flags."
     yield Paragraph(hint, colours.QUIET)

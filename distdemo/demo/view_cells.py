@@ -18,27 +18,34 @@ from distdemo.view.tables import WIDTHS
 CUT = 17  # width of a tensor that is shown by its ends
 SHORT = 16  # largest number of elements that is shown whole
 FEW = 4  # largest number of pieces of which all are shown
-FIRST, LAST = 2, 1  # pieces shown from the start and the end of more
+FIRST = 2  # pieces shown from the start of more
+LAST = 1  # from the end
 
 
-def held(holding: Holding, sign: Signs, width: int = WIDTHS[0]) -> Text:
+def data_cell(holding: Holding, sign: Signs, width: int = WIDTHS[0]) -> Text:
     """Return the pieces, each in one line or one per row, and no wider than ``width`` if possible.
 
     A piece of a multi-dimensional tensor keeps its brackets, also if it is cut.
     """
     if holding.undefined or not holding.pieces:
         return Text("undefined" if holding.undefined else "nothing", style=colours.QUIET)
-    left_out = _selection(holding)[1]
-    texts = _texts(holding, sign, width)
-    if holding.joined:  # one bracket opens in the first line and closes in the last
-        last = len(texts) - 1
-        for index, text in enumerate(texts):
-            full = Text(f"[{sign.none}]", text.style) if text.plain == "[]" else text
-            body = Text(" ") + full[1:] if index > 0 and full.plain[:1] == "[" else full
-            texts[index] = body[:-1] if index < last and body.plain[-1:] == "]" else body
-    if left_out:
-        texts.insert(FIRST, Text(f"{sign.more} {left_out} more", style=colours.QUIET))
+    texts = [text for _, text in _entries(holding, sign, width)]
+    if holding.joined:
+        texts = _in_one_bracket(texts, sign)
     return Text("\n").join(texts)
+
+
+def _in_one_bracket(texts: list[Text], sign: Signs) -> list[Text]:
+    """Return the lines of one tensor: a bracket opens in the first and closes in the last."""
+    joined = []
+    for index, text in enumerate(texts):
+        line = Text(f"[{sign.none}]", text.style) if text.plain == "[]" else text
+        if index > 0 and line.plain.startswith("["):
+            line = Text(" ") + line[1:]
+        if index < len(texts) - 1 and line.plain.endswith("]"):
+            line = line[:-1]
+        joined.append(line)
+    return joined
 
 
 def same_layout(holdings: Iterable[Holding], width: int) -> int:
@@ -49,29 +56,39 @@ def same_layout(holdings: Iterable[Holding], width: int) -> int:
     pieces = [
         piece
         for holding in holdings
-        for piece in _selection(holding)[0]
+        for piece in _shown(holding)
         if isinstance(piece, Piece) and len(piece.shape) > 1 and _is_short(piece)
     ]
-    if all(len(_nested(each.values, each.shape, " ")) <= width for each in pieces):
+    if all(len(_nested(piece.values, piece.shape, " ")) <= width for piece in pieces):
         return width
-    rows = [row for each in pieces for row in _nested(each.values, each.shape, "\n").split("\n")]
-    longest = max(map(len, rows))
+    drawn = [_nested(piece.values, piece.shape, "\n") for piece in pieces]
+    longest = max(len(row) for text in drawn for row in text.split("\n"))
     return longest if longest <= width else 0
 
 
-def sources(holding: Holding, sign: Signs, width: int = WIDTHS[0]) -> Text:
-    """Return each piece's source rank, or ``all`` if it was reduced, in the lines of ``held``."""
+def source_cell(holding: Holding, sign: Signs, width: int = WIDTHS[0]) -> Text:
+    """Return each piece's source rank, or ``all`` if it was reduced, beside ``data_cell``."""
     if holding.undefined or not holding.pieces:
         return Text(sign.none, style=colours.QUIET)
-    return lines(
-        holding,
-        sign,
-        lambda piece: Text(
-            "all" if piece.source is None else f"rank {piece.source}",
-            style=colours.of_source(piece.source),
-        ),
-        width,
-    )
+
+    def source(piece: Piece | ObjectPiece) -> Text:
+        name = "all" if piece.source is None else f"rank {piece.source}"
+        return Text(name, style=colours.of_source(piece.source))
+
+    return cell_beside(holding, sign, width, source)
+
+
+def cell_beside(
+    holding: Holding, sign: Signs, width: int, describe: Callable[[Piece | ObjectPiece], Text]
+) -> Text:
+    """Return a text for each piece that ``data_cell`` shows, in the first of its lines."""
+    texts = []
+    for piece, drawn in _entries(holding, sign, width):
+        if piece is None:
+            texts.append(Text(sign.more, style=colours.QUIET))
+        else:
+            texts.append(describe(piece) + "\n" * drawn.plain.count("\n"))
+    return Text("\n").join(texts)
 
 
 def moved(traffic: Traffic) -> str:
@@ -86,39 +103,36 @@ def moved(traffic: Traffic) -> str:
     )
 
 
-def lines(
-    holding: Holding, sign: Signs, write: Callable[[Piece | ObjectPiece], Text], width: int
-) -> Text:
-    """Return a text for each piece that ``held`` shows, in the first of its lines."""
-    shown, left_out = _selection(holding)
-    texts = [
-        write(piece) + "\n" * drawn.plain.count("\n")
-        for piece, drawn in zip(shown, _texts(holding, sign, width), strict=True)
-    ]
-    if left_out:
-        texts.insert(FIRST, Text(sign.more, style=colours.QUIET))
-    return Text("\n").join(texts)
-
-
-def _texts(holding: Holding, sign: Signs, width: int) -> list[Text]:
-    return [_piece(piece, sign, width) for piece in _selection(holding)[0]]
-
-
-def _selection(holding: Holding) -> tuple[list[Piece | ObjectPiece], int]:
+def _shown(holding: Holding) -> list[Piece | ObjectPiece]:
+    """Return the pieces to show: all of a few, else the first and the last ones."""
     pieces = list(holding.pieces)
     if not holding.omitted and len(pieces) <= FEW:
-        return pieces, 0
-    return pieces[:FIRST] + pieces[-LAST:], len(pieces) + holding.omitted - FIRST - LAST
+        return pieces
+    return pieces[:FIRST] + pieces[-LAST:]
+
+
+def _entries(
+    holding: Holding, sign: Signs, width: int
+) -> list[tuple[Piece | ObjectPiece | None, Text]]:
+    """Return the pieces to show with their texts, and without a piece the number left out."""
+    shown = _shown(holding)
+    entries: list[tuple[Piece | ObjectPiece | None, Text]]
+    entries = [(piece, _piece(piece, sign, width)) for piece in shown]
+    left_out = len(holding.pieces) + holding.omitted - len(shown)
+    if left_out:
+        entries.insert(FIRST, (None, Text(f"{sign.more} {left_out} more", style=colours.QUIET)))
+    return entries
 
 
 def _piece(piece: Piece | ObjectPiece, sign: Signs, width: int) -> Text:
     """Return a tensor nested like its shape, or its ends if it is too wide; an object as JSON."""
     style = colours.of_source(piece.source)
     if isinstance(piece, ObjectPiece):
-        width = max(width, 12)
         body = json.dumps(piece.value, ensure_ascii=False)
-        cut = body[: width - len(sign.more)] + sign.more
-        return Text(body if len(body) <= width else cut, style)
+        room = max(width, 12)
+        if len(body) > room:
+            body = body[: room - len(sign.more)] + sign.more
+        return Text(body, style)
     if _is_short(piece):
         for gap in (" ", "\n"):  # in one line, or one line per row
             body = _nested(piece.values, piece.shape, gap)

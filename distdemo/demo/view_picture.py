@@ -11,7 +11,7 @@ from rich.text import Text
 
 from distdemo import ops
 from distdemo.demo.records import Explanation
-from distdemo.demo.view_cells import held, moved, same_layout, sources
+from distdemo.demo.view_cells import data_cell, moved, same_layout, source_cell
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Drawing, Facts, Heading, Paragraph
 from distdemo.view.console import Signs, signs
@@ -65,28 +65,34 @@ def code_view(explanation: Explanation, _: Signs) -> Iterator[Block]:
 
 
 def _picture(explanation: Explanation, console: Console) -> RenderableType:
-    """Return the full_width drawing that fits, or a list."""
+    """Return the widest drawing that fits, or a list."""
     sign = signs(console)
-    drawings = (_drawing(explanation, sign, width) for width in WIDTHS)
-    fitting = (each for each in drawings if full_width(console, each) <= console.width)
-    return next(fitting, None) or _listed(explanation, sign, console.width)
+    for width in WIDTHS:
+        drawing = _drawing(explanation, sign, width)
+        if full_width(console, drawing) <= console.width:
+            return drawing
+    return _listed(explanation, sign, console.width)
 
 
 def _rows(explanation: Explanation, sign: Signs, width: int) -> Iterator[tuple[Text, ...]]:
     """Yield each rank's name, its data before and after, and where that comes from."""
-    holdings = (one for each in explanation.ranks for one in (each.before, each.after))
-    width = same_layout(holdings, width)
-    for each in explanation.ranks:
-        before, after = held(each.before, sign, width), held(each.after, sign, width)
-        if explanation.is_barrier:
-            before, after = Text("arrives"), Text("continues")
-        elif not each.after.pieces and not each.after.undefined:
-            after = Text("receives nothing", style=colours.QUIET)
+    ranks = explanation.ranks
+    width = same_layout((held for rank in ranks for held in (rank.before, rank.after)), width)
+    for rank in ranks:
+        before = data_cell(rank.before, sign, width)
+        after = data_cell(rank.after, sign, width)
         origin = Text()
-        if each.after.pieces and not each.after.undefined:
-            lines = sources(each.after, sign, width).split("\n")
+        if explanation.is_barrier:
+            before = Text("arrives")
+            after = Text("continues")
+        elif rank.after.undefined:
+            pass
+        elif rank.after.pieces:
+            lines = source_cell(rank.after, sign, width).split("\n")
             origin = Text("\n").join(Text("from ") + line if line else line for line in lines)
-        yield Text(f"rank {each.rank}", style=colours.of_rank(each.rank)), before, after, origin
+        else:
+            after = Text("receives nothing", style=colours.QUIET)
+        yield Text(f"rank {rank.rank}", style=colours.of_rank(rank.rank)), before, after, origin
 
 
 def _listed(explanation: Explanation, sign: Signs, width: int) -> RenderableType:
@@ -111,20 +117,22 @@ def _drawing(explanation: Explanation, sign: Signs, width: int) -> Table:
 
 def _arm(index: int, lines: int, explanation: Explanation, sign: Signs) -> str:
     """Return one row of the bus, as high as the rank's row."""
-    order = {each.rank: position for position, each in enumerate(explanation.ranks)}
+    order = {rank.rank: position for position, rank in enumerate(explanation.ranks)}
     senders = {order[sender] for sender, _ in explanation.moves}
     receivers = {order[receiver] for _, receiver in explanation.moves}
     ends = senders | receivers or {index}
-    up, down = min(ends) < index <= max(ends), min(ends) <= index < max(ends)
+    up = min(ends) < index <= max(ends)
+    down = min(ends) <= index < max(ends)
     alone = not explanation.moves  # with one rank, the data stays there
-    sends, receives = alone or index in senders, alone or index in receivers
-    left = "──" if sends else "  "
-    right = f"──{sign.arrow}" if receives else "   "
-    tail = "  │" if down else ""
-    arm = "\n".join([f"{left}{_JOINTS[up, down, sends, receives]}{right}", *[tail] * (lines - 1)])
+    sends = alone or index in senders
+    receives = alone or index in receivers
+    joint = _JOINTS[up, down, sends, receives]
+    arm = f"{'──' if sends else '  '}{joint}{f'──{sign.arrow}' if receives else '   '}"
+    arm += ("\n  │" if down else "\n") * (lines - 1)
     if sign.right == "✓":
         return arm
-    return "".join({"─": "-", "│": "|"}.get(c, c if ord(c) < 128 else "+") for c in arm)
+    ascii_lines = {"─": "-", "│": "|"}
+    return "".join(ascii_lines.get(c, c if c.isascii() else "+") for c in arm)
 
 
 def _facts(explanation: Explanation) -> Iterator[tuple[str, str]]:

@@ -57,8 +57,7 @@ def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
     buffers = laid_out(op, rank, spec, device)
     if not op.is_in_place(spec):
         # Outputs differ from the result in every element, so that a gap is detected.
-        own_data = spec.values is not None or spec.fill is not None
-        wanted = expected(op, rank, spec) if own_data else None
+        wanted = None if spec.values is None else expected(op, rank, spec)
         for number, place in enumerate(buffers.recv):
             if wanted is None:
                 poison(place)
@@ -132,9 +131,7 @@ def tensors(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> list[Tensor]:
     step = batch(cuts[0].numel if cuts else 1)
     starts = range(0, len(cuts), step)
     blocks = (_filled(op, cuts[start : start + step], spec) for start in starts)
-    # Contiguous, because a fill is one number expanded with stride 0, which backends reject.
-    kept = (block.to(torch_dtype(spec)).contiguous() for block in blocks)
-    return [tensor for block in kept for tensor in block.unbind()]
+    return [tensor for block in blocks for tensor in block.to(torch_dtype(spec)).unbind()]
 
 
 def _filled(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Tensor:
@@ -149,13 +146,6 @@ def _filled(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Tensor:
     if spec.values is not None:
         rows = [_given(cut, spec) for cut in cuts]
         return torch.tensor(rows, dtype=torch_dtype(spec)).to(wide).reshape(whole)
-    labels = torch.tensor([spec.member(cut.label) for cut in cuts], dtype=torch.int64).unsqueeze(1)
-    if isinstance(spec.fill, str):
-        return labels.to(wide).expand(len(cuts), numel).reshape(whole)
-    if spec.fill is not None:
-        # From a list, because torch.full takes no integer beyond 64 bits, not even for floats.
-        number = _number(spec.fill, torch_dtype(spec))
-        return torch.tensor([number], dtype=torch_dtype(spec)).to(wide).expand(whole)
     if len(cuts) * numel <= BY_HAND:
         rule = value_rule(op, spec)
         rows = [
@@ -163,6 +153,7 @@ def _filled(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Tensor:
             for cut in cuts
         ]
         return torch.tensor(rows, dtype=wide).reshape(whole)
+    labels = torch.tensor([spec.member(cut.label) for cut in cuts], dtype=torch.int64).unsqueeze(1)
     starts = torch.tensor([cut.start for cut in cuts], dtype=torch.int64).unsqueeze(1)
     positions = starts + torch.arange(numel, dtype=torch.int64)
     numbers: Tensor = element(value_rule(op, spec), labels, positions)

@@ -162,7 +162,7 @@ class Form:
 
 
 OBJECTS_LACK = frozenset(
-    {"async_op", "nonblocking", "dtype", "shape", "fill", "seed", "reduce_op", "variant", "pattern"}
+    {"async_op", "nonblocking", "dtype", "shape", "seed", "reduce_op", "variant", "pattern"}
     | {"uneven", "sizes", "splits"}
 )
 """Options that objects don't have: they are pickled as they are, in one blocking call."""

@@ -92,7 +92,6 @@ class OpSpec(Call):
 
     Attributes:
         values: The user's numbers, one row per label (see ``Op.cut``); None for a missing row.
-        fill: Number in every element, or ``rank`` for each rank's own number.
         seed: Seed to mix the default values with, instead of counting.
         objects_json: The user's objects as JSON, one per label; None for a missing one.
         members: Ranks of the world that form the group; None for all.
@@ -102,7 +101,6 @@ class OpSpec(Call):
     dtype: str = "float32"
     shape: tuple[int, ...] = (4,)
     values: tuple[tuple[Number, ...] | None, ...] | None = None
-    fill: Number | str | None = None
     seed: int | None = None
     objects_json: tuple[str | None, ...] | None = None
     members: tuple[int, ...] | None = None

@@ -94,7 +94,7 @@ class TraceOptions(WorldOptions):
         list[str] | None,
         typer.Option(
             metavar="NUMBERS|FILE",
-            help="Input values, once per rank, or a file with one line per rank.",
+            help="Input values of one rank: 1,2,3. Repeat it for each rank.",
             rich_help_panel=ADVANCED,
         ),
     ] = None

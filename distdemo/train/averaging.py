@@ -1,9 +1,9 @@
-"""Ways to average gradients over the ranks, and the recorder of their collectives."""
+"""Ways to average gradients over the ranks, and the timer of their collectives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -13,86 +13,78 @@ from torch._C._distributed_c10d import GradBucket  # re-exported untyped by torc
 from torch.nn.parallel import DistributedDataParallel
 
 from distdemo.launcher.clock import Clock
-from distdemo.train.records import COMPUTE, REFERENCE, Span
+from distdemo.train.records import REFERENCE
 
 BUCKET_MIB = 0.004
 """Bucket size of DDP. Its default, 25, would hold the whole model, so nothing could overlap."""
 
 
-class SpanRecorder:
-    """Recorder of one rank's spans in each step of a training.
+@dataclass(slots=True)
+class Transfer:
+    """A collective, with marks of the clock at its start and end."""
 
-    Until ``close`` the times of its spans are marks of the clock.
+    size_bytes: int
+    start: Any
+    end: Any
 
-    Args:
-        clock: Clock of the rank's device.
-        rank: Number of the rank.
-        mode: Mode of the training.
+
+@dataclass(slots=True)
+class Step:
+    """The collectives of one step, and the mark at which its gradients were computed."""
+
+    transfers: list[Transfer] = field(default_factory=list)
+    computed: Any = None
+
+
+class StepTimer:
+    """Timer of one rank's collectives in each step of an epoch.
 
     Attributes:
-        step: Current step, counted from 0 over all epochs.
+        steps: Steps since `restart`.
     """
 
-    def __init__(self, clock: Clock, rank: int = 0, mode: str = "") -> None:
-        self.clock = clock
-        self.step = -1
-        self._rank, self._mode = rank, mode
-        self._spans: list[Span] = []
-        self._computed: dict[int, Any] = {}
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.steps: list[Step] = []
 
-    def begin_step(self) -> None:
-        """Begin a new step."""
-        self.step += 1
+    def restart(self) -> None:
+        """Begin an epoch."""
+        self._clock.begin()
+        self.steps = []
 
-    def begin(self, name: str, track: str = COMPUTE, size_bytes: int = 0) -> Span:
-        """Begin a span; see ``end``."""
-        now = self.clock.mark()
-        span = Span(self._rank, self._mode, self.step, track, name, now, now, size_bytes)
-        self._spans.append(span)
-        return span
+    def begin(self, tensor: torch.Tensor) -> Transfer:
+        """Begin a collective on this tensor; see ``end``."""
+        now = self._clock.mark()
+        transfer = Transfer(tensor.numel() * tensor.element_size(), now, now)
+        self.steps[-1].transfers.append(transfer)
+        return transfer
 
-    def send(self, name: str, tensor: torch.Tensor, track: str = "communication") -> Span:
-        """Begin the span of a collective on this tensor; see ``end``."""
-        return self.begin(name, track, tensor.numel() * tensor.element_size())
-
-    def end(self, span: Span) -> None:
-        """End a span. Can be called from any thread."""
-        span.end_s = self.clock.mark()
-
-    @contextmanager
-    def computing(self, name: str) -> Iterator[None]:
-        """Record a block of computation. The gradients are complete at the end of ``backward``."""
-        span = self.begin(name)
-        yield
-        self.end(span)
-        if name == "backward":
-            self._computed.setdefault(self.step, span.end_s)
+    def end(self, transfer: Transfer) -> None:
+        """End a collective. Can be called from any thread."""
+        transfer.end = self._clock.mark()
 
     def computed(self) -> None:
-        """Record that the last gradient is computed, before the backward pass returns."""
-        self._computed[self.step] = self.clock.mark()
+        """Record that all gradients of the step are computed. The first call counts."""
+        if self.steps[-1].computed is None:
+            self.steps[-1].computed = self._clock.mark()
 
-    def close(self) -> tuple[list[Span], float, float]:
-        """Wait for the device and return the spans since the last call.
+    def communication(self) -> tuple[float, float]:
+        """Wait for the device and return the communication of the epoch.
 
         Returns:
-            Spans with their times in seconds; seconds with a collective in progress; and the part
-            of these during which the backward pass of the step was computing.
+            Seconds with a collective in progress; and the part of these during which the backward
+            pass of the step was computing.
         """
-        self.clock.settle()
-        spans, self._spans = self._spans, []
-        computed, self._computed = self._computed, {}
-        for span in spans:
-            span.start_s, span.end_s = self.clock.read(span.start_s), self.clock.read(span.end_s)
+        self._clock.settle()
+        read = self._clock.read
         busy = overlapped = reached = 0.0
-        sent = (span for span in spans if span.track != COMPUTE)
-        for span in sorted(sent, key=lambda each: each.start_s):
-            start = max(span.start_s, reached)
-            reached = max(reached, span.end_s)
-            until = self.clock.read(computed[span.step])
-            busy += reached - start
-            overlapped += max(0.0, min(reached, until) - start)
-        return spans, busy, overlapped
+        for step in self.steps:
+            for transfer in step.transfers:  # in the order of their starts
+                start = max(read(transfer.start), reached)
+                reached = max(read(transfer.end), reached)
+                busy += reached - start
+                overlapped += max(0.0, min(reached, read(step.computed)) - start)
+        return busy, overlapped
 
 
 class Averaging(NamedTuple):
@@ -108,27 +100,29 @@ class Averaging(NamedTuple):
     average: Callable[[], None]
 
 
-AveragingMethod = Callable[[nn.Module, SpanRecorder], Averaging]
-"""Function of a model, the same on every rank, and a recorder for its collectives. Collective."""
+AveragingMethod = Callable[[nn.Module, StepTimer], Averaging]
+"""Function of a model, the same on every rank, and a timer for its collectives. Collective."""
 
 
-def manual(model: nn.Module, recorder: SpanRecorder) -> Averaging:
+def gradients_of(model: nn.Module) -> list[torch.Tensor]:
+    """Return the gradients of all parameters, after a backward pass."""
+    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+
+def manual(model: nn.Module, timer: StepTimer) -> Averaging:
     """Call all_reduce on each parameter's gradient and divide, as in the PyTorch tutorial."""
 
     def average() -> None:
-        for name, parameter in model.named_parameters():
-            gradient = parameter.grad
-            if gradient is None:
-                raise RuntimeError(f"{name} has no gradient")
-            span = recorder.send(f"all_reduce {name}", gradient)
+        for gradient in gradients_of(model):
+            transfer = timer.begin(gradient)
             dist.all_reduce(gradient)
-            recorder.end(span)
-            gradient /= dist.get_world_size()
+            timer.end(transfer)
+            gradient.div_(dist.get_world_size())
 
     return Averaging(model, average)
 
 
-def flat(model: nn.Module, recorder: SpanRecorder) -> Averaging:
+def flat(model: nn.Module, timer: StepTimer) -> Averaging:
     """Average all gradients in one buffer: one collective per step, the same bytes.
 
     The buffer::
@@ -137,11 +131,11 @@ def flat(model: nn.Module, recorder: SpanRecorder) -> Averaging:
     """
 
     def average() -> None:
-        gradients = [each.grad for each in model.parameters() if each.grad is not None]
+        gradients = gradients_of(model)
         buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        span = recorder.send("all_reduce of all", buffer)
+        transfer = timer.begin(buffer)
         dist.all_reduce(buffer)
-        recorder.end(span)
+        timer.end(transfer)
         buffer /= dist.get_world_size()
         parts = torch.split(buffer, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
@@ -150,11 +144,11 @@ def flat(model: nn.Module, recorder: SpanRecorder) -> Averaging:
     return Averaging(model, average)
 
 
-def ddp(model: nn.Module, recorder: SpanRecorder) -> Averaging:
+def ddp(model: nn.Module, timer: StepTimer) -> Averaging:
     """Use DistributedDataParallel, which reduces buckets of gradients during the backward pass.
 
     Once all gradients of a bucket are computed, DDP calls a communication hook. Ours does what DDP
-    does without one (divide by the number of ranks, then a nonblocking all_reduce) and records it.
+    does without one (divide by the number of ranks, then a nonblocking all_reduce) and times it.
     Buckets are in order: at the last one, all gradients have been computed.
     """
     device = next(model.parameters()).device
@@ -166,13 +160,12 @@ def ddp(model: nn.Module, recorder: SpanRecorder) -> Averaging:
 
     def hook(bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.is_last():
-            recorder.computed()
-        name = f"bucket {bucket.index()}"  # buckets overlap
-        span = recorder.send(f"all_reduce {name}", bucket.buffer(), f"communication, {name}")
+            timer.computed()
+        transfer = timer.begin(bucket.buffer())
         work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
 
         def arrived(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            recorder.end(span)
+            timer.end(transfer)
             return future.value()[0]
 
         return work.get_future().then(arrived)  # type: ignore[no-any-return]  # untyped in torch
@@ -181,7 +174,7 @@ def ddp(model: nn.Module, recorder: SpanRecorder) -> Averaging:
     return Averaging(module, lambda: None)
 
 
-def single(model: nn.Module, _: SpanRecorder) -> Averaging:
+def single(model: nn.Module, _: StepTimer) -> Averaging:
     """Average nothing: the reference, one process with the batches of all ranks."""
     return Averaging(model, lambda: None)
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from distdemo.encoding import derived
+from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldReport
 
 MODES = ("manual", "flat", "ddp")
 """Ways to average gradients; ``compare`` runs all of them."""
 REFERENCE = "single"
 """Name of the training on one process."""
-DATASETS = {"generated": (16, 10), "digits": (64, 10), "mnist": (784, 10)}
-"""Numbers per sample and number of classes, by data set."""
-COMPUTE = "compute"
-"""Timeline track of a rank's computation."""
-
-TOLERANCE = 1e-6
-"""Largest allowed difference: of a loss, relative to it; of a weight, to the largest change."""
-CHUNK = 1024
-"""Number of test samples that a rank evaluates at once."""
+SAMPLES = 2000
+TESTS = 1000
+FEATURES = 16
+CLASSES = 10
+HIDDEN = 64
+PARAMETERS = (FEATURES + 1) * HIDDEN + (HIDDEN + 1) * CLASSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,48 +29,22 @@ class TrainSpec:
 
     Attributes:
         mode: One of ``MODES``, or ``compare``.
-        dataset: One of ``DATASETS``.
-        data_dir: Folder with torchvision's MNIST files; None for other data sets.
         epochs: Number of passes over the samples.
         batch_size: Samples per step over all ranks, split evenly.
         learning_rate: Learning rate of SGD.
-        momentum: Momentum of SGD.
-        hidden: Number of units in the hidden layer.
         seed: Seed of data, shuffles and initial weights.
-        timeline: True if spans are recorded for a timeline.
     """
 
     mode: str = "compare"
-    dataset: str = "generated"
-    data_dir: str | None = None
     epochs: int = 5
     batch_size: int = 64
     learning_rate: float = 0.1
-    momentum: float = 0.9
-    hidden: int = 64
     seed: int = 1234
-    timeline: bool = field(default=False, metadata={"json": False})
 
     @property
     def modes(self) -> tuple[str, ...]:
         """Modes to train, in order."""
         return MODES if self.mode == "compare" else (self.mode,)
-
-    @property
-    def parameters(self) -> int:
-        """Number of the model's parameters."""
-        features, classes = DATASETS[self.dataset]
-        return (features + 1) * self.hidden + (self.hidden + 1) * classes
-
-    def memory_bytes(self, ranks: int) -> int:
-        """Return the memory that the models need on a machine with this many ranks and rank 0.
-
-        Per mode: weights, gradients, momentum and buckets. On rank 0: the reference, and copies to
-        compare. Then the activations of the hidden units for each sample of a step.
-        """
-        copies = ranks * 4 * len(self.modes) + 6
-        samples = max(self.batch_size, ranks * CHUNK)
-        return 8 * (copies * self.parameters + 3 * self.hidden * samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +58,6 @@ class TrainTask:
         [0 1][2 3][4 5][6 7][8 9] 10   # rank 0 (of its part of 11)
 
     Attributes:
-        data: Display name of the data set.
         samples: Number of training samples.
         tests: Number of test samples.
         features: Numbers per sample.
@@ -95,7 +66,6 @@ class TrainTask:
         steps_per_epoch: Steps per epoch of each rank.
     """
 
-    data: str
     samples: int
     tests: int
     features: int
@@ -103,6 +73,30 @@ class TrainTask:
     parameters: int
     rank_batch: int
     steps_per_epoch: int
+
+    @classmethod
+    def split(cls, batch_size: int, world_size: int) -> TrainTask:
+        """Return the task, with its samples split over the ranks.
+
+        Raises:
+            UsageError: A step has less than one sample per rank, or more than there are.
+        """
+        part = SAMPLES // world_size
+        rank_batch = batch_size // world_size
+        if not rank_batch:
+            raise UsageError(
+                f"--batch-size {batch_size} is less than one sample per rank.",
+                f"A batch is split evenly over {world_size} ranks.",
+                f"Try --batch-size {min(32, part) * world_size}.",
+            )
+        if rank_batch > part:
+            raise UsageError(
+                f"--batch-size {batch_size} is larger than the data set.",
+                f"There are {SAMPLES:,} training samples, {part:,} per rank.",
+                f"Try --batch-size {part * world_size}.",
+            )
+        steps = part // rank_batch
+        return cls(SAMPLES, TESTS, FEATURES, CLASSES, PARAMETERS, rank_batch, steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,28 +196,6 @@ class TrainProof:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class Span:
-    """A timed activity of a rank.
-
-    Attributes:
-        step: Step, counted from 0 over all epochs.
-        track: ``COMPUTE`` or a communication track; tracks may overlap.
-        name: Name of the activity, such as ``backward`` or ``all_reduce bucket 0``.
-        start_s: Start on the host's monotonic clock.
-        size_bytes: Bytes passed to a collective; 0 for computation.
-    """
-
-    rank: int
-    mode: str
-    step: int
-    track: str
-    name: str
-    start_s: float
-    end_s: float
-    size_bytes: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class TrainReport:
     """Result of a training.
@@ -232,7 +204,6 @@ class TrainReport:
         reference: Training on the same batches in one process; None if the world failed.
         runs: One run per mode, in order; empty if the world failed.
         proofs: Claims of all modes, with their results.
-        spans: Timed activities of all ranks; empty unless a timeline was requested.
     """
 
     spec: TrainSpec
@@ -241,7 +212,6 @@ class TrainReport:
     reference: Run | None = None
     runs: tuple[Run, ...] = ()
     proofs: tuple[TrainProof, ...] = ()
-    spans: tuple[Span, ...] = field(default=(), metadata={"json": False})
     versions: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -44,12 +44,14 @@ def train_view(report: TrainReport, sign: Signs) -> Iterator[Block]:
         report: Report of a training whose ranks all returned.
         sign: Signs of the terminal.
     """
-    spec, task, world = report.spec, report.task, report.world.world
+    spec = report.spec
+    task = report.task
+    world = report.world.world
     batch = task.rank_batch * world.world_size
     title = ("train", spec.mode, plural(world.world_size, "rank"), world.backend, world.device)
-    yield Heading(f" {sign.dot} ".join((*title, spec.dataset)))
+    yield Heading(f" {sign.dot} ".join(title))
     yield Paragraph(
-        f"{task.data}: {task.samples:,} samples and {task.tests:,} tests of "
+        f"generated points: {task.samples:,} samples and {task.tests:,} tests of "
         f"{plural(task.features, 'number')}, {task.classes} classes.\n"
         f"The model has {task.parameters:,} parameters. A step takes {batch:,} samples, "
         f"{task.rank_batch:,} per rank.",
@@ -60,13 +62,13 @@ def train_view(report: TrainReport, sign: Signs) -> Iterator[Block]:
     yield Heading("Cost")
     yield _cost(report.trainings, sign, several=world.world_size > 1)
     single = f"{REFERENCE} is one process that takes the same batches without averaging."
-    if any(2 * each.communication_s > each.time_s for each in report.trainings):
+    if any(2 * run.communication_s > run.time_s for run in report.runs):
         single += " With a model this small, the calls take longer than the computation."
     yield Paragraph(single)
     yield Heading("Proofs, and the largest difference found")
     yield _proofs(report, sign)
     for proof in report.failed:
-        yield Paragraph(_failed(report, proof, sign), colours.WRONG)
+        yield Paragraph(_failure(report, proof, sign), colours.WRONG)
     for note in _notes(report, batch):
         yield Paragraph(note, colours.QUIET)
     undecided = report.undecided and not report.failed
@@ -89,6 +91,10 @@ def _epochs(runs: Sequence[Run]) -> Grid:
 
 def _cost(runs: Sequence[Run], sign: Signs, *, several: bool) -> Grid:
     """Return one column per mode; communication only for several ranks."""
+
+    def share(part: float, whole: float) -> str:
+        return f"{duration(part)}, {percent(part / whole if whole else 0.0)}"
+
     figures: dict[str, Callable[[Run], str]] = {
         "Time": lambda run: duration(run.time_s),
         "Steps": lambda run: f"{run.steps:,}",
@@ -96,8 +102,8 @@ def _cost(runs: Sequence[Run], sign: Signs, *, several: bool) -> Grid:
         "Bytes per step": lambda run: decimal_size(float(f"{run.bytes_per_step:.3g}")),
     }
     if several:
-        figures["In communication"] = lambda run: _timed(run.communication_s, run.time_s)
-        figures["of which overlapped"] = lambda run: _timed(run.overlapped_s, run.communication_s)
+        figures["In communication"] = lambda run: share(run.communication_s, run.time_s)
+        figures["of which overlapped"] = lambda run: share(run.overlapped_s, run.communication_s)
     grid = Grid([Column("Figure"), *(Column(run.mode, right=True) for run in runs)])
     for name, figure in figures.items():
         without = () if name in ("Time", "Steps") else (REFERENCE,)
@@ -106,67 +112,44 @@ def _cost(runs: Sequence[Run], sign: Signs, *, several: bool) -> Grid:
     return grid
 
 
-def _timed(part: float, whole: float) -> str:
-    return f"{duration(part)}, {percent(part / whole if whole else 0.0)}"
-
-
 def _proofs(report: TrainReport, sign: Signs) -> Grid:
     """Return each mode's claims with the largest difference found."""
     grid = Grid([Column("Claim", folds=True), *(Column(run.mode) for run in report.runs)])
     for claim in CLAIMS:
-        row: list[Cell] = [CLAIM_TEXTS[claim]]
-        for proof in (each for each in report.proofs if each.claim == claim):
-            found = f"{proof.difference:.1e}" if proof.difference else "0"
-            if claim == "replicas":
-                found = "identical" if proof.held else "differ"
-            if proof.held is None:
-                row.append(Text(f"? {sign.none}", style=colours.UNSURE))
-            elif proof.held:
-                row.append(Text(f"{sign.right} {found}", style=colours.RIGHT))
-            else:
-                row.append(Text(f"{sign.wrong} {found}", style=colours.WRONG))
-        grid.rows.append(row)
+        proofs = [proof for proof in report.proofs if proof.claim == claim]
+        cells = [_proof_cell(proof, sign) for proof in proofs]
+        grid.rows.append([CLAIM_TEXTS[claim], *cells])
     return grid
 
 
-def _verdict(report: TrainReport) -> str:
-    count, modes = len(report.proofs), listing([run.mode for run in report.runs])
-    if report.failed:
-        first = report.failed[0]
-        return (
-            f"{len(report.failed)} of {plural(count, 'proof')} failed: {first.mode}: "
-            f"{CLAIM_TEXTS[first.claim]}. Try distdemo check to test this backend's collectives."
-        )
-    compared = [run.comparison for run in report.runs]
-    if report.undecided:
-        why = next((STOPPED[each.stopped] for each in compared if not each.epochs), "")
-        return (
-            f"{len(report.undecided)} of {plural(count, 'proof')} could not be made: {why}. "
-            "Try a smaller --lr."
-        )
-    epochs, reached = min(each.epochs for each in compared), report.runs[-1].epochs[-1].accuracy
-    only = f" in the first {epochs:,} of {report.spec.epochs:,} epochs"
-    return (
-        f"All {count} proofs hold: {modes} trained as one process does on the same batches"
-        f"{only if epochs < report.spec.epochs else ''}. Test accuracy {reached:.1%}."
-    )
-
-
-def _failed(report: TrainReport, proof: TrainProof, sign: Signs) -> str:
-    """Return the line for a failed proof."""
-    found = f"largest difference {proof.difference:.1e}" if proof.difference is not None else ""
+def _proof_cell(proof: TrainProof, sign: Signs) -> Text:
+    if proof.held is None:
+        return Text(f"? {sign.none}", style=colours.UNSURE)
+    difference = f"{proof.difference:.1e}" if proof.difference else "0"
     if proof.claim == "replicas":
-        run = next(each for each in report.runs if each.mode == proof.mode)
-        kinds = len(set(run.epochs[(proof.epoch or 1) - 1].checksums))
-        found = f"{kinds} different checksums"
+        difference = "identical" if proof.held else "differ"
+    if proof.held:
+        return Text(f"{sign.right} {difference}", style=colours.RIGHT)
+    return Text(f"{sign.wrong} {difference}", style=colours.WRONG)
+
+
+def _failure(report: TrainReport, proof: TrainProof, sign: Signs) -> str:
+    """Return the line for a failed proof."""
+    if proof.claim == "replicas":
+        run = next(run for run in report.runs if run.mode == proof.mode)
+        checksums = set(run.epochs[(proof.epoch or 1) - 1].checksums)
+        what = f"{len(checksums)} different checksums"
         if proof.ranks:
-            found += f"; different on {ranks_text(proof.ranks)}"
-    return f"{sign.wrong} {proof.mode}: {CLAIM_TEXTS[proof.claim]}: epoch {proof.epoch}: {found}."
+            what += f"; different on {ranks_text(proof.ranks)}"
+    else:
+        what = f"largest difference {proof.difference:.1e}"
+    return f"{sign.wrong} {proof.mode}: {CLAIM_TEXTS[proof.claim]}: epoch {proof.epoch}: {what}."
 
 
 def _notes(report: TrainReport, batch: int) -> Iterator[str]:
     """Yield notes on the settings and results."""
-    task, spec = report.task, report.spec
+    task = report.task
+    spec = report.spec
     if batch != spec.batch_size:
         yield f"A step takes {batch:,} samples, not {spec.batch_size:,}, to split them evenly."
     dropped = task.samples - batch * task.steps_per_epoch
@@ -178,14 +161,31 @@ def _notes(report: TrainReport, batch: int) -> Iterator[str]:
     if spec.epochs > FEW:
         yield f"{FEW} of {spec.epochs:,} epochs are shown; --format json has all."
     for run in report.runs:
-        found = run.comparison
-        if found.stopped in STOPPED and found.epochs:
-            yield f"{run.mode}: compared up to epoch {found.epochs}: {STOPPED[found.stopped]}."
-        if run.mode == "ddp" and run.collectives_per_step == 1:
-            yield (
-                "ddp has all gradients in one bucket, which is complete only after the backward "
-                "pass, so nothing can overlap. Try a larger --hidden."
-            )
+        epochs = run.comparison.epochs
+        if run.comparison.stopped in STOPPED and epochs:
+            yield f"{run.mode}: compared up to epoch {epochs}: {STOPPED[run.comparison.stopped]}."
+
+
+def _verdict(report: TrainReport) -> str:
+    proofs = plural(len(report.proofs), "proof")
+    if report.failed:
+        first = report.failed[0]
+        return (
+            f"{len(report.failed)} of {proofs} failed: {first.mode}: {CLAIM_TEXTS[first.claim]}. "
+            "Try distdemo check to test this backend's collectives."
+        )
+    epochs = min(run.comparison.epochs for run in report.runs)
+    if report.undecided:
+        why = next(
+            STOPPED[run.comparison.stopped] for run in report.runs if not run.comparison.epochs
+        )
+        return f"{len(report.undecided)} of {proofs} could not be made: {why}. Try a smaller --lr."
+    only = f" in the first {epochs:,} of {report.spec.epochs:,} epochs"
+    return (
+        f"All {proofs} hold: {listing([run.mode for run in report.runs])} trained as one process "
+        f"does on the same batches{only if epochs < report.spec.epochs else ''}. "
+        f"Test accuracy {report.runs[-1].epochs[-1].accuracy:.1%}."
+    )
 
 
 def plot(report: TrainReport, file: Path | None) -> bytes:
@@ -209,14 +209,13 @@ def plot(report: TrainReport, file: Path | None) -> bytes:
         ]
         return Panel(series, Axis("Epoch", number, log=0), axis)
 
-    spec, world = report.spec, report.world.world
+    spec = report.spec
+    world = report.world.world
+    accuracy = Axis("Test accuracy", lambda value: f"{100 * value:.4g}%", log=0)
     panels = [
         panel(Axis("Loss (cross entropy)", number, log=0), lambda epoch: epoch.loss),
-        panel(
-            Axis("Test accuracy", lambda value: f"{100 * value:.4g}%", log=0),
-            lambda epoch: epoch.accuracy,
-        ),
+        panel(accuracy, lambda epoch: epoch.accuracy),
     ]
-    title = f"{report.task.data}: {plural(world.world_size, 'rank')} over {world.backend}"
+    title = f"generated points: {plural(world.world_size, 'rank')} over {world.backend}"
     note = f"batch {spec.batch_size}, learning rate {spec.learning_rate:g}"
     return lines(panels, title, [note], file)

@@ -80,9 +80,8 @@ UNDERSTOOD = (
     ("check --op max", "check --op max"),
     ("broadcast --source 1", "broadcast --src 1"),
     ("all-reduce --json", "all-reduce --format json"),
-    ("all-reduce --values my_file", "all-reduce --values my_file"),
     ("all-reduce -qn 2", "all-reduce -qn 2"),
-    ("all-reduce --fill -1", "all-reduce --fill -1"),
+    ("all-reduce --values -1", "all-reduce --values -1"),
     # names of choices
     ("train --ddp", "train --mode ddp"),
     ("train ddp", "train --mode ddp"),

@@ -110,7 +110,7 @@ BAD = {
     "all-reduce --dtpye": "Did you mean --dtype?",
     "run x.py --idle 3": "Did you mean --stall?",
     "run x.py --lr 3": "Try distdemo run FILE.py -n 4 -- --lr ...",
-    "rpc --momentum 0": "These have one: train.\nLeave it out.",
+    "rpc --batch-size 4": "These have one: train.\nLeave it out.",
     "check --junit-xml": "Option '--junit-xml' requires an argument.",
     "all-reduce --nnodes 2": "",
     "all-reduce --launcher torchrun": "",

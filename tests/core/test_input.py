@@ -59,8 +59,6 @@ def test_only_a_regular_file_within_the_limit_is_read(tmp_path: Path) -> None:
             read_file(path)
         with pytest.raises(UsageError):
             read(path)
-        with pytest.raises(UsageError):
-            read_numbers([str(path)])
     file = tmp_path / "file"
     file.write_bytes(b"12345")
     assert read_file(file, max_bytes=5) == b"12345"

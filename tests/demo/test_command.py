@@ -37,7 +37,7 @@ def after(found):
 RUNS = [
     ("allreduce -n 2 --reduce-op prod --values 1,2 --values 3,4", [[[3, 8]]] * 2),
     ("broadcast -n 2 --src 1 --shape 1", [[[10]]] * 2),
-    ("reduce -n 2 --dst 1 --fill rank --shape 1", [[], [[1]]]),
+    ("reduce -n 2 --dst 1 --shape 1", [[], [[10]]]),
     ("scatter -n 2 --shape 2", [[[0, 1]], [[10, 11]]]),
     ("gather -n 2 --shape 1 --root 1", [[], [[0], [10]]]),
     ("all-gather -n 2 --uneven 2,0", [[[0, 1], []]] * 2),
@@ -46,7 +46,7 @@ RUNS = [
     ("isend --shape 1", [[[0]], [[0]]]),
     ("barrier -n 2 --straggler 1:0.05 --monitored", [[], []]),
     ("gather -n 2 --objects --values '{\"a\": [1]}' --values '\"ü\"'", [[{"a": [1]}, "ü"], []]),
-    ("all-reduce -n 4 --split 2 --shape 1 --inference-mode", [[[10]], [[10]], [[50]], [[50]]]),
+    ("all-reduce -n 4 --split 2 --shape 1", [[[10]], [[10]], [[50]], [[50]]]),
 ]
 
 

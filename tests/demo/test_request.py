@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,11 +53,8 @@ FORMS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
     ("all_reduce", {"values": ["1"] * 3, "shape": Shape()}, {"group_size": 3, "shape": ()}),
     ("all_reduce", {"values": ["1,2,3,4", "5,6,7,8"], "shape": Shape((2, 2))}, {"shape": (2, 2)}),
-    ("all_reduce", {"fill": "rank", "dtype": "int8"}, {"fill": "rank", "dtype": "int8"}),
-    ("all_reduce", {"fill": "1.5"}, {"fill": 1.5}),
     ("all_reduce", {"seed": 7}, {"seed": 7}),
     ("all_reduce", {"world_size": 3, "async_op": True}, {"group_size": 3, "async_op": True}),
-    ("all_reduce", {"inference": True}, {"inference": True}),
     ("broadcast", {"values": ["7,8"]}, {"values": ((7, 8), None, None, None)}),
     ("broadcast", {"values": ["7"], "root": 2}, {"values": (None, None, (7,), None)}),
     ("scatter", {"values": ["1", "2", "3"], "root": 1}, {"group_size": 3, "root": 1}),
@@ -93,8 +89,6 @@ def test_groups_have_their_own_ranks_and_shares() -> None:
     assert [each.values for each in both] == [((0,), (2,)), ((1,), (3,))]
     late = spec("barrier", group=RankList((2, 5)), straggler=Straggler(1, 1))
     assert (late.members, late.straggler) == ((2, 5), 1)
-    filled = spec("all_reduce", group=RankList((1, 3)), fill="rank")
-    assert filled.group_size == 2
 
 
 def test_a_world_is_lazy_where_no_rank_may_wait_for_a_connection() -> None:
@@ -111,15 +105,11 @@ REFUSED: Sequence[tuple[str, dict[str, Any], str]] = [
     ("broadcast", {"root": 2, "group": RankList((1, 3))}, "--root 2: there is no such rank."),
     ("all_reduce", {"values": ["1", "2,3"]}, "--values has rows of 1 and of 2 numbers."),
     ("all_reduce", {"values": ["1", "x"]}, "--values x: 'x' is not a number."),
-    ("all_reduce", {"values": ["no such file"]}, "--values no such file: neither numbers"),
     ("all_reduce", {"values": ["1", "2"], "world_size": 3}, "--values has 2 rows for 3 ranks."),
     ("all_reduce", {"values": ["1.5", "2"], "dtype": "int8"}, "--values: 1.5 does not fit int8."),
     ("all_reduce", {"values": ["1", "300"], "dtype": "uint8"}, "--values: 300 does not fit uint8."),
-    ("all_reduce", {"values": ["1", "2"], "fill": "1"}, "--values and --fill can't be combined."),
     ("all_reduce", {"values": ["1", "2"], "shape": Shape((3,))}, "--shape needs 3 elements"),
-    ("all_reduce", {"fill": "one"}, "--fill one: not a number."),
-    ("all_reduce", {"fill": "rank", "dtype": "bool"}, "--fill rank: 3 does not fit bool."),
-    ("all_reduce", {"fill": "1", "seed": 1}, "--fill and --seed can't be combined."),
+    ("all_reduce", {"values": ["1", "2"], "seed": 1}, "--values and --seed can't be combined."),
     ("all_reduce", {"reduce_op": "premul_sum", "factor": 3.0}, "gloo can't do all-reduce"),
     ("all_reduce", {"factor": 3.0}, "--factor requires --reduce-op premul_sum."),
     ("all_reduce", {"dtype": "int32", "reduce_op": "avg"}, "gloo can't do all-reduce --reduce-op"),
@@ -151,23 +141,6 @@ def test_invalid_options_are_rejected() -> None:
             specs(name, **given)
         assert caught.value.what.startswith(first)
         assert caught.value.hint
-
-
-def test_values_are_read_from_a_file_with_one_line_per_rank(tmp_path: Path) -> None:
-    file = tmp_path / "values.txt"
-    file.write_text("# two ranks\n1, 2\n\n3 4\n", encoding="utf-8")
-    assert spec("all_reduce", values=[str(file)]).values == ((1, 2), (3, 4))
-    file.write_text('{"a": 1}\n"ü"\n', encoding="utf-8")
-    assert spec("gather", objects=True, values=[str(file)]).objects_json == ('{"a": 1}', '"ü"')
-    file.write_text("1\nx\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="line 2: 'x' is not a number"):
-        spec("all_reduce", values=[str(file)])
-    file.write_text("# nothing\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="no line of numbers"):
-        spec("all_reduce", values=[str(file)])
-    file.write_bytes(b"\xff\xfe1")
-    with pytest.raises(UsageError, match="it can't be read"):
-        spec("all_reduce", values=[str(file)])
 
 
 def test_numbers_are_parsed() -> None:

@@ -29,7 +29,7 @@ from distdemo.demo.records import (
     RankResult,
 )
 from distdemo.demo.view import hello_view, list_view, op_view
-from distdemo.demo.view_cells import held, sources
+from distdemo.demo.view_cells import data_cell, source_cell
 from distdemo.demo.view_picture import picture
 from distdemo.encoding import encode
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
@@ -196,8 +196,8 @@ def test_cells_fit_their_width() -> None:
         (Holding((ObjectPiece({"a": "ü"}, 10),)), 60, ['{"a": "ü"}']),
         (Holding((ObjectPiece("x" * 99, 110),)), 20, ['"' + "x" * 18 + "…"]),
     ):
-        assert held(holding, Signs(), room).plain.split("\n") == lines
-        assert len(sources(holding, Signs(), room).plain.split("\n")) == len(lines)
+        assert data_cell(holding, Signs(), room).plain.split("\n") == lines
+        assert len(source_cell(holding, Signs(), room).plain.split("\n")) == len(lines)
 
 
 def test_an_explanation_has_the_shape_and_the_ends_of_a_large_tensor() -> None:

@@ -117,7 +117,7 @@ def test_every_algorithm_is_right_and_moves_the_counted_bytes() -> None:
         TraceSpec(spec_of("all_reduce", 3, 1 << 18), "naive-ring"),
         TraceSpec(spec_of("all_gather", 3, 2, dtype="bool", values=values), "bruck"),
         TraceSpec(OpSpec("all_reduce", 3, shape=(2, 3), reduce_op="min", seed=7), "ring"),
-        TraceSpec(OpSpec("broadcast", 3, shape=(), root=2, fill="rank"), "chain"),
+        TraceSpec(OpSpec("broadcast", 3, shape=(), root=2), "chain"),
     ]
     assert_all_right(specs, run_world(world(5), run_each, (specs,)))
 
