@@ -195,7 +195,9 @@ Timeline = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Treat warnings as failures.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Treat warnings and incomplete comparisons as failures.")
+]
 
 
 DEFAULTS = {"world_size": "4", "timeout": "30, more for many ranks", "src": "0", "dst": "1"}

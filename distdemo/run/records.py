@@ -85,7 +85,7 @@ class RunReport:
         late: Ranks that others waited for, longest total first; with ``--calls``.
         findings: Findings of the sanitizer, one at most.
         warnings: Possible problems.
-        strict: True if warnings are failures.
+        strict: True if warnings, and calls that were not compared, are failures.
         stopped: Reason why the comparison of calls stopped early; empty if it did not.
         shake: Seed of the random delays before calls; null if there were none.
         no_replicas: True if ``--check-replicas`` found nothing to compare.
@@ -113,9 +113,9 @@ class RunReport:
 
     @property
     def ok(self) -> bool:
-        """True if every rank finished and no warning counts as a failure."""
+        """True if every rank finished and nothing that ``--strict`` rejects happened."""
         well = self.world is not None and self.world.ok
-        return well and not (self.strict and self.warnings)
+        return well and not (self.strict and (self.warnings or self.stopped))
 
 
 def shaken_text(seed: int) -> str:

@@ -57,7 +57,7 @@ def run_view(
             yield _late_ranks(report.late, sign)
     for each in report.warnings:
         yield from finding_view(each, warning=True)
-    if report.stopped and (world is None or world.ok):
+    if report.stopped:
         yield Paragraph(stopped_text(report.stopped))
     if report.no_replicas and world is not None and world.ok:
         yield Paragraph(
@@ -66,7 +66,8 @@ def run_view(
         )
     if report.shake is not None and world is not None and world.ok:
         yield Paragraph(shaken_text(report.shake))
-    yield Summary(_verdict(report), report.ok)
+    unsure = report.ok and bool(report.stopped)
+    yield Summary(_verdict(report), None if unsure else report.ok, "!")
     if not report.has_group:
         file = report.program.name
         yield Paragraph(f"{file} created no group. To run a function on every rank:")
@@ -81,17 +82,16 @@ def _verdict(report: RunReport) -> str:
         return "Interrupted. All ranks are gone, nothing was left behind."
     if report.findings:
         return report.findings[0].what
+    problems = [plural(len(report.warnings), "warning")] if report.warnings else []
+    problems += ["their calls were not compared to the end"] if report.stopped else []
     if not world.ok:
         returned = sum(isinstance(each, Returned) for each in world.outcomes)
-        return f"{returned:,} of {plural(size, 'rank')} finished."
-    warnings = plural(len(report.warnings), "warning")
-    if not report.ok:
-        return f"{warnings}."
-    done = "returned" if report.program.function else "finished"
-    who = {1: "The rank", 2: "Both ranks"}.get(size, f"All {size:,} ranks")
-    but = f"; {warnings}" if report.warnings else ""
-    but += "; their calls were not compared" if report.stopped else ""
-    return f"{who} {done}, in {duration(world.seconds)}{but}."
+        ended = f"{returned:,} of {plural(size, 'rank')} finished"
+    else:
+        done = "returned" if report.program.function else "finished"
+        who = {1: "The rank", 2: "Both ranks"}.get(size, f"All {size:,} ranks")
+        ended = f"{who} {done}, in {duration(world.seconds)}"
+    return f"{'; '.join([ended, *problems])}."
 
 
 def _late_ranks(late: Sequence[LateRank], sign: Signs) -> Grid:

@@ -27,10 +27,10 @@ from distdemo.sanitizer.buffers import Buffers, is_strided
 from distdemo.sanitizer.calls import METHODS, Fields, described
 from distdemo.sanitizer.gradients import IN_PLACE, watch
 from distdemo.sanitizer.notes import MisuseNote, Ring, Writer, shared
-from distdemo.sanitizer.recorder import Recorder, Tracked, owner_of, safely
+from distdemo.sanitizer.recorder import Recorder, Tracked, opaque, owner_of, safely
 from distdemo.sanitizer.records import Notes
 from distdemo.sanitizer.shake import delays
-from distdemo.sanitizer.steps import in_backward
+from distdemo.sanitizer.steps import called_by_ddp, in_backward
 
 RECORDER = Recorder.__init__.__code__.co_filename
 POLLS = (
@@ -70,6 +70,7 @@ def install(recorder: Recorder) -> Recorder:
         _replace_backward(recorder, recorder.buffers)
     outside = c10d._warn_not_in_group  # noqa: SLF001 - called by every collective of a non-member
 
+    @opaque
     def warn(name: str) -> None:
         safely(recorder, recorder.record_non_member, name)
         outside(name)
@@ -122,19 +123,21 @@ def record_calls(notes: Notes | None, rank: int, world_size: int) -> Iterator[No
 
 
 def _wrap_for_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
-    """Wrap a function so that calls from C++ on its group arguments and result are recorded."""
+    """Wrap a function that precedes calls from C++, so that these are recorded."""
 
     def wrapper(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
-        from distdemo.sanitizer.kernels import cover
+        if torch.compiler.is_dynamo_compiling():  # the compiler reads this as part of the program
+            from torch._dynamo.comptime import comptime
 
-        groups = [each for each in (*args, *named.values()) if isinstance(each, dist.ProcessGroup)]
-        if groups:
-            safely(recorder, cover, recorder, groups)
-        found = original(*args, **named)
-        group = vars(c10d)["_resolve_process_group"](found) if isinstance(found, str) else found
-        if isinstance(group, dist.ProcessGroup):
-            safely(recorder, cover, recorder, [group])
-        return found
+            comptime(install_kernels)
+        else:
+            install_kernels()
+        return original(*args, **named)
+
+    def install_kernels(*_: object) -> None:
+        from distdemo.sanitizer.kernels import install
+
+        safely(recorder, install, recorder)
 
     return wrapper
 
@@ -142,7 +145,7 @@ def _wrap_for_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - t
 def _replace_everywhere(name: str, wrap: Callable[[Any], Any]) -> None:
     """Replace a function of torch.distributed in every torch module that imported it."""
     original = getattr(c10d, name)
-    replacement = wraps(original)(wrap(original))
+    replacement = opaque(wraps(original)(wrap(original)))
     for module in _torch_modules():
         if vars(module).get(name) is original:
             setattr(module, name, replacement)
@@ -237,12 +240,13 @@ def _registered(recorder: Recorder, group: Any) -> Any:  # noqa: ANN401 - a grou
 def _accepting(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
     """Wrap a function that starts a call which torch has accepted."""
 
+    @opaque
     @wraps(original)
     def accepted(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         safely(recorder, recorder.record_accept)
         return original(*args, **named)
 
-    accepted._recorded = True  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    accepted._recorded = True  # noqa: SLF001 - as above
     return accepted
 
 
@@ -262,6 +266,7 @@ def _cover(recorder: Recorder, kind: type) -> None:
 def _recorded(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:  # noqa: ANN401 - a method
     local = recorder.local
 
+    @opaque
     @wraps(original)
     def method(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         if recorder.off or getattr(local, "busy", False) or not recorder.is_registered(self):
@@ -284,7 +289,7 @@ def _recorded(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:
         finally:
             local.busy = False
 
-    method._recorded = recorder  # type: ignore[attr-defined]  # noqa: SLF001 - prevents replacing it again
+    method._recorded = recorder  # noqa: SLF001 - prevents replacing it again
     return method
 
 
@@ -352,7 +357,7 @@ def _follow(  # noqa: PLR0913, PLR0917 - properties of a call
         return
     recorder.record_accept()
     recorder.track(work, Tracked(number, fields.sync, fields.op == "recv" and fields.peer == -1))
-    if name == "allreduce" and in_backward() and _called_by_ddp():
+    if name == "allreduce" and in_backward() and called_by_ddp():
         recorder.record_wait_after_backward(number)
     if misuse is not None and recorder.buffers is not None:
         is_root = fields.root == group.rank()
@@ -361,34 +366,24 @@ def _follow(  # noqa: PLR0913, PLR0917 - properties of a call
         _replace_handle(recorder, type(work))
 
 
-def _called_by_ddp() -> bool:
-    """Return True if DDP's reducer makes the call, or one of torch's hooks for it."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else is as cheap
-    inner = (c10d.__file__, __file__, RECORDER)
-    while frame is not None and frame.f_code.co_filename in inner:
-        frame = frame.f_back
-    return frame is not None and (
-        frame.f_code.co_name == "_engine_run_backward"
-        or "ddp_comm_hooks" in frame.f_code.co_filename
-    )
-
-
 def _replace_futures(recorder: Recorder) -> None:
     """Record waits for the futures of calls, and for futures that are made of them."""
     kind, then, collect = torch._C.Future, torch._C.Future.then, torch._C._collect_all  # noqa: SLF001 - torch.futures calls it
 
+    @opaque
     @wraps(then)
     def derived(self: Any, *args: Any) -> Any:  # noqa: ANN401 - torch's
         future = then(self, *args)
         safely(recorder, recorder.derive_future, future, self)
         return future
 
+    @opaque
     def collect_all(futures: Any) -> Any:  # noqa: ANN401 - torch's
         future = collect(futures)
         safely(recorder, recorder.derive_future, future, *futures)
         return future
 
-    kind.then = derived  # type: ignore[assignment, method-assign]  # as above
+    kind.then = derived  # type: ignore[method-assign]  # as above
     torch._C._collect_all = collect_all  # noqa: SLF001 - as above
     _replace_wait(recorder, kind, recorder.record_future_wait)
 
@@ -397,6 +392,7 @@ def _replace_handle(recorder: Recorder, kind: type) -> None:
     """Record waits for handles of this class, and what replaces a wait: polls and futures."""
 
     def polling(original: Any) -> Any:  # noqa: ANN401 - torch's
+        @opaque
         @wraps(original)
         def poll(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
             answer = original(self, *args, **named)
@@ -424,6 +420,7 @@ def _replace_backward(recorder: Recorder, buffers: Buffers) -> None:
     if original is None:
         return
 
+    @opaque
     def run(outputs: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         safely(recorder, buffers.results.on_backward, outputs)
         return original(outputs, *args, **named)
@@ -442,6 +439,7 @@ def _replace_wait(
         return
     record_wait = record or recorder.record_wait
 
+    @opaque
     @wraps(original)
     def wait(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         waited = safely(recorder, record_wait, self)
@@ -460,5 +458,5 @@ def _replace_wait(
             safely(recorder, recorder.record_return, -1 if source is None else source)
         return done
 
-    wait._recorded = True  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    wait._recorded = True  # noqa: SLF001 - as above
     kind.wait = wait  # type: ignore[attr-defined]  # as above

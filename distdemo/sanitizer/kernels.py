@@ -7,7 +7,6 @@ needs.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections import deque
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -27,20 +25,15 @@ from torch._C._distributed_c10d import (
     BroadcastOptions,
     ReduceScatterOptions,
 )
-from torch.distributed import _functional_collectives as functional
 
 from distdemo.sanitizer.calls import METHODS
-from distdemo.sanitizer.recorder import Tracked, safely
-from distdemo.sanitizer.steps import in_backward
+from distdemo.sanitizer.recorder import Tracked, opaque, safely
+from distdemo.sanitizer.steps import called_by_ddp, in_backward
 from distdemo.view.foreign import write_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import FrameType
-
     from distdemo.sanitizer.recorder import Recorder
 
-_groups: WeakSet[dist.ProcessGroup] = WeakSet()
 _held: list[torch.library.Library] = []  # torch drops the kernels with their library
 
 
@@ -103,6 +96,7 @@ OTHERS = {"process_group", "async_op", "timeout", "sparse_indices"}
 class _Work(dist.Work):
     """Handle for C++, whose waits are recorded by the wrapper of the real handle's ``wait``."""
 
+    @opaque
     def __init__(self, work: dist.Work) -> None:
         super().__init__()
         self._work: dist.Work | None = work
@@ -111,6 +105,7 @@ class _Work(dist.Work):
                 other.release()
         _unfinished[self] = None  # C++ finds methods here only while Python holds the handle
 
+    @opaque
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:  # noqa: B008 - torch's default
         """Wait for the call."""
         if self._work is None:  # C++ waits once per tensor
@@ -120,16 +115,19 @@ class _Work(dist.Work):
         finally:
             self.release()
 
+    @opaque
     def release(self) -> None:
         """Release the real handle, which is done, and its tensors."""
         self._work = None
         if _unfinished.pop(self, self) is None:
             _finished.append(self)
 
+    @opaque
     def is_completed(self) -> bool:
         """Return True if the call is done."""
         return self._work is None or self._work.is_completed()
 
+    @opaque
     def get_future(self) -> Any:  # noqa: ANN401 - torch's
         """Return the future of the call."""
         return None if self._work is None else self._work.get_future()
@@ -139,13 +137,12 @@ _unfinished: dict[_Work, None] = {}
 _finished: deque[_Work] = deque(maxlen=10_000)  # C++ may wait for them again
 
 
-def cover(recorder: Recorder, groups: Iterable[dist.ProcessGroup]) -> None:
-    """Record calls from C++ on these groups.
+def install(recorder: Recorder) -> None:
+    """Record calls from C++ from now on, once per process.
 
-    Other groups aren't covered, because ranks without a DDP module don't call this and would not
-    record them.
+    Whatever makes such calls installs the kernels first, so that all members of a group record
+    them. Until then, calls from Python don't have to pass a kernel in Python.
     """
-    _groups.update(group for group in groups if recorder.is_registered(group))
     if _held:
         return
     library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]  # torch's
@@ -172,6 +169,7 @@ def cover(recorder: Recorder, groups: Iterable[dist.ProcessGroup]) -> None:
             library.impl(name, call, key)  # type: ignore[no-untyped-call]  # as above
 
 
+@opaque
 def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> Any:  # noqa: ANN401 - torch's
     """Record the call and make it."""
     given = dict(zip(names, args, strict=False))  # arguments with a default may be omitted
@@ -194,7 +192,7 @@ def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> A
     else:
         work = getattr(backend, kernel.method)(*tensors, opts)
     if number is not None:
-        if in_backward() and not _from_functional():  # DDP waits in C++ for the future
+        if in_backward() and called_by_ddp():  # DDP waits in C++ for the future
             safely(recorder, recorder.record_wait_after_backward, number)
         else:
             recorder.track(work, Tracked(number, sync=False, from_any=False, cpp=True))
@@ -202,6 +200,7 @@ def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> A
     return (tensors[0], work.boxed()) if kernel.returns else work.boxed()
 
 
+@opaque
 def _call_original(
     recorder: Recorder,
     kernel: Kernel,
@@ -232,14 +231,15 @@ def _record(
     known_op: bool = True,
 ) -> int | None:
     """Record a call, unless it was made by a recorded method; return its number."""
-    if group not in _groups or recorder.off or getattr(recorder.local, "busy", False):
+    busy = getattr(recorder.local, "busy", False)
+    if busy or recorder.off or not recorder.is_registered(group):
         return None
     try:
         fields = METHODS[kernel.method](given, {})
         if fields.sync:  # C++ waits later
             fields = fields._replace(sync=False)
-        if not known_op and _from_functional():
-            fields = fields._replace(reduce_op="")  # DDP, the other caller, uses SUM
+        if not known_op and not called_by_ddp():  # DDP uses SUM
+            fields = fields._replace(reduce_op="")
         return recorder.record_call(group, fields, cpp=True)
     except Exception as error:  # noqa: BLE001 - the program must not be affected
         recorder.fail(error)
@@ -252,11 +252,3 @@ def _reduce_op(boxed: Any) -> Any:  # noqa: ANN401 - ReduceOp, boxed
         return unbox(boxed)
     kind = boxed.op()
     return dist.ReduceOp.RedOpType(kind) if isinstance(kind, int) else kind
-
-
-def _from_functional() -> bool:
-    """Return True if a functional collective makes the call."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else is as cheap
-    while frame is not None and frame.f_code.co_filename != functional.__file__:
-        frame = frame.f_back
-    return frame is not None

@@ -59,7 +59,20 @@ TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with
 MAX_ERROR_CHARS = 400  # characters of an exception's text
 MAX_FRAMES = 12  # frames outside the innermost one of the user or a package
 API = {c10d.__file__, c10d_logger.__file__}  # its calls are those of its caller
+GRAPH = "<eval_with_key>"  # begins the names of the files of graphs
 COMPILED = f"{os.sep}torchinductor_"  # in the names of files that torch's compiler writes
+
+
+def opaque(hook: Callable[..., Any]) -> Any:  # noqa: ANN401 - the hook
+    """Keep torch's compiler out of a hook and of everything that it calls.
+
+    It is ``torch.compiler.disable`` without a wrapper and without the time to import the compiler.
+    """
+    frames: Any = torch._C._dynamo.eval_frame  # noqa: SLF001 - torch.compiler imports the compiler
+    skip = frames._FrameAction.SKIP  # noqa: SLF001 - as above
+    frames.set_code_exec_strategy(hook.__code__, frames._FrameExecStrategy(skip, skip))  # noqa: SLF001 - as above
+    hook._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    return hook
 
 
 class Tracked(NamedTuple):
@@ -142,6 +155,7 @@ class Recorder:
         delay = next(self.delays, 0.0)
         if delay:
             time.sleep(delay)
+        self.steps.count_compiled()
         step = self.steps.of_call(group, fields.op) if in_backward() else -1
         if step >= 0:
             self.replicas.reduced.add(group)
@@ -232,6 +246,7 @@ class Recorder:
         if not queued:
             torch.autograd.Variable._execution_engine.queue_callback(self._wait_after_backward)  # noqa: SLF001 - as FSDP does
 
+    @opaque
     def _wait_after_backward(self) -> None:
         number = self.local.last_in_backward
         safely(self, self._write, f"w {number}{self._other_threads()}")
@@ -509,7 +524,9 @@ def part_of_torch(until: FrameType | None, owners: dict[str, str]) -> str:
     named = inner = outer = ""
     while frame is not None and frame is not until:
         file = frame.f_code.co_filename
-        if owners.get(file) == "torch" and not file.startswith("<") and file not in API:
+        if file.startswith(GRAPH) or COMPILED in file:
+            named = named or "a compiled graph"
+        elif owners.get(file) == "torch" and not file.startswith("<") and file not in API:
             named = named or _known_part(file, frame.f_code.co_name)
             outer = _public(frame.f_globals.get("__name__", "")) or outer
             inner = inner or outer

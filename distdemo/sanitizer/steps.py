@@ -6,6 +6,7 @@ of FSDP. A program that calls ``distdemo.step()`` counts its steps itself.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.weak import WeakIdKeyDictionary
@@ -24,6 +26,7 @@ from distdemo.sanitizer.checksums import Replicas
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce_scatter_single")
 DDP_FILES = ("/torch/nn/parallel/distributed.py", "/ddp_comm_hooks/", "/torch/_tensor.py")
+CALLEES = (os.path.dirname(__file__), c10d.__file__)  # noqa: PTH120 - compared with file names of code
 BACKWARD_FILES = (*DDP_FILES, "/torch/autograd/", "/torch/distributed/fsdp/")
 
 
@@ -47,6 +50,8 @@ class Steps:
         self._of_optimizer: WeakKeyDictionary[Optimizer, tuple[object, set[Any]]] = (
             WeakKeyDictionary()
         )
+        self._compiled: Any = None
+        """Compiled steps that are not counted yet, as a chain, which grows without being read."""
         self._manual = -1
 
     def install(self) -> None:
@@ -60,12 +65,20 @@ class Steps:
             self._guard(self._replicas.add_module, ddp)
 
         def stepped(optimizer: Optimizer, *_: object) -> None:
-            if not in_backward() and not _is_nested(sys._getframe(1)):  # noqa: SLF001 - nothing else is as cheap
-                for group in self._guard(self._count, optimizer) or ():
-                    self._guard(self._replicas.after_step, group)
+            if torch.compiler.is_dynamo_compiling():  # which reads this as part of the step
+                self._compiled = optimizer, self._compiled
+            elif not in_backward() and not _is_nested(sys._getframe(1)):  # noqa: SLF001 - nothing else is as cheap
+                self._count_step(optimizer)
 
         DistributedDataParallel.__init__ = create  # type: ignore[assignment,method-assign]  # no hook
         register_optimizer_step_post_hook(stepped)
+
+    def count_compiled(self) -> None:
+        """Count the steps since the last call that torch's compiler has made part of a graph."""
+        steps, self._compiled = self._compiled, None
+        while steps is not None:
+            optimizer, steps = steps
+            self._count_step(optimizer)
 
     def advance(self) -> None:
         """Count a step of the program, which replaces those of the optimizers."""
@@ -81,6 +94,10 @@ class Steps:
                 return -1  # a hook of the user
             frame = frame.f_back
         return self.counts[group] if self._manual < 0 else self._manual
+
+    def _count_step(self, optimizer: Optimizer) -> None:
+        for group in self._guard(self._count, optimizer) or ():
+            self._guard(self._replicas.after_step, group)
 
     def _add_module(self, module: DistributedDataParallel) -> None:
         group = module.process_group
@@ -113,6 +130,17 @@ class Steps:
 def in_backward() -> bool:
     """Return True while this thread computes gradients."""
     return torch._C._current_graph_task_id() != -1  # noqa: SLF001 - torch has no other
+
+
+def called_by_ddp() -> bool:
+    """Return True if DDP's reducer makes the call, or one of torch's hooks for it."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else is as cheap
+    while frame is not None and frame.f_code.co_filename.startswith(CALLEES):
+        frame = frame.f_back
+    return frame is not None and (
+        frame.f_code.co_name == "_engine_run_backward"
+        or "ddp_comm_hooks" in frame.f_code.co_filename
+    )
 
 
 def _is_nested(frame: FrameType) -> bool:

@@ -12,6 +12,7 @@ import gc
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -140,6 +141,7 @@ class Server:
         from distdemo.launcher.records import WorldSpec
         from distdemo.launcher.verdict import report_of
         from distdemo.sanitizer.inspector import Inspector
+        from distdemo.sanitizer.text import stopped_text
         from distdemo.testing.examples import Example, difference
         from distdemo.testing.rank import run_test
 
@@ -192,10 +194,14 @@ class Server:
             report, findings = inspector.conclude(report)
             findings = findings or tuple(inspector.judge.matcher.shifts())
             calls = inspector.judge.calls()
+            if inspector.stopped and not findings:
+                why = UserWarning(stopped_text(inspector.stopped))
+                message = warnings.WarningMessage(why, UserWarning, str(item.path), 0)
+                shown[item.nodeid,] = (message, "runtest", item.nodeid, None)
         _load(modules)
-        warnings = tuple(shown.values())
         different = difference(examples)
-        return TaskResult(report, findings, reports, warnings, different, calls=calls)
+        recorded = tuple(shown.values())
+        return TaskResult(report, findings, reports, recorded, different, calls=calls)
 
 
 def _configured(setup: SessionSetup) -> pytest.Config:

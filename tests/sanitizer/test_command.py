@@ -126,6 +126,31 @@ def test_barriers_on_different_lines_are_a_warning(
     assert [row["source_line"] for row in warning["rows"]] == ["steps.py:6", "steps.py:8"]
 
 
+RENUMBERED = """
+import os
+import sys
+import torch.distributed as dist
+
+where = {"init_method": f"file://{sys.argv[1]}", "world_size": 2}
+dist.init_process_group("gloo", rank=1 - int(os.environ["RANK"]), **where)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("options", "sign", "status"), [((), "!", 0), (("--strict",), "✗", 1)])
+def test_the_verdict_says_that_calls_were_not_compared(
+    tmp_path: Path, options: tuple[str, ...], sign: str, status: int
+) -> None:
+    (tmp_path / "steps.py").write_text(RENUMBERED, encoding="utf-8")
+    line = ["run", str(tmp_path / "steps.py"), "-n", "2", *options, "--", str(tmp_path / "store")]
+    with commanded(line, tmp_path) as run:
+        code, out, _ = run.finish()
+    assert (code, "✓" in out) == (status, False), out
+    verdict = next(line for line in out.splitlines() if line.startswith(f"{sign} Both ranks"))
+    assert verdict.endswith("s; their calls were not compared to the end."), out
+
+
 IN_A_PACKAGE = """
 import torch
 import torch.distributed as dist

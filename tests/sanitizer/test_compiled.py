@@ -1,0 +1,64 @@
+"""A program compiles as it would without the sanitizer, which sees the calls in its graphs."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from forked import Warm
+from helpers import commanded
+from sanitizer import compiled
+
+from distdemo.api import WorldError, launch
+
+
+def document_of(folder: Path, *options: str) -> dict[str, Any]:
+    """Run the right programs and return the document."""
+    line = ["run", f"{compiled.__file__}:measured", "-n", str(compiled.SIZE), "--format", "json"]
+    with commanded([*line, *options], folder) as run:
+        code, out, errors = run.finish()
+    assert code == 0, (out, errors)
+    document: dict[str, Any] = json.loads(out)
+    return document
+
+
+@pytest.mark.timeout(300)
+def test_programs_compile_as_without_the_sanitizer(tmp_path: Path) -> None:
+    plain = document_of(tmp_path, "--no-sanitize")
+    noted = document_of(tmp_path, "--strict")  # or not all calls were compared
+    for before, after in zip(plain["ranks"], noted["ranks"], strict=True):
+        assert after["returned"] == before["returned"]
+    made = " ".join(f"{each['did']} {each['source_line']}" for each in noted["calls"])
+    for function in ("average", "scattered", "total", "together", "met", "train"):
+        assert f" in {function}" in made
+
+
+@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+def test_mistakes_in_compiled_functions_are_found(warm: Warm, backend: str) -> None:
+    if backend == "mpi":
+        pytest.importorskip("mpi4py")
+    reports = warm(reports_of, backend)
+    for mistake, texts in compiled.MISTAKES.items():
+        for text in texts:
+            assert text in reports[mistake.__name__], reports
+
+
+def reports_of(backend: str) -> dict[str, str]:
+    """Return the reports on the mistakes."""
+    warnings.simplefilter("ignore")  # torch's own
+    torch.compile(torch.neg, backend="aot_eager")(compiled.X)  # imports once what ranks need
+    return {mistake.__name__: report_of(mistake, backend) for mistake in compiled.MISTAKES}
+
+
+def report_of(mistake: Callable[[int], None], backend: str) -> str:
+    """Return the report on a mistake."""
+    faulthandler.disable()  # pytest enables it, and a backend that aborts would print its stack
+    with pytest.raises(WorldError) as caught:
+        launch(mistake, (), compiled.SIZE, backend, 60, start_method="fork", sanitize=True)
+    return str(caught.value)
