@@ -73,6 +73,15 @@ def test_an_error_on_one_rank_keeps_the_world(world: Collected) -> None:
     assert world("dist.barrier()").ok
 
 
+def test_a_forked_child_ends_with_the_cell(world: Collected) -> None:
+    wait = "code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])"
+    for end, code in {"pass": 0, "sys.exit(3)": 3, "raise ValueError": 1, "sys.exit()": 0}.items():
+        source = f"import os, sys\nchild = os.fork()\nif child == 0: {end}\nelse: {wait}"
+        done = world(source)
+        assert (done.what, done.errors) == ("", ())
+        assert world.ranks.pull("code") == [code] * 3
+
+
 def test_ranks_that_are_stuck_are_explained_and_their_variables_kept(world: Collected) -> None:
     world("import math\nn = {'a': torch.ones(1)}\nlock = __import__('threading').Lock()")
     done = world("if rank != 2: dist.barrier()")
