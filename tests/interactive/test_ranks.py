@@ -15,7 +15,7 @@ import pytest
 from helpers import MARK, marked_processes, wait_until
 
 from distdemo.errors import UsageError
-from distdemo.interactive.client import Ranks
+from distdemo.interactive.client import EXIT_S, Ranks
 from distdemo.interactive.records import Cell, CellReport, NewWorld, RanksText, Settings
 
 CELL = "<cell 1>"
@@ -219,6 +219,21 @@ def test_a_world_that_cannot_be_started_is_refused() -> None:
         pytest.raises(UsageError, match="none"),
     ):
         ranks.wait()
+
+
+def test_a_host_process_that_does_not_answer_is_killed_with_its_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mark = f"stopped-{os.getpid()}"
+    monkeypatch.setenv(MARK, mark)
+    ranks = Ranks(Settings(2), lambda *_: None)
+    assert ranks.run(Cell(CELL, "1")).ok
+    process = ranks._process
+    process.send_signal(signal.SIGSTOP)
+    ranks.close()
+    assert process.returncode == -signal.SIGKILL
+    assert wait_until(lambda: not marked_processes(mark))
+    assert 2 * EXIT_S < 2  # `%mistake` has a second host; two seconds are promised
 
 
 def test_nothing_is_left_when_the_program_is_killed() -> None:
