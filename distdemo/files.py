@@ -1,7 +1,8 @@
-"""Read files that a user has named: regular files, of limited size and in limited memory."""
+"""Open files that others may have planted: regular files, of limited size and in limited memory."""
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import stat
@@ -44,6 +45,31 @@ def open_file(path: Path | str) -> BinaryIO:
         os.close(fd)
         raise ValueError("It is not a regular file")
     return os.fdopen(fd, "rb")
+
+
+def create_file(path: Path | str) -> int:
+    """Open an empty file for writing in a folder where others may have planted something.
+
+    A file that exists must be a regular file of this user, with no other name; it is emptied. The
+    check is on what was opened, not on the name.
+
+    Returns:
+        Its descriptor.
+
+    Raises:
+        OSError: It can't be opened, or is not such a file.
+    """
+    flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        fd = os.open(path, flags)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
+        os.close(fd)
+        raise PermissionError(errno.EPERM, "Not a regular file of yours with one name", str(path))
+    os.ftruncate(fd, 0)
+    return fd
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from distdemo.interactive.records import (
 )
 from distdemo.view.format import ranks_text
 
-EXIT_S = 5.0
+EXIT_S = 0.8  # until a host process that doesn't exit is killed; its ranks die with it
 MAX_INTERRUPTS = 5  # Ctrl-C of one request, before the ranks are given up
 
 

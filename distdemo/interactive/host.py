@@ -450,6 +450,7 @@ def main() -> None:
                 world.run()
             except DistdemoError as error:
                 program.answer(str(error), ok=False)
+    os._exit(0)  # the ranks have ended; Python would take a second to free what torch has loaded
 
 
 if __name__ == "__main__":

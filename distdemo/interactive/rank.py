@@ -144,13 +144,16 @@ class Server:
         """Run a cell and return its result."""
         try:
             self._busy = True
-            return CellResult(self._execute(cell))
+            value = self._execute(cell)
         except BaseException as error:  # noqa: BLE001 - of the user's code
             self._busy = False
+            self._rank.exit_if_forked(error)
             consequence = raised(self._rank.rank, error).consequence
             return CellResult(error=_traceback(error, cell.file), consequence=consequence)
         finally:
             self._busy = False
+        self._rank.exit_if_forked()
+        return CellResult(value)
 
     def _execute(self, cell: Cell) -> str:
         """Run a cell; return the text of its last expression's value, or an empty text."""

@@ -81,26 +81,38 @@ class Identity:
 
 
 class Sender:
-    """The rank's end of its pipe."""
+    """The rank's end of its pipe, which only the rank itself uses."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._pipe = Identity(fd)
+        self._owner = os.getpid()
         self._lock = threading.Lock()  # a function may send from several threads
 
     @property
+    def forked(self) -> bool:
+        """True in a process that the rank has forked."""
+        return os.getpid() != self._owner
+
+    @property
     def lost(self) -> bool:
-        """True if the user's program has closed the pipe."""
-        return not self._pipe.is_open()
+        """True if the user's program has closed the pipe, or the rank has forked this process."""
+        return self.forked or not self._pipe.is_open()
+
+    def close(self) -> None:
+        """Close the pipe, unless the user's program has."""
+        if self._pipe.is_open():
+            os.close(self._fd)
 
     def send(self, message: Message) -> None:
         """Send one message; block while the pipe is full.
 
         Raises:
-            BrokenPipeError: The pipe was closed here; its descriptor may now be a user's file.
+            BrokenPipeError: The pipe was closed here; its descriptor may now be a user's file. Or
+                the rank has forked this process.
         """
         if self.lost:
-            raise BrokenPipeError("the program has closed the pipe to its launcher")
+            raise BrokenPipeError("this process has no pipe to the launcher")
         payload = pickle.dumps(message, protocol=5)
         view = memoryview(_LENGTH.pack(len(payload)) + payload)
         with self._lock:

@@ -14,12 +14,12 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
+from multiprocessing import util
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distdemo.errors import UsageError
@@ -134,6 +134,11 @@ class Rank:
         """
         self._sender.send(ValueSent(dumps(value)))
 
+    def exit_if_forked(self, error: BaseException | None = None) -> None:
+        """Exit, as Python does after this exception, if the rank has forked this process."""
+        if self._sender.forked:
+            _exit_with_status(error)
+
     def join(self, rendezvous: Rendezvous) -> None:
         """Join the world's default group. Collective."""
         store = rendezvous.store(self.world_size, self._timeout, self.send)
@@ -223,6 +228,7 @@ def rank_main(assignment: Assignment) -> None:
     sender = Sender(assignment.result_pipe.fileno())
     exit_pipe = Identity(assignment.exit_pipe.fileno())
     stacks.write_stacks_to(assignment.result_pipe.fileno())
+    os.register_at_fork(after_in_child=sender.close)  # only this process reports for the rank
     error: BaseException | None = None
     try:
         message: Message = Completed(_pickled(_work(assignment, sender, started)), time.monotonic())
@@ -338,13 +344,17 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def _exit_with_status(error: BaseException | None) -> NoReturn:
-    """Report the outcome by exit status, as the program has closed the pipe."""
-    status = 0
+    """Exit as Python does after this exception, in a process that has no pipe to report it."""
+    status, text = 0, ""
     if isinstance(error, SystemExit):
         status = _exit_code(error)
+        if error.code is not None and not isinstance(error.code, int):
+            text = f"{failures.text_of(error.code)}\n"
     elif error is not None:
-        status = 1
-        traceback.print_exception(type(error), error, error.__traceback__)
+        status, text = 1, failures.raised(0, error).traceback
+    with suppress(Exception):  # closed, or of the program's own kind
+        sys.stderr.write(text)
+    util._run_finalizers(0)  # type: ignore[attr-defined]  # noqa: SLF001 - as multiprocessing does at the end of a rank
     _flush()
     os._exit(status)
 

@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import sysconfig
+from functools import partial
 from itertools import islice, takewhile
 from pathlib import PurePath
 
@@ -37,6 +38,7 @@ def write_stacks_to(fd: int) -> None:
     If faulthandler is enabled already (``PYTHONFAULTHANDLER``), crashes are reported as before.
     """
     faulthandler.register(SIGNAL, file=fd, all_threads=False, chain=False)
+    os.register_at_fork(after_in_child=partial(faulthandler.unregister, SIGNAL))
     if not faulthandler.is_enabled():
         faulthandler.enable(file=fd, all_threads=False)
         os.register_at_fork(after_in_child=faulthandler.disable)  # a child's crash isn't the rank's

@@ -31,6 +31,7 @@ import mmap
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
@@ -69,18 +70,17 @@ class Ring:
         self._written = self._counts[0]
 
     def write(self, data: bytes) -> None:
-        """Append data; wait while the ring is full.
+        """Append data; wait while the ring is full. Two writes must not overlap.
 
         Raises:
             ValueError: The data is larger than the ring.
         """
-        length = len(data)
-        if length > self._size:
-            raise ValueError(f"a note of {length:,} bytes doesn't fit in a ring of {self._size:,}")
-        while self._written + length - self._counts[1] > self._size:
+        length, start = len(data), self._written
+        end = start + length
+        while end - self._counts[1] > self._size:
+            if length > self._size:
+                raise ValueError(f"a note of {length:,} bytes in a ring of {self._size:,}")
             time.sleep(FULL_S)
-        start = self._written  # a signal handler may have written a note meanwhile
-        self._written = end = start + length
         at = start % self._size
         room = self._size - at
         if length <= room:
@@ -88,7 +88,7 @@ class Ring:
         else:
             self._data[at:] = data[:room]
             self._data[: length - room] = data[room:]
-        self._counts[0] = end
+        self._counts[0] = self._written = end
 
     def read(self) -> bytes:
         """Return the data written since the last call."""
@@ -116,16 +116,23 @@ def shared(path: str, size: int, nth: int = 0) -> memoryview:
 class Writer:
     """Writes lines of notes, each with its thread.
 
+    Its user has a lock against other threads. In the same thread a signal handler may interrupt a
+    write and write lines itself: these are queued, and the interrupted write goes on with them.
+
     Args:
         write: Function that writes the bytes of a line.
         timed: True to begin each line with the time.
 
     Attributes:
         copies: Buffers that get every line, too.
+        calls: Number of lines that were calls.
     """
 
     def __init__(self, write: Callable[[bytes], object], *, timed: bool = False) -> None:
         self.copies: list[bytearray] = []
+        self.calls = 0
+        self._queue: deque[bytes] = deque()
+        self._is_writing = False
         self._put = write
         self._timed = timed
         self._main = threading.main_thread().ident
@@ -136,8 +143,8 @@ class Writer:
         """Number of threads that have written a line, and the main thread."""
         return 1 + len(self._threads)
 
-    def write(self, line: str) -> None:
-        """Write one complete line."""
+    def write(self, line: str, *, is_call: bool = False) -> int:
+        """Write one complete line, and return the number of calls before it."""
         thread = threading.get_ident()
         if thread != self._main:
             number = self._threads.setdefault(thread, 1 + len(self._threads))
@@ -145,9 +152,22 @@ class Writer:
         if self._timed:
             line = f"t{time.time_ns() // 1000} {line}"
         text = f"{line}\n".encode("ascii")
-        self._put(text)
-        for copy in self.copies:
-            copy.extend(text)
+        queue = self._queue
+        # No handler runs within these three lines: Python looks for signals after calls and jumps.
+        number = self.calls
+        self.calls = number + is_call
+        queue.append(text)
+        while queue and not self._is_writing:
+            try:
+                self._is_writing = True
+                while queue:
+                    text = queue.popleft()
+                    self._put(text)
+                    for copy in self.copies:
+                        copy.extend(text)
+            finally:
+                self._is_writing = False
+        return number
 
 
 def misuse_line(misuse: MisuseNote) -> str:

@@ -122,6 +122,7 @@ class Recorder:
         self.local = threading.local()
         self.delays: Iterator[float] = iter(())
         self._calls: dict[Any, int] = {}
+        self._defined = 0  # calls with a number
         self._code_refs: list[CodeType] = []  # keeps their ids from being reused
         self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
         self._group_lines: list[str] = []
@@ -130,7 +131,6 @@ class Recorder:
         self._numbers = itertools.count()
         self._spare_threads = threading.active_count() - 1  # not of the program
         self._owners: dict[str, str] = {}
-        self._count = 0
         self._works: dict[int, Tracked] = {}
         self._futures: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         guard = partial(safely, self)
@@ -164,7 +164,7 @@ class Recorder:
     @property
     def calls(self) -> int:
         """Number of recorded calls."""
-        return self._count
+        return self._writer.calls
 
     @property
     def size(self) -> int:
@@ -212,10 +212,10 @@ class Recorder:
                 call = make(source_line=self._place(frames, cpp=cpp))
                 number = self._describe(key, group, call)
                 self._code_refs += (frame.f_code for frame in frames)
-            self._writer.write(str(number) if step < 0 else f"{number} {step}")
+            line = str(number) if step < 0 else f"{number} {step}"
+            index = self._writer.write(line, is_call=True)
             self.local.unaccepted = not cpp
-            self._count += 1
-            return self._count - 1
+            return index
 
     def record_accept(self) -> None:
         """Record that torch has accepted this thread's latest call, once."""
@@ -309,6 +309,7 @@ class Recorder:
     def _forget_calls(self) -> None:
         """Define each call again when it is made next."""
         self._calls.clear()
+        self._defined = 0
         self._code_refs.clear()
 
     def start_copy(self) -> bytearray:
@@ -477,7 +478,9 @@ class Recorder:
     def _describe(self, key: Any, group: Any, call: Call) -> int:  # noqa: ANN401 - a group
         if len(self._calls) >= MAX_KNOWN:
             self._forget_calls()
-        number = self._calls[key] = len(self._calls)
+        number = self._defined  # no handler runs within these lines either: see Writer.write
+        self._defined = number + 1
+        self._calls[key] = number
         devices = self._groups[group]
         group_number = devices[""] if "" in devices else devices.get(call.device or "cpu", 0)
         self._writer.write(call_line(number, group_number, call))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from distdemo.encoding import decode, loads
 from distdemo.errors import UsageError
-from distdemo.files import MEMORY_BYTES, limited_memory, open_file
+from distdemo.files import MEMORY_BYTES, create_file, limited_memory, open_file
 from distdemo.launcher.verdict import ranks_of
 from distdemo.sanitizer.judge import Judge
 from distdemo.sanitizer.notes import UNREADABLE, EndNote
@@ -62,9 +62,7 @@ class _File:
             if not dist.is_initialized():
                 return
             rank, size = dist.get_rank(), dist.get_world_size()
-            path = self._folder / f"rank-{rank}.notes"
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            self._fd = os.open(path, flags, 0o600)
+            self._fd = create_file(self._folder / f"rank-{rank}.notes")
             self._pipe = Identity(self._fd)
             about = {"rank": rank, "world_size": size, "host": socket.gethostname()}
             os.write(self._fd, f"H {json.dumps(about)}\n".encode())
@@ -88,7 +86,7 @@ def record(folder: Path) -> None:
 
     if is_installed():
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     recorder = install(Recorder(Writer(_File(folder.absolute()).write, timed=True)))
     before, leave = sys.excepthook, sys.exit
     left: list[tuple[int, object, SourceLine]] = []

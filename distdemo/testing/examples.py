@@ -57,7 +57,10 @@ class Recording:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, _: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        self._rank.exit_if_forked(error)
         name = "" if kind is None else kind.__name__
         text = "" if name in NO_FAILURES else f"{name}: {error}".partition("\n")[0]
         self._rank.send({"example_error": text[:MAX_CHARS]})

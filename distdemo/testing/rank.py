@@ -79,6 +79,7 @@ class Listener:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Any:  # noqa: ANN401 - pluggy's protocol
         """Store the exception that ends this rank: other ranks must not wait for it."""
+        self._rank.exit_if_forked(call.excinfo and call.excinfo.value)
         report = yield
         skipped = call.excinfo is not None and call.excinfo.errisinstance(pytest.skip.Exception)
         if call.excinfo is not None and self.error is None and not skipped:

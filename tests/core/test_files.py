@@ -13,6 +13,7 @@ import pytest
 
 from distdemo.cli.files import why_unwritable, write_result
 from distdemo.errors import DistdemoError
+from distdemo.files import create_file
 
 OLD, NEW = b"an earlier result", b"the new one"
 
@@ -179,3 +180,47 @@ def test_every_written_file_is_named(tmp_path: Path, command) -> None:
         assert (code, err) == (0, f"Wrote {file}\nWrote {junit}\n")
         assert "Wrote" not in out
     assert command(*line, "--quiet")[2] == ""
+
+
+def test_a_file_of_ones_own_is_created_or_emptied(tmp_path):
+    path = tmp_path / "notes"
+    for _ in range(2):
+        fd = create_file(path)
+        os.write(fd, b"new")
+        os.close(fd)
+        assert path.read_bytes() == b"new"
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "planted", ["link", "dangling link", "name", "fifo", "read fifo", "folder"]
+)
+def test_nothing_that_was_planted_is_written_to(tmp_path, planted):
+    precious, path = tmp_path / "precious", tmp_path / "notes"
+    precious.write_bytes(b"kept")
+    reader = None
+    if planted == "name":
+        path.hardlink_to(precious)
+    elif planted == "folder":
+        path.mkdir()
+    elif "fifo" in planted:
+        os.mkfifo(path)
+        if planted == "read fifo":
+            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    else:
+        path.symlink_to(precious if planted == "link" else tmp_path / "new")
+    with pytest.raises(OSError, match="notes"):
+        create_file(path)
+    if reader is not None:
+        os.close(reader)
+    assert precious.read_bytes() == b"kept"
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_of_another_user_is_not_written_to(tmp_path, monkeypatch):
+    path = tmp_path / "notes"
+    path.write_bytes(b"kept")
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(PermissionError):
+        create_file(path)
+    assert path.read_bytes() == b"kept"

@@ -15,7 +15,7 @@ import pytest
 from helpers import MARK, marked_processes, wait_until
 
 from distdemo.errors import UsageError
-from distdemo.interactive.client import Ranks
+from distdemo.interactive.client import EXIT_S, Ranks
 from distdemo.interactive.host import MAX_OUTPUT
 from distdemo.interactive.records import Cell, CellReport, NewWorld, RanksText, Settings
 
@@ -72,6 +72,15 @@ def test_an_error_on_one_rank_keeps_the_world(world: Collected) -> None:
     assert source[carets.index("~") :] == "torch.ones(2) + torch.ones(3)"
     assert "RuntimeError" in error.text.splitlines()[3]  # no frames of ours
     assert world("dist.barrier()").ok
+
+
+def test_a_forked_child_ends_with_the_cell(world: Collected) -> None:
+    wait = "code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])"
+    for end, code in {"pass": 0, "sys.exit(3)": 3, "raise ValueError": 1, "sys.exit()": 0}.items():
+        source = f"import os, sys\nchild = os.fork()\nif child == 0: {end}\nelse: {wait}"
+        done = world(source)
+        assert (done.what, done.errors) == ("", ())
+        assert world.ranks.pull("code") == [code] * 3
 
 
 def test_ranks_that_are_stuck_are_explained_and_their_variables_kept(world: Collected) -> None:
@@ -215,6 +224,21 @@ def test_a_world_that_cannot_be_started_is_refused() -> None:
         pytest.raises(UsageError, match="none"),
     ):
         ranks.wait()
+
+
+def test_a_host_process_that_does_not_answer_is_killed_with_its_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mark = f"stopped-{os.getpid()}"
+    monkeypatch.setenv(MARK, mark)
+    ranks = Ranks(Settings(2), lambda *_: None)
+    assert ranks.run(Cell(CELL, "1")).ok
+    process = ranks._process
+    process.send_signal(signal.SIGSTOP)
+    ranks.close()
+    assert process.returncode == -signal.SIGKILL
+    assert wait_until(lambda: not marked_processes(mark))
+    assert 2 * EXIT_S < 2  # `%mistake` has a second host; two seconds are promised
 
 
 def test_nothing_is_left_when_the_program_is_killed() -> None:

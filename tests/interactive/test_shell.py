@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from golden import matches
-from helpers import distdemo
+from helpers import commanded, distdemo
 
 from distdemo.interactive.command import is_incomplete, last_name
 
@@ -74,6 +76,20 @@ def test_commands_are_strict_and_never_end_the_session(tmp_path: Path) -> None:
     *cells, last = json.loads(done.stdout)["cells"]
     assert [cell.get("what", "") for cell in cells] == list(COMMANDS.values())
     assert [each["text"] for each in last["values"]] == ["0", "1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_line_that_runs_and_its_ranks(tmp_path: Path, number: int) -> None:
+    with commanded(["shell", "-n", "2"], tmp_path, stdin=subprocess.PIPE) as run:
+        assert run.process.stdin is not None
+        assert run.process.stdout is not None
+        run.process.stdin.write("while True: print('runs')\n\n1\n2\n")
+        run.process.stdin.flush()
+        assert any(line.endswith("runs\n") for line in run.process.stdout)
+        run.process.send_signal(number)
+        code, _, err = run.finish()
+        assert (code, err.splitlines()[0]) == (1, f"Stopped by {signal.Signals(number).name}.")
+        run.leaves_nothing()
 
 
 def test_mistakes_in_one_session() -> None:

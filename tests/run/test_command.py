@@ -360,6 +360,25 @@ def test_ranks_of_a_forkserver_are_as_forked_ones(document, typed, tmp_path):
     assert returned(document(*words)) == [[2, ""]] * 2  # of the same forkserver
 
 
+def test_a_script_that_forks_has_its_exit_handlers_called_in_both(document, tmp_path):
+    program = tmp_path / "forks.py"
+    program.write_text(
+        "import atexit, os, sys\n"
+        "import torch, torch.distributed as dist\n"
+        "me = os.getpid()\n"
+        "atexit.register(lambda: print('rank' if os.getpid() == me else 'child'))\n"
+        "for code in (0, 3):\n"
+        "    child = os.fork()\n"
+        "    if child == 0: sys.exit(code)\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "dist.init_process_group('gloo')\n"
+        "dist.all_reduce(torch.ones(1))\n"
+    )
+    found = document(program, "-n", "2")
+    assert printed(found) == ["child\n0\nchild\n3\nrank\n"] * 2
+    assert "stopped" not in found
+
+
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_ranks_draw_different_numbers_as_under_torchrun(document, tmp_path, method):
     program = tmp_path / "draws.py"

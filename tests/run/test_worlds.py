@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,53 @@ def test_a_crash_has_the_line_of_the_rank_and_not_that_of_its_child():
     assert isinstance(report.outcomes[0], Stopped)
     assert report.verdict.what == "Rank 1 was killed by SIGSEGV."
     assert report.verdict.why.startswith(f"It was at test_worlds.py:{first + 7} in crash.")
+
+
+class Parting(Exception):  # noqa: N818 - of the tests
+    """Exception of a child."""
+
+
+def fork_child(rank, end):
+    """Fork a child that leaves the function with an exception, or returns; return its exit code."""
+    child = os.fork()
+    if child == 0:
+        if end is None:
+            return "of a child"
+        raise end
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    rank.barrier("no rank was stopped")
+    return status
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [(None, 0), (SystemExit(0), 0), (SystemExit(3), 3), (SystemExit("no"), 1), (Parting("no"), 1)],
+)
+@pytest.mark.parametrize("is_program", [True, False])
+def test_a_forked_child_reports_nothing_for_its_rank(end, code, is_program):
+    spec = world(2) if is_program else replace(world(2), user_program=None)
+    report = run_world(spec, fork_child, (end,))
+    assert report.ok, report.verdict
+    assert report.values == [code, code]
+    if is_program:  # else sys.stderr is pytest's
+        output = report.outcomes[0].output
+        assert output.endswith("no\n") is (code == 1)
+        assert output.count("File ") == isinstance(end, Parting)  # the user's line alone
+
+
+def test_a_forked_child_can_not_write_where_its_rank_does():
+    def write(rank):
+        child = os.fork()
+        if child == 0:
+            try:
+                rank.send("of a child")
+            except BrokenPipeError:
+                os._exit(5)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    received = []
+    report = run_world(world(1), write, on_message=lambda *message: received.append(message))
+    assert (report.values, received) == ([5], [])
 
 
 def test_what_ranks_write_comes_as_they_write_it_and_all_of_it():

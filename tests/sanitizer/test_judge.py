@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import resource
 import signal
+import sys
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -92,6 +95,74 @@ def test_a_small_ring_passes_on_everything() -> None:
         found += reader.read()
     thread.join()
     assert found == text
+
+
+def write_interrupted(at: int, before: bytes) -> tuple[list[bytes], int]:
+    """Write a note, and another one from a handler that runs before a line of the first write.
+
+    Args:
+        at: Line of the write, counting from 0.
+        before: Data that was in the ring before.
+
+    Returns:
+        What the reader found at every line, and the number of lines.
+    """
+    ring = Ring(memoryview(bytearray(HEAD + 32)))
+    ring.write(before)
+    ring.read()
+    writer = Writer(ring.write)
+    pieces: list[bytes] = []
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if frame.f_code not in (Writer.write.__code__, Ring.write.__code__):
+            return None
+        if event == "line":
+            pieces.append(ring.read())
+            if lines == at:
+                writer.write("handler")  # what a trace function calls isn't traced
+                pieces.append(ring.read())
+            lines += 1
+        return trace
+
+    tracer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        writer.write("interrupted")
+    finally:
+        sys.settrace(tracer)
+    return [*pieces, ring.read()], lines
+
+
+@pytest.mark.parametrize("before", [b"", b"x" * 20])  # without and with a wrap inside a note
+def test_a_handler_within_a_write_leaves_no_gap_and_no_torn_note(before: bytes) -> None:
+    at, lines = 0, 1
+    while at < lines:
+        pieces, lines = write_interrupted(at, before)
+        assert all(not piece or piece.endswith(b"\n") for piece in pieces)
+        assert sorted(b"".join(pieces).splitlines()) == [b"handler", b"interrupted"]
+        at += 1
+    assert lines > 15
+
+
+def test_notes_of_a_handler_follow_the_one_it_interrupted_and_their_calls_are_counted_so() -> None:
+    kept: list[bytes] = []
+    numbers: dict[str, int] = {}
+
+    def interrupted(data: bytes) -> None:
+        if data == b"5\n":
+            numbers["7"] = writer.write("7", is_call=True)
+            writer.write("r")
+            raise KeyboardInterrupt
+        kept.append(data)
+
+    writer = Writer(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        writer.write("5", is_call=True)
+    numbers["8"] = writer.write("8", is_call=True)
+    assert kept == [b"7\n", b"r\n", b"8\n"]
+    assert numbers == {"7": 1, "8": 2}
 
 
 def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(

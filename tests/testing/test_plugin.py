@@ -54,7 +54,7 @@ def test_all_outcomes_of_pytest(tmp_path: Path) -> None:
         found = outcomes(report)
         passed = found.pop("passed")
         assert found == OUTCOMES, out
-        assert {"test_average", "test_sizes_and_parameters", "test_after_all_that"} <= passed
+        assert {"test_average", "test_forked_child", "test_after_all_that"} <= passed
         assert wait_until(lambda: not run.left())
     matches(Path(__file__).parent / "golden" / "failures.txt", scrubbed(shown_failures(out)))
     assert "test_ways.py::test_warns" in out

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
@@ -172,6 +172,38 @@ def test_a_module_of_torchs(rank):
 @pytest.mark.ranks(2)
 def test_warns():
     warnings.warn("be careful", stacklevel=1)
+
+
+ENDS = {None: 0, SystemExit(0): 0, SystemExit(3): 3, ValueError("of a child"): 1}
+
+
+def fork_child(end):
+    """Fork a child that ends the test with an exception, and return its exit code."""
+    child = os.fork()
+    if child == 0:
+        if end is not None:
+            raise end
+        return None
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("end", ENDS)
+def test_forked_child(end, tmp_path):
+    status = fork_child(end)
+    if status is None:
+        return
+    assert status == ENDS[end]
+    assert tmp_path.parent.exists()
+    dist.barrier()
+
+
+@pytest.mark.ranks(2)
+@settings(max_examples=2)
+@given(number=st.integers())
+def test_forked_child_of_an_example(number):
+    if fork_child(None) is not None:
+        same_on_all(number)
 
 
 @pytest.mark.ranks(2, backend="mpi")
