@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
+from distdemo.mpi.profiling import Event, profiled
 from distdemo.mpi.runtime import State, done_in_time, expect, timed_out, translated
 from distdemo.mpi.work import DONE, MpiWork, Testable, all_done
 
@@ -97,6 +98,7 @@ class CommunicatorGroup(dist.ProcessGroup):
         size: int,
         tensors: Sequence[torch.Tensor] = (),
         after: Callable[[], object] | None = None,
+        inputs: Sequence[torch.Tensor] | None = None,
     ) -> dist.Work:
         """Start an op; wait for it unless it is asynchronous.
 
@@ -108,14 +110,16 @@ class CommunicatorGroup(dist.ProcessGroup):
             size: Bytes, the same on every rank.
             tensors: Output tensors.
             after: Callback when MPI is done; keeps MPI's buffers alive.
+            inputs: Input tensors; by default the outputs, for an op in place.
 
         Raises:
             DistBackendError: It failed or timed out.
         """
         nonblocking, blocking = forms
+        event = Event(what, tensors if inputs is None else inputs) if profiled() else None
         try:
             if opts.asyncOp:
-                return self.handle(what, [nonblocking(*args)], tensors, after)
+                return self.handle(what, [nonblocking(*args)], tensors, after, event)
             if blocking is None or size <= SMALL:
                 self._wait(nonblocking(*args), what, opts, (args, tensors, after))
             else:
@@ -125,17 +129,20 @@ class CommunicatorGroup(dist.ProcessGroup):
             raise translated(error, what) from error
         if after is not None:
             after()
+        if event is not None:
+            event.end()
         return DONE
 
-    def handle(
+    def handle(  # noqa: PLR0917 - as above
         self,
         what: str,
         requests: Sequence[Testable],
         tensors: Sequence[torch.Tensor],
         after: Callable[[], object] | None = None,
+        event: Event | None = None,
     ) -> MpiWork:
         """Return the handle of a pending op."""
-        work = MpiWork(what, self._seconds, requests, tensors, after)
+        work = MpiWork(what, self._seconds, requests, tensors, after, event)
         if self._batch is not None:
             self._batch.append(work)
         return work

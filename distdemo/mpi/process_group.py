@@ -35,6 +35,7 @@ from distdemo.mpi.buffers import (
     units,
 )
 from distdemo.mpi.engine import CommunicatorGroup, Forms, Options
+from distdemo.mpi.profiling import Event, profiled
 from distdemo.mpi.reductions import MpiReduction, reduction_for
 from distdemo.mpi.runtime import expect, translated
 
@@ -83,6 +84,7 @@ class MpiProcessGroup(CommunicatorGroup):
         """Send each rank its tensor of the root's list."""
         (output,) = output_tensors
         held, parts = to_write(output), None
+        inputs: Tensors = ()
         if self.me == opts.rootRank:
             (inputs,) = input_tensors
             self.expect_one_each("scatter", inputs)
@@ -92,7 +94,7 @@ class MpiProcessGroup(CommunicatorGroup):
         args = (None if parts is None else units(parts), units(held), opts.rootRank)
         after = copy_back(held, output_tensors, parts)
         size = held.nbytes * self.ranks
-        return self.start("scatter", forms, args, opts, size, output_tensors, after)
+        return self.start("scatter", forms, args, opts, size, output_tensors, after, inputs)
 
     def gather(
         self,
@@ -129,7 +131,8 @@ class MpiProcessGroup(CommunicatorGroup):
         forms = (self.comm.Igather, self.comm.Gather)
         args = (units(source), None if held is None else units(held), opts.rootRank)
         after = copy_back(held, outputs, source)
-        return self.start("gather", forms, args, opts, source.nbytes * self.ranks, outputs, after)
+        size = source.nbytes * self.ranks
+        return self.start("gather", forms, args, opts, size, outputs, after, (tensor,))
 
     # ----------------------------------------------------------------------------- all to all
 
@@ -155,7 +158,7 @@ class MpiProcessGroup(CommunicatorGroup):
         else:
             forms, into = (self.comm.Iallgatherv, self.comm.Allgatherv), pieces(held, sizes)
         args, after = (units(source), into), copy_back(held, outputs, source)
-        return self.start("all_gather", forms, args, opts, held.nbytes, outputs, after)
+        return self.start("all_gather", forms, args, opts, held.nbytes, outputs, after, (tensor,))
 
     def _allgather_base(
         self,
@@ -173,7 +176,7 @@ class MpiProcessGroup(CommunicatorGroup):
             given = _IN_PLACE if in_place else units(source)
         forms = (self.comm.Iallgather, self.comm.Allgather)
         args, after = (given, units(held)), copy_back(held, (output,), source)
-        return self.start("all_gather", forms, args, opts, held.nbytes, (output,), after)
+        return self.start("all_gather", forms, args, opts, held.nbytes, (output,), after, (input,))
 
     all_gather_single = _allgather_base
 
@@ -210,7 +213,7 @@ class MpiProcessGroup(CommunicatorGroup):
         expect_alike("all_to_all", (*output_tensors, *input_tensors))
         sizes = [[each.numel() for each in list_] for list_ in (input_tensors, output_tensors)]
         source, held = joined(input_tensors), empty_for(output_tensors)
-        return self._alltoall(source, held, sizes, output_tensors, opts)
+        return self._alltoall(source, held, sizes, output_tensors, input_tensors, opts)
 
     def alltoall_base(
         self,
@@ -228,23 +231,24 @@ class MpiProcessGroup(CommunicatorGroup):
         ]
         source, held = to_read(input), to_write(output)
         source = clone(source) if overlap(source, held) else source
-        return self._alltoall(source, held, sizes, (output,), opts)
+        return self._alltoall(source, held, sizes, (output,), (input,), opts)
 
     all_to_all_single = alltoall_base  # type: ignore[assignment]  # one of its two forms
 
-    def _alltoall(
+    def _alltoall(  # noqa: PLR0917 - as ``start``
         self,
         source: torch.Tensor,
         held: torch.Tensor,
         sizes: Sequence[Sequence[int]],
         outputs: Tensors,
+        inputs: Tensors,
         opts: Options,
     ) -> dist.Work:
         # One rank's parts may be equal and another's not, so all use the uneven form.
         forms = (self.comm.Ialltoallv, None)
         args = (pieces(source, sizes[0]), pieces(held, sizes[1]))
         after = copy_back(held, outputs, source)
-        return self.start("all_to_all", forms, args, opts, 0, outputs, after)
+        return self.start("all_to_all", forms, args, opts, 0, outputs, after, inputs)
 
     def _shares(self, which: str, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
         """Return the number of elements of a tensor for each rank."""
@@ -327,7 +331,8 @@ class MpiProcessGroup(CommunicatorGroup):
             f"its part of the inputs {sizes[self.me]}.",
         )
         even = len(set(sizes)) == 1
-        return self._reduce_scatter(output, joined(inputs), None if even else sizes, opts)
+        source = joined(inputs)
+        return self._reduce_scatter(output, source, None if even else sizes, opts, inputs)
 
     def _reduce_scatter_base(
         self,
@@ -337,7 +342,7 @@ class MpiProcessGroup(CommunicatorGroup):
     ) -> dist.Work:
         """Reduce one tensor that concatenates all ranks' parts; each rank gets its own."""
         expect_row("reduce_scatter", inputTensor, outputTensor, self.ranks)
-        return self._reduce_scatter(outputTensor, inputTensor, None, opts)
+        return self._reduce_scatter(outputTensor, inputTensor, None, opts, (inputTensor,))
 
     reduce_scatter_single = _reduce_scatter_base
 
@@ -355,7 +360,12 @@ class MpiProcessGroup(CommunicatorGroup):
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
     def _reduce_scatter(
-        self, output: torch.Tensor, source: torch.Tensor, sizes: list[int] | None, opts: Options
+        self,
+        output: torch.Tensor,
+        source: torch.Tensor,
+        sizes: list[int] | None,
+        opts: Options,
+        inputs: Tensors,
     ) -> dist.Work:
         """Reduce one tensor, divided into parts of these sizes, or into equal parts."""
         reduction = reduction_for(output.dtype, opts.reduceOp)
@@ -370,7 +380,9 @@ class MpiProcessGroup(CommunicatorGroup):
             forms = (self.comm.Ireduce_scatter, self.comm.Reduce_scatter)
             args = (*args, sizes, reduction.op)
         after = partial(reduction.store, result, output, self.ranks, held)
-        return self.start("reduce_scatter", forms, args, opts, held.nbytes, (output,), after)
+        return self.start(
+            "reduce_scatter", forms, args, opts, held.nbytes, (output,), after, inputs
+        )
 
     # ------------------------------------------------------------------------- point to point
 
@@ -379,22 +391,25 @@ class MpiProcessGroup(CommunicatorGroup):
         (tensor,) = tensors
         _expect_tag(tag)
         held = to_read(tensor)
+        event = Event("send", tensors) if profiled() else None
         try:
             request = self.comm.Isend(units(held), dstRank, tag)
         except MPI.Exception as error:
             raise translated(error, "send") from error
-        return self.handle("send", [request], tensors, copy_back(None, (), held))
+        return self.handle("send", [request], tensors, copy_back(None, (), held), event)
 
     def recv(self, tensors: Tensors, srcRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
         """Receive a message from one rank; it may be shorter than the tensor, not longer."""
         (tensor,) = tensors
         _expect_tag(tag)
         held = tensor if plain(tensor) else clone(tensor)
+        name = "recv" if srcRank != MPI.ANY_SOURCE else "recvAnySource"
+        event = Event(name, tensors) if profiled() else None
         try:
             request = self.comm.Irecv(units(held), srcRank, tag)
         except MPI.Exception as error:
             raise translated(error, "recv") from error
-        return self.handle("recv", [request], tensors, copy_back(held, tensors))
+        return self.handle("recv", [request], tensors, copy_back(held, tensors), event)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> dist.Work:
         """Receive a message from any rank; the handle's ``source_rank`` returns which."""

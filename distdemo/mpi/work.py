@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
+from distdemo.mpi.profiling import Event
 from distdemo.mpi.runtime import done_in_time, timed_out, translated
 
 pending: dict[MpiWork, None] = {}
@@ -37,21 +38,24 @@ class MpiWork(dist.Work):
         requests: MPI requests, or ops that it consists of; done when all are.
         tensors: Output tensors of the user, the value of the future.
         after: Callback when MPI is done; keeps MPI's buffers alive.
+        event: Event in the profile, if there is a profiler.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - as the engine's ``start``
         self,
         what: str,
         seconds: float,
         requests: Sequence[Testable],
         tensors: Sequence[torch.Tensor],
         after: Callable[[], object] | None = None,
+        event: Event | None = None,
     ) -> None:
         super().__init__()
         self._what, self._seconds = what, seconds
         self._requests = list(requests)
         self._tensors = list(tensors)
         self._after = after
+        self._event = event
         self._lock = threading.Lock()  # a progress thread polls too
         self._done = False
         self._error: Exception | None = None
@@ -164,8 +168,10 @@ class MpiWork(dist.Work):
                 self._error = translated(error, self._what)
             except Exception as error:  # noqa: BLE001 - wait() raises it
                 self._error = error
+            if self._event is not None:
+                self._event.end()
             self._done = True
-            self._after = None
+            self._after = self._event = None
             self._requests.clear()
             pending.pop(self, None)
         return True

@@ -7,12 +7,10 @@ never imports torch, and starts nothing if no test is marked.
 
 from __future__ import annotations
 
-import os
 import random
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +26,15 @@ if TYPE_CHECKING:
 MARK = "ranks"
 MENTION = b"mark.ranks"
 """Text of nearly every file with marked tests."""
+RUNS_NO_TEST = (
+    "cacheshow",
+    "collectonly",
+    "help",
+    "markers",
+    "show_fixtures_per_test",
+    "showfixtures",
+)
+"""Options of pytest that print something instead of running tests."""
 SIZE = "_ranks"
 """Parameter of a test that is marked with several numbers of ranks."""
 TEMPLATE: pytest.StashKey[Template] = pytest.StashKey()
@@ -145,36 +152,35 @@ def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - pytest-xdist's
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Start the template if a file has marked tests; this process and it import torch at once."""
-    if _runs_tests(early_config, early_config.known_args_namespace):
-        with suppress(OSError):
-            if _mentions_mark(early_config):
-                _start_template(early_config)
+    """Start the template if a file of the command line has marked tests.
+
+    This process and the template then import torch at the same time, even if a conftest.py does.
+    """
+    option = early_config.known_args_namespace
+    if _runs_tests(early_config, option):
+        names = (str(each).partition("::")[0] for each in option.file_or_dir)
+        paths = (early_config.invocation_params.dir / name for name in names)
+        if any(path.is_file() and _mentions_mark(path) for path in paths):
+            _start_template(early_config)
 
 
-def _mentions_mark(config: pytest.Config) -> bool:
-    """Return True if a test file has the text of the mark, which is faster than to collect it."""
-    given = [str(each).partition("::")[0] for each in config.known_args_namespace.file_or_dir]
-    folder = config.invocation_params.dir
-    for place in given or config.getini("testpaths") or ["."]:
-        path = folder / place
-        for file in [path] if path.is_file() else _test_files(config, path):
-            if MENTION in file.read_bytes():
-                return True
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
+    """Start the template before pytest imports a file with marked tests, which imports torch."""
+    session, config = parent.session, parent.config
+    if TEMPLATE in config.stash or not _runs_tests(config, config.option):
+        return
+    # Pytest also makes modules of the files beside a named one, and doesn't collect them.
+    collected = any(session.isinitpath(each) for each in (module_path, *module_path.parents))
+    if collected and _mentions_mark(module_path):
+        _template(config)
+
+
+def _mentions_mark(file: Path) -> bool:
+    """Return True if a test file has the text of the mark."""
+    with suppress(OSError):
+        return MENTION in file.read_bytes()
     return False
-
-
-def _test_files(config: pytest.Config, folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder that pytest would collect."""
-    wanted, skipped = config.getini("python_files"), config.getini("norecursedirs")
-    for place, folders, files in os.walk(folder):
-        if "pyvenv.cfg" in files:
-            folders.clear()
-            continue
-        folders[:] = [name for name in folders if not any(fnmatch(name, each) for each in skipped)]
-        for name in files:
-            if any(fnmatch(name, each) for each in wanted):
-                yield Path(place, name)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -196,7 +202,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _runs_tests(config: pytest.Config, option: Any) -> bool:  # noqa: ANN401 - argparse's Namespace
     """Return True if this process runs tests; the workers of pytest-xdist do it for another."""
     elsewhere = SETUP in config.stash or getattr(option, "numprocesses", None)
-    return not (option.collectonly or elsewhere)
+    return not (elsewhere or any(getattr(option, each, False) for each in RUNS_NO_TEST))
 
 
 def _template(config: pytest.Config) -> Template:

@@ -163,6 +163,44 @@ def test_unmarked_tests_have_no_overhead(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b""), done.stdout
 
 
+AUDIT = """import os, sys
+folder = os.path.dirname(__file__)
+log = os.open(f"{folder}/log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+def audit(event, args):
+    name = os.path.basename(str(args[0])) if event == "open" else ""
+    if event == "subprocess.Popen" or name == "test_ignored.py":
+        os.write(log, f"{event} {name}\\n".encode())
+sys.addaudithook(audit)
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--help",),
+        ("--fixtures", "test_marked.py"),
+        ("--ignore=test_ignored.py", "--ignore=test_marked.py"),
+        ("test_plain.py",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_process_without_marked_tests_and_no_other_file_is_read(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    marked = "import pytest\n@pytest.mark.ranks(2)\ndef test_marked():\n    pass\n"
+    for name in ("test_marked.py", "test_ignored.py"):
+        (tmp_path / name).write_text(marked)
+    (tmp_path / "test_plain.py").write_text("def test_plain():\n    pass\n")
+    (tmp_path / "sitecustomize.py").write_text(AUDIT)
+    line = [sys.executable, "-m", "pytest", "-q", *words]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "log").read_text() == ""
+
+
 def test_documented_versions_are_those_that_are_tested() -> None:
     root = Path(__file__).parents[2]
     page = (root / "docs/plugins.md").read_text()
