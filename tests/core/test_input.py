@@ -17,6 +17,7 @@ from rich.console import Console
 
 from distdemo.bench.compare.compare import compare
 from distdemo.bench.compare.view import compare_view
+from distdemo.bench.fit.command import FitOptions, fit
 from distdemo.bench.fit.report import make_report
 from distdemo.bench.fit.view import fit_view
 from distdemo.cli.runner import envelope
@@ -61,6 +62,8 @@ def test_only_a_regular_file_within_the_limit_is_read(tmp_path: Path) -> None:
             read(path)
         with pytest.raises(UsageError):
             read_numbers([str(path)])
+        with pytest.raises(UsageError):
+            fit(FitOptions(files=[path]))
     file = tmp_path / "file"
     file.write_bytes(b"12345")
     assert read_file(file, max_bytes=5) == b"12345"
