@@ -17,32 +17,34 @@ from distdemo.postmortem.evidence import (
     STARTED,
     Dump,
     End,
-    Evidence,
     GroupKey,
     Track,
     line_text,
     source_line,
 )
+from distdemo.postmortem.parts import Parts, lines
 from distdemo.sanitizer.records import Call, SourceLine
 from distdemo.view.foreign import one_line
 
+MAX_GROUPS = 1000  # groups of a rank with a call that timed out
 MAX_OPEN = 1000  # calls after the one that timed out
 MAX_TEXT = 200  # characters of an exception
-_PREFIX = re.compile(r"^\s*(?:\[\d+\] )?\[(?:rank|default|trainer)(\d{1,6})\]:? ?")
+_PREFIX = re.compile(r"\s*(?:\[\d+\] )?\[(?:rank|default|trainer)(\d{1,6})\]:? ?")
 _TIMEOUT = re.compile(
     r"\[Rank (\d{1,6})\] Watchdog caught collective operation timeout: "
     r"WorkNCCL\(SeqNum=(\d{1,15}), OpType=(\w+)(?:, NumelIn=(\d{1,15}), "
     r"NumelOut=\d+)?, Timeout\(ms\)=(\d{1,12})\)"
 )
+_GROUP = re.compile(
+    r"\[PG (?:ID )?(\w{1,99})(?: PG GUID ([^\s(]{1,99}))?\s?(?:\(([^)]{0,99})\))? Rank (\d{1,6})\]"
+)
+_WORK = re.compile(r"at work(?: sequence id)?: (\d{1,15})")
 _STATUS = re.compile(
-    r"\[PG (?:ID )?(\w+)(?: PG GUID ([^\s(]+))?\s?(?:\(([^)]*)\))? Rank (\d{1,6})\].*at work"
-    r"(?: sequence id)?: (\d{1,15}),? .*last enqueued (?:NCCL )?work: (-?\d{1,15}), "
-    r"last completed (?:NCCL )?work: (-?\d{1,15})"
+    r"last enqueued (?:NCCL )?work: (-?\d{1,15}), last completed (?:NCCL )?work: (-?\d{1,15})"
 )
-_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d{1,9}), in (.+)$')
-_ERROR = re.compile(
-    r"^((?:\w+\.)*(?:\w*(?:Error|Exception|Interrupt|Exit|Timeout)\w*))(?:: (.*))?$"
-)
+_FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9}), in (.+)$')
+_NAME = re.compile(r"[\w.]{1,200}")
+_ERROR = re.compile(r"Error|Exception|Interrupt|Exit|Timeout")
 _THROWN = re.compile(r"^terminate called after throwing an instance of '([\w:]{1,80})'")
 _WHAT = re.compile(
     r"^\s*what\(\):\s+(?:\[enforce fail at .{1,300}? (\d{1,20} vs \d{1,20})\. )?"
@@ -58,7 +60,7 @@ _CONSEQUENCE = re.compile(
 )
 MARK = re.compile(
     r"Watchdog caught|last enqueued (?:NCCL )?work|Traceback \(most recent call last\)|"
-    r"terminate called after throwing|^\s*exitcode\s*:|Connection closed by peer|"
+    r"terminate called after throwing|^[ \t]*exitcode[ \t]*:|Connection closed by peer|"
     r"ProcessGroup(?:NCCL|Gloo)|^\[(?:rank|default)\d+\]:",
     re.MULTILINE,
 )
@@ -84,56 +86,75 @@ class _Rank:
         self.limit_ms = 0
 
 
-def read_log(text: str, rank: int | None, evidence: Evidence) -> None:
+def read_log(text: str, rank: int | None, parts: Parts) -> None:
     """Add what a log has.
 
     Args:
         text: Content of the file.
         rank: Rank that the file belongs to, or None; prefixes of lines and messages come first.
-        evidence: Evidence to add to.
+        parts: Parts to add to.
+
+    Raises:
+        ValueError: It has too many calls or errors.
     """
     ranks: dict[int, _Rank] = {}
-    for whole in text.splitlines():
-        found = _PREFIX.match(whole)
+    for whole_line in lines(text):
+        found = _PREFIX.match(whole_line)
         own = int(found[1]) if found else rank
-        line = whole[found.end() :] if found else whole
+        line = whole_line[found.end() :] if found else whole_line
         if timeout := _TIMEOUT.search(line):
             state = ranks.setdefault(int(timeout[1]) if own is None else own, _Rank())
             op = timeout[3].lower()
             call = Call(OPS.get(op, op), SourceLine(), count=int(timeout[4] or 0))
             state.timeouts.setdefault(int(timeout[2]), call)
             state.limit_ms = int(timeout[5])
-        elif status := _STATUS.search(line):
-            state = ranks.setdefault(int(status[4]) if own is None else own, _Rank())
-            key = (status[2] or status[1], status[3] or "", ())
-            numbers = int(status[5]), int(status[6]), int(status[7])
-            state.status.setdefault(key, numbers)
+        elif status := _status(line):
+            owner, key, numbers = status
+            state = ranks.setdefault(owner if own is None else own, _Rank())
+            if len(state.status) < MAX_GROUPS:
+                state.status.setdefault(key, numbers)
         elif own is not None:
-            _read_traceback(line, own, ranks.setdefault(own, _Rank()), evidence)
+            _read_traceback(line, own, ranks.setdefault(own, _Rank()), parts)
     for number, state in ranks.items():
         if state.timeouts or state.status:
-            evidence.add(number, _dump(state))
-    evidence.ends += _table(text)
+            parts.add(number, _dump(state))
+    for end in _table(text):
+        parts.add_end(end)
 
 
-def _read_traceback(line: str, rank: int, state: _Rank, evidence: Evidence) -> None:
+def _status(line: str) -> tuple[int, GroupKey, tuple[int, int, int]] | None:
+    """Return the rank, group and call numbers in the watchdog's message on the last calls."""
+    status = _STATUS.search(line)
+    group = _GROUP.search(line) if status else None
+    work = _WORK.search(line, group.end()) if group else None
+    if not (status and group and work):
+        return None
+    key = (group[2] or group[1], group[3] or "", ())
+    return int(group[4]), key, (int(work[1]), int(status[1]), int(status[2]))
+
+
+def _read_traceback(line: str, rank: int, state: _Rank, parts: Parts) -> None:
     """Read a line of an exception, of Python or C++."""
     if thrown := _THROWN.match(line):
         state.thrown = thrown[1]
     elif state.thrown and (what := _WHAT.match(line)):
         sizes = f" ({what[1]})" if what[1] else ""
         text = one_line(f"{state.thrown}: {what[2].rstrip('.')}{sizes}")[:MAX_TEXT]
-        evidence.ends.append(End(rank, f"died of {text}", "", lost_peer(text)))
+        parts.add_end(End(rank, f"died of {text}", "", lost_peer(text)))
         state.thrown = ""
     elif line.startswith("Traceback (most recent call last)"):
         state.stack = []
     elif state.stack is not None and (frame := _FRAME.match(line)):
         state.stack.append((frame[1], int(frame[2]), frame[3]))
-    elif state.stack is not None and (error := _ERROR.match(line)):
+    elif state.stack is not None:
+        error, _, message = line.partition(": ")
+        error = error.rpartition(".")[2]
+        if not (_NAME.fullmatch(error) and _ERROR.search(error)):
+            return
         line_of_user, _ = source_line(reversed(state.stack))
-        text = one_line(f"{error[1].rpartition('.')[2]}: {error[2] or ''}".rstrip(": "))[:MAX_TEXT]
+        text = one_line(f"{error}: {message}".rstrip(": "))[:MAX_TEXT]
         is_consequence = lost_peer(text) or _CONSEQUENCE.search(text) is not None
-        evidence.ends.append(End(rank, f"raised {text}", line_text(line_of_user), is_consequence))
+        parts.add_end(End(rank, f"raised {text}", line_text(line_of_user), is_consequence))
         state.stack = None
 
 
