@@ -29,7 +29,7 @@ from distdemo.view.foreign import one_line
 MAX_GROUPS = 1000  # groups of a rank with a call that timed out
 MAX_OPEN = 1000  # calls after the one that timed out
 MAX_TEXT = 200  # characters of an exception
-_PREFIX = re.compile(r"\s*(?:\[\d+\] )?\[(?:rank|default|trainer)(\d{1,6})\]:? ?")
+_PREFIX = re.compile(r"^\s*(?:\[\d+\] )?\[(?:rank|default|trainer)(\d{1,6})\]:? ?")
 _TIMEOUT = re.compile(
     r"\[Rank (\d{1,6})\] Watchdog caught collective operation timeout: "
     r"WorkNCCL\(SeqNum=(\d{1,15}), OpType=(\w+)(?:, NumelIn=(\d{1,15}), "
@@ -42,7 +42,7 @@ _WORK = re.compile(r"at work(?: sequence id)?: (\d{1,15})")
 _STATUS = re.compile(
     r"last enqueued (?:NCCL )?work: (-?\d{1,15}), last completed (?:NCCL )?work: (-?\d{1,15})"
 )
-_FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9}), in (.+)$')
+_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d{1,9}), in (.+)$')
 _NAME = re.compile(r"[\w.]{1,200}")
 _ERROR = re.compile(r"Error|Exception|Interrupt|Exit|Timeout")
 _THROWN = re.compile(r"^terminate called after throwing an instance of '([\w:]{1,80})'")

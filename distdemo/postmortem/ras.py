@@ -18,12 +18,12 @@ from distdemo.sanitizer.records import Call, SourceLine
 
 MAX_GAP = 1000  # calls between the rank behind and the other ranks that are listed
 MAX_RANKS = 1 << 14
-_ROW = re.compile(r"\s*(\d{1,9})\s+\d+\s+\d+\s+[\d-]+\s+(\d{1,9})\s+\d+\s+[A-Z]+\s+[A-Z,]+")
-_COMM = re.compile(r"#(\d{1,9})-\d+ \((\w+)\) (?:INCOMPLETE|MISMATCH|ERROR)")
+_ROW = re.compile(r"^\s*(\d{1,9})\s+\d+\s+\d+\s+[\d-]+\s+(\d{1,9})\s+\d+\s+[A-Z]+\s+[A-Z,]+")
+_COMM = re.compile(r"^#(\d{1,9})-\d+ \((\w+)\) (?:INCOMPLETE|MISMATCH|ERROR)")
 _COUNTS = re.compile(r"Communicator ranks have different (\w{1,40}) operation counts")
-_SET = re.compile(r"\s*(\d{1,9}) ranks? ha(?:ve|s) launched up to operation (\d{1,18})")
-_RANK = re.compile(r"\s*Rank (\d{1,9})(?: has launched up to operation (\d{1,18}))? -- (.*)")
-_KEY = re.compile(r'\s*"[^"]*"\s*:')
+_SET = re.compile(r"^\s*(\d{1,9}) ranks? ha(?:ve|s) launched up to operation (\d{1,18})")
+_RANK = re.compile(r"^\s*Rank (\d{1,9})(?: has launched up to operation (\d{1,18}))? -- (.*)")
+_KEY = re.compile(r'^\s*"[^"]*"\s*:')
 _ENDS = (*"0123456789", '"', "e", "l")  # last characters of a value: a number, a text, true, null
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 

@@ -136,7 +136,7 @@ def read_parts(path: Path) -> Parts:
     try:
         with open_file(path) as file:
             head = file.read(HEAD_BYTES)
-            _limit_time(os.fstat(file.fileno()).st_size)
+            limit_time(os.fstat(file.fileno()).st_size)
         if rank_of(path) >= 0:
             return Parts("recording")
         if not head:
@@ -149,8 +149,8 @@ def read_parts(path: Path) -> Parts:
         return Parts(why=getattr(error, "strerror", None) or str(error)[:MAX_TEXT])
 
 
-def _limit_time(size: int) -> None:
-    """Limit the CPU time until the next file."""
+def limit_time(size: int) -> None:
+    """Limit the CPU time for a file of this size in bytes."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft = int(used.ru_utime + used.ru_stime) + 1 + CPU_S + (size >> 20)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
