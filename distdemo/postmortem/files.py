@@ -12,10 +12,11 @@ from pathlib import Path
 
 from distdemo.errors import UsageError
 from distdemo.launcher.verdict import ranks_of
+from distdemo.postmortem import hosts, logs
 from distdemo.postmortem.evidence import Dump, Evidence, group_text, line_text
 from distdemo.postmortem.evidence import call_text as text_of
-from distdemo.postmortem.parts import Parts
-from distdemo.postmortem.reading import job_of, rank_in, read_all
+from distdemo.postmortem.parts import Log, Parts
+from distdemo.postmortem.reading import job_of, read_all
 from distdemo.postmortem.records import Postmortem
 from distdemo.postmortem.verdict import absent_notes, judge
 from distdemo.sanitizer.notes import CallNote, EndNote, ReturnNote
@@ -121,8 +122,10 @@ def _read_all(
     recordings = [path for path in paths if found[path].kind == "recording"]
     counts: Counter[str] = Counter()
     dumps: dict[Path, tuple[int, Dump]] = {}
+    logs_of_ranks: dict[Path, Log] = {}
+    old = hosts.earlier_attempts(paths)
     for path in paths:
-        parts, rank = found.pop(path), rank_in(path)
+        parts = found.pop(path)
         if parts.why:
             skipped[path] = parts.why
         elif parts.kind == "recording":
@@ -131,19 +134,42 @@ def _read_all(
             skipped[path] = "recordings are judged alone"
         elif parts.kind == "dump":
             dumps[path] = parts.dumps[0]
-        elif parts.kind == "empty" and rank is not None:
-            evidence.silent.add(rank)
+        elif path in old:
+            skipped[path] = "torchrun started the ranks again after this attempt"
         else:
-            counts[parts.kind] += 1
+            if parts.kind != "empty":
+                counts[parts.kind] += 1
+            if parts.log is not None:
+                logs_of_ranks[path] = parts.log
             for owner, dump in parts.dumps:
                 evidence.add(owner, dump)
             evidence.ends += parts.ends
+            rank = hosts.rank_in_name(path)
             if parts.stand is not None and rank is not None:
                 evidence.stands[rank] = parts.stand
     for path in _of_one_job(dumps, evidence):
         counts["dump"] += 1
         evidence.add(*dumps.pop(path))
+    _add_logs(logs_of_ranks, evidence)
     return counts, recordings
+
+
+def _add_logs(logs_of_ranks: Mapping[Path, Log], evidence: Evidence) -> None:
+    """Add logs to the evidence, and note whose ranks are unknown."""
+    for path, (rank, first) in hosts.writers(logs_of_ranks).items():
+        log = logs_of_ranks[path]
+        logs.add_log(log, rank, first, evidence)
+        if rank is not None and not log.writers:
+            evidence.silent.add(rank)
+        if rank is None and hosts.local_rank(path) is not None:
+            evidence.unknown.setdefault(_short(path.parent.parent))
+        elif first is None and log.has_local_ranks:
+            evidence.unknown.setdefault(_short(path))
+    if evidence.unknown:
+        evidence.notes.append(
+            f"No file says which ranks wrote the lines in {listing([*evidence.unknown])}: "
+            "torchrun numbers ranks on each host from 0."
+        )
 
 
 def _of_one_job(dumps: Mapping[Path, tuple[int, Dump]], evidence: Evidence) -> list[Path]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distdemo.postmortem.evidence import ENDED, Dump, End, Track
+from distdemo.postmortem.evidence import ENDED, STARTED, Dump, End, Track
 from distdemo.postmortem.parts import MAX_TEXT, Parts, lines, whole
 from distdemo.sanitizer.records import Call, SourceLine
 
@@ -122,8 +122,8 @@ def _add(parts: Parts, name: str, op: str, counts: Mapping[int, int]) -> None:
     least, most = min(counts.values()), max(counts.values())
     for rank, count in counts.items():
         track = Track(max(least + 1, most - MAX_GAP) if count > least else count)
-        for _ in range(track.first, count + 1):
-            track.add(0, ENDED, 0)
+        for _ in range(track.first, count + 1):  # it isn't known which calls have completed
+            track.add(0, STARTED if count > least else ENDED, 0)
         dump = Dump("RAS", "nccl", calls=[call], tracks={key: track})
         parts.add(rank, dump)
 

@@ -22,16 +22,13 @@ from pickle import UnpicklingError  # noqa: S403 - an exception
 from distdemo.encoding import loads
 from distdemo.files import MAX_BYTES, MEMORY_BYTES, limit_memory, open_file, read_file
 from distdemo.launcher.process_tree import die_with_parent
-from distdemo.postmortem import dumps, logs, ras, stacks
-from distdemo.postmortem.parts import MAX_TEXT, Parts
+from distdemo.postmortem import dumps, hosts, logs, ras, stacks
+from distdemo.postmortem.parts import MAX_TEXT, Log, Parts
 from distdemo.sanitizer.recording import rank_of
 
 HEAD_BYTES = 4096
 CPU_S = 10  # for a file, and 1 s more per MiB: a pickle can take forever to load
-MAX_RANK = 1 << 20
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_NUMBER = re.compile(r"(\d{1,7})(?:\.(?:json|pkl|pickle|log|out|err|txt|stack|dump))*$")
-_NAMED = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 _LOG_FILE = re.compile(r"\.(?:log|out|err)$|^std(?:out|err)")
 _ERRORS = (
     UnpicklingError,
@@ -140,8 +137,9 @@ def read_parts(path: Path) -> Parts:
         if rank_of(path) >= 0:
             return Parts("recording")
         if not head:
-            is_log = _LOG_FILE.search(path.name) and rank_in(path) is not None
-            return Parts("empty") if is_log else Parts(why="empty")
+            has_rank = hosts.local_rank(path) is not None or hosts.rank_in_name(path) is not None
+            is_log = has_rank and _LOG_FILE.search(path.name)
+            return Parts("empty", log=Log()) if is_log else Parts(why="empty")
         return _read(path, head)
     except MemoryError:
         return Parts(why=f"needs more than {MEMORY_BYTES >> 20} MiB of memory")
@@ -160,7 +158,7 @@ def limit_time(size: int) -> None:
 
 def _read(path: Path, head: bytes) -> Parts:
     """Return what a file has that begins like this."""
-    rank = rank_in(path)
+    rank = hosts.rank_in_name(path)
     if dumps.is_pickle(head):
         return _dump(rank, dumps.unpickled(read_file(path)))
     if head.lstrip().startswith(b"{"):
@@ -188,7 +186,7 @@ def _read(path: Path, head: bytes) -> Parts:
         return parts
     if logs.MARK.search(text) or _LOG_FILE.search(path.name):
         parts = Parts("log")
-        logs.read_log(text, rank, parts)
+        parts.log = logs.read_log(text, parts)
         return parts
     return Parts(why="unknown file type")
 
@@ -206,15 +204,6 @@ def _dump(rank: int | None, data: object) -> Parts:
     return parts
 
 
-def rank_in(path: Path) -> int | None:
-    """Return the rank in a file's name, or in its folder's (torchrun's --log-dir); None if none."""
-    for found in (_NAMED.search(path.name), _NUMBER.search(path.name)):
-        if found and int(found[1]) < MAX_RANK:
-            return int(found[1])
-    is_number = path.parent.name.isdecimal() and len(path.parent.name) < 7
-    return int(path.parent.name) if is_number and path.name.startswith("std") else None
-
-
 def job_of(path: Path) -> tuple[Path, str]:
     """Return the folder and the name without the rank, which are equal for dumps of one job."""
-    return path.parent, _NUMBER.sub("", path.name)
+    return path.parent, hosts.NUMBER.sub("", path.name)
