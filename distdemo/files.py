@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import resource
 import stat
@@ -10,7 +11,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 MAX_BYTES = 64 << 20
 """Size limit of a file that is read whole."""
@@ -22,7 +26,7 @@ def read_file(path: Path | str, *, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the content of a regular file.
 
     Raises:
-        OSError: The file can't be opened or read.
+        OSError: The file can't be opened or read, or has no end.
         ValueError: It is not a regular file, or is too large.
     """
     with open_file(path) as file:
@@ -44,7 +48,18 @@ def open_file(path: Path | str) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise ValueError("It is not a regular file")
-    return os.fdopen(fd, "rb")
+    return io.BufferedReader(_File(fd))
+
+
+class _File(io.FileIO):
+    """File that is read without waiting."""
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read into the buffer; raise `BlockingIOError` instead of returning None."""
+        count = super().readinto(buffer)
+        if count is None:  # /proc/kmsg, which is a regular file
+            raise BlockingIOError(errno.EAGAIN, "It has no end: a reader waits for more")
+        return count
 
 
 def create_file(path: Path | str) -> int:

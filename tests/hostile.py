@@ -42,9 +42,11 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
 
 
 def no_files(folder: Path) -> list[Path]:
-    """A pipe, a device, a folder, 3 GiB, and nothing at all."""
+    """A pipe, a folder, 3 GiB, a loop of links, nothing at all, and devices without an end."""
     os.mkfifo(folder / "pipe")
     (folder / "folder").mkdir()
     with (folder / "large").open("wb") as file:
         file.truncate(3 << 30)  # of a disk it takes nothing
-    return [*(folder / name for name in ("pipe", "folder", "large", "missing")), Path("/dev/zero")]
+    (folder / "loop").symlink_to("loop")
+    names = ("pipe", "folder", "large", "loop", "missing")
+    return [*(folder / name for name in names), Path("/dev/zero"), Path("/proc/kmsg")]

@@ -22,6 +22,7 @@ from distdemo.cli.contract import Result, command
 from distdemo.cli.options import Backend, WorldOptions, WorldSize
 from distdemo.cli.session import Session
 from distdemo.errors import DistdemoError, UsageError
+from distdemo.files import read_file
 from distdemo.interactive.records import (
     Calls,
     Cell,
@@ -256,7 +257,7 @@ class Shell:
     def _do_load(self, name: str) -> None:
         try:
             file = Path(name).expanduser().resolve()
-            source = file.read_text(encoding="utf-8")
+            source = read_file(file).decode("utf-8-sig")
         except (OSError, ValueError, RuntimeError) as error:
             raise UsageError(f"{name} can't be read.", f"{error}.") from error
         self._add(self._run_cell(self.ranks, str(file), source))

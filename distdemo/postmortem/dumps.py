@@ -1,29 +1,21 @@
 """Read dumps of torch's flight recorder: pickles and JSON, versions 2.0 and later.
 
-A pickle may come from anyone. The unpickler refuses every class; worker processes with limited
-memory read the files, so that a pickle that crashes the interpreter only costs its own worker.
+A pickle may come from anyone. The unpickler refuses every class, and the type of a value is checked
+before the value is hashed, compared or formatted: tuples in tuples can take forever to hash.
 
 Format: torch/csrc/distributed/c10d/FlightRecorder.hpp. Dumps have neither ReduceOp nor root.
 """
 
 from __future__ import annotations
 
-import gc
 import io
-import os
 import pickle  # noqa: S403 - see `_Unpickler`
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from functools import partial
+from collections.abc import Mapping
 from math import prod
-from multiprocessing import get_context
-from pathlib import Path
-from typing import Any, NoReturn
+from pickle import UnpicklingError  # noqa: S403 - an exception
+from typing import Any, NoReturn, TypeVar
 
-from distdemo.encoding import loads
-from distdemo.files import MAX_BYTES, MEMORY_BYTES, limit_memory, read_file
 from distdemo.postmortem.evidence import (
     COMPLETED,
     ENDED,
@@ -35,14 +27,20 @@ from distdemo.postmortem.evidence import (
     Track,
     source_line,
 )
+from distdemo.postmortem.parts import MAX_TEXT, name, whole
 from distdemo.sanitizer.records import Call
 
-MAX_ENTRIES = 1_000_000  # calls per dump; torch keeps 2,000 unless told otherwise
+MAX_ENTRIES = 100_000  # calls per dump; torch keeps 2,000 unless told otherwise
+MAX_PARTS = 10_000_000  # frames and tensors per dump
+MAX_GROUPS = 10_000  # groups per dump
 MAX_FRAMES = 200  # frames per call that are read
 MAX_TENSORS = 10_000  # tensors per call
 MAX_DIMS = 64
 MAX_MEMBERS = 1 << 20  # members of all groups of a rank
-MAX_TEXT = 500  # characters of a name
+MAX_RANKS_TEXT = 8 * MAX_MEMBERS  # characters
+Sizes = tuple[tuple[int, ...], ...]
+T = TypeVar("T")
+_DIGITS = re.compile(r"\d{1,7}")
 _PAIR = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
 _STATES = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
 _DTYPES = {
@@ -75,19 +73,6 @@ OPS = {
 }
 """Public names of ops, by the names in dumps and in the watchdog's messages, in lower case."""
 _FROM_OUTPUT = {"scatter"}  # ops whose input only the root has
-_ERRORS = (
-    pickle.UnpicklingError,
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    ImportError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -95,11 +80,11 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str, /) -> NoReturn:
         """Refuse every class and function."""
-        raise pickle.UnpicklingError(f"contains {module}.{name}, which isn't data"[:MAX_TEXT])
+        raise UnpicklingError(f"contains {module}.{name}, which isn't data"[:MAX_TEXT])
 
     def persistent_load(self, pid: object, /) -> NoReturn:
         """Refuse references to other objects."""
-        raise pickle.UnpicklingError("refers to another object")
+        raise UnpicklingError("refers to another object")
 
 
 def is_pickle(head: bytes) -> bool:
@@ -107,80 +92,51 @@ def is_pickle(head: bytes) -> bool:
     return head[:1] == b"\x80" and 2 <= head[1] <= pickle.HIGHEST_PROTOCOL
 
 
-def read_dumps(paths: Sequence[Path]) -> dict[Path, Dump | str]:
-    """Return the dump in each file, or why it can't be read."""
-    return dict(_in_workers(paths))
+def unpickled(data: bytes) -> object:
+    """Return the plain data in a pickle.
 
-
-def _in_workers(paths: Sequence[Path]) -> Iterator[tuple[Path, Dump | str]]:
-    """Yield each file's dump. Files that a crashed worker had are read again, one per worker."""
-    found: dict[Path, Dump | str] = {}
-    left = _results(paths, os.cpu_count() or 1, found)
-    yield from found.items()
-    for path in left:
-        alone: dict[Path, Dump | str] = {}
-        crashed = _results([path], 1, alone)
-        yield path, "crashes the interpreter" if crashed else alone[path]
-
-
-def _results(paths: Sequence[Path], workers: int, found: dict[Path, Dump | str]) -> list[Path]:
-    """Read files in worker processes; return those without a result because a worker crashed."""
-    initializer = partial(_limit, MEMORY_BYTES)
-    crashed = []
-    with ProcessPoolExecutor(min(workers, len(paths)), get_context("fork"), initializer) as pool:
-        futures: dict[Path, Future[Dump | str]] = {p: pool.submit(_read, p) for p in paths}
-        for path in paths:
-            try:
-                found[path] = futures.pop(path).result()
-            except BrokenProcessPool:
-                crashed.append(path)
-            except BaseException:  # Ctrl-C, or SIGTERM
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-    return crashed
-
-
-def _limit(memory: int) -> None:
-    limit_memory(memory)
-    gc.disable()  # a dump has no cycles, and collecting takes a third of the time
-
-
-def _read(path: Path) -> Dump | str:
-    """Return the dump in a file, or why it can't be read."""
+    Raises:
+        UnpicklingError: It is truncated, or has something other than plain data.
+        Exception: It is no pickle.
+    """
     try:
-        data = read_file(path)
-        if is_pickle(data[:2]):
-            return parse(_Unpickler(io.BytesIO(data)).load())
-        return parse(loads(data, max_bytes=MAX_BYTES))
-    except MemoryError:
-        return f"needs more than {MEMORY_BYTES >> 20} MiB of memory"
-    except (EOFError, pickle.UnpicklingError) as error:
-        cut = isinstance(error, EOFError) or "truncated" in str(error)
-        return "truncated" if cut else str(error)[:MAX_TEXT] or "not a pickle"
-    except _ERRORS as error:
-        return f"not a flight recorder's dump ({type(error).__name__}: {error})"[:MAX_TEXT]
+        return _Unpickler(io.BytesIO(data)).load()
+    except EOFError:
+        raise UnpicklingError("truncated") from None
+    except UnpicklingError as error:
+        if "truncated" in str(error):
+            raise UnpicklingError("truncated") from None
+        raise
 
 
 def parse(data: Any) -> Dump:  # noqa: ANN401 - plain data of any kind
-    """Return the dump in plain data.
+    """Return the dump in plain data. Every value is checked before it is used.
 
     Raises:
-        LookupError, OverflowError, TypeError, ValueError: It isn't a dump of a known version.
+        LookupError, TypeError, ValueError: It isn't a dump of a known version.
     """
-    entries = data["entries"]
-    version = str(data["version"])[:MAX_TEXT]
+    data = _typed(data, dict)
+    version = name(data["version"])
     if not version.startswith("2."):
         raise ValueError(f"version {version!r} instead of 2")
-    if not isinstance(entries, list) or len(entries) > MAX_ENTRIES:
-        raise ValueError("its entries are no list, or too many")
-    library = str(data.get("comm_lib_version") or data.get("nccl_version") or "")[:MAX_TEXT]
+    entries = _typed(data["entries"], list)
+    if len(entries) > MAX_ENTRIES:
+        raise ValueError(f"it has more than {MAX_ENTRIES:,} calls")
+    library = name(data.get("comm_lib_version") or data.get("nccl_version") or "")
     dump = Dump(library=library, is_complete=True)
-    single = len(data.get("pg_status") or ()) == 1
-    groups = _Groups(data.get("pg_config") or {}, dump, single=single)
+    single = len(_typed(data.get("pg_status") or {}, dict)) == 1
+    groups = _Groups(_typed(data.get("pg_config") or {}, dict), dump, single=single)
     _Entries(dump, groups).read(entries)
     if not dump.backend.startswith("nccl"):
         _without_states(dump)
     return dump
+
+
+def _typed(value: Any, kind: type[T]) -> T:  # noqa: ANN401 - plain data of any kind
+    """Return a value from outside if it is a dictionary or list, as expected."""
+    if type(value) is not kind:
+        raise TypeError(f"a {type(value).__name__} instead of a {kind.__name__}")
+    return value
 
 
 class _Groups:
@@ -195,24 +151,35 @@ class _Groups:
     def __init__(self, config: Mapping[str, Any], dump: Dump, *, single: bool) -> None:
         self._members: dict[str, tuple[int, ...]] = {}
         self._of_all: tuple[int, ...] = ()
-        self._keys: dict[tuple[object, ...], GroupKey] = {}
+        self._keys: dict[tuple[str, str], GroupKey] = {}
+        member_count = 0
         for each in config.values():
-            members = tuple(int(n) for n in re.findall(r"\d{1,9}", str(each["ranks"])))
-            if sum(map(len, self._members.values())) + len(members) > MAX_MEMBERS:
+            group, desc = name(_typed(each, dict)["name"]), name(each["desc"])
+            ranks = each["ranks"]
+            if type(ranks) is not str or len(ranks) > MAX_RANKS_TEXT:
+                raise ValueError("a group has no members")
+            members = tuple(map(int, _DIGITS.findall(ranks)))
+            member_count += len(members)
+            if member_count > MAX_MEMBERS:
                 raise ValueError("its groups have too many members")
-            self._members[str(each["name"])] = members
-            if single and not each["name"]:
+            self._members[group] = members
+            if single and not group:
                 self._of_all = members
-            if members and each["name"]:
-                dump.groups.append(self.key((each["name"], each["desc"])))
+            if members and group:
+                dump.groups.append(self.key(group, desc))
 
-    def key(self, named: Sequence[object]) -> GroupKey:
-        """Return the key of the group with this name and description."""
-        known = self._keys.get(tuple(named))
+    def key(self, group: str, desc: str) -> GroupKey:
+        """Return the key of the group with this name and description.
+
+        Raises:
+            ValueError: There are too many groups.
+        """
+        known = self._keys.get((group, desc))
         if known is None:
-            name, desc = (str(each)[:MAX_TEXT] for each in named)
-            members = self._members.get(name, self._of_all)
-            known = self._keys[tuple(named)] = (name, desc, members)
+            if len(self._keys) >= MAX_GROUPS:
+                raise ValueError("it has too many groups")
+            members = self._members.get(group, self._of_all)
+            known = self._keys[group, desc] = (group, desc, members)
         return known
 
 
@@ -224,70 +191,101 @@ class _Entries:
         self._groups = groups
         self._known: dict[tuple[object, ...], tuple[int, GroupKey]] = {}
         self._index: dict[object, int] = {}
+        self._left = MAX_PARTS
 
-    def read(self, entries: list[dict[str, Any]]) -> None:
+    def read(self, entries: list[Any]) -> None:
         """Add all calls to the dump."""
-        dump, known, tracks = self._dump, self._known, self._dump.tracks
+        dump, tracks = self._dump, self._dump.tracks
         for order, entry in enumerate(entries):
-            frames = entry.get("frames") or ()
-            group = entry.get("process_group") or (entry.get("pg_id"), "")
-            name = entry["profiling_name"]
-            key = (
-                name,
-                *group,
-                repr(entry["input_sizes"]),
-                repr(entry["output_sizes"]),
-                repr(entry.get("input_dtypes")),
-                *map(id, frames),
-            )
-            found = known.get(key)
-            if found is None:
-                found = known[key] = self._call(entry, frames), self._groups.key(group)
-            call, group_key = found
-            state = _STATES[entry["state"]]
-            if state != COMPLETED and entry.get("retired") and not dump.backend.startswith("nccl"):
+            full_name = name(_typed(entry, dict)["profiling_name"])
+            call, group_key = self._call_and_group(entry, full_name)
+            state = _STATES[name(entry["state"])]
+            if (
+                state != COMPLETED
+                and entry.get("retired") is True
+                and not dump.backend.startswith("nccl")
+            ):
                 state = ENDED  # on nccl, it has timed out
-            pair = _PAIR.search(name)
-            if pair or entry.get("is_p2p"):
+            pair = _PAIR.search(full_name)
+            if pair or entry.get("is_p2p") is True:
                 if pair and state != COMPLETED:
                     sends, peer = pair[1] == "send", int(pair[3])
                     dump.pairs.append(Pair(group_key, call, sends, peer, order))
                 continue
-            number = int(entry.get("collective_seq_id", entry.get("seq_id", -1)))
-            if not 0 <= number < 1 << 63:
-                raise ValueError("a call has no possible number")
+            number = whole(entry.get("collective_seq_id", entry.get("seq_id")))
             track = tracks.get(group_key)
             if track is None or number > track.reached + 1:  # the recorder has lost calls
                 track = tracks[group_key] = Track(number)
             if number == track.reached + 1:
-                track.add(call, state, order, entry.get("time_created_ns", 0))
+                track.add(call, state, order, whole(entry.get("time_created_ns", 0)))
             elif number == track.reached:  # another part of a coalesced call
                 track.calls[-1] = self._merged(track.calls[-1], call)
                 track.states[-1] = min(track.states[-1], state)
             if not dump.limit_s:
-                dump.limit_s = float(entry.get("timeout_ms", 0)) / 1000
+                dump.limit_s = whole(entry.get("timeout_ms", 0)) / 1000
 
-    def _call(self, entry: dict[str, Any], frames: Sequence[dict[str, Any]]) -> int:
-        backend, _, name = str(entry["profiling_name"])[:MAX_TEXT].rpartition(":")
-        self._dump.backend = self._dump.backend or backend
-        op = OPS.get(name.lower(), _PAIR.sub(r"\1", name))
-        side = "output" if op in _FROM_OUTPUT or not entry["input_sizes"] else "input"
-        sizes = entry[f"{side}_sizes"]
-        if len(sizes) > MAX_TENSORS:
+    def _call_and_group(self, entry: dict[str, Any], full_name: str) -> tuple[int, GroupKey]:
+        """Return the number of a call and its group."""
+        frames = _typed(entry.get("frames") or [], list)[:MAX_FRAMES]
+        group = entry.get("process_group") or (entry.get("pg_id"), "")
+        if type(group) not in (list, tuple):
+            raise TypeError("a group has no name")
+        group_name, desc = group
+        group_name = str(whole(group_name)) if type(group_name) is int else name(group_name)
+        inputs = self._sizes(entry["input_sizes"])
+        outputs = self._sizes(entry["output_sizes"])
+        dtypes = tuple(map(name, _typed(entry.get("input_dtypes") or [], list)[:1]))
+        self._left -= len(frames) + len(inputs) + len(outputs)
+        if self._left < 0:
+            raise ValueError("its calls have too many frames and tensors")
+        key = (full_name, group_name, name(desc), inputs, outputs, dtypes, *map(id, frames))
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= MAX_GROUPS:
+                self._known.clear()
+            group_key = self._groups.key(group_name, name(desc))
+            number = self._call(full_name, inputs, outputs, entry, frames)
+            known = self._known[key] = number, group_key
+        return known
+
+    def _sizes(self, value: Any) -> tuple[tuple[int, ...], ...]:  # noqa: ANN401 - plain data of any kind
+        """Return the shapes of tensors."""
+        if len(_typed(value, list)) > MAX_TENSORS:
             raise ValueError("a call has too many tensors")
-        dtypes = entry.get(f"{side}_dtypes") or entry.get("input_dtypes") or ("",)
+        shapes = []
+        for shape in value:
+            if len(_typed(shape, list)) > MAX_DIMS:
+                raise ValueError("a tensor has too many dimensions")
+            shapes.append(tuple(map(whole, shape)))
+        return tuple(shapes)
+
+    def _call(
+        self,
+        full_name: str,
+        inputs: Sizes,
+        outputs: Sizes,
+        entry: dict[str, Any],
+        frames: list[Any],
+    ) -> int:
+        """Return the number of a call."""
+        backend, _, op_name = full_name.rpartition(":")
+        self._dump.backend = self._dump.backend or backend
+        op = OPS.get(op_name.lower(), _PAIR.sub(r"\1", op_name))
+        side = "output" if op in _FROM_OUTPUT or not inputs else "input"
+        sizes = outputs if side == "output" else inputs
+        dtypes = _typed(entry.get(f"{side}_dtypes") or entry.get("input_dtypes") or [""], list)
         line, _ = source_line(
-            (str(each["filename"])[:MAX_TEXT], int(each["line"]), str(each["name"])[:MAX_TEXT])
-            for each in frames[:MAX_FRAMES]
+            (name(_typed(each, dict)["filename"]), whole(each["line"]), name(each["name"]))
+            for each in frames
         )
-        dtype = str(dtypes[0])[:MAX_TEXT]
+        dtype = name(dtypes[0])
         return self._number(
             Call(
                 op,
                 line,
                 dtype=_DTYPES.get(dtype, dtype.lower()) if sizes else "",
-                shape=_shape(sizes[0]) if sizes else (),
-                count=sum(prod(_shape(size)) for size in sizes),
+                shape=sizes[0] if sizes else (),
+                count=sum(map(prod, sizes)),
             )
         )
 
@@ -311,12 +309,6 @@ class _Entries:
         if number == len(self._dump.calls):
             self._dump.calls.append(call)
         return number
-
-
-def _shape(sizes: Sequence[int]) -> tuple[int, ...]:
-    if len(sizes) > MAX_DIMS or not all(0 <= int(size) < 1 << 63 for size in sizes):
-        raise ValueError("a tensor has no possible shape")
-    return tuple(map(int, sizes))
 
 
 def _without_states(dump: Dump) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 
 from distdemo.sanitizer.records import Call, SourceLine
 
@@ -114,6 +114,8 @@ class End:
         source_line: Source line, or empty.
         is_consequence: True if it only lost a peer, timed out or was stopped.
         is_first: True if the launcher named it as the first failure.
+        is_vague: True if it may be a consequence: an exit code that a lost connection also gives.
+        pid: Number of its process; 0 if unknown.
     """
 
     rank: int
@@ -121,6 +123,8 @@ class End:
     source_line: str = ""
     is_consequence: bool = False
     is_first: bool = False
+    is_vague: bool = False
+    pid: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -134,6 +138,7 @@ class Group:
         is_inferred: True if no file has the members.
         tracks: Calls by global rank.
         reached: Number of each rank's last call, where known.
+        met: Number of the last call that all members must have made; 0 if unknown.
     """
 
     name: str
@@ -142,15 +147,7 @@ class Group:
     is_inferred: bool
     tracks: dict[int, Track] = field(default_factory=dict)
     reached: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def ended(self) -> int:
-        """Number of the last call that has ended, and after which some rank made another one.
-
-        It can't have failed, so every member has made it. 0 if the backend records states.
-        """
-        found = ((track.first, track.states[:-1].rfind(ENDED)) for track in self.tracks.values())
-        return max((first + index for first, index in found if index >= 0), default=0)
+    met: int = 0
 
     @property
     def is_default(self) -> bool:
@@ -166,7 +163,12 @@ class Evidence:
         dumps: Ranks with calls, and the formats these are from.
         groups: Groups of the job.
         pairs: Sends and receives that haven't completed, by rank, with global peers.
-        ends: How ranks ended.
+        ends: How ranks ended, by their own messages.
+        unplaced: Ends that no line gives a rank.
+        unknown: Files and folders with logs of ranks that no line names.
+        exits: Exit codes and signals, by rank.
+        out_of_memory: Processes that the kernel killed because memory ran out.
+        stopped: Ranks that had not failed before the launcher stopped them.
         silent: Ranks whose log is empty.
         stands: Source line and collective of ranks whose stack was dumped.
         backends: Backends and library versions.
@@ -182,6 +184,11 @@ class Evidence:
         self.groups: list[Group] = []
         self.pairs: dict[int, list[tuple[Group, Pair]]] = {}
         self.ends: list[End] = []
+        self.unplaced: list[End] = []
+        self.unknown: dict[str, None] = {}
+        self.exits: dict[int, End] = {}
+        self.out_of_memory: set[int] = set()
+        self.stopped: set[int] = set()
         self.silent: set[int] = set()
         self.stands: dict[int, tuple[SourceLine, str]] = {}
         self.backends: dict[str, None] = {}
@@ -242,7 +249,9 @@ class Evidence:
 
     def infer(self) -> None:
         """Fill in the world size, members and counts that no file has; note what was inferred."""
-        known = {*self.dumps, *self.silent, *self.stands, *(end.rank for end in self.ends)}
+        self._place_ends()
+        known = {*self.dumps, *self.silent, *self.stands, *self.exits, *self.stopped}
+        known.update(end.rank for end in self.ends)
         known.update(member for group in self.groups for member in group.members)
         default = [g for g in self.groups if g.is_default and not g.is_inferred]
         self.world_size = max(known, default=-1) + 1
@@ -267,9 +276,39 @@ class Evidence:
                 self.pairs.setdefault(rank, []).append((group, pair))
         older: set[int] = set()
         for group in self.groups:
-            ended = group.ended
+            group.met = self._met(group, (COMPLETED, ENDED))
+            ended = self._met(group, (ENDED,))  # NCCL also completes calls that it has aborted
             older.update(rank for rank, reached in group.reached.items() if reached < ended)
         self.older = tuple(sorted(older))
+
+    def _place_ends(self) -> None:
+        """Give each end without a rank to the only rank with its exit code, if there is one."""
+        named = {end.rank for end in self.ends}
+        for verb, code in (("died", "died of SIGABRT"), ("raised", "exited with code 1")):
+            ends = {end.how: end for end in self.unplaced if end.how.startswith(verb)}
+            ranks = [r for r, end in self.exits.items() if end.how == code and r not in named]
+            if len(ends) == len(ranks) == 1:
+                (end,) = ends.values()
+                self.unplaced = [each for each in self.unplaced if each.how != end.how]
+                self.ends.append(replace(end, rank=ranks[0]))
+
+    def _met(self, group: Group, states: Collection[int]) -> int:
+        """Return the number of the last call that all members must have made; 0 if unknown.
+
+        A call in one of these states can't have failed if the rank made another one afterwards.
+        """
+        met = 0
+        for track in group.tracks.values():
+            for index in range(len(track.calls) - 2, max(-1, met - track.first), -1):
+                if track.states[index] in states and synchronises(self.calls[track.calls[index]]):
+                    met = track.first + index
+                    break
+        return met
+
+
+def synchronises(call: Call) -> bool:
+    """Return True if no rank completes the call before all members have made it."""
+    return call.op != "" and call.rules.data == "all to all"
 
 
 def source_line(frames: Iterable[tuple[str, int, str]]) -> tuple[SourceLine, str]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from glob import glob
 from itertools import islice
 from pathlib import Path
 
-from distdemo.encoding import loads
 from distdemo.errors import UsageError
-from distdemo.files import MAX_BYTES, limited_memory, open_file, read_file
 from distdemo.launcher.verdict import ranks_of
-from distdemo.postmortem import logs, ras, stacks
-from distdemo.postmortem.dumps import is_pickle, read_dumps
+from distdemo.postmortem import hosts, logs
 from distdemo.postmortem.evidence import Dump, Evidence, group_text, line_text
 from distdemo.postmortem.evidence import call_text as text_of
+from distdemo.postmortem.parts import Log, Parts
+from distdemo.postmortem.reading import job_of, read_all
 from distdemo.postmortem.records import Postmortem
 from distdemo.postmortem.verdict import absent_notes, judge
 from distdemo.sanitizer.notes import CallNote, EndNote, ReturnNote
@@ -28,14 +27,10 @@ from distdemo.view.foreign import one_line
 from distdemo.view.format import listing, plural
 
 MAX_FILES = 100_000
-HEAD_BYTES = 4096
-MAX_RANK = 1 << 20
+MAX_CALLS = 10_000_000  # of all ranks
 CLOCK_S = 120.0  # by which the clocks of hosts may differ
 MANY_CALLS = 20  # that no rank makes this long before another rank makes the first of them:
 LATE_S = 60.0
-_NUMBER = re.compile(r"(\d{1,7})(?:\.(?:json|pkl|pickle|log|out|err|txt|stack|dump))*$")
-_NAMED = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
-_LOG_FILE = re.compile(r"\.(?:log|out|err)$|^std(?:out|err)")
 
 
 def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
@@ -49,7 +44,7 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
         UsageError: There is no file, or none that can be used.
     """
     paths = list(paths)
-    files = list(islice(_files(paths), MAX_FILES))
+    files = list(dict.fromkeys(islice(_files(paths), MAX_FILES)))
     source = ", ".join(one_line(path.rstrip("/")) for path in paths[:3])
     if not files:
         raise UsageError(
@@ -57,18 +52,11 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
             "Ranks leave dumps, logs or recordings; docs/postmortem.md says how.",
             "Name the folder, the files or a glob.",
         )
-    found: dict[str, list[Path]] = {}
     skipped: dict[Path, str] = {}
-    for path in files:
-        kind = _kind(path, skipped)
-        if kind:
-            found.setdefault(kind, []).append(path)
-    if "recording" in found:
-        others = [path for kind, each in found.items() if kind != "recording" for path in each]
-        skipped.update(dict.fromkeys(others, "recordings are judged alone"))
-        return _recordings(source, found["recording"][0].parent, skipped, timeline)
     evidence = Evidence()
-    counts = _read_all(found, skipped, evidence)
+    counts, recordings = _read_all(files, skipped, evidence)
+    if recordings:
+        return _recordings(source, recordings, skipped, timeline)
     notes = _skipped(skipped)
     if not counts:
         what = f"{source} has nothing that can be used."
@@ -115,129 +103,99 @@ def _files(paths: Iterable[str]) -> Iterator[Path]:
                 yield from (Path(folder, name) for name in sorted(names))
 
 
-def _kind(path: Path, skipped: dict[Path, str]) -> str:
-    """Return the format of a file, or an empty text with the reason in `skipped`."""
-    try:
-        with open_file(path) as file:
-            head = file.read(HEAD_BYTES)
-            size = os.fstat(file.fileno()).st_size
-    except (OSError, ValueError) as error:
-        skipped[path] = getattr(error, "strerror", None) or str(error)
-        return ""
-    if path.match("rank-*.notes"):
-        return "recording"
-    if size > MAX_BYTES:
-        skipped[path] = f"{size:,} bytes, and the limit is {MAX_BYTES:,}"
-        return ""
-    if is_pickle(head[:2]):
-        return "dump"
-    start = head.lstrip()
-    if start.startswith(b"{"):
-        return "json"
-    text = head.decode(errors="replace")
-    if not head and _LOG_FILE.search(path.name):
-        return "empty"
-    if not head:
-        skipped[path] = "empty"
-        return ""
-    if b"\0" in head:
-        skipped[path] = "unknown file type"
-        return ""
-    if stacks.HEAD.search(text):
-        return "stack"
-    return "text"
-
-
 def _read_all(
-    found: dict[str, list[Path]], skipped: dict[Path, str], evidence: Evidence
-) -> Counter[str]:
-    """Read all files into the evidence; return their number by format."""
+    paths: Sequence[Path], skipped: dict[Path, str], evidence: Evidence
+) -> tuple[Counter[str], list[Path]]:
+    """Read all files into the evidence; return their number by format, and the recordings."""
+    found: dict[Path, Parts] = {}
+    call_count = 0
+    with closing(read_all(paths)) as parts_of_files:
+        for path, parts in parts_of_files:
+            found[path] = parts
+            call_count += parts.call_count
+            if call_count > MAX_CALLS:
+                raise UsageError(
+                    f"The files have more than {MAX_CALLS:,} calls.",
+                    "postmortem compares no more.",
+                    "Name the files of fewer ranks, or record fewer calls.",
+                )
+    recordings = [path for path in paths if found[path].kind == "recording"]
     counts: Counter[str] = Counter()
-    dumps = list(found.get("dump", ()))
-    for path in found.get("json", ()):
-        text = ras.repaired(read_file(path).decode(errors="replace"))
-        if '"communicators"' not in text:
-            dumps.append(path)
-            continue
-        try:
-            with limited_memory():
-                ras.read_json(loads(text, max_bytes=MAX_BYTES), evidence)
-            counts["RAS report"] += 1
-        except (LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:
-            skipped[path] = f"truncated, or not a RAS report ({error})"
-    numbered: dict[Path, int] = {}
-    for path in dumps:
-        rank = _rank(path)
-        if rank is None:
-            skipped[path] = "no rank in the name"
+    dumps: dict[Path, tuple[int, Dump]] = {}
+    logs_of_ranks: dict[Path, Log] = {}
+    old = hosts.earlier_attempts(paths)
+    for path in paths:
+        parts = found.pop(path)
+        if parts.why:
+            skipped[path] = parts.why
+        elif parts.kind == "recording":
+            counts["recording"] += 1
+        elif recordings:
+            skipped[path] = "recordings are judged alone"
+        elif parts.kind == "dump":
+            dumps[path] = parts.dumps[0]
+        elif path in old:
+            skipped[path] = "torchrun started the ranks again after this attempt"
         else:
-            numbered[path] = rank
-    read = read_dumps(list(numbered)) if numbered else {}
-    skipped.update({path: dump for path, dump in read.items() if isinstance(dump, str)})
-    good = {path: dump for path, dump in read.items() if isinstance(dump, Dump)}
-    for path in _of_one_job(good, numbered, evidence):
-        evidence.add(numbered[path], good.pop(path))
+            if parts.kind != "empty":
+                counts[parts.kind] += 1
+            if parts.log is not None:
+                logs_of_ranks[path] = parts.log
+            for owner, dump in parts.dumps:
+                evidence.add(owner, dump)
+            evidence.ends += parts.ends
+            rank = hosts.rank_in_name(path)
+            if parts.stand is not None and rank is not None:
+                evidence.stands[rank] = parts.stand
+    for path in _of_one_job(dumps, evidence):
         counts["dump"] += 1
-    evidence.silent.update(
-        rank for path in found.get("empty", ()) for rank in [_rank(path)] if rank is not None
-    )
-    for path in found.get("stack", ()):
-        _read_stack(path, skipped, evidence, counts)
-    for path in found.get("text", ()):
-        text = read_file(path).decode(errors="replace")
-        if all(ras.marks(text)):
-            ras.read_text(text, evidence)
-            counts["RAS report"] += 1
-        elif logs.MARK.search(text) or _LOG_FILE.search(path.name):
-            logs.read_log(text, _rank(path), evidence)
-            counts["log"] += 1
-        else:
-            skipped[path] = "unknown file type"
-    return counts
+        evidence.add(*dumps.pop(path))
+    _add_logs(logs_of_ranks, evidence)
+    return counts, recordings
 
 
-def _read_stack(
-    path: Path, skipped: dict[Path, str], evidence: Evidence, counts: Counter[str]
-) -> None:
-    rank, stack = _rank(path), stacks.read_stack(read_file(path).decode(errors="replace"))
-    if rank is None or stack is None:
-        skipped[path] = "no rank in the name" if rank is None else "no main thread"
-        return
-    evidence.stands[rank] = stack
-    counts["stack"] += 1
+def _add_logs(logs_of_ranks: Mapping[Path, Log], evidence: Evidence) -> None:
+    """Add logs to the evidence, and note whose ranks are unknown."""
+    for path, (rank, first) in hosts.writers(logs_of_ranks).items():
+        log = logs_of_ranks[path]
+        logs.add_log(log, rank, first, evidence)
+        if rank is not None and not log.writers:
+            evidence.silent.add(rank)
+        if rank is None and hosts.local_rank(path) is not None:
+            evidence.unknown.setdefault(_short(path.parent.parent))
+        elif first is None and log.has_local_ranks:
+            evidence.unknown.setdefault(_short(path))
+    if evidence.unknown:
+        evidence.notes.append(
+            f"No file says which ranks wrote the lines in {listing([*evidence.unknown])}: "
+            "torchrun numbers ranks on each host from 0."
+        )
 
 
-def _rank(path: Path) -> int | None:
-    """Return the rank in a file's name, or in its folder's (torchrun's --log-dir); None if none."""
-    for found in (_NAMED.search(path.name), _NUMBER.search(path.name)):
-        if found and int(found[1]) < MAX_RANK:
-            return int(found[1])
-    is_number = path.parent.name.isdecimal() and len(path.parent.name) < 7
-    return int(path.parent.name) if is_number and path.name.startswith("std") else None
-
-
-def _of_one_job(dumps: dict[Path, Dump], ranks: dict[Path, int], evidence: Evidence) -> list[Path]:
+def _of_one_job(dumps: Mapping[Path, tuple[int, Dump]], evidence: Evidence) -> list[Path]:
     """Return the dumps of the newest job. Several files of one rank mean several jobs.
 
     A JSON dump of a rank that has a pickle, too, is left out: it has no source lines.
     """
     jobs: dict[tuple[Path, str], dict[int, Path]] = {}
-    for path, dump in dumps.items():
-        job = jobs.setdefault((path.parent, _NUMBER.sub("", path.name)), {})
-        if ranks[path] not in job or dump.has_lines:
-            job[ranks[path]] = path
+    for path, (rank, dump) in dumps.items():
+        job = jobs.setdefault(job_of(path), {})
+        if rank not in job or dump.has_lines:
+            job[rank] = path
     together: dict[int, Path] = {}
     if sum(map(len, jobs.values())) == len({rank for job in jobs.values() for rank in job}):
         together = {rank: path for job in jobs.values() for rank, path in job.items()}
     elif jobs:
-        newest = max(jobs, key=lambda job: max(_latest(dumps[p]) for p in jobs[job].values()))
+        newest = max(
+            jobs, key=lambda job: max(_latest(dumps[path][1]) for path in jobs[job].values())
+        )
         together = jobs[newest]
         names = {key: f"{_short(key[0] / key[1])}*" for key in jobs}
         evidence.notes.append(
             f"The files are of {len(jobs)} jobs: {listing([*names.values()])}. "
             f"{names[newest]} is the newest and was judged."
         )
-    stale = _stale({rank: dumps[path] for rank, path in together.items()})
+    stale = _stale(dict(dumps[path] for path in together.values()))
     if stale:
         evidence.notes.append(f"{ranks_of(stale)}: dumps of an older job, which were skipped.")
     return [path for rank, path in sorted(together.items()) if rank not in stale]
@@ -330,10 +288,13 @@ def _draw(evidence: Evidence, timeline: Timeline) -> None:
 
 
 def _recordings(
-    source: str, folder: Path, skipped: dict[Path, str], timeline: Timeline | None
+    source: str,
+    paths: Sequence[Path],
+    skipped: Mapping[Path, str],
+    timeline: Timeline | None,
 ) -> Postmortem:
     """Return the comparison of distdemo's own recordings."""
-    report = compare_recordings(folder, timeline)
+    report = compare_recordings(paths, timeline)
     notes = _skipped(skipped)
     for what, ranks in (("left no notes", report.absent), ("did not end", report.unended)):
         if ranks:

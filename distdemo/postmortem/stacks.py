@@ -5,19 +5,24 @@ from __future__ import annotations
 import re
 
 from distdemo.postmortem.evidence import source_line
+from distdemo.postmortem.parts import lines
 from distdemo.sanitizer.records import SourceLine
 
 HEAD = re.compile(r"^Process \d+: ", re.MULTILINE)
-_THREAD = re.compile(r'^Thread (?:\d+|0x[\da-fA-F]+) \([^)]*\)(?:: "([^"]*)")?', re.MULTILINE)
-_FRAME = re.compile(r"^ {2,}(\S.*?) \(([^()]+?)(?::(\d+))?\)\s*$", re.MULTILINE)
+_THREAD = re.compile(r'^Thread (?:0x[\da-fA-F]+|\d+) \([^)]*\)(?:: "([^"]*)")?')
+_PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?")
 
 
 def read_stack(text: str) -> tuple[SourceLine, str] | None:
     """Return the main thread's source line and collective, or None if there is no main thread."""
-    threads = list(_THREAD.finditer(text))
-    ends = [*(each.start() for each in threads[1:]), len(text)]
-    for thread, end in zip(threads, ends, strict=True):
-        if thread[1] == "MainThread":
-            frames = _FRAME.finditer(text[thread.end() : end])
-            return source_line((each[2], int(each[3] or 0), each[1]) for each in frames)
-    return None
+    frames: list[tuple[str, int, str]] | None = None
+    for line in lines(text):
+        if thread := _THREAD.match(line):
+            if frames is not None:
+                break
+            frames = [] if thread[1] == "MainThread" else None
+        elif frames is not None and line.startswith("  ") and line.rstrip().endswith(")"):
+            function, _, where = line.rstrip()[:-1].rpartition(" (")
+            if place := _PLACE.fullmatch(where):
+                frames.append((place[1], int(place[2] or 0), function.strip()))
+    return None if frames is None else source_line(frames)

@@ -6,6 +6,7 @@ deadlocks over several groups, and calls that are slow although all ranks are in
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,11 @@ from distdemo.postmortem.evidence import (
     End,
     Evidence,
     Group,
+    Track,
     call_text,
     group_text,
     line_text,
+    synchronises,
 )
 from distdemo.sanitizer.judge import ORDER
 from distdemo.sanitizer.matching import merged
@@ -38,8 +41,14 @@ SIZES = (
     "receives more bytes than it expects, which needn't be the one at fault."
 )
 KILLED = "Unless someone killed it, memory ran out: see dmesg on its host."
+OUT_OF_MEMORY = "The kernel killed it because its host ran out of memory."
+VAGUE = (
+    "The exit code doesn't say whether a rank failed or only lost another one. Its own log does: "
+    "torchrun --log-dir DIR --redirects 3."
+)
 UNREAD = "Ranks without calls have died, never made this call, or lost their dumps."
 MAX_FINDINGS = 8
+_TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 MAX_ROWS = 12  # rows of ranks that wait
 
 
@@ -70,7 +79,10 @@ def judge(evidence: Evidence) -> tuple[Finding, ...]:
         findings += _stacks(evidence)
     died = {rank for finding in findings for rank in finding.ranks if finding.kind == "died"}
     hung = [] if mismatches else _hung(evidence, waits)  # a mismatch explains them
-    findings += [each for each in hung if not each.ranks or not died.issuperset(each.ranks)]
+    for finding in hung:
+        is_explained = bool(died) and finding.rule == UNREAD  # the job was stopped
+        if not is_explained and died.isdisjoint(finding.ranks):
+            findings.append(finding)
     return tuple(findings[:MAX_FINDINGS])
 
 
@@ -79,11 +91,11 @@ def judge(evidence: Evidence) -> tuple[Finding, ...]:
 
 def _died(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
     """Yield the finding on ranks that died or raised first."""
-    raised = {end.rank: end for end in reversed(evidence.ends) if end.how.startswith("raised")}
-    first = {end.rank for end in evidence.ends if end.is_first}
-    every = {end.rank: end for end in reversed(evidence.ends)} | raised
+    every = _ends(evidence)
     causes = [end for _, end in sorted(every.items()) if not end.is_consequence]
-    causes = [end for end in causes if end.rank in first] or causes
+    causes = [end for end in causes if not end.is_vague] or causes
+    first = evidence.exits
+    causes = [end for end in causes if end.rank in first and first[end.rank].is_first] or causes
     ranks = tuple(end.rank for end in causes)
     rows = merged([Row((end.rank,), end.how, end.source_line) for end in causes])
     others = tuple(rank for rank in sorted({*every, *waits}) if rank not in ranks)
@@ -92,35 +104,71 @@ def _died(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
     if causes:
         how = rows[0].did if len({end.how for end in causes}) == 1 else "failed"
         what = f"{ranks_of(ranks)} {how}."
+    elif evidence.unplaced:
+        ranks = _suspects(evidence)
+        what = f"A rank {evidence.unplaced[0].how}, and no line says which."
     elif every and not waits:
-        ranks = tuple(rank for rank in range(evidence.world_size) if rank not in every)
+        ranks = _suspects(evidence)
         what = _without_cause(ranks, every)
     else:
         return
-    hows = " ".join(end.how for end in causes)
-    rule = SIZES if WRONG_SIZE in hows else KILLED if "SIGKILL" in hows else KINDS["died"].rule
-    yield Finding("died", what, tuple(rows), "", rule, ranks, others)
+    yield Finding("died", what, tuple(rows), "", _rule(evidence, causes), ranks, others)
+
+
+def _rule(evidence: Evidence, causes: Sequence[End]) -> str:
+    """Return what to do about ranks that died."""
+    if any(WRONG_SIZE in end.how for end in causes):
+        return SIZES
+    if any(end.pid in evidence.out_of_memory for end in causes):
+        return OUT_OF_MEMORY
+    if any("SIGKILL" in end.how for end in causes):
+        return KILLED
+    return VAGUE if any(end.is_vague for end in causes) else KINDS["died"].rule
+
+
+def _ends(evidence: Evidence) -> dict[int, End]:
+    """Return how ranks ended. Exceptions come first, then other messages, then exit codes."""
+    ends = {end.rank: end for end in reversed(evidence.ends)}
+    raised = {end.rank: end for end in reversed(evidence.ends) if end.how.startswith("raised")}
+    return evidence.exits | ends | raised
+
+
+def _suspects(evidence: Evidence) -> tuple[int, ...]:
+    """Return ranks that may be the cause if every error only follows from another rank's.
+
+    They left no error. If connections were lost, a rank that lived until it was stopped isn't the
+    one that ended first; if a call timed out, it may be the one that never made it.
+    """
+    ends = _ends(evidence)
+    innocent = {*ends}
+    if not any(_TIMED_OUT.search(end.how) for end in ends.values()):
+        innocent |= evidence.stopped
+    known = () if evidence.unknown else range(evidence.world_size)
+    return tuple(rank for rank in known if rank not in innocent)
 
 
 def _without_cause(ranks: tuple[int, ...], ends: dict[int, End]) -> str:
     """Return what is known if every error only follows from another rank's.
 
     Args:
-        ranks: Ranks without an error.
+        ranks: Ranks that may be the cause.
         ends: Errors of all other ranks.
     """
-    lost = any(lost_peer(end.how) for end in ends.values())
-    others = "lost the connection to a rank" if lost else "timed out or were stopped"
+    timed_out = any(_TIMED_OUT.search(end.how) for end in ends.values())
+    others = "timed out" if timed_out else "lost the connection to a rank"
     if not ranks:
-        return f"All ranks {others}, and no file says which failed first."
+        return f"{ranks_of(tuple(ends))} {others}, and no file says which rank failed first."
     which = "it" if len(ranks) == 1 else "one of them"
-    cause = "ended first, or was killed" if lost else "never made the call that they wait in"
-    return f"{ranks_of(ranks)} left no error, and the other ranks {others}: {which} {cause}."
+    cause = "never made the call that they wait in" if timed_out else "ended first, or was killed"
+    return f"{ranks_of(ranks)} left no error, and other ranks {others}: {which} {cause}."
 
 
 def _lost(end: End) -> Row:
     """Return the row of a rank that failed because another one did."""
-    return Row((end.rank,), "lost a peer" if lost_peer(end.how) else end.how, end.source_line)
+    how = "timed out" if _TIMED_OUT.search(end.how) else end.how
+    if how == end.how and lost_peer(how):
+        how = "lost a peer"
+    return Row((end.rank,), how, end.source_line)
 
 
 # ---------------------------------------------------------------------------------- calls disagree
@@ -242,12 +290,8 @@ def _waits(evidence: Evidence) -> dict[int, Wait]:
         known: dict[tuple[int, int], tuple[int, ...]] = {}
         agreed = min(group.reached.values(), default=0)
         for rank, track in group.tracks.items():
-            found = [track.states.find(state) for state in (SCHEDULED, STARTED)]
-            late = max(0, agreed + 1 - track.first)
-            if agreed < track.reached and track.states[late] == ENDED:
-                found.append(late)
-            index = min((each for each in found if each >= 0), default=-1)
-            if index < 0:
+            index = _pending(evidence, track, agreed + 1)
+            if index is None:
                 continue
             number, state = track.first + index, track.states[index]
             if rank in evidence.older or any(
@@ -265,6 +309,26 @@ def _waits(evidence: Evidence) -> dict[int, Wait]:
                 on = _awaited_peer(evidence, rank, group.members[pair.peer], sends=pair.sends)
                 first[rank] = pair.order, Wait(group, 0, STARTED, pair.call, on)
     return {rank: first[rank][1] for rank in sorted(first)}
+
+
+def _pending(evidence: Evidence, track: Track, late: int) -> int | None:
+    """Return the index of the first call that hasn't completed, or None.
+
+    Args:
+        evidence: Evidence.
+        track: Calls of a rank.
+        late: Number of the first call that some rank hasn't made. If calls have ended, this one has
+            failed, unless a rank can complete it alone.
+    """
+    indices = range(max(0, late - track.first), len(track.calls))
+    ended = (index for index in indices if track.states[index] == ENDED)
+    failed = (
+        index
+        for index in ended
+        if index == len(track.calls) - 1 or synchronises(evidence.calls[track.calls[index]])
+    )
+    found = [track.states.find(SCHEDULED), track.states.find(STARTED), next(failed, -1)]
+    return min((index for index in found if index >= 0), default=None)
 
 
 def _awaited(group: Group, number: int, state: int) -> tuple[int, ...]:
@@ -296,16 +360,18 @@ def _hung(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
     awaited = {rank for wait in waits.values() for rank in wait.on}
     ends = {rank for rank in awaited if rank not in waits or not waits[rank].on}
     calls: dict[tuple[int, int], list[int]] = {}
-    for rank, wait in waits.items():
+    late: dict[tuple[object, ...], list[int]] = {}
+    for rank, wait in sorted(waits.items(), key=lambda each: each[1].number):
         calls.setdefault((id(wait.group), wait.number or -wait.call), []).append(rank)
+        if awaited_last := tuple(sorted(ends.intersection(wait.on))):
+            p2p = 0 if wait.number else wait.call
+            late.setdefault((id(wait.group), p2p, awaited_last), []).append(rank)
     explained = set(ends)
     while more := {
         rank for rank, wait in waits.items() if rank not in explained and explained & {*wait.on}
     }:
         explained |= more
-    together = list(calls.values())
-    late = [ranks for ranks in together if ends.intersection(waits[ranks[0]].on)]
-    for ranks in sorted(late, key=len, reverse=True):
+    for ranks in sorted(late.values(), key=len, reverse=True):
         yield _behind(evidence, waits, ranks, ends)
     cycle = _cycle(
         {rank: waits[rank] for rank in waits if rank not in explained and waits[rank].on}
@@ -319,7 +385,7 @@ def _hung(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
         yield Finding("deadlock", what, rows, "", rule, tuple(sorted(cycle)), others)
     if late or cycle:
         return
-    for ranks in together:
+    for ranks in calls.values():
         yield _slow(evidence, waits, ranks)
 
 
@@ -339,18 +405,28 @@ def _cycle(waits: dict[int, Wait]) -> tuple[int, ...]:
 def _behind(
     evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int], ends: set[int]
 ) -> Finding:
-    """Return the finding on ranks that never made, or never started, the call of other ranks."""
+    """Return the finding on ranks that never made, or never started, the call of other ranks.
+
+    Args:
+        evidence: Evidence.
+        waits: Waits of all ranks.
+        ranks: Ranks that wait for the same ranks, the one in the earliest call first.
+        ends: Ranks that wait for no other rank.
+    """
     wait = waits[ranks[0]]
     late = tuple(sorted(ends.intersection(wait.on)))
     op = evidence.calls[wait.call].op
-    waiting = [rank for rank in ranks if rank not in late]
+    waiting = [rank for rank in sorted(ranks) if rank not in late]
     rows = merged([_row(evidence, rank, waits[rank]) for rank in waiting])[:MAX_ROWS]
     if not wait.number:
         what = f"No call of {ranks_of(late).lower()} matches the {op} of {ranks_of(ranks).lower()}."
         rows += merged([_last_row(evidence, rank) for rank in late])
         both = tuple(sorted({*late, *ranks}))
         return Finding("p2p", what, tuple(rows), "", KINDS["p2p"].rule, both)
-    where = f"call {wait.number:,} of {group_text(wait.group)}, {op or 'an unknown op'}"
+    number = min(wait.number, 1 + max(wait.group.reached.get(rank, wait.number) for rank in late))
+    made = _calls_at(wait.group, number).values()
+    op = next((evidence.calls[each].op for each in made), "")
+    where = f"call {number:,} of {group_text(wait.group)}, {op or 'an unknown op'}"
     verb, they = ("is", "it") if len(late) == 1 else ("are", "they")
     if all(wait.group.reached.get(rank, wait.number) >= wait.number for rank in late):
         what = f"{ranks_of(late)} {verb} behind: {they} enqueued {where}, but never started it."
@@ -373,12 +449,17 @@ def _slow(evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int]) -> F
     absent = tuple(each for each in group.members if each not in evidence.dumps)
     if absent:
         what = f"{ranks_of(absent)} left no calls, and all other ranks wait in {where}, {op}."
+        suspects = tuple(rank for rank in absent if rank in _suspects(evidence))
+        if 0 < len(suspects) < len(absent):
+            absent = suspects
+            neither = f"{ranks_of(absent)} left neither calls nor an error"
+            what = f"{neither}, and other ranks wait in {where}, {op}."
         return Finding("absent", what, rows, "", UNREAD, absent, tuple(ranks))
     if group.is_inferred and not group.is_default and number == 1:  # nothing shows its members
         what = f"{ranks_of(ranks)} wait in {where}, {op}. It may have members that no file shows."
         return Finding("stuck", what, rows, "", KINDS["stuck"].rule, (), tuple(ranks))
     done = [m for m in group.members if number and _state(group, m, number) == COMPLETED]
-    if done or 0 < number <= group.ended:
+    if done or 0 < number <= group.met:
         what = f"{ranks_of(ranks)} started {where}, {op}, but only other ranks completed it."
         return Finding("slow", what, rows, "", KINDS["slow"].rule, tuple(ranks))
     what = f"All ranks are in {where}, {op}, and agree: it is slow, or the network is stuck."
@@ -458,15 +539,11 @@ def absent_notes(evidence: Evidence) -> Iterator[str]:
     absent = sorted(set(range(evidence.world_size)) - set(evidence.dumps))
     known: dict[str, list[int]] = {}
     for rank in absent if evidence.dumps else ():
-        counts = []
-        for group in evidence.groups:
-            tracks = group.tracks.values() if rank in group.members else ()
-            done = max(
-                (t.first + t.states.rfind(COMPLETED) for t in tracks if COMPLETED in t.states),
-                default=group.ended,
-            )
-            if done:
-                counts.append(f"at least {plural(done, 'call')} of {group_text(group)}")
+        counts = [
+            f"at least {plural(group.met, 'call')} of {group_text(group)}"
+            for group in evidence.groups
+            if group.met and rank in group.members
+        ]
         made = f" {{}} made {', '.join(counts[:3])}." if counts else ""
         known.setdefault(made, []).append(rank)
     for made, ranks in known.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distdemo.postmortem.records import Postmortem
-from distdemo.sanitizer.text import calls_text, stopped_text
+from distdemo.sanitizer.text import calls_text
 from distdemo.sanitizer.view import finding_view
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -36,9 +36,9 @@ def postmortem_view(report: Postmortem, sign: Signs, *, calls: bool = False) -> 
 def _verdict(report: Postmortem) -> str:
     if report.findings:
         return report.findings[0].what
+    count = sum(each.count * len(each.ranks) for each in report.calls)
     if report.stopped:
-        return stopped_text(report.stopped)
+        return f"So far no errors in {plural(count, 'call')}, but {report.stopped}."
     if not report.ok:
         return f"{plural(len(report.warnings), 'warning')}."
-    count = sum(each.count * len(each.ranks) for each in report.calls)
     return f"No errors in {plural(count, 'call')}."

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sys
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +35,7 @@ MAX_HEADER_BYTES = 1 << 12
 MAX_RANKS = 1 << 14
 MAX_OPEN = 200_000
 """Maximum number of calls that other ranks haven't made; reading stops there."""
+_NAME = re.compile(r"rank-(\d{1,9})\.notes")
 _NONE = "Each rank that calls install() writes one, starting when its group is created."
 
 
@@ -113,100 +116,120 @@ def record(folder: Path) -> None:
     atexit.register(safely, recorder, ended)
 
 
-def compare_recordings(folder: Path, timeline: Timeline | None = None) -> Recording:
-    """Compare the recordings in a folder.
+def compare_recordings(paths: Iterable[Path], timeline: Timeline | None = None) -> Recording:
+    """Compare the recordings of one world.
 
     Args:
-        folder: Folder that the ranks wrote to.
+        paths: One file per rank.
         timeline: Timeline that gets every note, or None.
 
     Raises:
         UsageError: There are no files, none can be read, or they are of several worlds.
     """
-    files, size = _files(folder)
+    files, size, hosts, unreadable = _ranks(paths)
     judge = Judge(size, timeline)
-    for rank, about in files.items():
-        if about is None:
-            judge.matcher.stop(f"rank {rank}: {UNREADABLE}")
+    for rank in unreadable:
+        judge.matcher.stop(f"rank {rank}: {UNREADABLE}")
     try:
         with limited_memory():
-            unread = _read(folder, judge, [rank for rank in files if files[rank] is not None])
+            unread = _read(files, judge)
     except MemoryError:
         raise UsageError(
-            f"{folder} can't be compared.",
+            "These recordings can't be compared.",
             f"It takes more than {MEMORY_BYTES >> 20} MiB of memory.",
             "Record fewer calls: install() later, or run fewer steps.",
         ) from None
-    finding = _finding(judge, set(range(size)) - set(files))
-    ranks = enumerate(judge.matcher.ranks)
+    absent = tuple(sorted(set(range(size)) - set(files) - unreadable))
+    states = enumerate(judge.matcher.ranks)
+    unended = tuple(r for r, s in states if r in files and r not in unread and s.ended is None)
+    finding = _finding(judge, set(absent))
+    reasons = (
+        judge.matcher.stopped,
+        _text(unread, f"made {MAX_OPEN:,} calls that other ranks never made"),
+        _text(absent, "left no notes"),
+        _text(unended, "did not end"),
+    )
     return Recording(
-        str(folder),
         size,
-        tuple(sorted(set(range(size)) - set(files))),
-        tuple(r for r, s in ranks if r in files and r not in unread and s.ended is None),
-        tuple(sorted({about.host for about in files.values() if about is not None})),
+        absent,
+        unended,
+        hosts,
         judge.calls(),
         () if finding is None else (finding,),
         tuple(judge.warnings()),
-        stopped="" if finding is not None else judge.matcher.stopped or _unread_text(unread),
+        stopped=next(filter(None, reasons), "") if finding is None else "",
     )
 
 
-def _files(folder: Path) -> tuple[dict[int, _Header | None], int]:
-    """Return the first line of each rank's file, or None if it can't be read; and the world's size.
+def _ranks(
+    paths: Iterable[Path],
+) -> tuple[dict[int, Path], int, tuple[str, ...], set[int]]:
+    """Read the first line of each file.
+
+    Returns:
+        Files by rank, the world's size, the hosts, and ranks whose file can't be read.
 
     Raises:
         UsageError: There are no files, none can be read, or they are of several worlds.
     """
-    files: dict[int, _Header | None] = {}
-    why = ""
-    for path in sorted(folder.glob("rank-*.notes")):
-        number = path.name.removeprefix("rank-").removesuffix(".notes")
-        if not (number.isascii() and number.isdigit() and len(number) < 10):
-            continue
+    files: dict[int, Path] = {}
+    headers: list[_Header] = []
+    broken: dict[int, str] = {}
+    several = ""
+    for path in paths:
+        named = rank_of(path)
         try:
             with open_file(path) as file:
                 first = file.readline(MAX_HEADER_BYTES).removeprefix(b"H ")
             if not first:  # the rank was killed before it wrote a line
                 continue
-            files[int(number)] = decode(_Header, loads(first, max_bytes=MAX_HEADER_BYTES))
+            header = decode(_Header, loads(first, max_bytes=MAX_HEADER_BYTES))
         except (OSError, ValueError) as error:
-            why = why or f"{path.name}: {getattr(error, 'strerror', None) or error}."
-            files[int(number)] = None
+            broken[named] = f"{path}: {getattr(error, 'strerror', None) or error}."
+            continue
+        if header.rank != named:
+            several = f"{path} has the notes of rank {header.rank}."
+        elif named in files:
+            several = f"{files[named]} and {path} are both of rank {named}."
+        files[named] = path
+        headers.append(header)
     if not files:
-        raise UsageError(f"{folder} has no rank-*.notes.", _NONE, f"Set {FOLDER} to the folder.")
-    known = {rank: about for rank, about in files.items() if about is not None}
-    sizes = {about.world_size for about in known.values()}
-    if not known:
-        raise UsageError(f"{folder} has no notes that can be read.", why, "Try another folder.")
-    if max(sizes) > MAX_RANKS:
-        what = f"{folder} has the notes of {max(sizes):,} ranks."
-        raise UsageError(what, f"postmortem compares up to {MAX_RANKS:,}.", "Try another folder.")
-    if (
-        len(sizes) > 1
-        or max(files) >= max(sizes)
-        or any(rank != about.rank for rank, about in known.items())
-    ):
+        why = next(iter(broken.values()), _NONE)
         raise UsageError(
-            f"{folder} has the notes of several worlds.",
-            f"They are of {' and '.join(map(str, sorted(sizes)))} ranks.",
-            "Use a separate folder for each job.",
+            "There are no notes that can be read.", why, f"Set {FOLDER} to a folder for each job."
         )
-    return files, sizes.pop()
+    sizes = sorted({header.world_size for header in headers})
+    if sizes[-1] > MAX_RANKS:
+        what = f"These are the notes of {sizes[-1]:,} ranks."
+        raise UsageError(what, f"postmortem compares up to {MAX_RANKS:,}.", "Try another folder.")
+    if len(sizes) > 1 or max((*files, *broken)) >= sizes[0]:
+        several = f"They are of {' and '.join(map(str, sizes))} ranks."
+    if several:
+        raise UsageError(
+            "These are the notes of several worlds.", several, "Use a separate folder for each job."
+        )
+    hosts = tuple(sorted({header.host for header in headers}))
+    return files, sizes[0], hosts, broken.keys() - files.keys()
 
 
-def _read(folder: Path, judge: Judge, ranks: list[int]) -> set[int]:
+def rank_of(path: Path) -> int:
+    """Return the rank in the name of a recording, ``rank-3.notes``; -1 if it has another name."""
+    found = _NAME.fullmatch(path.name)
+    return -1 if found is None else int(found[1])
+
+
+def _read(files: Mapping[int, Path], judge: Judge) -> set[int]:
     """Feed the files to the judge in small pieces, so that few calls are open at a time.
 
     Returns:
         Ranks whose notes were not read to the end: something was unreadable, or another rank's
         notes ended so long ago that more calls would change nothing.
     """
-    left = dict.fromkeys(ranks, 0)
+    left = dict.fromkeys(sorted(files), 0)
     while left and not judge.matcher.stopped and judge.matcher.open_calls < MAX_OPEN:
         for rank, at in list(left.items()):
             try:
-                with open_file(folder / f"rank-{rank}.notes") as file:
+                with open_file(files[rank]) as file:
                     file.seek(at)
                     piece = file.read(CHUNK)
             except (OSError, ValueError):
@@ -223,11 +246,9 @@ def _read(folder: Path, judge: Judge, ranks: list[int]) -> set[int]:
     return set(left)
 
 
-def _unread_text(ranks: set[int]) -> str:
-    """Return why notes of these ranks weren't read to the end, or an empty text."""
-    if not ranks:
-        return ""
-    return f"{ranks_of(tuple(ranks)).lower()} made {MAX_OPEN:,} calls that other ranks never made"
+def _text(ranks: Collection[int], did: str) -> str:
+    """Return ``rank 1 left no notes``, or an empty text if there are no such ranks."""
+    return f"{ranks_of(tuple(ranks)).lower()} {did}" if ranks else ""
 
 
 def _finding(judge: Judge, absent: set[int]) -> Finding | None:

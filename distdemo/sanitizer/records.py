@@ -367,7 +367,6 @@ class Recording:
     """Result of comparing the notes that ranks wrote to files.
 
     Attributes:
-        folder: Folder with the files.
         world_size: Number of ranks.
         absent: Ranks without a file.
         unended: Ranks without an end note: killed or still running.
@@ -378,7 +377,6 @@ class Recording:
         stopped: Reason why the comparison is incomplete, or empty.
     """
 
-    folder: str
     world_size: int
     absent: tuple[int, ...]
     unended: tuple[int, ...]

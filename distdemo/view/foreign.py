@@ -34,7 +34,8 @@ def printable(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return printable text on one line, with spaces for line breaks and tabs."""
-    return re.sub(r" *[\n\t]\s*", " ", printable(text).strip())
+    parts = re.split(r"[\n\t]", printable(text).strip())
+    return " ".join(filter(None, map(str.strip, parts)))
 
 
 def write_message(text: str) -> None:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from distdemo.bench.compare.compare import compare
 from distdemo.bench.compare.view import compare_view
+from distdemo.bench.fit.command import FitOptions, fit
 from distdemo.bench.fit.report import make_report
 from distdemo.bench.fit.view import fit_view
 from distdemo.cli.runner import envelope
@@ -59,6 +60,8 @@ def test_only_a_regular_file_within_the_limit_is_read(tmp_path: Path) -> None:
             read_file(path)
         with pytest.raises(UsageError):
             read(path)
+        with pytest.raises(UsageError):
+            fit(FitOptions(files=[path]))
     file = tmp_path / "file"
     file.write_bytes(b"12345")
     assert read_file(file, max_bytes=5) == b"12345"
@@ -151,7 +154,7 @@ def test_changed_notes_are_judged_or_refused(
         whole = "\n".join([*text, ""]).encode(errors="replace")
         (tmp_path / f"rank-{rank}.notes").write_bytes(whole)
     try:
-        report = compare_recordings(tmp_path)
+        report = compare_recordings(tmp_path.glob("*.notes"))
     except UsageError:
         return
     both = (*report.warnings, *report.findings)
@@ -173,7 +176,7 @@ def test_a_rank_whose_notes_can_not_be_read_is_named(why: str, tmp_path: Path) -
     for rank in (0, 1):
         text = "\n".join([*lines(rank)[:10], ""]).encode()
         (tmp_path / f"rank-{rank}.notes").write_bytes(text + BAD[why] * rank)
-    report = compare_recordings(tmp_path)
+    report = compare_recordings(tmp_path.glob("*.notes"))
     assert report.stopped == f"rank 1: {notes.UNREADABLE}"
 
 
@@ -186,7 +189,7 @@ def test_a_rank_that_goes_on_without_end_is_not_read_to_the_end(
     for rank in (0, 1):
         text = "\n".join([*lines(rank)[:11], ""])
         (tmp_path / f"rank-{rank}.notes").write_text(text + "0\nr\n" * (10_000 * rank))
-    report = compare_recordings(tmp_path)
+    report = compare_recordings(tmp_path.glob("*.notes"))
     if report.findings:
         assert [each.kind for each in report.findings] == ["stuck"]
     else:

@@ -202,6 +202,44 @@ def test_nothing_is_concluded_from_dumps_of_different_moments(tmp_path: Path) ->
     assert (one.kind, one.ranks) == ("absent", (0,))
 
 
+@pytest.mark.parametrize("op", ["broadcast", "scatter", "gather", "reduce", "all_reduce"])
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_a_rank_behind_in_a_call_that_others_complete_alone(
+    tmp_path: Path, op: str, backend: str
+) -> None:
+    done = "completed" if backend == "nccl" else "scheduled"
+    names = ["all_reduce", op, "barrier"]
+    states = [(done, True), (done, True), ("started" if backend == "nccl" else done, False)]
+    entries = [
+        entry(name, number, state, profiling_name=f"{backend}:{name}", retired=retired, line=number)
+        for number, (name, (state, retired)) in enumerate(zip(names, states, strict=True), 1)
+    ]
+    late = entries[:1]
+    found = judged(tmp_path, dict.fromkeys((0, 1, 3), dump(*entries)) | {2: dump(*late)})
+    if (backend, op) == ("gloo", "all_reduce"):  # it can't end before rank 2 makes it
+        assert (found.findings, "dumps of rank 2" in found.stopped) == ((), True)
+        return
+    (one,) = found.findings
+    assert (one.kind, one.ranks, one.consequences) == ("absent", (2,), (0, 1, 3))
+    assert one.what == f"Rank 2 is behind: it never made call 2 of the default group, {op}."
+    assert [row.source_line for row in one.rows] == ["train.py:3 in step", "train.py:1 in step"]
+
+
+def test_ranks_that_wait_for_one_rank_in_different_calls_are_shown_together(tmp_path: Path) -> None:
+    reduce = entry("reduce", 2, line=8)
+    root, rest = {**reduce, "state": "started"}, entry("barrier", 3, "started", line=9)
+    dumps = {0: dump(FIRST, root), 1: dump(FIRST, reduce, rest), 2: dump(FIRST)}
+    (one,) = judged(tmp_path, dumps | {3: dumps[1]}).findings
+    assert one.what == "Rank 2 is behind: it never made call 2 of the default group, reduce."
+    assert [row.ranks for row in one.rows] == [(0,), (1, 3), (2,)]
+
+
+def test_completed_calls_show_only_what_absent_ranks_must_have_made(tmp_path: Path) -> None:
+    calls = [FIRST, entry("broadcast", 2), WAITS | {"collective_seq_id": 3}]
+    found = judged(tmp_path, dict.fromkeys((0, 1, 2), dump(*calls)))
+    assert "Rank 3 left no calls. It made at least 1 call of the default group." in found.notes
+
+
 def test_members_that_no_file_shows_may_be_missing(tmp_path: Path) -> None:
     calls = [entry("all_reduce", 1, "started", group=group) for group in ("1", "2")]
     dumps = {rank: {**dump(calls[rank // 2]), "pg_config": {}} for rank in range(4)}
@@ -271,7 +309,10 @@ def nested() -> bytes:
         (b"\x80\x04\x8e" + (1 << 62).to_bytes(8, "little"), ""),
         (pickle.dumps({"version": "2.1", "entries": 3}), "not a flight recorder's dump"),
         (pickle.dumps({"version": "1.0", "entries": []}), "version '1.0' instead of 2"),
-        (json.dumps(dump({**FIRST, "collective_seq_id": 1 << 80})).encode(), "no possible number"),
+        (
+            json.dumps(dump({**FIRST, "collective_seq_id": 1 << 80})).encode(),
+            "a number is out of range",
+        ),
     ],
 )
 def test_hostile_dumps_are_refused(tmp_path: Path, data: bytes, why: str) -> None:
@@ -290,7 +331,7 @@ def test_a_large_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = read([str(tmp_path)])
     assert found.findings[0].ranks == (2,)
-    assert any("rank_4 was skipped: 10,737,418,240 bytes" in note for note in found.notes)
+    assert any("rank_4 was skipped: It has 10,737,418,240 bytes" in note for note in found.notes)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
@@ -315,6 +356,16 @@ def test_calls_lost_by_the_recorder_are_left_out(tmp_path: Path) -> None:
 def test_output_of_real_jobs(file: str, kind: str, ranks: tuple[int, ...], what: str) -> None:
     one = read([str(FILES / file)]).findings[0]
     assert (one.kind, one.ranks, what in one.what) == (kind, ranks, True)
+
+
+def test_ranks_far_behind_in_a_ras_report_are_named(tmp_path: Path) -> None:
+    counts = {rank: 641 if rank == 3 else 700 for rank in range(8)}
+    ranks = [{"rank": r, "collective_counts": {"AllReduce": n}} for r, n in counts.items()]
+    report = {"communicators": [{"hash": "0xab", "size": 8, "ranks": ranks}]}
+    (tmp_path / "ras.json").write_text(json.dumps(report), encoding="utf-8")
+    (one,) = read([str(tmp_path)]).findings
+    assert (one.kind, one.ranks) == ("absent", (3,))
+    assert "never made call 642 of group" in one.what
 
 
 def test_the_rank_that_raised_first_comes_first(tmp_path: Path) -> None:

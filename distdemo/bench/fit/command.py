@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -57,7 +58,7 @@ def fit(options: FitOptions) -> Result:
     from distdemo.measure.recording import read
     from distdemo.versions import versions
 
-    if len({path.resolve() for path in options.files}) < len(options.files):
+    if len(set(map(os.path.realpath, options.files))) < len(options.files):
         raise UsageError(
             "A file is given twice.", "Its times would count twice.", "Give each file once."
         )

@@ -1,0 +1,306 @@
+"""Files that a stranger may have written: each parser ends, and so do the worker processes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import signal
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from helpers import commanded
+from hostile import JSON, changed
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from postmortem.test_postmortem import BEHIND, FILES, FIRST, dump, entry
+
+from distdemo.postmortem import dumps, evidence, files, logs, ras, reading, stacks
+from distdemo.postmortem.parts import MAX_LINE, Parts
+from distdemo.sanitizer.notes import EndNote, call_line, end_line
+from distdemo.sanitizer.records import Call, SourceLine
+from distdemo.view import foreign
+
+Command = Callable[..., tuple[int, str, str]]
+SOME = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+# ------------------------------------------------------------------------------------- recordings
+
+
+def record(path: Path, rank: int, reduce_op: str, size: int = 2) -> None:
+    """Write the notes of a rank that makes one call and returns."""
+    call = Call("all_reduce", SourceLine("train.py", 3), "float32", (4,), 4, "cpu", reduce_op)
+    header = json.dumps({"rank": rank, "world_size": size, "host": path.parent.name})
+    group = f"G 0 0 gloo {[*range(size)]}"
+    notes = [f"H {header}", group, call_line(0, 0, call), "0", "a", "r"]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join([*notes, end_line(EndNote("returned")), ""]), encoding="utf-8")
+
+
+def test_recordings_in_several_folders_are_judged_together(
+    tmp_path: Path, command: Command
+) -> None:
+    record(tmp_path / "host0" / "rank-0.notes", 0, "sum")
+    record(tmp_path / "host1" / "rank-1.notes", 1, "product")
+    code, out, _ = command("postmortem", str(tmp_path))
+    assert (code, "different ReduceOps" in out, "2 recordings" in out) == (1, True, True)
+
+
+def test_one_recording_of_two_is_no_success(tmp_path: Path, command: Command) -> None:
+    for rank in (0, 1):
+        record(tmp_path / f"rank-{rank}.notes", rank, "sum")
+    assert command("postmortem", str(tmp_path))[0] == 0
+    code, out, _ = command("postmortem", str(tmp_path / "rank-0.notes"))
+    assert code == 1
+    assert "So far no errors in 1 call, but rank 1 left no notes." in out
+
+
+def test_a_recording_without_an_end_is_no_success(tmp_path: Path, command: Command) -> None:
+    record(tmp_path / "rank-0.notes", 0, "sum", size=1)
+    whole = (tmp_path / "rank-0.notes").read_text()
+    (tmp_path / "rank-0.notes").write_text(whole.partition("E ")[0])
+    code, out, _ = command("postmortem", str(tmp_path))
+    assert (code, "rank 0 did not end" in out) == (1, True)
+
+
+def test_two_recordings_of_a_rank_are_of_two_jobs(tmp_path: Path, command: Command) -> None:
+    for host in ("host0", "host1"):
+        record(tmp_path / host / "rank-0.notes", 0, "sum")
+    code, _, err = command("postmortem", str(tmp_path))
+    assert (code, "are both of rank 0" in " ".join(err.split())) == (2, True)
+
+
+# ---------------------------------------------------------------------------------------- workers
+
+
+def slow_pickle() -> bytes:
+    """Return a pickle whose key is tuples in tuples: its hash takes 2**60 steps."""
+    pairs = b"".join((b"h" + bytes([depth])) * 2 + b"\x86\x940" for depth in range(60))
+    return b"\x80\x04K\x01\x940" + pairs + b"}h\x3cK\x01s."
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_ends_the_workers(tmp_path: Path, number: signal.Signals) -> None:
+    folder, temporary = tmp_path / "dumps", tmp_path / "temporary"
+    folder.mkdir()
+    temporary.mkdir()
+    (folder / "rank_0").write_bytes(slow_pickle())
+    with commanded(["postmortem", str(folder)], temporary) as run:
+        run.ranks(1)
+        run.process.send_signal(number)
+        code, _, err = run.finish()
+        run.leaves_nothing()
+    assert code == {signal.SIGINT: 130, signal.SIGKILL: -9}.get(number, 1)
+    assert "Traceback" not in err
+
+
+def test_a_file_that_takes_too_long_is_skipped(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "CPU_S", 0)
+    for rank in range(4):
+        data = slow_pickle() if rank == 3 else pickle.dumps(BEHIND[rank])
+        (tmp_path / f"rank_{rank}").write_bytes(data)
+    code, out, _ = command("postmortem", str(tmp_path))
+    assert (code, "rank_3 was skipped: takes too long to read." in out) == (1, True)
+    assert "Rank 2 is behind" in out
+
+
+def test_values_are_checked_before_they_are_hashed_or_formatted(
+    tmp_path: Path, command: Command
+) -> None:
+    pair: Any = ("x", "y")
+    for _ in range(60):
+        pair = (pair, pair)
+    shapes: Any = [8]
+    for _ in range(60):
+        shapes = [shapes, shapes]
+    for rank, change in enumerate(
+        (
+            {"process_group": (pair, "")},
+            {"process_group": ("0", pair)},
+            {"profiling_name": pair},
+            {"input_sizes": shapes},
+            {"output_sizes": pair},
+            {"input_dtypes": [pair]},
+            {"state": pair},
+            {"collective_seq_id": pair},
+            {"frames": [{"name": "f", "filename": pair, "line": 1}]},
+            {"frames": [{"name": "f", "filename": "f", "line": pair}]},
+        )
+    ):
+        (tmp_path / f"rank_{rank}").write_bytes(pickle.dumps(dump({**FIRST, **change})))
+    for rank, change in enumerate(({"version": pair}, {"pg_config": {"0": pair}}), 20):
+        (tmp_path / f"rank_{rank}").write_bytes(pickle.dumps({**dump(FIRST), **change}))
+    group = {"name": "0", "desc": "", "ranks": shapes}
+    (tmp_path / "rank_30").write_bytes(pickle.dumps({**dump(FIRST), "pg_config": {"0": group}}))
+    code, out, err = command("postmortem", str(tmp_path))
+    assert (code, out, "not a flight recorder's dump" in " ".join(err.split())) == (2, "", True)
+
+
+def test_one_entry_many_times_is_refused(tmp_path: Path, command: Command) -> None:
+    for rank in range(12):
+        (tmp_path / f"rank_{rank}").write_bytes(pickle.dumps(dump(*[FIRST] * 900_000)))
+    code, _, err = command("postmortem", str(tmp_path))
+    assert (code, "more than 100,000 calls" in " ".join(err.split())) == (2, True)
+
+
+# ------------------------------------------------------------------------------------- any content
+
+
+def judge(command: Command, folder: Path, **contents: bytes) -> int:
+    """Judge these files, which may be anything; return the exit code."""
+    for name, data in contents.items():
+        (folder / name).write_bytes(data)
+    code, out, err = command("postmortem", str(folder), "--calls")
+    assert "Traceback" not in out + err
+    assert code in (0, 1, 2)
+    assert code != 2 or len(" ".join(err.split()).split(". ")) >= 2
+    return code
+
+
+HEADS = (b"", b"\x80\x04", b"{", b"[rank0]: ", b"Process 1: ", b'{"communicators": ', b"\0")
+NAMES = ("rank_0", "rank_1.log", "rank_2.json", "rank-3.notes")
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=9) | st.tuples(st.integers(), st.text()), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.sampled_from(NAMES), st.sampled_from(HEADS), st.binary(max_size=300))
+@SOME
+def test_any_bytes(tmp_path: Path, command: Command, name: str, head: bytes, data: bytes) -> None:
+    assert judge(command, tmp_path, **{name: head + data}) in (1, 2)
+    (tmp_path / name).unlink()
+
+
+@given(PLAIN | changed(dump(FIRST, entry("all_gather", 2))))
+@SOME
+def test_any_pickle(tmp_path: Path, command: Command, value: Any) -> None:
+    judge(command, tmp_path, rank_0=pickle.dumps(value), rank_1=pickle.dumps(BEHIND[1]))
+
+
+RAS = {
+    "communicators": [
+        {
+            "hash": "fa93",
+            "size": 2,
+            "ranks": [
+                {"rank": rank, "collective_counts": {"AllReduce": 9 - rank, "AllGather": 7}}
+                for rank in (0, 1)
+            ],
+            "missing_ranks": [{"rank": 1, "pid": 5, "host": "h", "considered_dead": True}],
+        }
+    ]
+}
+
+
+@given(JSON | changed(dump(FIRST, entry("all_gather", 2))) | changed(RAS))
+@SOME
+def test_any_json(tmp_path: Path, command: Command, value: Any) -> None:
+    judge(command, tmp_path, rank_0=json.dumps(value).encode())
+
+
+STACK = """Process 1: python train.py
+Thread 1 (active): "MainThread"
+    all_reduce (torch/distributed/distributed_c10d.py:2806)
+    step (train.py:31)
+"""
+ERROR = """Traceback (most recent call last):
+  File "/home/me/train.py", line 4, in step
+ValueError: bad sample
+terminate called after throwing an instance of 'gloo::EnforceNotMet'
+  what():  [enforce fail at a.cc:1] a. 1 vs 2. no
+Root Cause (first observed failure):
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 5)
+"""
+TEXTS = [file.read_text(encoding="utf-8") for file in sorted(FILES.glob("*.*g"))]
+TEXTS += [(FILES / "ras.txt").read_text(encoding="utf-8"), STACK, ERROR]
+
+
+@st.composite
+def changed_texts(draw: st.DrawFn) -> str:
+    """Return a text with some lines moved, repeated, or with a piece replaced by anything."""
+    text = draw(st.sampled_from(TEXTS))
+    lines = text.splitlines()
+    for place in draw(st.lists(st.integers(0, len(lines) - 1), max_size=4)):
+        words = lines[place].split(" ")
+        word = draw(st.integers(0, len(words) - 1))
+        number = st.integers().map(str)
+        words[word] = draw(number | st.text(max_size=9) | st.sampled_from(text.split()))
+        lines[place] = " ".join(words)
+        lines.insert(draw(st.integers(0, len(lines))), draw(st.sampled_from(lines)))
+    return "\n".join(lines)
+
+
+@given(changed_texts(), changed_texts())
+@SOME
+def test_any_log_report_or_stack(tmp_path: Path, command: Command, one: str, other: str) -> None:
+    texts = (text.encode(errors="replace") for text in (one, other))
+    judge(command, tmp_path, **dict(zip(("rank_0", "rank_1.log"), texts, strict=True)))
+
+
+# ---------------------------------------------------------------------------------------- patterns
+
+MODULES: tuple[ModuleType, ...] = (dumps, evidence, files, foreign, logs, ras, reading, stacks)
+PATTERNS = {
+    f"{module.__name__}.{name}": value
+    for module in MODULES
+    for name, value in vars(module).items()
+    if isinstance(value, re.Pattern)
+}
+PIECES = sorted({piece for text in TEXTS for piece in re.findall(r"\W+|\w+", text)})
+SHAPES = st.sampled_from([*PIECES, *" \n\t\"'()[]{}.:,-/\\_0aA\x1b"])
+LINES = st.sampled_from([line for text in TEXTS for line in text.splitlines() if line])
+
+
+def feed(text: str, path: Path) -> Parts:
+    """Search a text with one pattern, or read it as a file, within the time of a file."""
+    reading.limit_time(0)
+    if path.name in PATTERNS:
+        PATTERNS[path.name].search(text)
+        foreign.one_line(text)
+        return Parts("searched")
+    return reading.read_parts(path)
+
+
+@given(st.just("") | LINES, st.lists(SHAPES | LINES, min_size=1, max_size=3), SHAPES)
+@SOME
+def test_no_line_takes_a_pattern_forever(
+    tmp_path: Path, begin: str, repeated: list[str], end: str
+) -> None:
+    """The line is ten times longer than any that a parser reads."""
+    unit = "".join(repeated)
+    text = begin + unit * (10 * MAX_LINE // len(unit)) + end
+    paths = [Path(name) for name in PATTERNS]
+    for number, head in enumerate(("", STACK, ERROR, TEXTS[-3], '{"communicators": [')):
+        paths.append(tmp_path / f"rank_{number}.log")
+        paths[-1].write_text(head + text, encoding="utf-8", errors="replace")
+    with closing(reading.read_all(paths, partial(feed, text))) as found:
+        slow = [path.name for path, parts in found if "too long" in parts.why]
+    assert slow == []
+
+
+LONG_LINES = {
+    "status": "[PG 0 Rank 1]" * 900 + "at work: 1" * 900 + "last enqueued work: 1" * 900,
+    "error": "Traceback (most recent call last):\n" + "Error" * 10_000 + "!",
+    "blank": "\n" * 100_000 + "Traceback (most recent call last):",
+    "stack": "Process 1: x\n" + "Thread 1 (" * 50_000,
+    "json": '{"communicators": 1' + "\n" * 100_000,
+}
+
+
+@pytest.mark.parametrize("shape", LONG_LINES)
+def test_long_lines_are_read(tmp_path: Path, command: Command, shape: str) -> None:
+    assert judge(command, tmp_path, **{"rank_0.log": LONG_LINES[shape].encode()}) in (1, 2)
