@@ -82,8 +82,8 @@ def _line(text: str) -> Line:
 
 
 STEPS = read_programs(Step, "steps")
-MISTAKES = read_programs(Mistake, "mistakes")
-EXERCISES: dict[str, Program] = {**read_programs(Program, "exercises"), **MISTAKES}
+MISTAKES = read_programs(Mistake, "mistakes/programs")
+EXERCISES: dict[str, Program] = {**read_programs(Program, "exercises/files"), **MISTAKES}
 """Exercises: first functions to write, in order of difficulty, then mistakes to repair."""
 
 

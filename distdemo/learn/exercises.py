@@ -64,7 +64,7 @@ def write_exercises(folder: Path) -> ExerciseFolder:
 
 
 def _text(name: str) -> str:
-    return (HERE / "exercises" / name).read_text(encoding="utf-8")
+    return (HERE / "exercises/files" / name).read_text(encoding="utf-8")
 
 
 def _test(program: Program) -> str:

@@ -388,6 +388,7 @@ def events_of_the_profiler(rank: int, n: int) -> None:
         dist.reduce_scatter(four, list(all_of_them))
         dist.barrier()
         sending = dist.isend(four, (rank + 1) % n)
+        assert sending is not None
         dist.recv(torch.empty(4))
         sending.wait()
     found = [each for each in profile.function_events if each.name.startswith("mpi:")]

@@ -13,10 +13,10 @@ from traces import spec_of
 
 from distdemo import schedules
 from distdemo.schedules.count import by_formula, count
+from distdemo.schedules.run import Runner
 from distdemo.schedules.schedule import Schedule
 from distdemo.testing import RanksError, run_ranks, traffic
 from distdemo.testing.counting import CollectiveCall, Traffic
-from distdemo.trace.runner import Runner
 
 FEWER_ROUNDS = {("all_reduce", "binary-tree")}
 """Schedules in which a rank could send earlier than its round: a leaf near the root."""
