@@ -28,7 +28,7 @@ from distdemo.postmortem.evidence import (
     source_line,
 )
 from distdemo.postmortem.parts import MAX_TEXT, name, whole
-from distdemo.sanitizer.records import Call
+from distdemo.sanitizer.records import Call, SourceLine
 
 MAX_ENTRIES = 100_000  # calls per dump; torch keeps 2,000 unless told otherwise
 MAX_PARTS = 10_000_000  # frames and tensors per dump
@@ -190,6 +190,7 @@ class _Entries:
         self._dump = dump
         self._groups = groups
         self._known: dict[tuple[object, ...], tuple[int, GroupKey]] = {}
+        self._lines: dict[tuple[int, ...], SourceLine] = {}
         self._index: dict[object, int] = {}
         self._left = MAX_PARTS
 
@@ -241,8 +242,6 @@ class _Entries:
         key = (full_name, group_name, name(desc), inputs, outputs, dtypes, *map(id, frames))
         known = self._known.get(key)
         if known is None:
-            if len(self._known) >= MAX_GROUPS:
-                self._known.clear()
             group_key = self._groups.key(group_name, name(desc))
             number = self._call(full_name, inputs, outputs, entry, frames)
             known = self._known[key] = number, group_key
@@ -274,10 +273,14 @@ class _Entries:
         side = "output" if op in _FROM_OUTPUT or not inputs else "input"
         sizes = outputs if side == "output" else inputs
         dtypes = _typed(entry.get(f"{side}_dtypes") or entry.get("input_dtypes") or [""], list)
-        line, _ = source_line(
-            (name(_typed(each, dict)["filename"]), whole(each["line"]), name(each["name"]))
-            for each in frames
-        )
+        stack = tuple(map(id, frames))
+        line = self._lines.get(stack)
+        if line is None:
+            line, _ = source_line(
+                (name(_typed(each, dict)["filename"]), whole(each["line"]), name(each["name"]))
+                for each in frames
+            )
+            self._lines[stack] = line
         dtype = name(dtypes[0])
         return self._number(
             Call(

@@ -27,7 +27,7 @@ from distdemo.postmortem.parts import MAX_TEXT, Log, Parts
 from distdemo.sanitizer.recording import rank_of
 
 HEAD_BYTES = 4096
-CPU_S = 10  # for a file, and 1 s more per MiB: a pickle can take forever to load
+CPU_S = 30  # for a file, and 1 s more per MiB: a pickle can take forever to load
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOG_FILE = re.compile(r"\.(?:log|out|err)$|^std(?:out|err)")
 _ERRORS = (
