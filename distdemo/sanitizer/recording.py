@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -126,7 +126,7 @@ def compare_recordings(paths: Iterable[Path], timeline: Timeline | None = None) 
     Raises:
         UsageError: There are no files, none can be read, or they are of several worlds.
     """
-    files, size, hosts, unreadable = _ranks(paths)
+    files, size, hosts, unreadable = _ranks(list(paths))
     judge = Judge(size, timeline)
     for rank in unreadable:
         judge.matcher.stop(f"rank {rank}: {UNREADABLE}")
@@ -162,7 +162,7 @@ def compare_recordings(paths: Iterable[Path], timeline: Timeline | None = None) 
 
 
 def _ranks(
-    paths: Iterable[Path],
+    paths: Sequence[Path],
 ) -> tuple[dict[int, Path], int, tuple[str, ...], set[int]]:
     """Read the first line of each file.
 
@@ -194,10 +194,9 @@ def _ranks(
         files[named] = path
         headers.append(header)
     if not files:
+        what = f"{', '.join(map(str, paths[:3]))}: there are no notes that can be read."
         why = next(iter(broken.values()), _NONE)
-        raise UsageError(
-            "There are no notes that can be read.", why, f"Set {FOLDER} to a folder for each job."
-        )
+        raise UsageError(what, why, f"Set {FOLDER} to a separate folder for each job.")
     sizes = sorted({header.world_size for header in headers})
     if sizes[-1] > MAX_RANKS:
         what = f"These are the notes of {sizes[-1]:,} ranks."
