@@ -208,7 +208,7 @@ def _ranks(
             "These are the notes of several worlds.", several, "Use a separate folder for each job."
         )
     hosts = tuple(sorted({header.host for header in headers}))
-    return files, sizes[0], hosts, broken.keys() - files.keys()
+    return files, sizes[0], hosts, set(broken)
 
 
 def rank_of(path: Path) -> int:
