@@ -36,7 +36,10 @@ host-tools:  ## Install `ip` and Chromium where that is apt-get's and root's to 
 		command -v ip >/dev/null || missing="iproute2"; \
 		command -v chromium >/dev/null \
 			|| command -v google-chrome >/dev/null || missing="$$missing chromium"; \
-		[ -z "$$missing" ] || apt-get -qq update >/dev/null 2>&1; \
+		if [ -n "$$missing" ]; then \
+			echo "Installing with apt-get, for tests of several hosts and of pages:" $$missing; \
+			apt-get -qq update >/dev/null 2>&1; \
+		fi; \
 		for each in $$missing; do \
 			DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
 				$$each >/dev/null 2>&1 \

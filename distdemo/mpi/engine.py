@@ -11,7 +11,7 @@ takes 0.6-1.0 of the blocking one's time there (64 KiB to 4 MiB, two ranks).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -54,6 +54,7 @@ class CommunicatorGroup(dist.ProcessGroup):
         self.ranks, self.me = comm.size, comm.rank
         self._seconds = seconds
         self._batch: list[MpiWork] | None = None
+        self._coalescing = False
         self._name = ""
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -116,7 +117,7 @@ class CommunicatorGroup(dist.ProcessGroup):
             DistBackendError: It failed or timed out.
         """
         nonblocking, blocking = forms
-        event = Event(what, tensors if inputs is None else inputs) if profiled() else None
+        event = self.event(what, tensors if inputs is None else inputs) if profiled() else None
         try:
             if opts.asyncOp:
                 return self.handle(what, [nonblocking(*args)], tensors, after, event)
@@ -150,13 +151,26 @@ class CommunicatorGroup(dist.ProcessGroup):
     def all_of(
         self,
         what: str,
-        works: Sequence[dist.Work],
+        works: Iterator[dist.Work],
         tensors: Sequence[torch.Tensor],
         opts: Options,
+        inputs: Sequence[torch.Tensor],
     ) -> dist.Work:
-        """Return one handle for several ops."""
-        unfinished = [work for work in works if isinstance(work, MpiWork)]
-        return self.handle(what, unfinished, tensors) if opts.asyncOp else DONE
+        """Start several ops as one, and return their handle."""
+        event = self.event(what, inputs) if profiled() else None
+        self._coalescing = True
+        try:
+            unfinished = [work for work in works if isinstance(work, MpiWork)]
+        finally:
+            self._coalescing = False
+        work = self.handle(what, unfinished, tensors, None, event)
+        if not opts.asyncOp:
+            work.wait()
+        return work
+
+    def event(self, what: str, inputs: Sequence[torch.Tensor]) -> Event | None:
+        """Return the event of an op in the profile; None if it is a part of another."""
+        return None if self._coalescing else Event(what, inputs)
 
     def expect_one_each(self, what: str, tensors: Sequence[torch.Tensor]) -> None:
         """Raise `ValueError` unless a list has one tensor per rank."""

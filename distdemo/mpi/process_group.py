@@ -35,7 +35,7 @@ from distdemo.mpi.buffers import (
     units,
 )
 from distdemo.mpi.engine import CommunicatorGroup, Forms, Options
-from distdemo.mpi.profiling import Event, profiled
+from distdemo.mpi.profiling import profiled
 from distdemo.mpi.reductions import MpiReduction, reduction_for
 from distdemo.mpi.runtime import expect, translated
 
@@ -187,20 +187,20 @@ class MpiProcessGroup(CommunicatorGroup):
         opts: Options = _ALLGATHER,
     ) -> dist.Work:
         """Gather several tensors: ``output_lists[r][i]`` is rank r's ``input_list[i]``."""
-        works = [
+        works = (
             self.allgather([[outputs[index] for outputs in output_lists]], [tensor], opts)
             for index, tensor in enumerate(input_list)
-        ]
+        )
         filled = [tensor for outputs in output_lists for tensor in outputs]
-        return self.all_of("all_gather_coalesced", works, filled, opts)
+        return self.all_of("all_gather_coalesced", works, filled, opts, input_list)
 
     def allgather_into_tensor_coalesced(
         self, output_lists: Tensors, input_list: Tensors, opts: Options = _ALLGATHER
     ) -> dist.Work:
         """Gather several tensors."""
         pairs = zip(output_lists, input_list, strict=True)
-        works = [self._allgather_base(output, tensor, opts) for output, tensor in pairs]
-        return self.all_of("all_gather_coalesced", works, output_lists, opts)
+        works = (self._allgather_base(output, tensor, opts) for output, tensor in pairs)
+        return self.all_of("all_gather_coalesced", works, output_lists, opts, input_list)
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
@@ -354,8 +354,8 @@ class MpiProcessGroup(CommunicatorGroup):
     ) -> dist.Work:
         """Reduce and scatter several tensors."""
         pairs = zip(outputTensors, inputTensors, strict=True)
-        works = [self._reduce_scatter_base(to, source, opts) for to, source in pairs]
-        return self.all_of("reduce_scatter_coalesced", works, outputTensors, opts)
+        works = (self._reduce_scatter_base(to, source, opts) for to, source in pairs)
+        return self.all_of("reduce_scatter_coalesced", works, outputTensors, opts, inputTensors)
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
@@ -391,7 +391,7 @@ class MpiProcessGroup(CommunicatorGroup):
         (tensor,) = tensors
         _expect_tag(tag)
         held = to_read(tensor)
-        event = Event("send", tensors) if profiled() else None
+        event = self.event("send", tensors) if profiled() else None
         try:
             request = self.comm.Isend(units(held), dstRank, tag)
         except MPI.Exception as error:
@@ -404,7 +404,7 @@ class MpiProcessGroup(CommunicatorGroup):
         _expect_tag(tag)
         held = tensor if plain(tensor) else clone(tensor)
         name = "recv" if srcRank != MPI.ANY_SOURCE else "recvAnySource"
-        event = Event(name, tensors) if profiled() else None
+        event = self.event(name, tensors) if profiled() else None
         try:
             request = self.comm.Irecv(units(held), srcRank, tag)
         except MPI.Exception as error:

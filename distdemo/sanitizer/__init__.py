@@ -9,15 +9,16 @@ while the ranks run. From a call to a finding:
 3. ``notes`` defines the text of the note, and the shared memory that it is written to.
 4. In the launcher, ``inspector`` reads this memory; ``recording`` writes and reads files instead.
 5. ``judge`` passes each note to ``matching``, which matches the ranks' calls by ``rules``;
-   ``shifts`` finds calls that match, but were hardly meant to.
-6. ``judge`` decides when an error is certain, and ``findings`` describes it.
+   ``shifts`` finds calls that match only by accident.
+6. ``judge`` decides when an error is certain, and ``findings`` describes it. ``order`` and
+   ``lateness`` follow the calls for warnings and for the ranks that were late.
 7. ``text`` and ``view`` show the finding, and ``timeline`` draws all calls.
 
-Other packages use ``inspector.Inspector``, ``hooks.record_calls``, ``timeline.Timeline``, ``text``,
-``view`` and ``records``.
+Commands that run programs use ``hooks``, ``inspector``, ``timeline``, ``records``, ``text`` and
+``view``. ``postmortem`` also reads recordings, and matches calls that it takes from other files.
 
-A program that isn't started by ``distdemo run`` or ``python -m distdemo.sanitizer`` calls
-:func:`install`.
+A program that another launcher starts, such as torchrun, calls :func:`install`, or is started through
+``python -m distdemo.sanitizer``.
 """
 
 from __future__ import annotations

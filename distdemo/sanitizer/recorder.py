@@ -129,6 +129,7 @@ class Recorder:
         self._pending_groups: dict[tuple[str, tuple[int, ...]], PendingGroup] = {}
         self._same_members: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._numbers = itertools.count()
+        self._lone_groups = 0
         self._spare_threads = threading.active_count() - 1  # not of the program
         self._owners: dict[str, str] = {}
         self._works: dict[int, Tracked] = {}
@@ -174,12 +175,21 @@ class Recorder:
     def record_new_group(self, members: tuple[int, ...], how: str = "") -> None:
         """Record a call that creates a group.
 
+        A group of one rank meets nobody, so the ranks may create different ones. But torch numbers
+        groups, so all must have created as many before the next group.
+
         Args:
             members: Global ranks of the members.
             how: ``init`` for the default group; ``local`` if only the members call it, so it is a
                 call on a group of these; empty if the whole world calls it.
         """
         group: Any = dist.group.WORLD
+        lone_groups = 0
+        if not how:
+            lone_groups = self._lone_groups
+            if len(members) == 1:
+                self._lone_groups += 1
+                how, lone_groups = "local", 0
         if how:
             with self._lock:
                 group = self._pending_groups.setdefault((how, members), PendingGroup())
@@ -188,10 +198,13 @@ class Recorder:
                     self._groups[group] = {"": number}
                     self._write_group(f"G {number} 0 {how} {list(members)}")
         op = "init_process_group" if how == "init" else "new_group"
-        self._record((op, members), group, partial(Call, op, members=members))
+        make = partial(Call, op, members=members, lone_groups=lone_groups)
+        self._record((op, members, lone_groups), group, make)
 
     def record_non_member(self, op: str) -> None:
         """Record a collective on a group that this rank isn't in, where torch does nothing."""
+        if op == "monitored_barrier":  # torch's warning is enough: it moves no data
+            return
         if self.is_registered(dist.group.WORLD):
             self._record(("outside", op), dist.group.WORLD, partial(Call, f"outside {op}"))
 

@@ -150,6 +150,7 @@ class Call:
         sync: True if the call itself waits for completion.
         aliased: True if a list contains one tensor several times.
         members: Global ranks passed to ``new_group``.
+        lone_groups: Number of groups of one rank that this rank created before, for ``new_group``.
         strides: Strides of a non-contiguous tensor whose memory the backend uses directly.
         limited: True if the call has its own time limit, after which the program may continue.
         batched: True for a send or receive of batch_isend_irecv.
@@ -171,6 +172,7 @@ class Call:
     sync: bool = True
     aliased: bool = False
     members: tuple[int, ...] = ()
+    lone_groups: int = 0
     strides: tuple[int, ...] = ()
     limited: bool = False
     batched: bool = False
@@ -247,8 +249,13 @@ class Call:
             _parts_text("receives", self.receive_counts),
             f"strides {list(self.strides)}" if self.strides else "",
             f"ranks {list(self.members)}" if self.op == "new_group" else "",
+            _lone_text(self.lone_groups),
         ]
         return f"{self.op}({', '.join(filter(None, parts))})"
+
+
+def _lone_text(count: int) -> str:
+    return f"after {count} group{'s' * (count > 1)} of one rank" if count else ""
 
 
 def _parts_text(verb: str, parts: tuple[int, ...]) -> str:

@@ -41,7 +41,7 @@ KINDS: dict[Kind, KindInfo] = {
     "group": KindInfo(
         "All ranks of the world must call new_group in the same order with the same members.",
         "the ranks create different groups",
-        lambda call: call.members,
+        lambda call: (call.members, call.lone_groups),
     ),
     "reduce_op": KindInfo(
         "All ranks of a group must pass the same ReduceOp. gloo would return a wrong "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -595,6 +596,18 @@ def group_made_by_its_members_only(rank: int, right: bool) -> None:
     dist.all_reduce(torch.ones(2), group=everybody)
 
 
+@mistake("group", 2, 3, real=True)
+def groups_of_one_rank_made_by_a_half(rank: int, right: bool) -> None:
+    half = dist.new_group([0, 1])
+    if rank < 2:
+        dist.new_subgroups(1, group=half)
+    elif right:
+        for other in (2, 3):
+            dist.new_group([other])
+    everybody = dist.new_group()  # wrong
+    dist.all_reduce(torch.ones(2), group=everybody)
+
+
 @mistake("group", 2)
 def groups_made_in_another_order(rank: int, right: bool) -> None:
     pairs = PAIRS[::-1] if rank == 2 else PAIRS  # like the order of a set of names
@@ -791,6 +804,22 @@ def groups_that_only_members_make(rank: int) -> None:
     dist.all_reduce(total, group=own)
     assert total == sum(pair)
     dist.all_reduce(total)
+
+
+@right_program
+def groups_of_one_rank(rank: int) -> None:
+    """The halves create theirs at different times; a monitored barrier only warns non-members."""
+    halves = [dist.new_group(pair) for pair in ([0, 1], [2, 3])]
+    if rank < 2:
+        dist.new_subgroups(1, group=halves[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dist.monitored_barrier(halves[0])
+    dist.barrier()
+    if rank >= 2:
+        mine, _ = dist.new_subgroups(1, group=halves[1])
+        dist.all_reduce(torch.ones(1), group=mine)
+    dist.barrier(dist.new_group([0, 1, 2, 3]))
 
 
 @right_program

@@ -114,7 +114,7 @@ def shortened(line: str, first: int) -> str:
         found["callers"] = [
             re.sub(r":(\d+)", lambda m: f":{int(m[1]) - first}", e) for e in callers
         ]
-        defaults: dict[str, Any] = {"tag": 0, "count": 0, "sync": True}
+        defaults: dict[str, Any] = {"tag": 0, "count": 0, "sync": True, "lone_groups": 0}
         defaults |= dict.fromkeys(("aliased", "limited", "batched"), False)
         if not first:
             defaults["function"] = found.get("function", "")
