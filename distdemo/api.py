@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 T = TypeVar("T")
+STALL_S = 60.0
 MAX_TIMEOUT_S = 1e9  # some 30 years: far below what overflows in torch's clocks
 
 
@@ -55,11 +56,12 @@ def launch(  # noqa: PLR0913 - the settings of a world, by keyword
     args: tuple[Any, ...] = (),
     world_size: int = 4,
     backend: str = "gloo",
-    timeout: float = 30.0,
+    timeout: float | None = None,
     *,
+    stall: float | None = STALL_S,
     device: str = "cpu",
     start_method: str = "auto",
-    sanitize: bool = False,
+    sanitize: bool = True,
 ) -> list[T]:
     """Run ``fn`` on every rank of a new world on this machine and return the ranks' values.
 
@@ -83,13 +85,16 @@ def launch(  # noqa: PLR0913 - the settings of a world, by keyword
         args: Arguments of the function, the same for every rank.
         world_size: Number of ranks, at least 1.
         backend: ``gloo``, ``nccl``, ``mpi``, ``cpu:gloo,cuda:nccl``, or one registered with torch.
-        timeout: Seconds until the world is stopped as hanging, at most 1e9.
+        timeout: Seconds until the world is stopped, at most 1e9; None for no limit.
+        stall: Seconds in which no rank uses the processor, until the world is stopped as hanging;
+            None for no limit.
         device: ``cpu`` or ``cuda``.
         start_method: ``fork``, ``forkserver``, ``spawn``, or ``auto`` for the fastest that is safe
             in this process: fork while it has only the threads of torch's import, otherwise a
             forkserver that loads torch once.
         sanitize: True to compare the ranks' calls of torch.distributed, as ``distdemo run`` does. A
-            mismatch ends the world, and the error names the rank and line.
+            mismatch ends the world, and the error names the rank and line. What is only suspicious
+            is a ``UserWarning``.
 
     Returns:
         The ranks' return values, in order.
@@ -101,7 +106,8 @@ def launch(  # noqa: PLR0913 - the settings of a world, by keyword
         KeyboardInterrupt: Ctrl-C, once all ranks have exited.
         WorldInterrupted: Another signal, whose handler returned.
     """
-    world = WorldSpec(world_size, backend, device, timeout, start_method)
+    deadline = MAX_TIMEOUT_S if timeout is None else timeout
+    world = WorldSpec(world_size, backend, device, deadline, start_method, stall=stall, silent=True)
     check_world(world)
     leading_args = _leading_args(fn, args)
     from distdemo.backends import prepared
@@ -174,13 +180,13 @@ def check_world(world: WorldSpec) -> None:
             "Each rank imports the script that launched it, which must not launch a world again.",
             "Put the call under `if __name__ == '__main__':`.",
         )
-    size, timeout = world.world_size, world.deadline
-    number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    size, timeout, stall = world.world_size, world.deadline, world.stall
     methods = f"one of {', '.join(METHODS)}"
     seconds = f"seconds, more than 0 and at most {MAX_TIMEOUT_S:g}"
     settings = {  # name: value, is it valid, valid values
         "world_size": (size, type(size) is int and size >= 1, "a whole number, at least 1"),
-        "timeout": (timeout, number and 0 < timeout <= MAX_TIMEOUT_S, seconds),  # rejects NaN
+        "timeout": (timeout, _is_limit(timeout), seconds),
+        "stall": (stall, stall is None or _is_limit(stall), f"{seconds}, or None"),
         "start_method": (world.start_method, world.start_method in METHODS, methods),
         "device": (world.device, world.device in ("cpu", "cuda"), "'cpu' or 'cuda'"),
         "backend": (world.backend, isinstance(world.backend, str), "a name such as 'gloo'"),
@@ -191,6 +197,13 @@ def check_world(world: WorldSpec) -> None:
     load_torch()
     _check_backend(world)
     check_machine(world)
+
+
+def _is_limit(seconds: object) -> bool:
+    """Return True if this is a number of seconds that a clock can have; NaN isn't one."""
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
+        return False
+    return 0 < seconds <= MAX_TIMEOUT_S
 
 
 def _check_backend(world: WorldSpec) -> None:
@@ -207,6 +220,7 @@ def _check_backend(world: WorldSpec) -> None:
         for name in known
         if name.upper() in registered or getattr(dist, f"is_{name}_available", lambda: False)()
     }
+    available |= {b.name for b in REGISTRY.values() if b.provided_by() and b.missing() is None}
     names = backend_names(world.backend)
     for name in names:
         ours = REGISTRY.get(name)
@@ -216,10 +230,7 @@ def _check_backend(world: WorldSpec) -> None:
         if name in known:
             why = "This torch was built without it."
             if ours is not None and ours.provided_by():  # distdemo provides it
-                reason = ours.missing()
-                if reason is None:
-                    continue
-                why = f"{reason} {ours.how_to_install}"
+                why = f"{ours.missing()} {ours.how_to_install}"
         hint = f"Available: {', '.join(sorted(available))}."
         error = UnavailableError if name in known or ours is not None else UsageError
         raise error(f"The backend {name!r} is not available.", why, hint)

@@ -33,6 +33,7 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
     on_output: OnOutput | None = None,
     poll: Poll | None = None,
     node: Node | None = None,
+    modules: Sequence[str] = (),
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world and report how each ended.
 
@@ -48,6 +49,7 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
             arrives, and periodically with an empty piece.
         poll: Called periodically with the outcome of each rank, None for one that runs. True ends
             the world at once.
+        modules: Modules that the target needs, imported once for all ranks if they are forked.
         node: This process's node of a world on several nodes; None: this process starts all ranks.
 
     All callbacks run in this process.
@@ -84,7 +86,9 @@ def run_world(  # noqa: PLR0913 - callbacks by keyword
             pmi = None
             if world.mpi_start is not None:
                 pmi = stack.enter_context(closing(PmiServer(world.mpi_start, world.world_size)))
-            workers = Workers(world, ranks, method, interrupts, descriptors, pmi=pmi)
+            workers = Workers(
+                world, ranks, method, interrupts, descriptors, modules=modules, pmi=pmi
+            )
             try:
                 workers.start(target, args)
                 if agent is not None:

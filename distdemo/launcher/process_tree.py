@@ -206,26 +206,26 @@ def _prctl(option: int, value: int) -> bool:
 
 
 class Activity:
-    """Processor use of some sessions.
+    """Processor use of ranks and what they have started.
 
-    A user's program doesn't report progress. The processor time of it and its children
-    distinguishes a program that computes from one that waits forever. The threads of gloo and NCCL
+    A user's function doesn't report progress. The processor time of it and its children
+    distinguishes a rank that computes from one that waits forever. The threads of gloo and NCCL
     don't count: they poll while a rank waits in recv.
 
     Args:
-        sessions: Ids of the sessions.
+        ranks: Process ids of the ranks; if they lead sessions, these are also the sessions' ids.
     """
 
-    def __init__(self, sessions: Collection[int]) -> None:
-        self._sessions = sessions
-        self._measured_at, self._before = time.monotonic(), processor_seconds(sessions)
+    def __init__(self, ranks: Collection[int]) -> None:
+        self._ranks = ranks
+        self._measured_at, self._before = time.monotonic(), processor_seconds(ranks)
 
     def is_active(self) -> bool:
-        """Return True if the sessions used the processor since the last call, or if unknown.
+        """Return True if the processor was used since the last call, or if unknown.
 
         A thread that has ended drops out of the sum, so a smaller sum counts as work too.
         """
-        now, total = time.monotonic(), processor_seconds(self._sessions)
+        now, total = time.monotonic(), processor_seconds(self._ranks)
         passed, before = now - self._measured_at, self._before
         self._measured_at, self._before = now, total
         if total is None or before is None:
@@ -233,23 +233,32 @@ class Activity:
         return abs(total - before) > MIN_LOAD * passed
 
 
-def processor_seconds(sessions: Collection[int]) -> float | None:
-    """Return the processor seconds of these sessions' threads and reaped children.
+def processor_seconds(ranks: Collection[int]) -> float | None:
+    """Return the processor seconds of all threads and reaped children of ranks.
 
-    None if the system doesn't report them. Source: proc_pid_stat(5).
+    Those of their descendants and sessions count, too. None if the system doesn't report them.
+    Source: proc_pid_stat(5).
     """
     try:
         names = [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return None
-    ticks = 0
+    fields: dict[int, list[int]] = {}
     for name in names:
-        with suppress(OSError, ValueError, IndexError):  # it has just exited
-            fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) not in sessions:
-                continue
-            ticks += int(fields[13]) + int(fields[14])
-            for task in Path(f"/proc/{name}/task").iterdir():
+        with suppress(OSError, ValueError):  # it has just exited
+            words = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            fields[int(name)] = [int(word) for word in words[1:15]]
+    ticks = 0
+    for pid, (parent, _, session, *_, reaped_user, reaped_system) in fields.items():
+        owners, ancestor = {pid, session}, parent
+        while ancestor in fields and ancestor not in owners:
+            owners.add(ancestor)
+            ancestor = fields[ancestor][0]
+        if owners.isdisjoint(ranks):
+            continue
+        ticks += reaped_user + reaped_system
+        with suppress(OSError, ValueError, IndexError):  # as above
+            for task in Path(f"/proc/{pid}/task").iterdir():
                 called, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
                 if not called.startswith(("gloo", "pt_gloo", "pt_nccl")):
                     ticks += sum(map(int, rest.split()[11:13]))

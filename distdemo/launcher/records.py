@@ -52,6 +52,7 @@ class WorldSpec:
         stall: Seconds without progress, after a rank has started, until the world is stopped; None
             for no limit. Progress is a rank's new phase, message or end; for a user's program also
             its output and processor use.
+        silent: True for a function of the user that sends nothing: its processor use is progress.
         provider: Module that registers the backend with torch, imported by each rank, or empty.
         rank_per_gpu: True if the backend takes one rank per GPU; the group is bound to that GPU.
         mpi_start: Settings for a backend over MPI.
@@ -71,6 +72,7 @@ class WorldSpec:
     capture: bool = False
     lazy: bool | None = None
     stall: float | None = field(default=None, metadata={"json": "stall_s"})
+    silent: bool = False
     provider: str = ""
     rank_per_gpu: bool = False
     mpi_start: MpiStart | None = None

@@ -24,6 +24,7 @@ from distdemo.errors import UsageError
 from distdemo.launcher.torch_import import fork_hazard
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from multiprocessing.context import BaseContext
 
 METHODS = ("auto", "fork", "forkserver", "spawn")
@@ -87,20 +88,19 @@ def driver_loaded() -> bool | None:
     return any(line.rpartition("/")[2].startswith(DRIVER) for line in maps.splitlines())
 
 
-def preload(context: BaseContext, provider: str) -> None:
-    """Make the forkserver import torch and the backend before it forks the first rank.
+def preload(context: BaseContext, modules: Sequence[str]) -> None:
+    """Make the forkserver import torch and these modules before it forks the first rank.
 
     A forkserver that the program started earlier, without torch, is used as it is: slower, but
     correct.
 
     Args:
         context: Context of multiprocessing.
-        provider: Module that provides the backend; empty if none.
+        modules: Further modules, such as the one that provides the backend.
     """
     from multiprocessing.forkserver import ensure_running
 
-    more = [provider] if provider else []
-    context.set_forkserver_preload(["distdemo.launcher.forkserver", *more])
+    context.set_forkserver_preload(["distdemo.launcher.forkserver", *modules])
     os.environ[LAUNCHER] = str(os.getpid())
     try:
         ensure_running()

@@ -74,6 +74,9 @@ def judge(
             if world.user_program is not None:
                 what = f"For {world.stall:g} s no rank wrote anything or used the processor"
                 longer = "If the ranks are waiting for something slow, raise --stall."
+            elif world.silent:
+                what = f"For {world.stall:g} s no rank used the processor"
+                longer = "If the ranks are waiting for something slow, raise stall."
         if prefix := os.environ.get("TORCH_FR_DUMP_TEMP_FILE"):
             folder = os.path.dirname(prefix) or "."  # noqa: PTH120 - as torch reads it
             longer += f" If they leave dumps: distdemo postmortem {folder}."

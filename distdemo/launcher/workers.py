@@ -124,6 +124,7 @@ class Workers:
         method: Start method of their processes.
         interrupts: Signals that end the wait.
         descriptors: Further descriptors of this process that forked ranks must close.
+        modules: Modules to import once for all ranks, if they are forked.
         pmi: PMI server of ranks over MPI.
     """
 
@@ -135,6 +136,7 @@ class Workers:
         interrupts: Interrupts,
         descriptors: Sequence[int] = (),
         *,
+        modules: Sequence[str] = (),
         pmi: PmiServer | None = None,
     ) -> None:
         import torch.multiprocessing as mp
@@ -145,6 +147,7 @@ class Workers:
         self._local_ranks = local_ranks
         self._method = method
         self._interrupts = interrupts
+        self._modules = [*modules, world.provider] if world.provider else modules
         self._pmi = pmi
         self._context: BaseContext = mp.get_context(method.name)
         self._workers: list[Worker] = []
@@ -158,7 +161,7 @@ class Workers:
         self._polled = 0  # index of the worker that is polled next
         if method.name == "forkserver":
             # First: the forkserver outlives this world, and so must the folder of its socket.
-            preload(self._context, world.provider)
+            preload(self._context, self._modules)
         self._tree = None if world.user_program is None else ProcessTree()
         self._exit_reader, self._exit_writer = self._context.Pipe(duplex=False)
         # Descriptors that a forked rank must close: the launcher's ends of all pipes so far.
@@ -167,11 +170,10 @@ class Workers:
 
     def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Start every rank; stop at a signal."""
-        provider = self.world.provider
         work: Work = (target, args)
         if self._method.name == "fork":
-            if provider:
-                import_module(provider)  # once, for all ranks
+            for name in self._modules:
+                import_module(name)
         else:
             work = self._pickled(target, args)  # once, so that ranks share no tensor
         for rank in self._local_ranks.ranks:
@@ -270,8 +272,7 @@ class Workers:
         ports = () if self._pmi is None else tuple(p for p in self._pmi.ports.values() if p.open)
         self._listeners = (*listeners, *ports)
         self._running = {worker for worker in self._workers if worker.outcome is None}
-        if self._tree is not None and self.world.stall is not None:
-            # Each rank leads a session, whose id is the rank's process id.
+        if (self._tree is not None or self.world.silent) and self.world.stall is not None:
             self._activity = Activity({worker.process.pid or 0 for worker in self._workers})
 
         def receive(rank: int, value: object) -> None:

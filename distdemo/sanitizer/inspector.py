@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -287,14 +288,19 @@ def run_noted(
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world, and compare the ranks' calls.
 
-    Arguments and errors are those of ``launcher.local.run_world``. A finding becomes the verdict.
+    Arguments and errors are those of ``launcher.local.run_world``. A finding becomes the verdict; a
+    possible error becomes a warning of the line that calls the caller.
     """
     inspector = Inspector(world)
-    work = (inspector.notes, target, args)
+    work, modules = (inspector.notes, target, args), (__name__, "distdemo.sanitizer.hooks")
     report, findings = inspector.conclude(
-        run_world(world, _run_recorded, work, poll=inspector.poll)
+        run_world(world, _run_recorded, work, poll=inspector.poll, modules=modules)
     )
-    if not findings and inspector.stopped:
+    if findings:
+        return report
+    for warning in inspector.judge.warnings():
+        warnings.warn("\n".join((warning.what, reason(warning), warning.rule)), stacklevel=3)
+    if inspector.stopped:
         write_message(f"{stopped_text(inspector.stopped)}\n")
     return report
 
