@@ -69,6 +69,7 @@ def test_rank_and_size_are_given_to_a_function_that_names_them_first():
 REFUSED: dict[str, tuple[Any, ...]] = {
     "world_size": (0, -1, 2.0, "4", None, True),
     "deadline": (0, -1.5, math.nan, math.inf, "30", None, 1e10, 10**400),
+    "stall": (0, -1, math.nan, "60", True),
     "device": ("tpu", "", "cuda:1", None),
     "start_method": ("bogus", "", None, ["fork"]),
     "backend": ("glu", "", "undefined", "cpu:glu", "gloo,", None, 3),
@@ -83,7 +84,7 @@ def test_a_wrong_setting_is_refused_by_its_name():
             assert {"deadline": "timeout"}.get(name, name) in caught.value.what
             assert caught.value.why
             assert "--" not in caught.value.hint
-    check_world(WorldSpec(2, deadline=MAX_TIMEOUT_S))
+    check_world(WorldSpec(2, deadline=MAX_TIMEOUT_S, stall=None))
     for backend in ("GLOO", "cpu:gloo", "cpu:gloo,cuda:gloo"):
         check_world(WorldSpec(2, backend))
 
@@ -111,6 +112,16 @@ def test_what_new_processes_could_not_find_is_refused_with_what_to_do(monkeypatc
     with pytest.raises(UsageError, match="new process") as caught:
         launch(work_batch, (threading.Lock(),), start_method="forkserver")
     assert "cloudpickle" not in caught.value.hint
+
+
+@pytest.mark.parametrize("missing", [None, "mpi4py is not installed."])
+def test_the_backends_to_choose_from_are_those_that_work(monkeypatch, missing):
+    monkeypatch.setattr(type(backends.REGISTRY["mpi"]), "provided_by", lambda _: "distdemo.mpi")
+    monkeypatch.setattr(type(backends.REGISTRY["mpi"]), "missing", lambda _: missing)
+    with pytest.raises(UsageError) as caught:
+        check_world(WorldSpec(2, "none"))
+    assert ("mpi" in caught.value.hint) is (missing is None)
+    assert "gloo" in caught.value.hint
 
 
 def test_a_backend_that_torch_was_built_without_is_refused(monkeypatch):

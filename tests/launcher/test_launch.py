@@ -7,6 +7,7 @@ through distdemo and computed nothing before.
 from __future__ import annotations
 
 import faulthandler
+import inspect
 import os
 import pickle
 import signal
@@ -104,6 +105,45 @@ def test_worlds_leave_no_descriptor_no_process_and_the_handlers_as_they_were():
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own pickle
     assert (copy.what, copy.rank) == (error.what, error.rank)
+
+
+# --------------------------------------------------------------------------------- the sanitizer
+
+
+def test_calls_are_compared_unless_that_is_turned_off():
+    def differ(rank):
+        op = dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM
+        dist.all_reduce(torch.ones(1), op)
+
+    def poll(rank):
+        handle = dist.all_reduce(torch.ones(1), async_op=True)
+        dist.barrier()
+        del handle
+
+    error = failing(differ, world_size=2, sanitize=True)
+    assert error.what.endswith("the ranks pass different ReduceOps.")
+    assert "test_launch.py" in error.why
+    launch(differ, world_size=2)
+    default = inspect.signature(distdemo.launch).parameters
+    assert default["sanitize"].default is True
+    with pytest.warns(UserWarning, match="a call is never waited for") as warned:
+        launch(poll, world_size=2, sanitize=True)
+    assert warned[0].filename == __file__
+
+
+def test_ranks_are_stopped_when_none_uses_the_processor_and_not_before():
+    with pytest.raises(distdemo.WorldError, match="For 1 s no rank used the processor") as caught:
+        launch(forever, world_size=2, stall=1.0)
+    assert caught.value.hint.endswith("raise stall.")
+
+    def wait_for_child(rank):
+        code = "import os\nwhile sum(os.times()[:2]) < 2.5: pass"
+        if rank == 0:
+            subprocess.run([sys.executable, "-c", code], check=True)
+        dist.barrier()
+        return rank
+
+    assert launch(wait_for_child, world_size=2, stall=1.5) == [0, 1]
 
 
 # -------------------------------------------------------------------------------------- failures
