@@ -58,6 +58,7 @@ def test_all_outcomes_of_pytest(tmp_path: Path) -> None:
         assert wait_until(lambda: not run.left())
     matches(Path(__file__).parent / "golden" / "failures.txt", scrubbed(shown_failures(out)))
     assert "test_ways.py::test_warns" in out
+    assert "not compared to the end: rank 0: the program numbers its ranks differently" in out
     assert "The ranks drew different examples." in out
     assert "--ranks-seed=" in out
 

@@ -206,6 +206,14 @@ def test_forked_child_of_an_example(number):
         same_on_all(number)
 
 
+@pytest.mark.ranks(2)
+def test_numbers_its_ranks_itself(rank, tmp_path_factory):
+    where = f"file://{tmp_path_factory.getbasetemp().parent}/own-{os.getppid()}"
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", init_method=where, rank=1 - rank, world_size=2)
+    dist.barrier()
+
+
 @pytest.mark.ranks(2, backend="mpi")
 def test_over_mpi(world_size):
     assert dist.get_backend() == "mpi"
