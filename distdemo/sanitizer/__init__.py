@@ -17,7 +17,7 @@ while the ranks run. From a call to a finding:
 Commands that run programs use ``hooks``, ``inspector``, ``timeline``, ``records``, ``text`` and
 ``view``. ``postmortem`` also reads recordings, and matches calls that it takes from other files.
 
-A program that another launcher starts, such as torchrun, calls :func:`install`, or is started through
+A program that another launcher starts, such as torchrun, calls :func:`install`, or is started by
 ``python -m distdemo.sanitizer``.
 """
 

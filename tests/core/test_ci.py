@@ -33,7 +33,7 @@ CASES = {
     ),
     "always": ("def test_fails():\n    assert False\n", 1, []),
     "eleven": (
-        "@pytest.mark.parametrize('i', 'abcdefghijk')\ndef test_i(i):\n    assert not first_time(i)\n",
+        "@pytest.mark.parametrize('i', 'abcdefghijk')\ndef test(i):\n    assert not first_time(i)",
         1,
         [],
     ),

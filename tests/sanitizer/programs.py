@@ -600,7 +600,7 @@ def group_made_by_its_members_only(rank: int, right: bool) -> None:
 def groups_of_one_rank_made_by_a_half(rank: int, right: bool) -> None:
     half = dist.new_group([0, 1])
     if rank < 2:
-        dist.new_subgroups(1, group=half)
+        dist.new_subgroups(1, group=half)  # type: ignore[no-untyped-call]
     elif right:
         for other in (2, 3):
             dist.new_group([other])
@@ -811,13 +811,13 @@ def groups_of_one_rank(rank: int) -> None:
     """The halves create theirs at different times; a monitored barrier only warns non-members."""
     halves = [dist.new_group(pair) for pair in ([0, 1], [2, 3])]
     if rank < 2:
-        dist.new_subgroups(1, group=halves[0])
+        dist.new_subgroups(1, group=halves[0])  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dist.monitored_barrier(halves[0])
     dist.barrier()
     if rank >= 2:
-        mine, _ = dist.new_subgroups(1, group=halves[1])
+        mine, _ = dist.new_subgroups(1, group=halves[1])  # type: ignore[no-untyped-call]
         dist.all_reduce(torch.ones(1), group=mine)
     dist.barrier(dist.new_group([0, 1, 2, 3]))
 
