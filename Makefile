@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt
 
-# The tests start many Pythons: each would compile what it imports anew.
+# The tests start many Pythons: each would compile its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -20,17 +20,17 @@ help:  ## List the targets
 demo: $(READY)  ## Set up, then run and verify an all-reduce on four ranks
 	@$(BIN)/distdemo all-reduce --world-size 4
 
-# make test ARGS="tests/bench -k steady" hands what ARGS says to pytest. Tests of ranks that hang wait,
-# so one worker more than two cores pays.
+# make test ARGS="tests/bench -k steady" passes ARGS to pytest. Hanging ranks mostly wait, so three
+# workers are faster than two on two cores.
 test: $(DEV) host-tools  ## Set up, then run the whole test suite, or what ARGS tells pytest
 	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 test-fast: $(DEV)  ## Run the tests that start no process
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not processes" $(ARGS)
 
-# Tests across hosts make hosts of network namespaces; pages are opened in a Chromium. Where these
-# are not to be had, the tests are skipped, and say why.
-host-tools:  ## Install `ip` and Chromium where that is apt-get's and root's to do
+# Tests across hosts use network namespaces as hosts; pages are opened in Chromium. Without these
+# tools the tests are skipped, with the reason.
+host-tools:  ## Install `ip` and Chromium with apt-get (root only)
 	@if [ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		missing=; \
 		command -v ip >/dev/null || missing="iproute2"; \
@@ -51,7 +51,7 @@ lint: $(DEV)  ## Check style and format
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-format: $(DEV)  ## Mend style and format
+format: $(DEV)  ## Fix style and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
@@ -66,17 +66,17 @@ bench: $(DEV)  ## Time start-up, MPI, the sanitizer and distdemo bench against t
 	@$(BIN)/python benchmarks/sanitizer.py
 	@$(BIN)/python benchmarks/testing.py
 
-recordings: $(DEV)  ## Record anew the notes that the sanitizer's tests read
+recordings: $(DEV)  ## Regenerate the notes that the sanitizer's tests read
 	@$(BIN)/python tests/sanitizer/recorded.py
 
 bench-compare: $(DEV)  ## See whether bench compare tells a change from noise (five minutes)
 	@$(BIN)/python benchmarks/bench_compare.py
 
-docs: $(DEV)  ## Make the reference and the schemas anew, and build the site in site/
+docs: $(DEV)  ## Regenerate the reference and the schemas, and build the site in site/
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/mkdocs build --quiet --strict
 
-picture: $(DEV)  ## Draw the pictures of the documents anew
+picture: $(DEV)  ## Redraw the pictures of the documents
 	@$(BIN)/python docs/draw.py
 	@$(BIN)/python docs/draw_page.py
 

@@ -220,10 +220,13 @@ def _check_backend(world: WorldSpec) -> None:
         for name in known
         if name.upper() in registered or getattr(dist, f"is_{name}_available", lambda: False)()
     }
-    available |= {b.name for b in REGISTRY.values() if b.provided_by() and b.missing() is None}
     names = backend_names(world.backend)
     for name in names:
         ours = REGISTRY.get(name)
+        if name in available:
+            continue
+        # Looking for a backend of ours can load its library, so that is done only when asked.
+        available |= {b.name for b in REGISTRY.values() if b.provided_by() and b.missing() is None}
         if name in available:
             continue
         why = f"torch.distributed has {', '.join(sorted(known))}."

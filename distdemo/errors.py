@@ -20,6 +20,8 @@ from __future__ import annotations
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+ALL_EXITED = "All ranks have exited; nothing is left behind."
+"""End of the message after a signal."""
 EXIT_INTERRUPTED = 130
 
 

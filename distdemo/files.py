@@ -110,6 +110,7 @@ def limit_memory(more: int, hard: int | None = None) -> None:
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     used = next(line.split()[1] for line in status.splitlines() if line.startswith("VmData"))
     most = 1024 * int(used) + more
-    if hard is not None and hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
+    highest = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if highest != resource.RLIM_INFINITY:
+        most = min(most, highest)
     resource.setrlimit(resource.RLIMIT_DATA, (most, most if hard is None else hard))

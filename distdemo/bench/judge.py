@@ -84,8 +84,8 @@ def _disturbance(setup: Setup) -> Judgement | None:
         least = min(load.core_shares[rank] for rank in slowed)
         ranks = f"rank{'s' * (len(slowed) > 1)} {ranks_text(slowed)}"
         why = (
-            f"{ranks.capitalize()} got {percent(least)} of a core, the best rank {percent(best)}, "
-            "again and again"
+            f"{ranks.capitalize()} repeatedly got {percent(least)} of a core; "
+            f"the best rank got {percent(best)}"
         )
         cores = "its core" if len(slowed) == 1 else "their cores"
         hint = f"Check what else uses {cores} (top, taskset -p) or stops it."

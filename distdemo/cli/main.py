@@ -17,6 +17,7 @@ from distdemo.cli.arguments import Syntax, last_value, normalize_argv, own_words
 from distdemo.cli.runner import CommandEnded, envelope
 from distdemo.cli.types import BadValue, did_you_mean, nearest, unknown
 from distdemo.errors import (
+    ALL_EXITED,
     EXIT_FAILED,
     EXIT_OK,
     EXIT_USAGE,
@@ -102,7 +103,7 @@ def _run_command(words: list[str], *, silent: bool) -> int:
 
 
 def _stopped(what: str) -> DistdemoError:
-    return DistdemoError(what, "All ranks are gone, nothing was left behind.")
+    return DistdemoError(what, ALL_EXITED)
 
 
 # ------------------------------------------------------------------------- one of many ranks prints

@@ -31,6 +31,7 @@ from distdemo.cli.options import (
 from distdemo.cli.session import Session, find_placement
 from distdemo.cli.types import file_to_write
 from distdemo.errors import (
+    ALL_EXITED,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -155,7 +156,7 @@ def _raise_interrupted(stop: BaseException) -> None:
 
     report = report_of(stop)
     if report is not None and report.verdict is not None:
-        hint = "All ranks are gone, nothing was left behind."
+        hint = ALL_EXITED
         raise DistdemoError(signals.what_stopped(stop), report.verdict.why, hint) from stop
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 JOIN_TIMEOUT_S = 1800.0  # for all nodes to join, at most; torch's own limit
 MAX_LINE = 1000  # characters of an answer
-POLL_S = 0.2  # between two looks for signals while nobody types
+POLL_S = 0.2  # interval between signal checks while waiting for input
 PORT = 29500  # torch's own default
 
 

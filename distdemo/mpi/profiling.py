@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -10,8 +11,12 @@ from typing import Any
 
 import torch
 
-profiled = torch._C._autograd._profiler_enabled  # noqa: SLF001 - nothing else is as cheap
-"""Return True if a profiler records this thread."""
+_autograd: Any = torch.autograd
+_OPENS = getattr(
+    _autograd, "_record_function_with_args_enter", None
+)  # record_function takes no tensors
+profiled = getattr(torch._C._autograd, "_profiler_enabled", bool) if _OPENS else bool  # noqa: SLF001 - nothing else is as cheap
+"""Return True if a profiler records this thread; never in a release of torch without them."""
 
 
 class Event:
@@ -26,8 +31,7 @@ class Event:
     """
 
     def __init__(self, what: str, tensors: Sequence[torch.Tensor]) -> None:
-        autograd: Any = torch.autograd
-        record = autograd._record_function_with_args_enter(f"mpi:{what}", *tensors)  # noqa: SLF001 - record_function takes no tensors
+        record = _OPENS(f"mpi:{what}", *tensors)
         self._ended: Any = torch.futures.Future()
         # As record_function does for a future, which has the profiler's state in any thread.
         torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(record, self._ended)  # noqa: SLF001 - as above
@@ -41,3 +45,6 @@ class Event:
 @cache
 def _thread() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "mpi-profile")
+
+
+os.register_at_fork(after_in_child=_thread.cache_clear)

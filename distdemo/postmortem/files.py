@@ -44,7 +44,7 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
         UsageError: There is no file, or none that can be used.
     """
     paths = list(paths)
-    files = list(dict.fromkeys(islice(_files(paths), MAX_FILES)))
+    files = list(dict.fromkeys(islice(_files(paths), MAX_FILES + 1)))
     source = ", ".join(one_line(path.rstrip("/")) for path in paths[:3])
     if not files:
         raise UsageError(
@@ -52,7 +52,13 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
             "Ranks leave dumps, logs or recordings; docs/postmortem.md says how.",
             "Name the folder, the files or a glob.",
         )
-    skipped: dict[Path, str] = {}
+    if len(files) > MAX_FILES:
+        raise UsageError(
+            f"{source} has more than {MAX_FILES:,} files.",
+            "postmortem reads no more.",
+            "Name the folder of one job, or a glob.",
+        )
+    skipped = {Path(path): "no such file" for path in paths if not _matches(path)}
     evidence = Evidence()
     counts, recordings = _read_all(files, skipped, evidence)
     if recordings:
@@ -60,7 +66,7 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
     notes = _skipped(skipped)
     if not counts:
         what = f"{source} has nothing that can be used."
-        raise UsageError(what, next(iter(notes), ""), "Try another folder.")
+        raise UsageError(what, next(iter(notes), "All logs are empty."), "Try another folder.")
     evidence.infer()
     if timeline is not None:
         _draw(evidence, timeline)
@@ -92,13 +98,18 @@ def _unknown(evidence: Evidence, absent: Collection[int]) -> str:
     return f"{ranks_of(tuple(absent)).lower()} left no calls" if absent else ""
 
 
+def _matches(text: str) -> list[str]:
+    """Return the file or folder of this name, or those that the glob matches."""
+    return [text] if Path(text).exists() else sorted(glob(text))  # noqa: PTH207 - Path.glob takes no absolute pattern
+
+
 def _files(paths: Iterable[str]) -> Iterator[Path]:
     """Yield the regular files under these folders and globs. Links to folders aren't followed."""
     for text in paths:
-        for each in [text] if Path(text).exists() else sorted(glob(text)):  # noqa: PTH207 - Path.glob takes no absolute pattern
-            if not Path(each).is_dir():
-                yield Path(each)
-            for folder, folders, names in os.walk(each):
+        for match in _matches(text):
+            if not Path(match).is_dir():
+                yield Path(match)
+            for folder, folders, names in os.walk(match):
                 folders.sort()
                 yield from (Path(folder, name) for name in sorted(names))
 

@@ -38,7 +38,10 @@ def listen() -> None:
 def _listen() -> None:
     while True:
         signal.sigwait({SIGNAL})
-        _write_dump()
+        try:
+            _write_dump()
+        except Exception as error:  # noqa: BLE001 - the next dump may succeed
+            write_message(f"No dump could be written: {type(error).__name__}: {error}\n")
 
 
 def _write_dump() -> None:

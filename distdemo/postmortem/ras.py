@@ -9,7 +9,7 @@ Format: NCCL's user guide, "RAS", and src/ras/client_support.cc.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from distdemo.postmortem.evidence import ENDED, STARTED, Dump, End, Track
@@ -128,7 +128,6 @@ def _add(parts: Parts, name: str, op: str, counts: Mapping[int, int]) -> None:
         parts.add(rank, dump)
 
 
-def marks(text: str) -> Iterator[bool]:
-    """Yield whether the text has each part of RAS's output."""
-    yield "Job summary" in text
-    yield "Communicators..." in text
+def is_report(text: str) -> bool:
+    """Return True if the text has the parts of RAS's output."""
+    return "Job summary" in text and "Communicators..." in text

@@ -61,7 +61,7 @@ def read_all(
 ) -> Generator[tuple[Path, Parts]]:
     """Yield each file with what it has. Close the iterator to end the workers."""
     read = read or read_parts
-    count = min(os.cpu_count() or 1, len(paths))
+    count = min(len(os.sched_getaffinity(0)), len(paths))
     workers: dict[Connection, _Worker] = {}
     try:
         for number in range(count):
@@ -72,7 +72,7 @@ def read_all(
                 worker = workers[receiver]
                 try:
                     parts = receiver.recv()
-                except EOFError:
+                except (EOFError, OSError):  # it was killed, perhaps while it sent
                     worker.process.join()
                     del workers[receiver]
                     if worker.left:
@@ -118,14 +118,17 @@ def _work(paths: Sequence[Path], read: Callable[[Path], Parts], sender: Connecti
     limit_memory(MEMORY_BYTES)
     gc.disable()  # no format has cycles, and collecting takes a third of the time
     for path in paths:
-        sender.send(read(path))
+        try:
+            sender.send(read(path))
+        except MemoryError:
+            sender.send(Parts(why="needs too much memory"))
 
 
 def _crash(exit_code: int | None) -> str:
     """Return why a worker ended while it read a file."""
     if exit_code == -signal.SIGXCPU:
         return "takes too long to read"
-    return "crashes the interpreter"
+    return f"ends its reader with exit code {exit_code}"
 
 
 def read_parts(path: Path) -> Parts:
@@ -180,7 +183,7 @@ def _read(path: Path, head: bytes) -> Parts:
         if rank is None or stand is None:
             return Parts(why="no rank in the name" if rank is None else "no main thread")
         return Parts("stack", stand=stand)
-    if all(ras.marks(text)):
+    if ras.is_report(text):
         parts = Parts("RAS report")
         ras.read_text(text, parts)
         return parts

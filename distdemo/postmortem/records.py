@@ -22,7 +22,7 @@ class Postmortem:
         findings: Findings, the most important first.
         warnings: Possible errors.
         strict: True if warnings count as errors.
-        stopped: Reason why a comparison of recordings is incomplete, or empty.
+        stopped: Reason why errors may have been missed, or empty.
     """
 
     source: str

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from distdemo.errors import ALL_EXITED
 from distdemo.launcher.records import Returned
 from distdemo.run.records import RankOutput, RunReport, shaken_text
 from distdemo.run.view_output import captured_output
@@ -79,7 +80,7 @@ def run_view(
 def _verdict(report: RunReport) -> str:
     world, size = report.world, report.world_size
     if world is None:
-        return "Interrupted. All ranks are gone, nothing was left behind."
+        return f"Interrupted. {ALL_EXITED}"
     if report.findings:
         return report.findings[0].what
     problems = [plural(len(report.warnings), "warning")] if report.warnings else []

@@ -67,11 +67,13 @@ def opaque(hook: Callable[..., Any]) -> Any:  # noqa: ANN401 - the hook
     """Keep torch's compiler out of a hook and of everything that it calls.
 
     It is ``torch.compiler.disable`` without a wrapper and without the time to import the compiler.
+    In a release of torch without these functions, compiled programs get more graph breaks.
     """
-    frames: Any = torch._C._dynamo.eval_frame  # noqa: SLF001 - torch.compiler imports the compiler
-    skip = frames._FrameAction.SKIP  # noqa: SLF001 - as above
-    frames.set_code_exec_strategy(hook.__code__, frames._FrameExecStrategy(skip, skip))  # noqa: SLF001 - as above
-    hook._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    hook._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001 - torch.compiler imports the compiler
+    with suppress(AttributeError, RuntimeError, TypeError):
+        frames: Any = torch._C._dynamo.eval_frame  # noqa: SLF001 - as above
+        skip = frames._FrameAction.SKIP  # noqa: SLF001 - as above
+        frames.set_code_exec_strategy(hook.__code__, frames._FrameExecStrategy(skip, skip))  # noqa: SLF001 - as above
     return hook
 
 
@@ -175,8 +177,8 @@ class Recorder:
     def record_new_group(self, members: tuple[int, ...], how: str = "") -> None:
         """Record a call that creates a group.
 
-        A group of one rank meets nobody, so the ranks may create different ones. But torch numbers
-        groups, so all must have created as many before the next group.
+        Groups of one rank may differ between ranks: nobody waits in them. But torch numbers groups,
+        so all ranks must have created as many before the next group.
 
         Args:
             members: Global ranks of the members.

@@ -202,7 +202,7 @@ def _ranks(
         what = f"These are the notes of {sizes[-1]:,} ranks."
         raise UsageError(what, f"postmortem compares up to {MAX_RANKS:,}.", "Try another folder.")
     if len(sizes) > 1 or max((*files, *broken)) >= sizes[0]:
-        several = f"They are of {' and '.join(map(str, sizes))} ranks."
+        several = f"These worlds have {' and '.join(map(str, sizes))} ranks."
     if several:
         raise UsageError(
             "These are the notes of several worlds.", several, "Use a separate folder for each job."

@@ -6,6 +6,7 @@ Format: "Trace Event Format" (Google, 2016), a JSON array with X, b, e, i and M 
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
@@ -34,15 +35,13 @@ class Timeline:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = TemporaryFile()  # noqa: SIM115 - closed with this object
+        weakref.finalize(self, self._file.close)
         self._error: OSError | None = None
         self._comma = "["  # written before the next event
         self._first = 0  # time of the first note, µs
         self._call_counts: dict[int, int] = {}  # number of calls by rank
         self._open: dict[tuple[int, int], tuple[int, CallNote | None, int]] = {}  # slices by row
         self._pending: dict[tuple[int, int], CallNote] = {}  # non-blocking calls by number
-
-    def __del__(self) -> None:
-        self._file.close()
 
     @property
     def files(self) -> tuple[tuple[str, Path, Callable[[], BinaryIO]], ...]:

@@ -160,7 +160,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     if _runs_tests(early_config, option):
         names = (str(each).partition("::")[0] for each in option.file_or_dir)
         paths = (early_config.invocation_params.dir / name for name in names)
-        if any(path.is_file() and _mentions_mark(path) for path in paths):
+        if any(_mentions_mark(path) for path in paths):
             _start_template(early_config)
 
 
@@ -179,7 +179,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 def _mentions_mark(file: Path) -> bool:
     """Return True if a test file has the text of the mark."""
     with suppress(OSError):
-        return MENTION in file.read_bytes()
+        return file.is_file() and MENTION in file.read_bytes()
     return False
 
 

@@ -121,6 +121,7 @@ def list_algorithms(options: ListOptions) -> Result:
         return Result(AlgorithmList(infos(algorithms)), list_view)
     record = costs_on(options.world_size, algorithms, options.sizes or (DEFAULT_SIZE,))
     if options.fit:
-        links = {row.op: link_of_files(options.fit, row.op) for row in record.algorithms}
+        ops = dict.fromkeys(algorithm.op for algorithm in algorithms)
+        links = {op: link_of_files(options.fit, op) for op in ops}
         record = with_times(record, links)
     return Result(record, costs_view)

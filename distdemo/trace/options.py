@@ -93,7 +93,7 @@ class TraceOptions(WorldOptions):
     values: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NUMBERS|FILE",
+            metavar="NUMBERS",
             help="Input values of one rank: 1,2,3. Repeat it for each rank.",
             rich_help_panel=ADVANCED,
         ),

@@ -66,10 +66,10 @@ def _unbuffered(by_keys: bool) -> Iterator[None]:
 
 def _next_index(index: int, last: int) -> int:
     """Wait for a key and return the index of the next frame; after the last one to quit."""
-    key = os.read(sys.stdin.fileno(), 16)
-    if key in QUIT:
+    keys = os.read(sys.stdin.fileno(), 16)  # several if they are pressed fast
+    if keys[:1] in QUIT:
         return last + 1
-    return max(0, index - 1) if key in BACK else index + 1
+    return max(0, index - 1) if keys.startswith(BACK) else index + 1
 
 
 def _bar(index: int, last: int) -> str:

@@ -171,7 +171,7 @@ ANSWERS: tuple[tuple[BenchReport, str, bool | None, Answer | None], ...] = (
     ),
     (
         report(rows(GLOO), setup(load=SLOWED)),
-        "Slow: rank 1 got 49% of a core, the best rank 99%, again and again. Check what",
+        "Slow: rank 1 repeatedly got 49% of a core; the best rank got 99%. Check what",
         None,
         Answer.SLOW,
     ),
