@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 
-_autograd: Any = torch.autograd
-_OPENS = getattr(
-    _autograd, "_record_function_with_args_enter", None
-)  # record_function takes no tensors
-profiled = getattr(torch._C._autograd, "_profiler_enabled", bool) if _OPENS else bool  # noqa: SLF001 - nothing else is as cheap
+_AUTOGRAD: Any = torch.autograd
+_begin: Any = getattr(_AUTOGRAD, "_record_function_with_args_enter", None)
+"""Function that begins an event with tensors, which record_function doesn't take."""
+profiled = getattr(torch._C._autograd, "_profiler_enabled", bool) if _begin else bool  # noqa: SLF001 - nothing else is as cheap
 """Return True if a profiler records this thread; never in a release of torch without them."""
 
 
@@ -31,7 +30,7 @@ class Event:
     """
 
     def __init__(self, what: str, tensors: Sequence[torch.Tensor]) -> None:
-        record = _OPENS(f"mpi:{what}", *tensors)
+        record = _begin(f"mpi:{what}", *tensors)
         self._ended: Any = torch.futures.Future()
         # As record_function does for a future, which has the profiler's state in any thread.
         torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(record, self._ended)  # noqa: SLF001 - as above
