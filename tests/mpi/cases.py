@@ -392,7 +392,6 @@ def events_of_the_profiler(rank: int, n: int) -> None:
         sending = dist.isend(four, (rank + 1) % n)
         assert sending is not None
         dist.recv(torch.empty(4))
-        assert sending is not None
         sending.wait()
     found = [each for each in profile.function_events if each.name.startswith("mpi:")]
     shapes = {each.name: each.input_shapes for each in found}
