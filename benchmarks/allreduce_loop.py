@@ -26,7 +26,7 @@ RANKS = 2
 PATIENCE = 120  # seconds until a world is stopped
 
 
-def loop(rank: int, folder: str, size: int, iterations: int, warmup: int, rest: int) -> None:  # noqa: PLR0913, PLR0917 - a simple script
+def loop(rank: int, folder: str, size: int, iterations: int, warmup: int, rest: int) -> None:
     """Join as one rank, warm up, measure, and write the times to a file."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = f"file://{folder}/store"

@@ -60,7 +60,7 @@ Times = dict[str, list[float]]
 """Median of each round in µs, by candidate."""
 
 
-def candidates(tensor: Any, gloo: Any) -> dict[str, Callable[[], object]]:  # noqa: ANN401 - a tensor, a group
+def candidates(tensor: Any, gloo: Any) -> dict[str, Callable[[], object]]:
     """Return an all-reduce of the tensor for each candidate, on a rank."""
     import torch.distributed as dist
     from mpi4py import MPI
@@ -74,7 +74,7 @@ def candidates(tensor: Any, gloo: Any) -> dict[str, Callable[[], object]]:  # no
     }
 
 
-def middle(call: Callable[[], object], calls: int, tensor: Any) -> float:  # noqa: ANN401 - a tensor
+def middle(call: Callable[[], object], calls: int, tensor: Any) -> float:
     """Warm up and return the median time in µs of a call on a rewritten tensor."""
     for _ in range(max(2, calls // 10)):
         call()

@@ -94,7 +94,7 @@ def seconds(folder: Path, tests: int) -> float:
     environment = {**os.environ, "TESTS": str(tests), "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
     began = time.perf_counter()
-    done = subprocess.run(  # noqa: S603 - this Python
+    done = subprocess.run(
         line,
         check=False,
         cwd=folder,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from distdemo.errors import DistdemoError, UsageError
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
+def __getattr__(name: str) -> Any:
     """Load a public name on first use (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -47,14 +47,14 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be a
     return value
 
 
-def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython's shell
+def load_ipython_extension(shell: Any) -> None:
     """Add ``%%ranks`` to a notebook: ``%load_ext distdemo``."""
     from distdemo.interactive.notebook import load
 
     load(shell)
 
 
-def unload_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - as above
+def unload_ipython_extension(shell: Any) -> None:
     """End the ranks of a notebook: ``%unload_ext distdemo``."""
     from distdemo.interactive.notebook import unload
 

@@ -51,7 +51,7 @@ class WorldInterrupted(WorldError):  # noqa: N818 - named like KeyboardInterrupt
     """A signal that stopped this process while ranks ran. All ranks have exited."""
 
 
-def launch(  # noqa: PLR0913 - the settings of a world, by keyword
+def launch(
     fn: Callable[..., T],
     args: tuple[Any, ...] = (),
     world_size: int = 4,
@@ -122,7 +122,7 @@ def launch(  # noqa: PLR0913 - the settings of a world, by keyword
     return report.values
 
 
-def _call(rank: Rank, fn: Callable[..., Any], args: tuple[Any, ...], leading_args: int) -> Any:  # noqa: ANN401 - the user's value
+def _call(rank: Rank, fn: Callable[..., Any], args: tuple[Any, ...], leading_args: int) -> Any:
     """Call the user's function on a rank, with rank and world size if it takes them."""
     rank.set_variables()
     return fn(*(rank.rank, rank.world_size)[:leading_args], *args)

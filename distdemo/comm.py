@@ -103,7 +103,7 @@ def check_replicas(
         recorder.check_replicas(group, replicas)
 
 
-def _recorder() -> Any:  # noqa: ANN401 - the sanitizer's, which this package must not import
+def _recorder() -> Any:
     hooks = sys.modules.get("distdemo.sanitizer.hooks")
     return hooks and hooks.current_recorder()
 
@@ -361,7 +361,7 @@ class _Route:
     device: str = "cpu"
 
 
-def _distributed() -> Any | None:  # noqa: ANN401 - a module
+def _distributed() -> Any | None:
     """Return the module torch.distributed if a default group is initialized, else None.
 
     A program that hasn't imported it can't have initialized it, so this function doesn't either.

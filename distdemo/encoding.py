@@ -48,7 +48,7 @@ class derived(property):  # noqa: N801 - it is used as a decorator, as property 
     """A property that is encoded like a field, but not decoded."""
 
 
-def encode(value: Any, *, decodable: bool = False, defaults: bool = False) -> Json:  # noqa: ANN401 - any record
+def encode(value: Any, *, decodable: bool = False, defaults: bool = False) -> Json:
     """Return a value as JSON data: dictionaries, lists, strings, numbers, booleans and None.
 
     Args:
@@ -62,7 +62,7 @@ def encode(value: Any, *, decodable: bool = False, defaults: bool = False) -> Js
     """
     names = _fields if decodable else json_names
 
-    def put(value: Any) -> Json:  # noqa: ANN401, PLR0911 - any record; one return per type
+    def put(value: Any) -> Json:
         if value is None or isinstance(value, str | bool | int):
             return value.value if isinstance(value, enum.Enum) else value
         if isinstance(value, float):
@@ -199,7 +199,7 @@ def _hints(record: type) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------- decoding
 
 
-def _decode(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a type, and a value of it
+def _decode(kind: Any, data: Json) -> Any:
     origin, inside = get_origin(kind), get_args(kind)
     if kind is Any:
         return data
@@ -243,7 +243,7 @@ def _decode_record(kind: type, data: Json) -> object:
         raise ValueError(f"{kind.__name__}: {error}") from None
 
 
-def _decode_union(members: tuple[Any, ...], data: Json) -> Any:  # noqa: ANN401 - one of the members
+def _decode_union(members: tuple[Any, ...], data: Json) -> Any:
     if data is None and type(None) in members:
         return None
     named = isinstance(data, dict) and data.get("kind")
@@ -258,7 +258,7 @@ def _decode_union(members: tuple[Any, ...], data: Json) -> Any:  # noqa: ANN401 
     raise ValueError("; ".join(reasons) or f"there is no {_short(named or data)}")
 
 
-def _decode_plain(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a value of that type
+def _decode_plain(kind: Any, data: Json) -> Any:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(data)
     large = isinstance(data, int) and abs(data) > _LARGEST
@@ -278,11 +278,11 @@ def _decode_plain(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a value of th
     raise ValueError(f"{_short(data)} is not a {getattr(kind, '__name__', kind)}")
 
 
-def _key(kind: Any, text: str) -> Any:  # noqa: ANN401 - a key of that type
+def _key(kind: Any, text: str) -> Any:
     return _decode(int, int(text)) if kind is int else _decode(kind, text)
 
 
-def _check_finite(value: Any) -> None:  # noqa: ANN401 - a number, or a tuple of them
+def _check_finite(value: Any) -> None:
     for each in value if isinstance(value, tuple) else ():
         _check_finite(each)
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,7 +1,7 @@
 """Draw the documents' pictures from real runs: docs/*.svg.
 
 Run by ``make picture``. A second run only changes the measured times.
-"""  # noqa: INP001 - a script, not a package
+"""
 
 from __future__ import annotations
 

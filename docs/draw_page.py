@@ -2,7 +2,7 @@
 
 Run by ``make picture``. It runs a ring, opens its page in the system's Chromium, and captures the
 middle of a round. Without Chromium it only prints a message.
-"""  # noqa: INP001 - a script, not a package
+"""
 
 from __future__ import annotations
 

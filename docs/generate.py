@@ -68,7 +68,7 @@ def other_names() -> Iterator[str]:
             yield f"| {', '.join(typed_names)} | `{meaning}` |"
 
 
-def _row(option: Any) -> str:  # noqa: ANN401 - typer's
+def _row(option: Any) -> str:
     flags = ", ".join(f"`{each}`" for each in [*option.opts, *option.secondary_opts])
     if option.param_type_name == "argument":
         flags = f"`{option.metavar or option.name}`"

@@ -51,7 +51,7 @@ def document_schema(record: type, title: str) -> Json:
     }
 
 
-def _schema(kind: Any, definitions: dict[str, Json]) -> Json:  # noqa: ANN401 - a type
+def _schema(kind: Any, definitions: dict[str, Json]) -> Json:
     """Return the schema of a type. Add those of its records to the definitions."""
     origin, inside = get_origin(kind), get_args(kind)
     if kind in PLAIN:
@@ -82,7 +82,7 @@ def _schema(kind: Any, definitions: dict[str, Json]) -> Json:  # noqa: ANN401 - 
     return {}  # anything
 
 
-def _encoded_type(record: type) -> Any:  # noqa: ANN401 - a type
+def _encoded_type(record: type) -> Any:
     """Return the type of the data that a record is encoded as."""
     document = getattr(record, "document", None)
     return record if document is None else get_type_hints(document)["return"]

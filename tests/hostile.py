@@ -20,7 +20,7 @@ NUMBERS = st.sampled_from([0, -1, 10**9, 2**63, 10**400, 1e308, 1e-320, "NaN", "
 
 
 @st.composite
-def changed(draw: st.DrawFn, document: Any) -> Any:  # noqa: ANN401 - JSON
+def changed(draw: st.DrawFn, document: Any) -> Any:
     """The document with one or two of its parts removed, or replaced by anything."""
     found = copy.deepcopy(document)
     at = random.Random(draw(st.integers(0, 2**32)))
@@ -33,7 +33,7 @@ def changed(draw: st.DrawFn, document: Any) -> Any:  # noqa: ANN401 - JSON
     return found
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     inside = value.items() if isinstance(value, dict) else enumerate(value)
     for name, each in inside:
         yield value, name

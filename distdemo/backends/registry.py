@@ -73,7 +73,7 @@ def run_prepared(
     world: WorldSpec,
     target: Callable[..., Any],
     args: tuple[Any, ...] = (),
-    **how: Any,  # noqa: ANN401 - passed to the launcher
+    **how: Any,
 ) -> WorldReport:
     """Prepare the world for its backend and run it with ``launcher.local.run_world``.
 

@@ -439,7 +439,7 @@ class Results:
             )
 
 
-def make_row(times_s: Sequence[Sequence[float]], precision: float, **known: Any) -> Row:  # noqa: ANN401 - fields of Row
+def make_row(times_s: Sequence[Sequence[float]], precision: float, **known: Any) -> Row:
     """Return a row with quantiles over all iterations and the interval over the launches.
 
     Args:

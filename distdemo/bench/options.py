@@ -45,7 +45,7 @@ class Answers(tuple[Answer, ...]):
     __slots__ = ()
 
 
-def parse_answers(value: Any) -> Answers:  # noqa: ANN401 - a text or a default
+def parse_answers(value: Any) -> Answers:
     """Parse answers on which to fail."""
     if not isinstance(value, str):
         return Answers(value)
@@ -57,11 +57,11 @@ def parse_answers(value: Any) -> Answers:  # noqa: ANN401 - a text or a default
     return Answers(map(Answer, dict.fromkeys(words)))
 
 
-def _bytes(flag: str, letter: str, text: str) -> Any:  # noqa: ANN401 - typer's own
+def _bytes(flag: str, letter: str, text: str) -> Any:
     return typer.Option(flag, letter, metavar="BYTES", parser=parse_bytes, help=text)
 
 
-def _count(flag: str, what: str, least: int = 1, most: int = MOST_ITERS) -> Any:  # noqa: ANN401 - typer's own
+def _count(flag: str, what: str, least: int = 1, most: int = MOST_ITERS) -> Any:
     return count(what, least, most, flag, rich_help_panel=ADVANCED)
 
 

@@ -120,7 +120,7 @@ def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
     start.align()
 
 
-def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a launch
+def _measure(
     rank: Rank,
     spec: BenchSpec,
     measurement: Measurement,

@@ -118,7 +118,7 @@ def make_series(
 
 
 def _algorithms(op: Op, options: BenchOptions) -> list[str]:
-    """Return the names of the algorithms to run beside the backend's own call.
+    """Return the names of the algorithms to run in addition to the backend's own call.
 
     Raises:
         UsageError: The op has no such algorithm, or one can't run with these options.

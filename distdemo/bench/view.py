@@ -378,7 +378,7 @@ def to_csv(report: BenchReport) -> str:
     return text.getvalue()
 
 
-def _columns(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - JSON
+def _columns(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of a record and its inner records."""
     if isinstance(value, dict):
         for own, each in value.items():
@@ -387,7 +387,7 @@ def _columns(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN40
         yield name, value
 
 
-def _csv_text(value: Any) -> str:  # noqa: ANN401 - JSON
+def _csv_text(value: Any) -> str:
     if value is None:
         return ""
     return one_line(value) if isinstance(value, str) else json.dumps(value)

@@ -219,7 +219,7 @@ def _starter(session: Session, options: CheckOptions, cases: Sequence[matrix.Cas
             raise ValueError(f"there are {len(cases)} cases")
         return run_cases, (tuple((number, cases[number]) for number in numbers),)
 
-    def start(world: WorldSpec, target: Any, args: tuple[Any, ...], on_message: Any) -> Any:  # noqa: ANN401 - see Start
+    def start(world: WorldSpec, target: Any, args: tuple[Any, ...], on_message: Any) -> Any:
         order = [number for number, _ in args[0]]
         meaning = f"{options.full} {[case.id for case in cases]}"
         how = {"on_message": on_message, "order": order, "resume": resume, "meaning": meaning}

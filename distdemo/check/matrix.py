@@ -150,7 +150,7 @@ class Case:
         return [each for _, each in sorted(pairs, key=lambda pair: pair[0])]
 
 
-def _listed(value: Any) -> str:  # noqa: ANN401 - any option's value
+def _listed(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 

@@ -123,7 +123,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 class _PlainTypes:
     """Mixin that leaves the types of Python out of help: metavars name the values."""
 
-    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's, or typer's own copy
+    def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters. Help calls this."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # the command's own
         for each in params:
@@ -141,7 +141,7 @@ class Command(_PlainTypes, TyperCommand):
 class Commands(_PlainTypes, TyperGroup):
     """The group of all commands."""
 
-    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - likewise
+    def get_params(self, ctx: Any) -> list[Any]:
         """Return the options of distdemo itself."""
         params = super().get_params(ctx)
         for each in params:
@@ -149,18 +149,18 @@ class Commands(_PlainTypes, TyperGroup):
                 each.metavar = "[SHELL]"
         return params
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's, or typer's own copy
+    def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order in which help lists them."""
         return command_names()
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - likewise
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command without options, for the list in help, or None."""
         if cmd_name not in COMMANDS:
             return None
         _, panel, line = COMMANDS[cmd_name]
         return TyperCommand(cmd_name, short_help=_escaped(line), rich_help_panel=panel)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - likewise
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that these words start with. Shell completion calls this, too."""
         # Only completion calls this with raw words. Normalising twice would add another ``--``.
         words = args
@@ -211,7 +211,7 @@ def subcommands(name: str) -> list[str]:
     return [each[1] for each in words if each[0] == name and len(each) == 2]
 
 
-def function_of(name: str) -> Any:  # noqa: ANN401 - a function marked as a command
+def function_of(name: str) -> Any:
     """Return the function of a command."""
     return _imported(COMMANDS[name][0])
 
@@ -227,7 +227,7 @@ def joins(name: str) -> bool:
 
 
 @cache
-def typer_command(name: str) -> Any:  # noqa: ANN401 - click's command
+def typer_command(name: str) -> Any:
     """Return the Typer command of this name."""
     function = function_of(name)
     text = _escaped(inspect.cleandoc(function.__doc__ or ""))
@@ -267,7 +267,7 @@ def _escaped(text: str) -> str:
     return text.replace("[", "\\[")
 
 
-def _imported(place: str) -> Any:  # noqa: ANN401 - a function, or a class
+def _imported(place: str) -> Any:
     """Import ``distdemo.bench.command:bench``."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

@@ -121,7 +121,7 @@ class Syntax:
         runs_programs: True if further words may belong to a program of the user.
     """
 
-    def __init__(self, command: Any) -> None:  # noqa: ANN401 - click's, or typer's own copy
+    def __init__(self, command: Any) -> None:
         self._context = typer.Context(command)
         self._params = command.params
         self.options = {
@@ -178,7 +178,7 @@ class Syntax:
             for name in self._offered(each)
         ]
 
-    def _offered(self, param: Any) -> list[str]:  # noqa: ANN401 - click's
+    def _offered(self, param: Any) -> list[str]:
         # typer offers an empty word where the shell completes files.
         return [each.value for each in param.shell_complete(self._context, "") if each.value]
 
@@ -249,7 +249,7 @@ class Syntax:
         return not offered or not names.isdisjoint(offered)
 
 
-def _is_argument(param: Any) -> bool:  # noqa: ANN401 - click's
+def _is_argument(param: Any) -> bool:
     return bool(param.param_type_name == "argument")
 
 

@@ -45,8 +45,8 @@ def choice(
     names: Iterable[str],
     text: str,
     aliases: Mapping[str, str] | None = None,
-    **more: Any,  # noqa: ANN401 - typer's
-) -> Any:  # noqa: ANN401 - typer's
+    **more: Any,
+) -> Any:
     """Declare an option that takes one of these names or aliases; ``text`` is its help."""
     parser, completion = one_of(names, aliases), offer(names)
     return typer.Option(
@@ -60,8 +60,8 @@ def count(
     most: int | None = 10**12,
     *flags: str,
     metavar: str = "N",
-    **more: Any,  # noqa: ANN401 - typer's
-) -> Any:  # noqa: ANN401 - typer's
+    **more: Any,
+) -> Any:
     """Declare an option that takes a whole number from ``least`` to ``most``."""
     return typer.Option(*flags, metavar=metavar, parser=whole(least, most), help=text, **more)
 

@@ -72,7 +72,7 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
     shared = _shared_parameters(info)
     parameters = [*([] if record is None else _parameters(record, info)), *shared]
 
-    def run(**values: Any) -> None:  # noqa: ANN401 - typer fills them in by their annotations
+    def run(**values: Any) -> None:
         given = {each.name: values.pop(each.name) for each in shared}
         session = Session(
             name, given["format"], given["quiet"], given["traceback"], output=given["output"]
@@ -132,7 +132,7 @@ def _parameters(record: type, info: CommandInfo) -> list[inspect.Parameter]:
     ]
 
 
-def _with_default(kind: Any, text: str | None) -> Any:  # noqa: ANN401 - an annotated type
+def _with_default(kind: Any, text: str | None) -> Any:
     """Return an option whose help ends with its default, which its value doesn't show."""
     if text is None:
         return kind
@@ -141,7 +141,7 @@ def _with_default(kind: Any, text: str | None) -> Any:  # noqa: ANN401 - an anno
     return Annotated[kind.__origin__, option]
 
 
-def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:  # noqa: ANN401 - any type
+def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, keyword, default=default, annotation=kind)
 
@@ -226,7 +226,7 @@ def conclude(session: Session, result: Result) -> int:
     return code
 
 
-def envelope(command: str, content: dict[str, Any], *, ok: bool, errors: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+def envelope(command: str, content: dict[str, Any], *, ok: bool, errors: Any) -> dict[str, Any]:
     """Return a document: its version and command, the content, and the errors."""
     from distdemo.encoding import SCHEMA_VERSION
 

@@ -291,19 +291,19 @@ class Session:
                 hint = f"{how} Or try --backend gloo." if how else "Try --backend gloo."
                 raise UsageError(f"--backend {backend.name} can't be used here.", reason, hint)
 
-    def start(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
+    def start(
         self,
         world: WorldSpec,
         target: Callable[..., Any],
         args: tuple[Any, ...] = (),
         *,
-        returns: Any = NoneType,  # noqa: ANN401 - a type
-        sends: Any = NoneType,  # noqa: ANN401 - a type
-        order: Any = None,  # noqa: ANN401 - plain data
+        returns: Any = NoneType,
+        sends: Any = NoneType,
+        order: Any = None,
         resume: Resume | None = None,
         meaning: str = "",
         relay: Relay | None = None,
-        **callbacks: Any,  # noqa: ANN401 - the launcher's own
+        **callbacks: Any,
     ) -> WorldReport:
         """Run ``target(rank, *args)`` on every rank of a world, and report how each rank ended.
 

@@ -68,7 +68,7 @@ def _parser(parse: Callable[[str], T]) -> Callable[[Any], T]:
     """Adapt a parser to Typer, which also passes defaults through it."""
 
     @functools.wraps(parse)
-    def convert(value: Any) -> T:  # noqa: ANN401 - a text or a default
+    def convert(value: Any) -> T:
         return parse(value.strip()) if isinstance(value, str) else value
 
     return convert
@@ -108,7 +108,7 @@ def parse_seconds(text: str) -> float:
 
 @_parser
 def parse_share(text: str) -> float:
-    """Parse a share: ``5%`` or ``0.05``. A number from 1 on without a sign is ambiguous."""
+    """Parse a share: ``5%`` or ``0.05``. A number of 1 or more without a sign is ambiguous."""
     number, is_percent = _number(text.removesuffix("%").strip()), text.endswith("%")
     share = number / 100 if is_percent else number
     if not 0 < share < 1:

@@ -88,7 +88,7 @@ def check_fit(option: str, number: Number, dtype_name: str) -> None:
         )
 
 
-def _why_unfit(number: Number, dtype: DType) -> str:  # noqa: PLR0911 - one return per reason
+def _why_unfit(number: Number, dtype: DType) -> str:
     """Return the reason why a dtype can't hold a number; empty if it can."""
     if isinstance(number, complex):
         if dtype.kind != "complex":

@@ -188,7 +188,7 @@ def summarize(
 
 
 def _shortened(tensor: Tensor, source: int | None, *, cut: bool) -> Piece:
-    """Return the tensor's elements, or only its ends if it is to be cut and long enough."""
+    """Return the tensor's elements, or only its ends if a long one should be shortened."""
     flat = tensor.detach().reshape(-1)
     shape = tuple(tensor.shape)
     if not cut or flat.numel() <= 2 * ENDS:

@@ -42,7 +42,7 @@ class Piece:
         if not self.last_values and len(self.values) != math.prod(self.shape):
             raise ValueError(f"{len(self.values)} values for the shape {self.shape}")
 
-    def document(self) -> Any:  # noqa: ANN401 - nested lists
+    def document(self) -> Any:
         """Return the elements as nested lists, or the ends of a large tensor."""
         if self.last_values:
             ends = {"first": self.values, "last": self.last_values}
@@ -69,7 +69,7 @@ class ObjectPiece:
     pickled_bytes: int
     source: int | None = None
 
-    def document(self) -> Any:  # noqa: ANN401 - the user's value
+    def document(self) -> Any:
         """Return the object itself."""
         return self.value
 

@@ -67,7 +67,7 @@ def same_layout(holdings: Iterable[Holding], width: int) -> int:
 
 
 def source_cell(holding: Holding, sign: Signs, width: int = WIDTHS[0]) -> Text:
-    """Return each piece's source rank, or ``all`` if it was reduced, beside ``data_cell``."""
+    """Return each piece's source rank, or ``all`` if it was reduced, next to ``data_cell``."""
     if holding.undefined or not holding.pieces:
         return Text(sign.none, style=colours.QUIET)
 

@@ -38,7 +38,7 @@ def gpu_info() -> dict[str, Any]:
     }
 
 
-def _gpu(found: Any) -> dict[str, Any]:  # noqa: ANN401 - its class has no public name
+def _gpu(found: Any) -> dict[str, Any]:
     return {
         "name": found.name,
         "memory": found.total_memory,

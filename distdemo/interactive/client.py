@@ -128,7 +128,7 @@ class Ranks:
         done = self.request(cell)
         return done.payload or CellReport(cell.source, ok=False, what=done.what)
 
-    def ask(self, request: Request) -> Any:  # noqa: ANN401 - as `Done` has it
+    def ask(self, request: Request) -> Any:
         """Send a request and return the payload of the answer.
 
         Raises:

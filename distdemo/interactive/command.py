@@ -362,7 +362,7 @@ def _toolkit(complete: Callable[[str], list[str]]) -> Callable[[], str] | None:
         return None
 
     class Known(Completer):
-        def get_completions(self, document: Any, _: Any) -> Iterator[Completion]:  # noqa: ANN401 - its types
+        def get_completions(self, document: Any, _: Any) -> Iterator[Completion]:
             word = last_name(document.text_before_cursor)
             for name in complete(word) if word else ():
                 yield Completion(name, start_position=-len(word))
@@ -396,7 +396,7 @@ def _toolkit(complete: Callable[[str], list[str]]) -> Callable[[], str] | None:
     return ask
 
 
-def _line_before(buffer: Any) -> str:  # noqa: ANN401 - prompt_toolkit's
+def _line_before(buffer: Any) -> str:
     """Return the line up to the cursor, without blanks at both ends."""
     return str(buffer.document.current_line_before_cursor).strip()
 

@@ -76,7 +76,7 @@ class Program:
             self._number, self.request = number, message
         return message  # type: ignore[no-any-return]  # it sends nothing else
 
-    def answer(self, what: str = "", payload: Any = None, *, ok: bool = True) -> None:  # noqa: ANN401 - as `Done` has it
+    def answer(self, what: str = "", payload: Any = None, *, ok: bool = True) -> None:
         """Answer the request, if there is one."""
         if self.request is not None:
             self.request = None

@@ -125,7 +125,7 @@ class Server:
                     with suppress(BrokenPipeError):
                         self._rank.send((number, self._answer(request)))
 
-    def _answer(self, request: Push | Pull | Copy) -> Any:  # noqa: ANN401 - as each has it
+    def _answer(self, request: Push | Pull | Copy) -> Any:
         """Return the answer to a request, or the text of an exception."""
         try:
             match request:
@@ -203,7 +203,7 @@ class Server:
 class _Pickler(pickle.Pickler):
     """Pickles values; refuses what cells define, which new ranks couldn't find."""
 
-    def reducer_override(self, thing: Any) -> Any:  # noqa: ANN401 - anything
+    def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, dist.ProcessGroup):
             raise pickle.PicklingError("a process group")
         if isinstance(thing, ModuleType):
@@ -213,7 +213,7 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def _dumps(value: Any) -> bytes:  # noqa: ANN401 - the user's value
+def _dumps(value: Any) -> bytes:
     try:
         import cloudpickle
     except ImportError:

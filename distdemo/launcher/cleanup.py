@@ -71,7 +71,7 @@ def read_sessions() -> str:
     return received.decode().removesuffix("!")
 
 
-def _quietly(call: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - what calls return
+def _quietly(call: Callable[..., Any], *args: Any) -> Any:
     """Return the result of the call, or None if it raises `OSError`."""
     try:
         return call(*args)

@@ -31,18 +31,18 @@ class Clock:
     def begin(self) -> None:
         """Wait for the device and invalidate earlier marks."""
 
-    def mark(self) -> Any:  # noqa: ANN401 - each clock has its own marks
+    def mark(self) -> Any:
         """Return a mark for this moment, or for when the device reaches this point."""
         return time.perf_counter()
 
     def settle(self) -> None:
         """Wait until the device has reached all marks."""
 
-    def read(self, mark: Any) -> float:  # noqa: ANN401 - its own type
+    def read(self, mark: Any) -> float:
         """Return the time of a mark; call ``settle`` first."""
         return float(mark)
 
-    def between(self, first: Any, second: Any) -> float:  # noqa: ANN401 - its own type
+    def between(self, first: Any, second: Any) -> float:
         """Return the seconds between two marks; wait for the second."""
         return float(second - first)
 

@@ -23,7 +23,7 @@ from distdemo.launcher.worker import OnMessage, OnOutput, Poll
 from distdemo.launcher.workers import Node, StopReason, Workers
 
 
-def run_world(  # noqa: PLR0913 - callbacks by keyword
+def run_world(
     world: WorldSpec,
     target: Callable[..., Any],
     args: tuple[Any, ...] = (),

@@ -166,7 +166,7 @@ class Receiver:
 # ---------------------------------------------------------------------------------------- pickles
 
 
-def dumps(value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
+def dumps(value: Any) -> bytes:
     """Pickle a value that a rank sends.
 
     Raises:
@@ -204,17 +204,17 @@ def has_cloudpickle() -> bool:
     return find_spec("cloudpickle") is not None
 
 
-def _dumped(pickler: type[pickle.Pickler], value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
+def _dumped(pickler: type[pickle.Pickler], value: Any) -> bytes:
     buffer = io.BytesIO()
     pickler(buffer, protocol=5).dump(value)
     return buffer.getvalue()
 
 
-def _dumped_by_value(value: Any) -> bytes:  # noqa: ANN401 - as above
+def _dumped_by_value(value: Any) -> bytes:
     import cloudpickle
 
     class ByValue(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-        def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
+        def reducer_override(self, obj: Any) -> Any:
             copied = _reduced_tensor(obj)
             return super().reducer_override(obj) if copied is NotImplemented else copied
 
@@ -228,11 +228,11 @@ class _Pickler(pickle.Pickler):
     be removed. A view, such as a row of a large matrix, is sent without the rest of its storage.
     """
 
-    def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
+    def reducer_override(self, obj: Any) -> Any:
         return _reduced_tensor(obj)
 
 
-def _reduced_tensor(obj: Any) -> Any:  # noqa: ANN401 - as above
+def _reduced_tensor(obj: Any) -> Any:
     """Return the reduced form of such a tensor; NotImplemented for everything else."""
     import torch
 
@@ -251,7 +251,7 @@ def _reduced_tensor(obj: Any) -> Any:  # noqa: ANN401 - as above
 class _WorkPickler(_Pickler):
     """Pickler that rejects objects of a main module that new processes can't import."""
 
-    def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
+    def reducer_override(self, obj: Any) -> Any:
         if (
             isinstance(obj, (type, FunctionType))
             and obj.__module__ == "__main__"

@@ -124,7 +124,7 @@ class Rank:
         self._sender.send(PhaseReached(self._next_step, phase, time.monotonic()))
         self._next_step += 1
 
-    def send(self, value: Any) -> None:  # noqa: ANN401 - anything that pickles
+    def send(self, value: Any) -> None:
         """Send a value to the launcher while this rank runs; block while the pipe is full.
 
         Values of one rank arrive in order. Tensors of an accelerator arrive on the CPU.
@@ -249,7 +249,7 @@ def rank_main(assignment: Assignment) -> None:
         gpu.destroy_group()
 
 
-def _work(assignment: Assignment, sender: Sender, started: float) -> Any:  # noqa: ANN401 - the user's value
+def _work(assignment: Assignment, sender: Sender, started: float) -> Any:
     """Join the group and call the function."""
     world, local = assignment.world, assignment.local_ranks
     torch.set_num_threads(1)  # N ranks share the cores; an inherited thread pool is never used
@@ -288,7 +288,7 @@ def _seed() -> None:
         numpy_random.seed()
 
 
-def _unpickled(work: bytes) -> Any:  # noqa: ANN401 - the user's function and arguments
+def _unpickled(work: bytes) -> Any:
     """Unpickle the function and its arguments; raise `UsageError` if that fails."""
     try:
         return pickle.loads(work)  # noqa: S301 - from our own parent process
@@ -310,14 +310,14 @@ def _prevent_reducer_deletion() -> None:
     make: Any = vars(dist)["Reducer"]
     kept = []
 
-    def reducer(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+    def reducer(*args: Any, **named: Any) -> Any:
         kept.append(make(*args, **named))
         return kept[-1]
 
     vars(dist)["Reducer"] = reducer  # DDP looks it up by this name
 
 
-def _pickled(value: Any) -> bytes:  # noqa: ANN401 - the user's value
+def _pickled(value: Any) -> bytes:
     """Pickle the return value; raise `TypeError` if that fails."""
     try:
         return dumps(value)

@@ -214,7 +214,7 @@ class AgentStore(Rendezvous):
 
         times = Counter[int]()  # by port: requests of the program for the store
 
-        def find(_host: str, port: int, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's own
+        def find(_host: str, port: int, *rest: Any, **named: Any) -> Any:
             os.environ.update(self._address())
             times[port] += 1
             store = create(self.host, self.port, *rest, **named)

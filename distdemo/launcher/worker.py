@@ -158,7 +158,7 @@ class Worker:
             failed = message.outcome
             self.outcome = replace(failed, phase=self.phase, at=failed.at - self.began)
 
-    def _unpickled(self, payload: bytes, verb: str, at: float) -> Any:  # noqa: ANN401 - the user's value
+    def _unpickled(self, payload: bytes, verb: str, at: float) -> Any:
         """Unpickle a value; return a `Raised` for the rank if that fails."""
         try:
             return pickle.loads(payload)  # noqa: S301 - a private pipe of our own child

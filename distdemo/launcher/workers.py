@@ -128,7 +128,7 @@ class Workers:
         pmi: PMI server of ranks over MPI.
     """
 
-    def __init__(  # noqa: PLR0913 - everything that the ranks share
+    def __init__(
         self,
         world: WorldSpec,
         local_ranks: LocalRanks,

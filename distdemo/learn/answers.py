@@ -33,7 +33,7 @@ def parse_answer(text: str) -> list[float | str]:
     return list(dict.fromkeys(parts)) if all(isinstance(part, str) for part in parts) else parts
 
 
-def compare(text: str, value: Any) -> bool | None:  # noqa: ANN401 - a program's value
+def compare(text: str, value: Any) -> bool | None:
     """Return whether an answer is right; None if it doesn't have the form of this value."""
     answer = parse_answer(text)
     expected = list(_flat(value))
@@ -51,7 +51,7 @@ def compare(text: str, value: Any) -> bool | None:  # noqa: ANN401 - a program's
     )
 
 
-def _flat(value: Any) -> Iterator[float | str]:  # noqa: ANN401 - a program's value
+def _flat(value: Any) -> Iterator[float | str]:
     """Yield the numbers and words in a value."""
     if isinstance(value, list | tuple):
         for item in value:

@@ -64,7 +64,7 @@ def split_header(text: str) -> tuple[dict[str, list[str]], list[str]]:
     return header, lines
 
 
-def _value(kind: Any, texts: list[str]) -> Any:  # noqa: ANN401 - a type, and a value of it
+def _value(kind: Any, texts: list[str]) -> Any:
     if kind is str:
         return texts[0]
     if kind == tuple[str, ...]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 60.0  # of a program that doesn't hang
 QUIT = ("q", "quit", "exit")
 CHOICES = ("", "b", "back")
-"""What can be typed after a step, in addition to what quits: nothing to continue, or to go back."""
+"""Answers after a step, in addition to those that quit: nothing to continue, or to go back."""
 
 
 # ---------------------------------------------------------------------------------------- learn

@@ -105,12 +105,12 @@ class Step(Program):
         return self.source()
 
     @property
-    def answer(self) -> Any:  # noqa: ANN401 - the program's value, or a word
+    def answer(self) -> Any:
         """Documented answer."""
         kind = self.documented("gloo")[self.rank][0]
         return self.answer_of(kind, self.expected[self.rank])
 
-    def answer_of(self, kind: str, value: Any) -> Any:  # noqa: ANN401 - the program's value, or a word
+    def answer_of(self, kind: str, value: Any) -> Any:
         """Return the answer that a rank's outcome gives."""
         if kind not in ("right", "wrong"):
             return "hangs" if kind == "hang" else "error"
@@ -166,7 +166,7 @@ class PlayedStep:
     prediction: str = ""
 
     @derived
-    def answer(self) -> Any:  # noqa: ANN401 - the program's value, or a word
+    def answer(self) -> Any:
         """Right answer, from the run."""
         outcome = self.outcomes[self.step.rank]
         return self.step.answer_of(outcome.kind, outcome.value)

@@ -102,7 +102,7 @@ def run_program(
         return run_world(world, work, (str(file), notes), poll=poll)
 
 
-def work(rank: Rank, file: str, notes: Notes | None) -> Any:  # noqa: ANN401 - the program's value
+def work(rank: Rank, file: str, notes: Notes | None) -> Any:
     """Run a program on this rank with the process group initialized. Collective.
 
     Args:
@@ -123,7 +123,7 @@ def rank_outcomes(program: Program, report: WorldReport) -> tuple[RankOutcome, .
     return tuple(map(_rank_outcome, report.outcomes, program.expected))
 
 
-def _rank_outcome(outcome: Outcome, expected: Any) -> RankOutcome:  # noqa: ANN401 - the program's value
+def _rank_outcome(outcome: Outcome, expected: Any) -> RankOutcome:
     kind: OutcomeKind = "lost"
     value = None
     what = "stopped with the other ranks"

@@ -66,7 +66,7 @@ def program_text(program: Program, marks: Mapping[str, tuple[str, str]]) -> Text
     return Text("\n").join(shown)
 
 
-def value_text(value: Any, sign: Signs) -> str:  # noqa: ANN401 - a program's value
+def value_text(value: Any, sign: Signs) -> str:
     """Format a value as tables of tensors do: ``[10 11]``."""
     if isinstance(value, list):
         return f"[{' '.join(value_text(item, sign) for item in value)}]"

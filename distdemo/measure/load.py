@@ -196,7 +196,7 @@ def taken_cores(
     Args:
         launches: As in `total_load`.
         hosts: Host of each rank; empty if all are on one.
-        at_once: Number of ranks that run at once while the others sleep; None for all.
+        at_once: Number of ranks that run at once while the other ranks sleep; None for all.
     """
     sets: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for rank, load in enumerate(launches[0]):

@@ -166,7 +166,7 @@ class CommonStart:
             if words[other] < turn:
                 _wait(words, other, turn)
 
-    def agree(self, decision: bool) -> bool:  # noqa: FBT001 - the value that is agreed on
+    def agree(self, decision: bool) -> bool:
         """Return rank 0's decision on every rank. Collective."""
         words = self._words
         self._decisions += 1

@@ -75,7 +75,7 @@ class CommunicatorGroup(dist.ProcessGroup):
         """Return ``mpi``."""
         return "mpi"
 
-    def _get_backend(self, device: torch.device) -> Any:  # noqa: ANN401 - torch queries its features
+    def _get_backend(self, device: torch.device) -> Any:
         return self
 
     def _set_group_name(self, name: str) -> None:
@@ -90,7 +90,7 @@ class CommunicatorGroup(dist.ProcessGroup):
         """Name of the group, for torch's Python code."""
         return self._name
 
-    def start(  # noqa: PLR0913, PLR0917 - building a record would take longer than MPI does
+    def start(
         self,
         what: str,
         forms: Forms,
@@ -134,7 +134,7 @@ class CommunicatorGroup(dist.ProcessGroup):
             event.end()
         return DONE
 
-    def handle(  # noqa: PLR0917 - as above
+    def handle(
         self,
         what: str,
         requests: Sequence[Testable],

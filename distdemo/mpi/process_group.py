@@ -235,7 +235,7 @@ class MpiProcessGroup(CommunicatorGroup):
 
     all_to_all_single = alltoall_base  # type: ignore[assignment]  # one of its two forms
 
-    def _alltoall(  # noqa: PLR0917 - as ``start``
+    def _alltoall(
         self,
         source: torch.Tensor,
         held: torch.Tensor,

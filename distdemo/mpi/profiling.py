@@ -14,14 +14,14 @@ import torch
 _AUTOGRAD: Any = torch.autograd
 _begin: Any = getattr(_AUTOGRAD, "_record_function_with_args_enter", None)
 """Function that begins an event with tensors, which record_function doesn't take."""
-profiled = getattr(torch._C._autograd, "_profiler_enabled", bool) if _begin else bool  # noqa: SLF001 - nothing else is as cheap
+profiled = getattr(torch._C._autograd, "_profiler_enabled", bool) if _begin else bool
 """Return True if a profiler records this thread; never in a release of torch without them."""
 
 
 class Event:
     """An op in the profile, from its start to ``end()``.
 
-    Torch marks an event as asynchronous, as those of its own backends are, if it ends in another
+    Torch marks an event as asynchronous, as torch's backends do, if it ends in another
     thread. This adds some 50 µs to the event.
 
     Args:
@@ -33,7 +33,7 @@ class Event:
         record = _begin(f"mpi:{what}", *tensors)
         self._ended: Any = torch.futures.Future()
         # As record_function does for a future, which has the profiler's state in any thread.
-        torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(record, self._ended)  # noqa: SLF001 - as above
+        torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(record, self._ended)
 
     def end(self) -> None:
         """End the event."""

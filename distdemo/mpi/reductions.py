@@ -149,7 +149,7 @@ class MpiReduction:
     def load(
         self,
         tensor: torch.Tensor,
-        reduce_op: Any,  # noqa: ANN401 - torch's
+        reduce_op: Any,
         in_place: bool = False,
     ) -> torch.Tensor:
         """Return the input of the reduction: the tensor itself or a converted copy.
@@ -202,7 +202,7 @@ class MpiReduction:
 _sums: dict[torch.dtype, MpiReduction] = {}
 
 
-def reduction_for(dtype: torch.dtype, reduce_op: Any) -> MpiReduction:  # noqa: ANN401 - torch's own
+def reduction_for(dtype: torch.dtype, reduce_op: Any) -> MpiReduction:
     """Return the reduction for a dtype and an operation.
 
     Args:
@@ -221,7 +221,7 @@ def reduction_for(dtype: torch.dtype, reduce_op: Any) -> MpiReduction:  # noqa: 
 
 
 @cache
-def _reduction(dtype: torch.dtype, kind: Any) -> MpiReduction:  # noqa: ANN401 - a RedOpType
+def _reduction(dtype: torch.dtype, kind: Any) -> MpiReduction:
     through = torch.float32 if dtype in _SHORT else None
     reduced = through or dtype
     datatypes, ops = next((both for both in _FAMILIES if reduced in both[0]), (None, None))
@@ -236,7 +236,7 @@ def _reduction(dtype: torch.dtype, kind: Any) -> MpiReduction:  # noqa: ANN401 -
     return MpiReduction(datatypes[reduced], ops[kind], through, average, weighted)
 
 
-def _why(dtype: torch.dtype, kind: Any) -> str:  # noqa: ANN401 - a RedOpType
+def _why(dtype: torch.dtype, kind: Any) -> str:
     if kind == _Kind.AVG:
         return "an average of integers is rarely an integer"
     if kind == _Kind.PREMUL_SUM:

@@ -52,7 +52,7 @@ def register() -> None:
     register_builtin = getattr(c10d, "_register_builtin_mpi_backend", None)  # from 2.15 on
     if register_builtin is not None:
         register_builtin()
-    new_group = _with_timeout_and_store(c10d._new_process_group_helper)  # noqa: SLF001 - no public way
+    new_group = _with_timeout_and_store(c10d._new_process_group_helper)
     put(c10d, "_new_process_group_helper", new_group)
     init = _with_numbers_of_mpi(c10d.init_process_group)
     put(c10d, "init_process_group", init)
@@ -87,7 +87,7 @@ def _with_numbers_of_mpi(original: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(original)
 
     @wraps(original)
-    def init_process_group(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - torch's
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
         given = signature.bind(*args, **kwargs).arguments
         if not _is_mpi(str(given.get("backend"))):
             return original(*args, **kwargs)
@@ -109,7 +109,7 @@ def _with_timeout_and_store(original: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(original)
 
     @wraps(original)
-    def new_process_group(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - torch's
+    def new_process_group(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
         if not _is_mpi(str(given["backend"])):
             placeholder = type(getattr(given["store"], "underlying_store", given["store"]))

@@ -41,7 +41,7 @@ class MpiWork(dist.Work):
         event: Event in the profile, if there is a profiler.
     """
 
-    def __init__(  # noqa: PLR0917 - as the engine's ``start``
+    def __init__(
         self,
         what: str,
         seconds: float,
@@ -136,7 +136,7 @@ class MpiWork(dist.Work):
 
     _source_rank = source_rank
 
-    def get_future(self) -> Any:  # noqa: ANN401 - torch's own, typed nowhere
+    def get_future(self) -> Any:
         """Return a future of the output tensors, which a thread resolves.
 
         If MPI doesn't support calls from several threads, wait for the op instead.

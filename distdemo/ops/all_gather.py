@@ -134,7 +134,7 @@ def _gather_uneven(buffers: Buffers, group: Group) -> None:
 
     buffers.trail.clear()
 
-    def note(*step: Any) -> None:  # noqa: ANN401 - a step's name, its tensors and the bytes sent
+    def note(*step: Any) -> None:
         buffers.trail.append(step)
 
     gathered = all_gather_uneven(buffers.send[0], group, note=note)

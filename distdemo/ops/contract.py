@@ -216,7 +216,7 @@ class Stage:
     call: Callable[[], Handles]
 
 
-def handles(made: Any) -> Handles:  # noqa: ANN401 - torch gives a Work, several or something else
+def handles(made: Any) -> Handles:
     """Return the handles to wait on from the result of a call; none for a blocking call.
 
     torch returns a ``Work``, a list of them, None, or the sender's rank for ``recv``.

@@ -109,7 +109,7 @@ def wrapped(number: Number, dtype: str) -> Number:
     return (number - kind.lowest) % (kind.exact - kind.lowest + 1) + kind.lowest
 
 
-def torch_reduce_op(spec: OpSpec) -> Any:  # noqa: ANN401 - torch's own enum-like object
+def torch_reduce_op(spec: OpSpec) -> Any:
     """Return the ``torch.distributed.ReduceOp`` of this spec.
 
     Raises:

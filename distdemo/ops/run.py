@@ -125,7 +125,7 @@ def _call(
     return CallTiming(seconds, clock=clock.name)
 
 
-def _nonblocking(  # noqa: PLR0917 - the arguments of `run_role`, and the clock
+def _nonblocking(
     rank: Rank,
     role: GroupRole,
     buffers: Buffers,

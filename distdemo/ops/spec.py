@@ -71,7 +71,7 @@ class Call:
     in_place: bool = False
 
     @classmethod
-    def of(cls, other: Call, /, **more: Any) -> Self:  # noqa: ANN401 - other values of fields
+    def of(cls, other: Call, /, **more: Any) -> Self:
         """Return the same call as another class, or with other settings."""
         return cls(**{each.name: getattr(other, each.name) for each in fields(Call)} | more)
 
@@ -166,7 +166,7 @@ class Verification:
 # -------------------------------------------------------------------------------- Python objects
 
 
-def object_of(label: int, spec: OpSpec) -> Any:  # noqa: ANN401 - whatever JSON has
+def object_of(label: int, spec: OpSpec) -> Any:
     """Return the Python object of this label: of a rank, or of a piece of the root's list.
 
     It is the user's, or a default one whose content and pickled length differ by rank, so that
@@ -178,11 +178,11 @@ def object_of(label: int, spec: OpSpec) -> Any:  # noqa: ANN401 - whatever JSON 
     return {"rank": number, "items": [10 * number + i for i in range(number % 5)]}
 
 
-def pickled_size(value: Any) -> int:  # noqa: ANN401 - any object
+def pickled_size(value: Any) -> int:
     """Return the bytes of its pickle, in the default protocol, which torch.distributed uses."""
     return len(pickle.dumps(value))
 
 
-def object_text(value: Any) -> str:  # noqa: ANN401 - whatever JSON has
+def object_text(value: Any) -> str:
     """Return the object as JSON; equal objects have equal texts and vice versa."""
     return json.dumps(value, ensure_ascii=False)

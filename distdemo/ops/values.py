@@ -85,7 +85,7 @@ def value_rule(op: Op, spec: OpSpec) -> ValueRule:
     return ValueRule("linear", stride if stride % modulus else stride + 1, modulus)
 
 
-def element(rule: ValueRule, label: Any, position: Any) -> Any:  # noqa: ANN401 - ints or tensors
+def element(rule: ValueRule, label: Any, position: Any) -> Any:
     """Return the elements at these positions of the tensors with these labels."""
     if rule.pattern == "masks":
         return 127 - 2 ** ((label + position + rule.seed) % 6)
@@ -116,7 +116,7 @@ def period(spec: OpSpec) -> int:
     return usual if spec.numel % usual else other
 
 
-def _mixed(label: Any, position: Any, seed: int) -> Any:  # noqa: ANN401 - ints or tensors
+def _mixed(label: Any, position: Any, seed: int) -> Any:
     """Return a number below ``LARGEST``, uncorrelated between neighbours, in 64-bit arithmetic.
 
     Two rounds of Lehmer's generator (multipliers of Park and Miller, and of L'Ecuyer), with the

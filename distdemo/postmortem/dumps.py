@@ -9,11 +9,11 @@ Format: torch/csrc/distributed/c10d/FlightRecorder.hpp. Dumps have neither Reduc
 from __future__ import annotations
 
 import io
-import pickle  # noqa: S403 - see `_Unpickler`
+import pickle
 import re
 from collections.abc import Mapping
 from math import prod
-from pickle import UnpicklingError  # noqa: S403 - an exception
+from pickle import UnpicklingError
 from typing import Any, NoReturn, TypeVar
 
 from distdemo.postmortem.evidence import (
@@ -109,7 +109,7 @@ def unpickled(data: bytes) -> object:
         raise
 
 
-def parse(data: Any) -> Dump:  # noqa: ANN401 - plain data of any kind
+def parse(data: Any) -> Dump:
     """Return the dump in plain data. Every value is checked before it is used.
 
     Raises:
@@ -132,7 +132,7 @@ def parse(data: Any) -> Dump:  # noqa: ANN401 - plain data of any kind
     return dump
 
 
-def _typed(value: Any, kind: type[T]) -> T:  # noqa: ANN401 - plain data of any kind
+def _typed(value: Any, kind: type[T]) -> T:
     """Return a value from outside if it is a dictionary or list, as expected."""
     if type(value) is not kind:
         raise TypeError(f"a {type(value).__name__} instead of a {kind.__name__}")
@@ -247,7 +247,7 @@ class _Entries:
             known = self._known[key] = number, group_key
         return known
 
-    def _sizes(self, value: Any) -> tuple[tuple[int, ...], ...]:  # noqa: ANN401 - plain data of any kind
+    def _sizes(self, value: Any) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of tensors."""
         if len(_typed(value, list)) > MAX_TENSORS:
             raise ValueError("a call has too many tensors")

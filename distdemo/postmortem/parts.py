@@ -1,4 +1,4 @@
-"""What one file has, and the limits of what a file may have."""
+"""Content of one file, and the limits of what a file may have."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _completed(counts: dict[int, int], sets: list[tuple[int, int]], size: int) -
     return counts
 
 
-def read_json(data: Any, parts: Parts) -> None:  # noqa: ANN401 - plain data of any kind
+def read_json(data: Any, parts: Parts) -> None:
     """Add what the JSON format has.
 
     Raises:

@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from pickle import UnpicklingError  # noqa: S403 - an exception
+from pickle import UnpicklingError
 
 from distdemo.encoding import loads
 from distdemo.files import MAX_BYTES, MEMORY_BYTES, limit_memory, open_file, read_file

@@ -43,7 +43,7 @@ class CallRecorder:
         what: str,
         expected: Value,
         function: Callable[..., T],
-        *args: Any,  # noqa: ANN401 - the function's own
+        *args: Any,
     ) -> T:
         """Make a blocking call and return its result.
 
@@ -74,14 +74,14 @@ class CallRecorder:
             self._rank.report_phase(f"{callee}: rpc_async {what}")
             self._record(callee, f"rpc_async {what}", expected, start, future.wait())
 
-    def _record(self, callee: str, what: str, expected: Value, start: float, result: Any) -> None:  # noqa: ANN401 - any result
+    def _record(self, callee: str, what: str, expected: Value, start: float, result: Any) -> None:
         took = time.monotonic() - start
         function, _, called = what.partition(" ")
         found = _described(result), expected, start - self._began, took
         self.calls.append(RpcCall(callee, function, called, *found))
 
 
-def _described(result: Any) -> Value:  # noqa: ANN401 - any result
+def _described(result: Any) -> Value:
     """Return a tensor's numbers, a reference's owner, or a plain value unchanged."""
     if isinstance(result, torch.Tensor):
         return _numbers(result)

@@ -54,7 +54,7 @@ def run(rank: Rank, timeout_s: float) -> tuple[RpcCall, ...] | None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
-    def rendezvous(_url: str, **_: Any) -> Iterator[tuple[Store, int, int]]:  # noqa: ANN401 - torch's signature
+    def rendezvous(_url: str, **_: Any) -> Iterator[tuple[Store, int, int]]:
         yield rank.store("rpc"), rank.rank, rank.world_size  # the existing store: no extra port
 
     register_rendezvous_handler("distdemo", rendezvous)  # type: ignore[no-untyped-call]  # untyped in torch
@@ -89,7 +89,7 @@ def _silence_torch() -> None:
     warnings.filterwarnings("ignore", module=r"torch\.")
     show = warnings.showwarning
 
-    def show_others(message: Any, category: Any, filename: str, *more: Any) -> None:  # noqa: ANN401 - Python's signature
+    def show_others(message: Any, category: Any, filename: str, *more: Any) -> None:
         if "/torch/" not in filename:
             show(message, category, filename, *more)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 STALL = 60.0  # seconds
 
 
-def parse_stall(text: Any) -> float:  # noqa: ANN401 - a string or a default
+def parse_stall(text: Any) -> float:
     """Parse seconds; return infinity for ``never``."""
     if text in ("0", "0s"):
         why = "To turn the limit off, use never."

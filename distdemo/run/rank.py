@@ -116,7 +116,7 @@ def _watch_group_creation() -> list[bool]:
 
     def watch(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def watched(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's own
+        def watched(*args: Any, **named: Any) -> Any:
             created.append(True)
             return function(*args, **named)
 
@@ -136,24 +136,24 @@ def _exit_handlers() -> Iterator[None]:
     After a failure multiprocessing runs the exit handlers when the process exits, so that the
     failure is reported first: threads may wait forever.
     """
-    atexit._clear()  # noqa: SLF001 - drop the launcher's handlers
-    for each in weakref.finalize._registry:  # type: ignore[attr-defined]  # noqa: SLF001 - the same
+    atexit._clear()
+    for each in weakref.finalize._registry:  # type: ignore[attr-defined]
         each.atexit = False
-    atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]  # noqa: SLF001 - it was cleared too
+    atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]
     try:
         yield
     except BaseException as error:
         if not isinstance(error, SystemExit) or error.code not in (None, 0):
-            util.Finalize(None, atexit._run_exitfuncs, exitpriority=1)  # noqa: SLF001 - as multiprocessing itself does
+            util.Finalize(None, atexit._run_exitfuncs, exitpriority=1)
             raise
-    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - joins threads, including executors'
-    atexit._run_exitfuncs()  # noqa: SLF001 - as above
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
 
 
 # ------------------------------------------------------------------------------------- a function
 
 
-def _call_function(program: Program, rank: int, world_size: int) -> Any:  # noqa: ANN401 - the user's value
+def _call_function(program: Program, rank: int, world_size: int) -> Any:
     """Import the program under its own name and call its function.
 
     Raises:

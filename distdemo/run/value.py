@@ -68,7 +68,7 @@ def bind(
     return values
 
 
-def _converted(parameter: inspect.Parameter, text: str) -> Any:  # noqa: ANN401 - of its type
+def _converted(parameter: inspect.Parameter, text: str) -> Any:
     """Convert the text to the type of the annotation or the default."""
     annotation = parameter.annotation
     if annotation is parameter.empty:
@@ -114,7 +114,7 @@ def _text(thing: object) -> str:
     return f"{text[:half]} ... {len(text) - 2 * half:,} characters more ... {text[-half:]}"
 
 
-def _plain(thing: Any, remaining: list[int], parents: tuple[int, ...]) -> Any:  # noqa: ANN401, PLR0911 - what JSON can hold
+def _plain(thing: Any, remaining: list[int], parents: tuple[int, ...]) -> Any:
     """Convert a value to numbers, strings, lists and objects, or its text.
 
     Args:

@@ -117,7 +117,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
     def on_call(
         self,
-        work: Any,  # noqa: ANN401 - a Work
+        work: Any,
         method: str,
         args: tuple[Any, ...],
         note: MisuseNote,
@@ -149,7 +149,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         if not sync:
             self._works[id(work)] = Watched(work, note, tuple(tensors), tuple(memory))
 
-    def on_wait(self, work: Any) -> None:  # noqa: ANN401 - a Work
+    def on_wait(self, work: Any) -> None:
         """Stop watching a call that is waited for."""
         self._works.pop(id(work), None)
 
@@ -158,20 +158,20 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         for watched in self._works.values():
             yield replace(watched.note, what="unwaited")
 
-    def __torch_dispatch__(  # noqa: PLW3201 - torch's name
+    def __torch_dispatch__(
         self,
-        func: Any,  # noqa: ANN401 - torch's
-        types: Any,  # noqa: ANN401, ARG002 - torch's
+        func: Any,
+        types: Any,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - torch's
+    ) -> Any:
         """Check whether an operation touches the tensors of a call in progress."""
         compiler = sys.modules.get("torch._dynamo")
         if compiler is None or not hasattr(compiler, "disable"):  # not imported
             return self._dispatch(func, args, kwargs or {})
         return self._dispatch_uncompiled(func, args, kwargs or {})
 
-    def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - torch's
+    def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func.namespace != "aten" or not (self._works or self.results):
             return func(*args, **kwargs)
         self._guard(self._check, func, args, kwargs)
@@ -187,7 +187,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         """Keep torch from importing its compiler, which takes longer than importing torch."""
         return False
 
-    def _check(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ANN401 - torch's
+    def _check(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for tensor, writes in _accessed(func, args, kwargs) if self._works else ():
             for mine in _memory(tensor):
                 self._check_access(mine, None, writes=writes)
@@ -212,12 +212,12 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
     def _follow(
         self,
-        func: Any,  # noqa: ANN401 - torch's
+        func: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        done: Any,  # noqa: ANN401 - the operation's result
+        done: Any,
     ) -> None:
-        name = func._schema.name  # noqa: SLF001 - no public API
+        name = func._schema.name
         if name == "aten::detach":
             self.results.forget(_strided(args))
             return
@@ -228,12 +228,12 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
 
 def _accessed(
-    func: Any,  # noqa: ANN401 - torch's
+    func: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Iterator[tuple[Tensor, bool]]:
     """Yield the tensors that an operation accesses, and whether it writes to them."""
-    schema = func._schema  # noqa: SLF001 - no public API
+    schema = func._schema
     if any(part in schema.name for part in SHAPES_ONLY):
         return
     named = {each.name: each for each in schema.arguments}
@@ -269,7 +269,7 @@ def _is_dense(tensor: Tensor) -> bool:
     return True
 
 
-def _tensors(given: Any) -> Iterator[Tensor]:  # noqa: ANN401 - tensors or nested lists
+def _tensors(given: Any) -> Iterator[Tensor]:
     if isinstance(given, Tensor):
         yield given
     elif isinstance(given, (list, tuple)):
@@ -277,7 +277,7 @@ def _tensors(given: Any) -> Iterator[Tensor]:  # noqa: ANN401 - tensors or neste
             yield from _tensors(each)
 
 
-def _strided(given: Any) -> Iterator[Tensor]:  # noqa: ANN401 - as above
+def _strided(given: Any) -> Iterator[Tensor]:
     """Yield the ordinary tensors, whose storage is memory."""
     return (
         each

@@ -81,16 +81,16 @@ def _aliased(tensors: Sequence[Tensor]) -> bool:
     return len(addresses) < sum(tensor.numel() > 0 for tensor in tensors)
 
 
-def _reduction(op: Any) -> str:  # noqa: ANN401 - ReduceOp or its type
+def _reduction(op: Any) -> str:
     return _name(getattr(op, "op", op))
 
 
 @cache
-def _name(kind: Any) -> str:  # noqa: ANN401 - the type of a ReduceOp, whose name is slow to get
+def _name(kind: Any) -> str:
     return str(getattr(kind, "name", kind)).lower()
 
 
-def _option(args: Args, named: dict[str, Any], index: int, name: str) -> Any:  # noqa: ANN401 - an options record's
+def _option(args: Args, named: dict[str, Any], index: int, name: str) -> Any:
     opts = named.get("opts", args[index] if len(args) > index else None)
     return getattr(opts, name, None)
 
@@ -100,7 +100,7 @@ def _sync(args: Args, named: dict[str, Any], index: int) -> bool:
     return _option(args, named, index, "asyncOp") is False
 
 
-def _first(tensors: Any) -> Tensor:  # noqa: ANN401 - a tensor or a list
+def _first(tensors: Any) -> Tensor:
     return tensors if isinstance(tensors, Tensor) else tensors[0]
 
 

@@ -53,7 +53,7 @@ class Replicas:
             modules[module] = "" if number == 1 else f"model {number}: "
             self._check_modules(group, 0)
 
-    def after_step(self, group: Any) -> None:  # noqa: ANN401 - a group
+    def after_step(self, group: Any) -> None:
         """Check the modules of a group if their gradients were reduced: all ranks have the same."""
         if group not in self._modules or group not in self.reduced:
             return
@@ -62,7 +62,7 @@ class Replicas:
         if step % self._every == 0:
             self._check_modules(group, step)
 
-    def _check_modules(self, group: Any, step: int) -> None:  # noqa: ANN401 - a group
+    def _check_modules(self, group: Any, step: int) -> None:
         tensors = {
             f"{prefix}{name}": parameter
             for module, prefix in self._modules[group].items()
@@ -71,12 +71,12 @@ class Replicas:
         }
         self._write(group, f"{step} 0", tensors)
 
-    def check(self, group: Any, replicas: Any) -> None:  # noqa: ANN401 - as check_replicas
+    def check(self, group: Any, replicas: Any) -> None:
         """Check tensors that the program names."""
         number = self._steps[group, "named"] = self._steps.get((group, "named"), 0) + 1
         self._write(group, f"{number} {number}", dict(_named(replicas)))
 
-    def _write(self, group: Any, number: str, tensors: Mapping[str, torch.Tensor]) -> None:  # noqa: ANN401 - a group
+    def _write(self, group: Any, number: str, tensors: Mapping[str, torch.Tensor]) -> None:
         line = replace(self._source_line(), within="")
         names = [*tensors]
         for first in range(0, len(names), PER_NOTE):
@@ -86,7 +86,7 @@ class Replicas:
             self._record(group, number, Checksums(short, sums, line))
 
 
-def _named(replicas: Any) -> Iterator[tuple[str, torch.Tensor]]:  # noqa: ANN401 - as above
+def _named(replicas: Any) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(replicas, torch.nn.Module):
         yield from replicas.named_parameters()
     elif isinstance(replicas, Mapping):

@@ -26,20 +26,20 @@ class _Severed(torch.autograd.Function):
     """Report the first gradient of what is computed from a tensor after the call."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, report: Callable[[], object]) -> torch.Tensor:  # noqa: ANN401 - torch's
+    def forward(ctx: Any, tensor: torch.Tensor, report: Callable[[], object]) -> torch.Tensor:
         ctx.mark_dirty(tensor)
         ctx.report = report
         return tensor
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ANN401 - torch's
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         ctx.report()
         return gradient, None
 
 
 def watch(
     fields: Fields,
-    tensors: Any,  # noqa: ANN401 - a tensor or a list
+    tensors: Any,
     report: Callable[[MisuseNote], object],
     source_line: Callable[[], SourceLine],
 ) -> None:
@@ -48,7 +48,7 @@ def watch(
     Views are left out, because this would change the history of the whole tensor.
     """
     tensor = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
-    if tensor.grad_fn is None or not torch.is_grad_enabled() or tensor._is_view():  # noqa: SLF001 - torch has no other
+    if tensor.grad_fn is None or not torch.is_grad_enabled() or tensor._is_view():
         return
     line = source_line()
     if line.within:
@@ -124,7 +124,7 @@ class Results:
         if not any(each.requires_grad for each in read):
             self._remember(outputs, note)
         elif len(self._uses) < MAX_RESULTS:
-            number = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001 - nothing else names the node
+            number = torch._C._autograd._get_sequence_nr() - 1
             self._uses[number] = name, replace(note, then=self._source_line())
 
     def on_backward(self, outputs: Iterable[Any]) -> None:
@@ -134,7 +134,7 @@ class Results:
         seen = set(nodes)
         while nodes and self._uses:
             node = nodes.pop()
-            name, note = self._uses.pop(node._sequence_nr(), ("", None))  # noqa: SLF001 - as above
+            name, note = self._uses.pop(node._sequence_nr(), ("", None))
             if note is not None and _named_after(node, name):  # else the operation made no node
                 self._report(note)
             new = {each for each, _ in node.next_functions if each is not None} - seen
@@ -153,7 +153,7 @@ class Results:
             del self._notes[next(iter(self._notes))]
 
 
-def _named_after(node: Any, name: str) -> bool:  # noqa: ANN401 - torch's
+def _named_after(node: Any, name: str) -> bool:
     """Return True if a node, ``MmBackward0``, is that of an operation, ``mm``."""
     return str(node.name()).lower().startswith(f"{name.replace('_', '')}backward")
 

@@ -68,7 +68,7 @@ def install(recorder: Recorder) -> Recorder:
     if recorder.buffers is not None:
         recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
         _replace_backward(recorder, recorder.buffers)
-    outside = c10d._warn_not_in_group  # noqa: SLF001 - called by every collective of a non-member
+    outside = c10d._warn_not_in_group
 
     @opaque
     def warn(name: str) -> None:
@@ -122,10 +122,10 @@ def record_calls(notes: Notes | None, rank: int, world_size: int) -> Iterator[No
     safely(recorder, recorder.record_end, None)
 
 
-def _wrap_for_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
+def _wrap_for_cpp(recorder: Recorder, original: Any) -> Any:
     """Wrap a function that precedes calls from C++, so that these are recorded."""
 
-    def wrapper(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+    def wrapper(*args: Any, **named: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():  # the compiler reads this as part of the program
             from torch._dynamo.comptime import comptime
 
@@ -157,8 +157,8 @@ def _torch_modules() -> list[ModuleType]:
     return [*_LOADED, *(sys.modules[name] for name in new if name.startswith(_HOME))]
 
 
-def _init(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
-    def init_process_group(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+def _init(recorder: Recorder, original: Any) -> Any:
+    def init_process_group(*args: Any, **named: Any) -> Any:
         busy = getattr(recorder.local, "busy", False)
         recorder.local.busy = True
         size = named.get("world_size", -1)
@@ -183,10 +183,10 @@ def _init(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
     return init_process_group
 
 
-def _new_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
+def _new_group(recorder: Recorder, original: Any) -> Any:
     parameters = inspect.signature(original)
 
-    def new_group(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+    def new_group(*args: Any, **named: Any) -> Any:
         given = parameters.bind(*args, **named).arguments
         if given.get("ranks") is not None:
             given["ranks"] = [int(rank) for rank in given["ranks"]]  # it may be an iterator
@@ -215,38 +215,38 @@ def _new_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torc
     return new_group
 
 
-def _split_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
-    def split_group(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+def _split_group(recorder: Recorder, original: Any) -> Any:
+    def split_group(*args: Any, **named: Any) -> Any:
         return _registered(recorder, original(*args, **named))
 
     return split_group
 
 
-def _destroy(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
-    def destroy_process_group(group: Any = None) -> None:  # noqa: ANN401 - a group
+def _destroy(recorder: Recorder, original: Any) -> Any:
+    def destroy_process_group(group: Any = None) -> None:
         safely(recorder, recorder.record_destroy, group)
         original(group)
 
     return destroy_process_group
 
 
-def _registered(recorder: Recorder, group: Any) -> Any:  # noqa: ANN401 - a group, or torch's NON_GROUP_MEMBER
+def _registered(recorder: Recorder, group: Any) -> Any:
     if isinstance(group, dist.ProcessGroup):
         safely(recorder, _cover, recorder, type(group))
         safely(recorder, recorder.register, group)
     return group
 
 
-def _accepting(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
+def _accepting(recorder: Recorder, original: Any) -> Any:
     """Wrap a function that starts a call which torch has accepted."""
 
     @opaque
     @wraps(original)
-    def accepted(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+    def accepted(*args: Any, **named: Any) -> Any:
         safely(recorder, recorder.record_accept)
         return original(*args, **named)
 
-    accepted._recorded = True  # noqa: SLF001 - as above
+    accepted._recorded = True
     return accepted
 
 
@@ -256,19 +256,19 @@ def _cover(recorder: Recorder, kind: type) -> None:
         wait = each.__dict__.get("_wait")  # our mpi backend waits in the method itself
         ours = each.__module__ == "distdemo.mpi.engine"
         if ours and wait is not None and not hasattr(wait, "_recorded"):
-            each._wait = _accepting(recorder, wait)  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+            each._wait = _accepting(recorder, wait)  # type: ignore[attr-defined]
         for name, fields in METHODS.items():
             original = each.__dict__.get(name)
             if original is not None and not hasattr(original, "_recorded"):
                 setattr(each, name, _recorded(recorder, name, original, fields))
 
 
-def _recorded(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:  # noqa: ANN401 - a method
+def _recorded(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:
     local = recorder.local
 
     @opaque
     @wraps(original)
-    def method(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+    def method(self: Any, *args: Any, **named: Any) -> Any:
         if recorder.off or getattr(local, "busy", False) or not recorder.is_registered(self):
             return original(self, *args, **named)
         local.busy = True  # nested calls belong to this one
@@ -289,14 +289,14 @@ def _recorded(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:
         finally:
             local.busy = False
 
-    method._recorded = recorder  # noqa: SLF001 - prevents replacing it again
+    method._recorded = recorder
     return method
 
 
-def _begin_call(  # noqa: PLR0913, PLR0917 - properties of a call
+def _begin_call(
     recorder: Recorder,
-    fields: Any,  # noqa: ANN401 - from calls.METHODS
-    group: Any,  # noqa: ANN401 - a group
+    fields: Any,
+    group: Any,
     args: tuple[Any, ...],
     named: dict[str, Any],
 ) -> tuple[Fields, int, MisuseNote | None]:
@@ -316,7 +316,7 @@ def _begin_call(  # noqa: PLR0913, PLR0917 - properties of a call
 
 def _in_batch() -> bool:
     """Return True if batch_isend_irecv makes the call."""
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - nothing else is as cheap
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename in {__file__, RECORDER, c10d.__file__}:
         if frame.f_code.co_name == "batch_isend_irecv":
             return True
@@ -326,7 +326,7 @@ def _in_batch() -> bool:
 
 def _called_by_user() -> bool:
     """Return True if the user's code makes the call rather than another part of torch."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else is as cheap
+    frame: FrameType | None = sys._getframe(1)
     inner = (os.path.dirname(c10d.__file__), os.path.dirname(__file__))  # noqa: PTH120 - as code has it
     while frame is not None and (
         os.path.dirname(frame.f_code.co_filename) in inner  # noqa: PTH120 - as above
@@ -335,12 +335,12 @@ def _called_by_user() -> bool:
     return frame is not None and owner_of(frame.f_code.co_filename) not in {"ours", "torch"}
 
 
-def _follow(  # noqa: PLR0913, PLR0917 - properties of a call
+def _follow(
     recorder: Recorder,
     name: str,
-    group: Any,  # noqa: ANN401 - a group
+    group: Any,
     args: tuple[Any, ...],
-    work: Any,  # noqa: ANN401 - a Work
+    work: Any,
     recorded: tuple[Fields, int, MisuseNote | None],
 ) -> None:
     """Track the handle of a call that was made."""
@@ -368,36 +368,36 @@ def _follow(  # noqa: PLR0913, PLR0917 - properties of a call
 
 def _replace_futures(recorder: Recorder) -> None:
     """Record waits for the futures of calls, and for futures that are made of them."""
-    kind, then, collect = torch._C.Future, torch._C.Future.then, torch._C._collect_all  # noqa: SLF001 - torch.futures calls it
+    kind, then, collect = torch._C.Future, torch._C.Future.then, torch._C._collect_all
 
     @opaque
     @wraps(then)
-    def derived(self: Any, *args: Any) -> Any:  # noqa: ANN401 - torch's
+    def derived(self: Any, *args: Any) -> Any:
         future = then(self, *args)
         safely(recorder, recorder.derive_future, future, self)
         return future
 
     @opaque
-    def collect_all(futures: Any) -> Any:  # noqa: ANN401 - torch's
+    def collect_all(futures: Any) -> Any:
         future = collect(futures)
         safely(recorder, recorder.derive_future, future, *futures)
         return future
 
     kind.then = derived  # type: ignore[method-assign]  # as above
-    torch._C._collect_all = collect_all  # noqa: SLF001 - as above
+    torch._C._collect_all = collect_all
     _replace_wait(recorder, kind, recorder.record_future_wait)
 
 
 def _replace_handle(recorder: Recorder, kind: type) -> None:
     """Record waits for handles of this class, and what replaces a wait: polls and futures."""
 
-    def polling(original: Any) -> Any:  # noqa: ANN401 - torch's
+    def polling(original: Any) -> Any:
         @opaque
         @wraps(original)
-        def poll(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+        def poll(self: Any, *args: Any, **named: Any) -> Any:
             answer = original(self, *args, **named)
             if answer is not False:
-                is_future = isinstance(answer, torch._C.Future)  # noqa: SLF001 - torch.futures has a subclass of it
+                is_future = isinstance(answer, torch._C.Future)
                 safely(recorder, partial(recorder.record_no_wait, self, done=not is_future))
                 if is_future:
                     safely(recorder, recorder.track_future, answer, self)
@@ -421,11 +421,11 @@ def _replace_backward(recorder: Recorder, buffers: Buffers) -> None:
         return
 
     @opaque
-    def run(outputs: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+    def run(outputs: Any, *args: Any, **named: Any) -> Any:
         safely(recorder, buffers.results.on_backward, outputs)
         return original(outputs, *args, **named)
 
-    module._engine_run_backward = run  # noqa: SLF001 - as above
+    module._engine_run_backward = run
 
 
 def _replace_wait(
@@ -441,7 +441,7 @@ def _replace_wait(
 
     @opaque
     @wraps(original)
-    def wait(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+    def wait(self: Any, *args: Any, **named: Any) -> Any:
         waited = safely(recorder, record_wait, self)
         if recorder.buffers is not None:
             recorder.buffers.on_wait(self)
@@ -458,5 +458,5 @@ def _replace_wait(
             safely(recorder, recorder.record_return, -1 if source is None else source)
         return done
 
-    wait._recorded = True  # noqa: SLF001 - as above
+    wait._recorded = True
     kind.wait = wait  # type: ignore[attr-defined]  # as above

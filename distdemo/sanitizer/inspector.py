@@ -307,11 +307,11 @@ def run_noted(
 
 def _run_recorded(
     rank: Rank, notes: Notes, target: Callable[..., Any], args: tuple[Any, ...]
-) -> Any:  # noqa: ANN401 - the user's value
+) -> Any:
     """Run the target on a rank, recording its calls."""
     from distdemo.sanitizer.hooks import record_calls
 
     with record_calls(notes, rank.rank, rank.world_size):
         value = target(rank, *args)
-        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - wait for threads that may still call, as Python does at exit
+        threading._shutdown()  # type: ignore[attr-defined]
         return value

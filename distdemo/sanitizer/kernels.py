@@ -106,7 +106,7 @@ class _Work(dist.Work):
         _unfinished[self] = None  # C++ finds methods here only while Python holds the handle
 
     @opaque
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:  # noqa: B008 - torch's default
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait for the call."""
         if self._work is None:  # C++ waits once per tensor
             return True
@@ -128,7 +128,7 @@ class _Work(dist.Work):
         return self._work is None or self._work.is_completed()
 
     @opaque
-    def get_future(self) -> Any:  # noqa: ANN401 - torch's
+    def get_future(self) -> Any:
         """Return the future of the call."""
         return None if self._work is None else self._work.get_future()
 
@@ -149,7 +149,7 @@ def install(recorder: Recorder) -> None:
     _held.append(library)
     for name, kernel in KERNELS.items():
         packet = getattr(torch.ops.c10d, name, None)
-        schema = packet and packet.default._schema  # noqa: SLF001 - torch.library has no other
+        schema = packet and packet.default._schema
         names = [argument.name for argument in schema.arguments] if schema else []
         if (
             not {"process_group", *kernel.tensors}
@@ -170,7 +170,7 @@ def install(recorder: Recorder) -> None:
 
 
 @opaque
-def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> Any:  # noqa: ANN401 - torch's
+def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> Any:
     """Record the call and make it."""
     given = dict(zip(names, args, strict=False))  # arguments with a default may be omitted
     group, opts = dist.ProcessGroup.unbox(given["process_group"]), kernel.options()
@@ -182,7 +182,7 @@ def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> A
         opts.timeout = timedelta(milliseconds=given["timeout"])
     tensors = [given[name] for name in kernel.tensors]
     number = _record(recorder, kernel, group, (*tensors, opts))
-    backend = group._get_backend(CPU)  # noqa: SLF001 - as the kernel itself does
+    backend = group._get_backend(CPU)
     if kernel.each:
         *others, work = [
             getattr(backend, kernel.each)(*pair, opts) for pair in zip(*tensors, strict=True)
@@ -206,8 +206,8 @@ def _call_original(
     kernel: Kernel,
     names: list[str],
     name: str,
-    *args: Any,  # noqa: ANN401 - torch's
-) -> Any:  # noqa: ANN401 - as above
+    *args: Any,
+) -> Any:
     """Record the call and make it through the original kernel.
 
     For releases in which Python can't read a boxed ReduceOp. This is registered above the kernel,
@@ -218,7 +218,7 @@ def _call_original(
     group = dist.ProcessGroup.unbox(given["process_group"])
     tensors = [given[each] for each in kernel.tensors]
     _record(recorder, kernel, group, (*tensors, kernel.options()), known_op=False)
-    with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001 - torch.library has no public API
+    with torch._C._AutoDispatchBelowAutograd():
         return getattr(torch.ops.c10d, name)(*args)
 
 
@@ -246,7 +246,7 @@ def _record(
         return None
 
 
-def _reduce_op(boxed: Any) -> Any:  # noqa: ANN401 - ReduceOp, boxed
+def _reduce_op(boxed: Any) -> Any:
     unbox = getattr(dist.ReduceOp, "unbox", None)  # torch 2.15 and later
     if unbox is not None:
         return unbox(boxed)

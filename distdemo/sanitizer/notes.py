@@ -117,7 +117,7 @@ class Writer:
     """Writes lines of notes, each with its thread.
 
     Its user has a lock against other threads. In the same thread a signal handler may interrupt a
-    write and write lines itself: these are queued, and the interrupted write goes on with them.
+    write and write lines itself: these are queued, and the interrupted write continues with them.
 
     Args:
         write: Function that writes the bytes of a line.

@@ -63,17 +63,17 @@ GRAPH = "<eval_with_key>"  # begins the names of the files of graphs
 COMPILED = f"{os.sep}torchinductor_"  # in the names of files that torch's compiler writes
 
 
-def opaque(hook: Callable[..., Any]) -> Any:  # noqa: ANN401 - the hook
+def opaque(hook: Callable[..., Any]) -> Any:
     """Keep torch's compiler out of a hook and of everything that it calls.
 
     It is ``torch.compiler.disable`` without a wrapper and without the time to import the compiler.
     In a release of torch without these functions, compiled programs get more graph breaks.
     """
-    hook._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001 - torch.compiler imports the compiler
+    hook._torchdynamo_disable = True  # type: ignore[attr-defined]
     with suppress(AttributeError, RuntimeError, TypeError):
-        frames: Any = torch._C._dynamo.eval_frame  # noqa: SLF001 - as above
-        skip = frames._FrameAction.SKIP  # noqa: SLF001 - as above
-        frames.set_code_exec_strategy(hook.__code__, frames._FrameExecStrategy(skip, skip))  # noqa: SLF001 - as above
+        frames: Any = torch._C._dynamo.eval_frame
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(hook.__code__, frames._FrameExecStrategy(skip, skip))
     return hook
 
 
@@ -147,7 +147,7 @@ class Recorder:
     def _stop(self) -> None:
         self.off = True
 
-    def record_call(self, group: Any, fields: Fields, *, cpp: bool = False) -> int:  # noqa: ANN401 - a group
+    def record_call(self, group: Any, fields: Fields, *, cpp: bool = False) -> int:
         """Record a call and return its number on this rank.
 
         Args:
@@ -177,8 +177,8 @@ class Recorder:
     def record_new_group(self, members: tuple[int, ...], how: str = "") -> None:
         """Record a call that creates a group.
 
-        Groups of one rank may differ between ranks: nobody waits in them. But torch numbers groups,
-        so all ranks must have created as many before the next group.
+        Groups of one rank may differ between ranks: no rank waits in them. But torch numbers groups,
+        so all ranks must have created the same number before the next group.
 
         Args:
             members: Global ranks of the members.
@@ -212,8 +212,8 @@ class Recorder:
 
     def _record(
         self,
-        what: Any,  # noqa: ANN401 - a hashable key
-        group: Any,  # noqa: ANN401 - a group
+        what: Any,
+        group: Any,
         make: Callable[..., Call],
         *,
         cpp: bool = False,
@@ -242,7 +242,7 @@ class Recorder:
         """Return a mark if there are threads that haven't called, and so may still do so."""
         return " +" if threading.active_count() > self._writer.threads + self._spare_threads else ""
 
-    def record_wait(self, work: Any) -> Tracked | None:  # noqa: ANN401 - a Work
+    def record_wait(self, work: Any) -> Tracked | None:
         """Record that a call is waited for, and return it, or None if it isn't a recorded call."""
         waited = self._works.pop(id(work), None)
         if waited is not None and not waited.sync:
@@ -255,24 +255,24 @@ class Recorder:
         The engine calls functions in the order in which they were queued: ours before DDP's, which
         waits for all calls. The last call can only be over if its group made the ones before.
         """
-        task = torch._C._current_graph_task_id()  # noqa: SLF001 - torch has no other
+        task = torch._C._current_graph_task_id()
         queued = getattr(self.local, "queued", -1) == task
         self.local.queued, self.local.last_in_backward = task, number
         if not queued:
-            torch.autograd.Variable._execution_engine.queue_callback(self._wait_after_backward)  # noqa: SLF001 - as FSDP does
+            torch.autograd.Variable._execution_engine.queue_callback(self._wait_after_backward)
 
     @opaque
     def _wait_after_backward(self) -> None:
         number = self.local.last_in_backward
         safely(self, self._write, f"w {number}{self._other_threads()}")
 
-    def track_future(self, future: Any, work: Any) -> None:  # noqa: ANN401 - torch's
+    def track_future(self, future: Any, work: Any) -> None:
         """Remember the call whose result a future will have."""
         tracked = self._works.get(id(work))
         if tracked is not None and not tracked.sync:
             self._futures[future] = tracked
 
-    def record_no_wait(self, work: Any, *, done: bool) -> None:  # noqa: ANN401 - a Work
+    def record_no_wait(self, work: Any, *, done: bool) -> None:
         """Record that a call needn't be waited for. If it is done, record no more polls of it."""
         tracked = self._works.get(id(work))
         if tracked is not None and not (tracked.sync or tracked.cpp):
@@ -280,13 +280,13 @@ class Recorder:
             if done and not tracked.from_any:  # only a wait tells the sender
                 self.track(work, tracked._replace(sync=True))
 
-    def derive_future(self, future: Any, *origins: Any) -> None:  # noqa: ANN401 - torch's
+    def derive_future(self, future: Any, *origins: Any) -> None:
         """Remember the futures that a future waits for."""
         known = tuple(each for each in origins if each in self._futures)
         if known:
             self._futures[future] = known
 
-    def record_future_wait(self, future: Any) -> Tracked | None:  # noqa: ANN401 - torch's
+    def record_future_wait(self, future: Any) -> Tracked | None:
         """Record that the call of a future is waited for, and return it."""
         known = self._futures.pop(future, None)
         for origin in () if known is None or isinstance(known, Tracked) else known:
@@ -352,13 +352,13 @@ class Recorder:
         """Record a misuse of a call's memory."""
         self._write(misuse_line(misuse))
 
-    def check_replicas(self, group: Any, replicas: Any) -> None:  # noqa: ANN401 - as comm has them
+    def check_replicas(self, group: Any, replicas: Any) -> None:
         """Record checksums of tensors that the program names."""
         group = group or dist.group.WORLD
         if self.is_registered(group):
             safely(self, self.replicas.check, group, replicas)
 
-    def record_checksums(self, group: Any, number: str, checksums: Checksums) -> None:  # noqa: ANN401 - a group
+    def record_checksums(self, group: Any, number: str, checksums: Checksums) -> None:
         """Record checksums of tensors that must be equal on all ranks of a group."""
         numbers = self._groups[group]
         self._write(checksums_line(numbers[min(numbers)], number, checksums))
@@ -377,13 +377,13 @@ class Recorder:
         ended = EndNote("returned") if error is None else _exception_note(error)
         self._write(end_line(replace(ended, source_line=source_line) if source_line else ended))
 
-    def track(self, work: Any, waited: Tracked) -> None:  # noqa: ANN401 - a Work
+    def track(self, work: Any, waited: Tracked) -> None:
         """Remember the call that a handle belongs to."""
         if len(self._works) > MAX_KNOWN:
             self._works.clear()
         self._works[id(work)] = waited
 
-    def register(self, group: Any) -> None:  # noqa: ANN401 - a group
+    def register(self, group: Any) -> None:
         """Record a new group. Groups with the same members are distinguished by their order.
 
         If devices have different backends, each backend has its own sequence of calls.
@@ -397,7 +397,7 @@ class Recorder:
                 self.stop("the program numbers its ranks differently from the launcher")
         if group in self._groups or self.off or self._renumbered:
             return
-        members = tuple(int(rank) for rank in c10d._world.pg_group_ranks[group])  # noqa: SLF001 - as get_process_group_ranks does
+        members = tuple(int(rank) for rank in c10d._world.pg_group_ranks[group])
         pairs = [part.partition(":")[::2] for part in _backends(group).split(",")]
         several = len({backend for _, backend in pairs}) > 1
         with self._lock:
@@ -410,7 +410,7 @@ class Recorder:
                 self._write_group(f"G {number} {nth} {name} {list(members)}")
                 numbers[device] = number
 
-    def record_destroy(self, group: Any) -> None:  # noqa: ANN401 - a group, or None for all
+    def record_destroy(self, group: Any) -> None:
         """Record that the program destroys a group, unless Python does so at exit."""
         source_line = self.source_line()
         if self._owners.get(source_line.file) != "user":
@@ -428,7 +428,7 @@ class Recorder:
             if groups:
                 self._writer.write(destroy_line(groups, source_line, failing))
 
-    def is_registered(self, group: Any) -> bool:  # noqa: ANN401 - a group
+    def is_registered(self, group: Any) -> bool:
         """Return True if the group was registered."""
         return group in self._groups
 
@@ -454,7 +454,7 @@ class Recorder:
         Args:
             depth: Number of inner frames to skip.
         """
-        frame: FrameType | None = sys._getframe(depth)  # noqa: SLF001 - nothing else is as cheap
+        frame: FrameType | None = sys._getframe(depth)
         owners, left, user = self._owners, MAX_FRAMES, False
         found: list[FrameType] = []
         key: list[int] = []
@@ -490,7 +490,7 @@ class Recorder:
         line = line_of(found[at].f_code, found[at].f_lineno)
         return replace(line, via=via, within=within, inner=inner, callers=callers)
 
-    def _describe(self, key: Any, group: Any, call: Call) -> int:  # noqa: ANN401 - a group
+    def _describe(self, key: Any, group: Any, call: Call) -> int:
         if len(self._calls) >= MAX_KNOWN:
             self._forget_calls()
         number = self._defined  # no handler runs within these lines either: see Writer.write
@@ -502,7 +502,7 @@ class Recorder:
         return number
 
 
-def _backends(group: Any) -> str:  # noqa: ANN401 - a group
+def _backends(group: Any) -> str:
     """Return the backends of a group, ``cpu:gloo,cuda:nccl``."""
     try:
         found = str(dist.get_backend_config(group))
@@ -538,7 +538,7 @@ def part_of_torch(until: FrameType | None, owners: dict[str, str]) -> str:
         until: Innermost frame of the user or a package; None if the thread has none.
         owners: Owner of each file.
     """
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else is as cheap
+    frame: FrameType | None = sys._getframe(1)
     named = inner = outer = ""
     while frame is not None and frame is not until:
         file = frame.f_code.co_filename
@@ -594,7 +594,7 @@ def _exception_note(error: BaseException) -> EndNote:
     return EndNote(f"raised {type(error).__name__}: {said}", source_line, inside)
 
 
-def safely(recorder: Recorder, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - its result
+def safely(recorder: Recorder, function: Callable[..., Any], *args: Any) -> Any:
     """Call a function unless recording has stopped; an exception only stops the recording."""
     if recorder.off:
         return None

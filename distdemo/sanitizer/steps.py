@@ -59,7 +59,7 @@ class Steps:
         original = DistributedDataParallel.__init__
 
         @wraps(original)
-        def create(ddp: DistributedDataParallel, /, *args: Any, **named: Any) -> None:  # noqa: ANN401 - torch's
+        def create(ddp: DistributedDataParallel, /, *args: Any, **named: Any) -> None:
             original(ddp, *args, **named)
             self._guard(self._add_module, ddp)
             self._guard(self._replicas.add_module, ddp)
@@ -67,7 +67,7 @@ class Steps:
         def stepped(optimizer: Optimizer, *_: object) -> None:
             if torch.compiler.is_dynamo_compiling():  # which reads this as part of the step
                 self._compiled = optimizer, self._compiled
-            elif not in_backward() and not _is_nested(sys._getframe(1)):  # noqa: SLF001 - nothing else is as cheap
+            elif not in_backward() and not _is_nested(sys._getframe(1)):
                 self._count_step(optimizer)
 
         DistributedDataParallel.__init__ = create  # type: ignore[assignment,method-assign]  # no hook
@@ -88,7 +88,7 @@ class Steps:
         """Return the step of a call in the backward pass; -1 unless DDP or FSDP makes the call."""
         if op not in REDUCTIONS or (self._manual < 0 and group not in self.counts):
             return -1
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else is as cheap
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None and not _is_backward(frame.f_code.co_filename):
             if _is_foreign(frame.f_code.co_filename):
                 return -1  # a hook of the user
@@ -129,12 +129,12 @@ class Steps:
 
 def in_backward() -> bool:
     """Return True while this thread computes gradients."""
-    return torch._C._current_graph_task_id() != -1  # noqa: SLF001 - torch has no other
+    return torch._C._current_graph_task_id() != -1
 
 
 def called_by_ddp() -> bool:
     """Return True if DDP's reducer makes the call, or one of torch's hooks for it."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else is as cheap
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(CALLEES):
         frame = frame.f_back
     return frame is not None and (

@@ -124,7 +124,7 @@ class Timeline:
                     )
                     del self._open[other]
 
-    def _add_event(  # noqa: PLR0913, PLR0917 - fields of an event
+    def _add_event(
         self,
         phase: str,
         rank: int,
@@ -132,7 +132,7 @@ class Timeline:
         thread: int,
         name: str,
         args: dict[str, Any],
-        **more: Any,  # noqa: ANN401 - optional fields
+        **more: Any,
     ) -> None:
         event = {"name": name, "ph": phase, "pid": rank, "tid": thread, "args": args, **more}
         if phase != "M":

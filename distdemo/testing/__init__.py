@@ -28,14 +28,14 @@ class RanksError(AssertionError):
 class Run(Protocol):
     """Function that runs another one on every rank of a new world; see :func:`run_ranks`."""
 
-    def __call__(self, fn: Callable[..., Any], *args: Any) -> list[Any]:  # noqa: ANN401 - depends on the function
+    def __call__(self, fn: Callable[..., Any], *args: Any) -> list[Any]:
         """Return the ranks' return values, in order."""
 
 
-def run_ranks(  # noqa: PLR0913 - keyword settings of a world
+def run_ranks(
     fn: Callable[..., Any],
     n: int,
-    *args: Any,  # noqa: ANN401 - depends on the function
+    *args: Any,
     timeout: float = 30.0,
     sanitize: bool = True,
     backend: str = "gloo",
@@ -70,7 +70,7 @@ def run_ranks(  # noqa: PLR0913 - keyword settings of a world
 
 
 @contextmanager
-def ranks(n: int, **settings: Any) -> Iterator[Run]:  # noqa: ANN401 - settings of run_ranks
+def ranks(n: int, **settings: Any) -> Iterator[Run]:
     """Yield a function that runs functions on ``n`` ranks, each time in a new world.
 
     ::
@@ -83,7 +83,7 @@ def ranks(n: int, **settings: Any) -> Iterator[Run]:  # noqa: ANN401 - settings 
         settings: Settings of :func:`run_ranks`.
     """
 
-    def run(fn: Callable[..., Any], *args: Any) -> list[Any]:  # noqa: ANN401 - depends on the function
+    def run(fn: Callable[..., Any], *args: Any) -> list[Any]:
         return partial(run_ranks, fn, n, **settings)(*args)
 
     yield run

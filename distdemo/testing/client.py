@@ -108,7 +108,7 @@ class Template:
             StartError: The process could not load torch or the plugins.
             RuntimeError: The process has exited or doesn't answer.
         """
-        factory: Any = item.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001 - as pytest's own fixtures use it
+        factory: Any = item.config._tmp_path_factory  # type: ignore[attr-defined]
         base, path = factory.getbasetemp(), tuple(sys.path)
         task = Task(
             *(item.nodeid, str(item.path), path, options, size, seed),
@@ -217,7 +217,7 @@ def _coverage(config: pytest.Config) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _uncaptured(manager: Any) -> Iterator[None]:  # noqa: ANN401 - pytest's CaptureManager
+def _uncaptured(manager: Any) -> Iterator[None]:
     """Suspend capturing within the block."""
     manager.suspend(in_=True)
     try:

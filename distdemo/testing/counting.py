@@ -70,7 +70,7 @@ def counted() -> Iterator[Traffic]:
     if recorder is None or recorder.off or not recorder.is_registered(dist.group.WORLD):
         raise RuntimeError("traffic() requires the sanitizer, which is off on this rank")
     rank, n = dist.get_rank(), dist.get_world_size()
-    store = c10d._get_default_store()  # noqa: SLF001 - the ranks' only way around counted calls
+    store = c10d._get_default_store()
     used = Traffic()
     copy = recorder.start_copy()
     first = recorder.calls

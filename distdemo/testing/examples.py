@@ -89,14 +89,14 @@ def prepare(rank: Rank, item: pytest.Item, seed: int) -> None:
         return
     function = getattr(test, "__func__", test)
     given = getattr(function, "_hypothesis_internal_use_settings", settings.default)
-    function._hypothesis_internal_use_settings = settings(given, database=None, deadline=None)  # noqa: SLF001 - as above
+    function._hypothesis_internal_use_settings = settings(given, database=None, deadline=None)
     inner = handle.inner_test
     if iscoroutinefunction(inner):
         return  # pytest-asyncio replaces it
-    names = handle._given_kwargs  # noqa: SLF001 - no public API
+    names = handle._given_kwargs
 
     @wraps(inner)
-    def recorded(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - the test's own
+    def recorded(*args: Any, **named: Any) -> Any:
         __tracebackhide__ = True
         values = {name: named[name] for name in names if name in named}
         drawn = ", ".join(f"{name}={saferepr(each, None)}" for name, each in values.items())

@@ -143,7 +143,7 @@ def _this_rank(request: pytest.FixtureRequest) -> tuple[int, int]:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - pytest-xdist's
+def pytest_configure_node(node: Any) -> None:
     """Send the seed of this run to a worker of pytest-xdist."""
     node.workerinput["ranks_seed"] = node.config.option.ranks_seed
 
@@ -170,7 +170,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     session, config = parent.session, parent.config
     if TEMPLATE in config.stash or not _runs_tests(config, config.option):
         return
-    # Pytest also makes modules of the files beside a named one, and doesn't collect them.
+    # Pytest also makes modules of the files next to a named one, and doesn't collect them.
     collected = any(session.isinitpath(each) for each in (module_path, *module_path.parents))
     if collected and _mentions_mark(module_path):
         _template(config)
@@ -199,7 +199,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         _template(session.config)
 
 
-def _runs_tests(config: pytest.Config, option: Any) -> bool:  # noqa: ANN401 - argparse's Namespace
+def _runs_tests(config: pytest.Config, option: Any) -> bool:
     """Return True if this process runs tests; the workers of pytest-xdist do it for another."""
     elsewhere = SETUP in config.stash or getattr(option, "numprocesses", None)
     return not (elsewhere or any(getattr(option, each, False) for each in RUNS_NO_TEST))
@@ -252,7 +252,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:  # noqa: ANN401 - pytest-timeout's
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
     """Take pytest-timeout's limit for the ranks, whose report says where they were."""
     if SETUP in item.config.stash:
         return True  # pytest's process watches the time
@@ -269,7 +269,7 @@ def _reports(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.Tes
     )
     reports = call.result if call.excinfo is None else [_report_of(item, call)]
     # Tear down fixtures of earlier unmarked tests that the next test doesn't need.
-    state: Any = item.session._setupstate  # noqa: SLF001 - as pytest's own protocol does
+    state: Any = item.session._setupstate
     call = pytest.CallInfo.from_call(partial(state.teardown_exact, nextitem), "teardown")
     return reports if call.excinfo is None else [*reports, _report_of(item, call)]
 
@@ -314,7 +314,7 @@ def _merged_reports(item: pytest.Item) -> list[pytest.TestReport]:
     return merged(item, result, size, config.option.ranks_report)
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:  # noqa: ANN401 - pytest's own
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Print the seed if a marked test failed."""
     stats = terminalreporter.stats
     failed: Sequence[Any] = [*stats.get("failed", ()), *stats.get("error", ())]

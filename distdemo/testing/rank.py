@@ -77,7 +77,7 @@ class Listener:
         self._rank.send({"warning": (sent, when, nodeid, location)})
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Any:  # noqa: ANN401 - pluggy's protocol
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Any:
         """Store the exception that ends this rank: other ranks must not wait for it."""
         self._rank.exit_if_forked(call.excinfo and call.excinfo.value)
         report = yield
@@ -107,7 +107,7 @@ def run_test(
     """
     config: Any = item.config
     config.stash[THIS_RANK] = (rank.rank, rank.world_size)
-    config._tmp_path_factory._basetemp = task.basetemp  # noqa: SLF001 - no public API
+    config._tmp_path_factory._basetemp = task.basetemp
     logging.getLogger("c10d-NullHandler-default").disabled = True  # torch's exception logger
     known = len(sys.modules)
     rank.set_variables()
@@ -160,9 +160,9 @@ def _measured(item: pytest.Item) -> Iterator[None]:
 
     measurement = Coverage(**coverage, data_suffix=True, messages=False)
     # pytest's process warns if nothing was measured; a rank may well measure nothing.
-    measurement._warn_no_data = False  # noqa: SLF001 - as pytest-cov does
-    measurement._warn_unimported_source = False  # noqa: SLF001 - the same
-    measurement._warn_preimported_source = False  # noqa: SLF001 - the same
+    measurement._warn_no_data = False
+    measurement._warn_unimported_source = False
+    measurement._warn_preimported_source = False
     measurement.start()
     if item.config.option.cov_context == "test":
         from pytest_cov.plugin import TestContextPlugin

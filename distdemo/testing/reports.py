@@ -244,6 +244,6 @@ def _passed(item: pytest.Item, when: str) -> pytest.TestReport:
     return _report(item, when, "passed", None)
 
 
-def _report(item: pytest.Item, when: Any, outcome: Any, longrepr: Any) -> pytest.TestReport:  # noqa: ANN401 - pytest's own types
+def _report(item: pytest.Item, when: Any, outcome: Any, longrepr: Any) -> pytest.TestReport:
     keywords: Any = dict.fromkeys(item.keywords, 1)
     return pytest.TestReport(item.nodeid, item.location, keywords, outcome, longrepr, when)

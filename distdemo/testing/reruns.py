@@ -37,7 +37,7 @@ def rerun(item: pytest.Item, nextitem: pytest.Item | None, run_once: RunOnce) ->
     manager.register(maker)
     make_report = manager.subset_hook_caller("pytest_runtest_makereport", others)
 
-    def run(item: pytest.Item, nextitem: pytest.Item | None, **_: Any) -> list[pytest.TestReport]:  # noqa: ANN401 - log=False
+    def run(item: pytest.Item, nextitem: pytest.Item | None, **_: Any) -> list[pytest.TestReport]:
         reports = []
         for maker.report in run_once(item, nextitem):
             call = pytest.CallInfo.from_call(lambda: _raise(maker.report), maker.report.when)

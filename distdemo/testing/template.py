@@ -173,7 +173,7 @@ class Server:
             else:
                 reports.setdefault(rank, []).append(message)
 
-        def poll(outcomes: Any) -> bool:  # noqa: ANN401 - the launcher's
+        def poll(outcomes: Any) -> bool:
             gone = self._connection.poll(0)  # pytest sends nothing while it waits
             return gone or (inspector is not None and inspector.poll(outcomes))
 
@@ -217,7 +217,7 @@ def _configured(setup: SessionSetup) -> pytest.Config:
     manager = config.pluginmanager
     hook_options = manager.parse_hookimpl_opts
 
-    def parse_hookimpl_opts(plugin: Any, name: str) -> Any:  # noqa: ANN401 - pluggy's types
+    def parse_hookimpl_opts(plugin: Any, name: str) -> Any:
         unused = getattr(plugin, "__name__", "") in setup.installed and not _runs_tests(plugin)
         return None if unused and name not in DECLARES else hook_options(plugin, name)
 
@@ -284,7 +284,7 @@ def main() -> None:
     load_torch()
     gc.freeze()  # collecting torch's objects would take longer than all that follows
     import distdemo.launcher.rank
-    import distdemo.sanitizer.hooks  # noqa: F401 - once, for all ranks
+    import distdemo.sanitizer.hooks
 
     with suppress(ImportError):  # without NumPy
         import_module("numpy.random")  # which ranks seed

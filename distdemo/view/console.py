@@ -40,7 +40,7 @@ ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|")
 class _Console(Console):
     """A console that escapes unsafe characters in all text, whichever view prints it."""
 
-    def render_str(self, text: str, **styled: Any) -> Text:  # noqa: ANN401 - Rich's own
+    def render_str(self, text: str, **styled: Any) -> Text:
         """Return a string, such as a table's cell, as printable text."""
         return super().render_str(printable(text), **styled)
 

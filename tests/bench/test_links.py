@@ -199,12 +199,12 @@ def patched(function: str, before: Callable[[int, int], object]) -> Callable[[in
 
 def test_a_slow_pair_is_named_and_wrong_bytes_are_counted() -> None:
     def alter(me: int) -> None:
-        round_trip = ranks._Endpoint._round_trip  # noqa: SLF001 - what it times is made longer
+        round_trip = ranks._Endpoint._round_trip
 
         def late(endpoint: Any, dst: int, kind: int, window: int) -> float:
             return round_trip(endpoint, dst, kind, window) + LAG_S * ({me, dst} == {1, 2})
 
-        ranks._Endpoint._round_trip = late  # type: ignore[method-assign, assignment]  # noqa: SLF001 - as above
+        ranks._Endpoint._round_trip = late  # type: ignore[method-assign, assignment]
         recv = dist.recv
 
         def wrong(tensor: Any, src: int) -> Any:

@@ -143,6 +143,7 @@ MAY_WRITE = {
     "distdemo.doctor.gpu_child",  # JSON for its parent
     "distdemo.doctor.mpi",  # a program in a text, likewise
     "distdemo.testing.rank",  # the number of a rank
+    "distdemo.launcher.rank",  # the exception of a child that it has forked, as Python writes it
 }
 
 

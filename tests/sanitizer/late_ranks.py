@@ -10,7 +10,7 @@ CALLS = 20
 
 def _after_others(rank: int, size: int, call: str) -> None:
     """Let rank 2 continue when the other ranks have made a call."""
-    store = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - torch has no other
+    store = dist.distributed_c10d._get_default_store()
     if rank == 2:
         store.wait([f"{call} {other}" for other in range(size) if other != rank])
     else:

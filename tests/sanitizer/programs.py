@@ -216,7 +216,7 @@ def chunks_of_ten_are_scattered_to_four(rank: int, right: bool) -> None:
 
 @mistake("shape", 1)
 def one_rank_has_a_longer_shard(rank: int, right: bool) -> None:
-    from torch.distributed.tensor import DTensor, Replicate, Shard  # noqa: PLC0415 - 40 MB
+    from torch.distributed.tensor import DTensor, Replicate, Shard
 
     mesh = init_device_mesh("cpu", (SIZE,))
     shard = torch.ones(3 if rank == 1 and not right else 2, 4)
@@ -987,7 +987,7 @@ def functional_collectives_bring_what_they_should(rank: int) -> None:
     first, second = functional.all_reduce_coalesced([mine, -mine], "sum", world)
     assert torch.equal(first + 0, total)
     assert torch.equal(second + 0, -total)
-    from torch.distributed.tensor import DTensor, Shard  # noqa: PLC0415 - 40 MB
+    from torch.distributed.tensor import DTensor, Shard
 
     mesh = init_device_mesh("cpu", (SIZE,))
     whole = DTensor.from_local(mine, mesh, [Shard(0)]).full_tensor()
@@ -1263,7 +1263,7 @@ def threads_with_groups_share_handles(rank: int) -> None:
     """One thread starts calls, and another one waits for them."""
     groups, totals = [dist.new_group() for _ in range(3)], [torch.ones(4) for _ in range(3)]
 
-    def start(number: int) -> Any:  # noqa: ANN401 - a Work
+    def start(number: int) -> Any:
         return dist.all_reduce(totals[number], group=groups[number], async_op=True)
 
     with ThreadPoolExecutor(3) as pool:

@@ -63,7 +63,7 @@ class Control:
         listening: Socket on which to serve the store; None if another process serves it.
     """
 
-    def __init__(  # noqa: PLR0913 - keyword settings
+    def __init__(
         self,
         *,
         host: str,

@@ -280,15 +280,15 @@ class Coordinator(Node):
         ] = {}  # nodes that can't send anything more, in any world
         self._outcomes: dict[int, Outcome] = {}  # by rank, in this world
 
-    def run(  # noqa: PLR0913 - run_world's callbacks, and the types of values between nodes
+    def run(
         self,
         world: WorldSpec,
         target: Callable[..., Any],
         args: tuple[Any, ...] = (),
         *,
-        returns: Any = NoneType,  # noqa: ANN401 - a type, or a union of types
-        sends: Any = NoneType,  # noqa: ANN401 - likewise
-        order: Any = None,  # noqa: ANN401 - plain data
+        returns: Any = NoneType,
+        sends: Any = NoneType,
+        order: Any = None,
         on_message: OnMessage | None = None,
         poll: Poll | None = None,
         after_start: Callable[[], object] | None = None,
@@ -423,7 +423,7 @@ class Coordinator(Node):
         stalled = stall is not None and now > self._last_message_at + stall + REPORT_TIMEOUT_S
         return stalled or now >= self._began[1] + self._spec.deadline
 
-    def _on_local_value(self, workers: Workers, rank: int, value: Any) -> bool:  # noqa: ANN401 - whatever a rank sends
+    def _on_local_value(self, workers: Workers, rank: int, value: Any) -> bool:
         if isinstance(value, MpiAddress):
             self._open_at_address(workers, rank, value)
         elif self._on_value is not None:
@@ -480,7 +480,7 @@ class Coordinator(Node):
         if rank not in self._ranks[node] or rank in self._outcomes:
             raise ValueError(f"rank {rank} is not a running rank of node {node}")
 
-    def _on_remote_value(self, rank: int, value: Any) -> None:  # noqa: ANN401 - of the declared type
+    def _on_remote_value(self, rank: int, value: Any) -> None:
         if self._on_value is None or self._done:
             return
         try:
@@ -623,7 +623,7 @@ class Participant(Node):
             return _ENDS[self._stopped.reason]
         return StopReason.ENDED_EARLY if self._queue or self._lost else None
 
-    def _on_local_value(self, workers: Workers, rank: int, value: Any) -> None:  # noqa: ANN401 - whatever a rank sends
+    def _on_local_value(self, workers: Workers, rank: int, value: Any) -> None:
         if isinstance(value, MpiAddress):
             self._open_at_address(workers, rank, value)
         else:
