@@ -21,7 +21,7 @@ profiled = getattr(torch._C._autograd, "_profiler_enabled", bool) if _begin else
 class Event:
     """An op in the profile, from its start to ``end()``.
 
-    Torch marks an event as asynchronous, as torch's backends do, if it ends in another
+    Torch marks an event as asynchronous, like those of its backends, if it ends in another
     thread. This adds some 50 µs to the event.
 
     Args:

@@ -177,8 +177,8 @@ class Recorder:
     def record_new_group(self, members: tuple[int, ...], how: str = "") -> None:
         """Record a call that creates a group.
 
-        Groups of one rank may differ between ranks: no rank waits in them. But torch numbers groups,
-        so all ranks must have created the same number before the next group.
+        Groups of one rank may differ between ranks: no rank waits in them. But torch numbers
+        groups, so all ranks must have created the same number before the next group.
 
         Args:
             members: Global ranks of the members.
