@@ -2,7 +2,6 @@
 
 - ``@pytest.mark.ranks(4)``: run the test on every rank of a new world (``plugin``)
 - :func:`run_ranks`: run a function on every rank, in any test
-- :func:`ranks`: use the same settings for several runs
 - :func:`traffic`: count the bytes, rounds and calls of a block, on a rank
 
 Importing this package doesn't import torch.
@@ -10,26 +9,18 @@ Importing this package doesn't import torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distdemo.testing.counting import Traffic
 
-__all__ = ["RanksError", "ranks", "run_ranks", "traffic"]
+__all__ = ["RanksError", "run_ranks", "traffic"]
 
 
 class RanksError(AssertionError):
     """Raised when a rank failed, died or made a different call; names the rank and its line."""
-
-
-class Run(Protocol):
-    """Function that runs another one on every rank of a new world; see :func:`run_ranks`."""
-
-    def __call__(self, fn: Callable[..., Any], *args: Any) -> list[Any]:
-        """Return the ranks' return values, in order."""
 
 
 def run_ranks(
@@ -67,26 +58,6 @@ def run_ranks(
         raise
     except WorldError as error:
         raise RanksError(str(error)) from None
-
-
-@contextmanager
-def ranks(n: int, **settings: Any) -> Iterator[Run]:
-    """Yield a function that runs functions on ``n`` ranks, each time in a new world.
-
-    ::
-
-        with ranks(4, timeout=10) as run:
-            assert run(work) == [6, 6, 6, 6]
-
-    Args:
-        n: Number of ranks.
-        settings: Settings of :func:`run_ranks`.
-    """
-
-    def run(fn: Callable[..., Any], *args: Any) -> list[Any]:
-        return partial(run_ranks, fn, n, **settings)(*args)
-
-    yield run
 
 
 def traffic() -> AbstractContextManager[Traffic]:

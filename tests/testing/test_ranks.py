@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from distdemo.testing import RanksError, ranks, run_ranks
+from distdemo.testing import RanksError, run_ranks
 
 
 def total(rank: int, each: float) -> float:
@@ -22,9 +22,7 @@ def alone(rank: int) -> None:
 
 def test_what_ranks_return() -> None:
     assert run_ranks(total, 3, 2.0) == [6.0] * 3
-    with ranks(2, timeout=20) as run:
-        assert run(total, 1.0) == [1.0] * 2
-        assert run(total, 3.0) == [3.0] * 2
+    assert run_ranks(total, 2, 1.0, timeout=20) == [1.0] * 2
 
 
 def test_a_failure_is_an_assertion_error() -> None:
