@@ -113,7 +113,7 @@ def launch(
     from distdemo.backends import prepared
 
     if sanitize:
-        from distdemo.sanitizer.inspector import run_noted as run
+        from distdemo.calls.inspector import run_noted as run
     else:
         from distdemo.launcher.local import run_world as run
     report = run(prepared(world), _call, (fn, args, leading_args))

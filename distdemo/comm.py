@@ -104,7 +104,7 @@ def check_replicas(
 
 
 def _recorder() -> Any:
-    hooks = sys.modules.get("distdemo.sanitizer.hooks")
+    hooks = sys.modules.get("distdemo.calls.record.hooks")
     return hooks and hooks.current_recorder()
 
 

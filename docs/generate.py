@@ -17,14 +17,14 @@ from json_schema import document_schema
 
 from distdemo import ops, schedules, words
 from distdemo.backends import REGISTRY
+from distdemo.calls.match.rules import KINDS
 from distdemo.cli.app import COMMANDS, command_names, records_of, typer_command
 from distdemo.demo.command import example
 from distdemo.doctor.checks import CHECKS
 from distdemo.doctor.torch import world
-from distdemo.launcher.joined.engines import ENGINES
+from distdemo.joined.engines import ENGINES
 from distdemo.learn.catalogue import STEPS
 from distdemo.ops.spec import OpSpec
-from distdemo.sanitizer.rules import KINDS
 
 DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"

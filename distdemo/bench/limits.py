@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import Transport
-from distdemo.launcher.joined.interfaces import addresses
+from distdemo.joined.interfaces import addresses
 from distdemo.launcher.limits import free_memory
 from distdemo.measure.environment import cpu_share
 from distdemo.measure.records import Limit

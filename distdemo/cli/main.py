@@ -115,7 +115,7 @@ def _may_print(words: Sequence[str]) -> bool:
     This is decided before the arguments are parsed, because every rank finds the same errors in
     them and only one may report them.
     """
-    from distdemo.launcher.joined import engines
+    from distdemo.joined import engines
 
     launcher = last_value(words, "--launcher")
     flags = {word.partition("=")[0] for word in own_words(words)}
@@ -137,7 +137,7 @@ def _report(error: DistdemoError, words: Sequence[str], *, silent: bool) -> None
     engine stops all ranks when one has exited, and rank 0 reports more.
     """
     if silent and not isinstance(error, JoinedWorldError):
-        from distdemo.launcher.joined import engines
+        from distdemo.joined import engines
 
         if isinstance(error, UsageError):
             placement = engines.detect(os.environ)

@@ -29,7 +29,7 @@ from distdemo.cli.types import (
 )
 from distdemo.dtypes import DTYPES
 from distdemo.dtypes import NAMES as DTYPE_NAMES
-from distdemo.launcher.joined.engines import ENGINES
+from distdemo.joined.engines import ENGINES
 from distdemo.launcher.start_method import METHODS
 from distdemo.ops.p2p import PATTERNS
 from distdemo.ops.reduction import NAMES as REDUCTION_NAMES

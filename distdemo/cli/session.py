@@ -24,15 +24,15 @@ import typer
 from distdemo import backends
 from distdemo.backends.registry import prepared, run_prepared
 from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
-from distdemo.launcher.joined import engines
-from distdemo.launcher.joined.interfaces import parse_address
-from distdemo.launcher.joined.placement import Placement, Request
+from distdemo.joined import engines
+from distdemo.joined.interfaces import parse_address
+from distdemo.joined.placement import Placement, Request
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
     from distdemo.cli.options import WorldOptions
-    from distdemo.launcher.joined.nodes import Coordinator, Participant, Relay, Resume
+    from distdemo.joined.nodes import Coordinator, Participant, Relay, Resume
     from distdemo.launcher.records import WorldReport
     from distdemo.view.blocks import Block
     from distdemo.view.console import Signs
@@ -336,13 +336,13 @@ class Session:
         timeout_s = min(world.deadline, world.stall or world.deadline, JOIN_TIMEOUT_S)
         if place.node == 0:
             if self._coordinator is None:
-                from distdemo.launcher.joined.nodes import Coordinator
+                from distdemo.joined.nodes import Coordinator
 
                 self._coordinator = Coordinator(place, request, timeout_s)
             return self._coordinator.run(
                 joined_world, target, args, returns=returns, sends=sends, order=order, **callbacks
             )
-        from distdemo.launcher.joined.nodes import Participant
+        from distdemo.joined.nodes import Participant
         from distdemo.view.format import ranks_text
 
         self._participant = Participant(place, request, timeout_s)
@@ -393,10 +393,10 @@ class Session:
 
     def refuse(self, error: DistdemoError) -> bool:
         """Send rank 0 an error of this node. Return True if this process must show it, too."""
-        from distdemo.launcher.joined.nodes import CoordinatorLostError, EarlyFailureError
+        from distdemo.joined.nodes import CoordinatorLostError, EarlyFailureError
 
         if isinstance(error, EarlyFailureError):
-            from distdemo.launcher.joined.mpi import abort_mpi
+            from distdemo.joined.mpi import abort_mpi
             from distdemo.view.failure import show_error
 
             show_error(error)

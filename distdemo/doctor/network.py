@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distdemo.doctor.records import Finding, broken, fine, warning
 from distdemo.doctor.system import Interface, System
-from distdemo.launcher.joined.interfaces import numeric
+from distdemo.joined.interfaces import numeric
 
 SLOW_S = 0.5  # seconds; a lookup this slow delays the start of a world
 OTHER_MACHINES = "Test other machines with distdemo hello --nnodes and distdemo bench links."

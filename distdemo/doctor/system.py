@@ -24,8 +24,8 @@ from ipaddress import IPv6Address
 from pathlib import Path
 
 from distdemo import backends
+from distdemo.joined.interfaces import addresses
 from distdemo.launcher import limits as launcher_limits
-from distdemo.launcher.joined.interfaces import addresses
 from distdemo.launcher.limits import Limit, loopback_problem
 from distdemo.launcher.records import WorldSpec
 from distdemo.measure.environment import cores

@@ -11,7 +11,7 @@ from distdemo.doctor.network import is_loopback
 from distdemo.doctor.records import Finding, broken, fine, skipped, warning
 from distdemo.doctor.system import System
 from distdemo.errors import UsageError
-from distdemo.launcher.joined import engines
+from distdemo.joined import engines
 
 PREFIXES = (
     *("NCCL_", "GLOO_", "TORCH_", "UCX_", "FI_", "OMPI_", "PRTE_", "PMIX_MCA_", "I_MPI_"),

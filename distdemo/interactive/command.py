@@ -235,7 +235,7 @@ class Shell:
         self._welcome()
 
     def _do_calls(self) -> None:
-        from distdemo.sanitizer.text import calls_text
+        from distdemo.calls.text import calls_text
 
         calls = self.ranks.ask(Calls())[0]
         text = calls_text(calls) if calls else "These ranks have made no call yet."

@@ -20,6 +20,10 @@ from itertools import chain
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
+from distdemo.calls.inspector import Inspector
+from distdemo.calls.match.rules import KINDS
+from distdemo.calls.records import END_OF_CELL, Finding, Row
+from distdemo.calls.text import rank_label
 from distdemo.errors import DistdemoError
 from distdemo.interactive.records import (
     COPY,
@@ -40,10 +44,6 @@ from distdemo.launcher.process_tree import die_with_parent
 from distdemo.launcher.records import Died, Outcome, UserProgram, WorldReport, WorldSpec
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.verdict import ranks_of
-from distdemo.sanitizer.inspector import Inspector
-from distdemo.sanitizer.records import END_OF_CELL, Finding, Row
-from distdemo.sanitizer.rules import KINDS
-from distdemo.sanitizer.text import rank_label
 
 DEADLINE_S = 1e6  # of a world: its cells have none
 COPY_S = 1.0  # seconds for the ranks to copy their variables
@@ -430,9 +430,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the program, which asks us
     load_torch()
     gc.freeze()  # collecting torch's objects would take longer than all that follows
-    import distdemo.interactive.rank
-    import distdemo.launcher.rank
-    import distdemo.sanitizer.hooks  # noqa: F401 - once, for all ranks
 
     program = Program(connection)
     world: World | None = None

@@ -11,12 +11,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.display import display
 
+from distdemo.calls.text import rank_label
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.interactive.client import Ranks
 from distdemo.interactive.records import Cell, CellReport, NewWorld, Settings
 from distdemo.interactive.view_notebook import Shown
 from distdemo.run.view_output import Stream
-from distdemo.sanitizer.text import rank_label
 from distdemo.view.format import plural
 
 

@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from distdemo.calls.records import END_OF_CELL
 from distdemo.interactive.records import START, Cell, CellResult, Copy, Interrupt, Pull, Push
 from distdemo.launcher.failures import raised, text_of
 from distdemo.launcher.stacks import is_ours
 from distdemo.run.value import plain_value
-from distdemo.sanitizer.records import END_OF_CELL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from multiprocessing.connection import Connection
 
+    from distdemo.calls.records import Notes
     from distdemo.launcher.rank import Rank
-    from distdemo.sanitizer.records import Notes
 
 INTERNAL = ("/torch/_ops.py", "/torch/utils/_python_dispatch.py")
 """Files between a cell and distdemo's hooks in a traceback."""
@@ -84,7 +84,7 @@ class Server:
 
     def run(self, notes: Notes | None, variables: bytes) -> None:
         """Run the cells that arrive."""
-        from distdemo.sanitizer.hooks import current_recorder, record_calls
+        from distdemo.calls.record.hooks import current_recorder, record_calls
 
         sys.modules["__main__"] = self._module
         self._rank.set_variables()

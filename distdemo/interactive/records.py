@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distdemo.sanitizer.records import Row
+from distdemo.calls.records import Row
 
 START, COPY = 0, -1
 """Numbers of a rank's messages that answer no request of the program."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distdemo.calls.text import rank_label, rows_text
 from distdemo.interactive.records import CellReport, RanksText, ShellReport
-from distdemo.sanitizer.text import rank_label, rows_text
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Paragraph, Summary
 from distdemo.view.console import Signs

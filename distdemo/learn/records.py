@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from distdemo.calls.records import Finding
 from distdemo.encoding import derived
 from distdemo.learn.answers import compare
-from distdemo.sanitizer.records import Finding
 
 OutcomeKind = Literal["right", "wrong", "hang", "abort", "error", "lost"]
 """Outcome of a rank: it returned the right value or a wrong one, hung, aborted or raised, or was

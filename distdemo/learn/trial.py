@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from distdemo.calls.inspector import Inspector
+from distdemo.calls.record.hooks import record_calls
+from distdemo.calls.records import Notes
 from distdemo.launcher.local import run_world
 from distdemo.launcher.process_tree import temporary_folder
 from distdemo.launcher.records import (
@@ -22,9 +25,6 @@ from distdemo.launcher.records import (
     signal_name,
 )
 from distdemo.learn.records import Mistake, OutcomeKind, Program, RankOutcome, Trial
-from distdemo.sanitizer.hooks import record_calls
-from distdemo.sanitizer.inspector import Inspector
-from distdemo.sanitizer.records import Notes
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from distdemo.calls.view import finding_view
 from distdemo.learn.answers import parse_answer
 from distdemo.learn.catalogue import STEPS
 from distdemo.learn.records import (
@@ -22,7 +23,6 @@ from distdemo.learn.records import (
     Step,
     StepList,
 )
-from distdemo.sanitizer.view import finding_view
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Item, Paragraph, Summary
 from distdemo.view.console import Signs

@@ -37,9 +37,9 @@ def postmortem(options: PostmortemOptions) -> Result:
     Reads dumps of torch's flight recorder, logs of ranks, output of ncclras and py-spy dump, and
     recordings of distdemo.sanitizer.install(). The job itself needs no distdemo.
     """
+    from distdemo.calls.timeline import Timeline
     from distdemo.postmortem.files import read
     from distdemo.postmortem.view import postmortem_view
-    from distdemo.sanitizer.timeline import Timeline
 
     drawn = None if options.record is None else Timeline(options.record)
     report = replace(read(options.files, drawn), strict=options.strict)

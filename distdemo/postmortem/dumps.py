@@ -16,6 +16,7 @@ from math import prod
 from pickle import UnpicklingError
 from typing import Any, NoReturn, TypeVar
 
+from distdemo.calls.records import Call, SourceLine
 from distdemo.postmortem.evidence import (
     COMPLETED,
     ENDED,
@@ -28,7 +29,6 @@ from distdemo.postmortem.evidence import (
     source_line,
 )
 from distdemo.postmortem.parts import MAX_TEXT, name, whole
-from distdemo.sanitizer.records import Call, SourceLine
 
 MAX_ENTRIES = 100_000  # calls per dump; torch keeps 2,000 unless told otherwise
 MAX_PARTS = 10_000_000  # frames and tensors per dump

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from distdemo.sanitizer.records import Call, SourceLine
+from distdemo.calls.records import Call, SourceLine
 
 SCHEDULED, STARTED, COMPLETED, ENDED = range(4)
 """States of a call. ENDED: it has completed or failed, and the backend doesn't say which."""

@@ -10,6 +10,10 @@ from glob import glob
 from itertools import islice
 from pathlib import Path
 
+from distdemo.calls.notes import CallNote, EndNote, ReturnNote
+from distdemo.calls.recording import compare_recordings
+from distdemo.calls.records import CallCount
+from distdemo.calls.timeline import Timeline
 from distdemo.errors import UsageError
 from distdemo.launcher.verdict import ranks_of
 from distdemo.postmortem import hosts, logs
@@ -19,10 +23,6 @@ from distdemo.postmortem.parts import Log, Parts
 from distdemo.postmortem.reading import job_of, read_all
 from distdemo.postmortem.records import Postmortem
 from distdemo.postmortem.verdict import absent_notes, judge
-from distdemo.sanitizer.notes import CallNote, EndNote, ReturnNote
-from distdemo.sanitizer.recording import compare_recordings
-from distdemo.sanitizer.records import CallCount
-from distdemo.sanitizer.timeline import Timeline
 from distdemo.view.foreign import one_line
 from distdemo.view.format import listing, plural
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from signal import SIGINT, SIGTERM, Signals
 
+from distdemo.calls.records import Call, SourceLine
 from distdemo.launcher.verdict import lost_peer
 from distdemo.postmortem.dumps import OPS
 from distdemo.postmortem.evidence import (
@@ -26,7 +27,6 @@ from distdemo.postmortem.evidence import (
     source_line,
 )
 from distdemo.postmortem.parts import MAX_ENDS, Exit, Log, Parts, Writer, lines
-from distdemo.sanitizer.records import Call, SourceLine
 from distdemo.view.foreign import one_line
 
 MAX_GROUPS = 1000  # groups of a rank with a call that timed out

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from distdemo.calls.records import SourceLine
 from distdemo.postmortem.evidence import Dump, End
-from distdemo.sanitizer.records import SourceLine
 
 MAX_CALLS = 1_000_000  # calls in one file
 MAX_ENDS = 10_000  # errors in one file

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from distdemo.calls.records import Call, SourceLine
 from distdemo.postmortem.evidence import ENDED, STARTED, Dump, End, Track
 from distdemo.postmortem.parts import MAX_TEXT, Parts, lines, whole
-from distdemo.sanitizer.records import Call, SourceLine
 
 MAX_GAP = 1000  # calls between the rank behind and the other ranks that are listed
 MAX_RANKS = 1 << 14

@@ -19,12 +19,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from pickle import UnpicklingError
 
+from distdemo.calls.recording import rank_of
 from distdemo.encoding import loads
 from distdemo.files import MAX_BYTES, MEMORY_BYTES, limit_memory, open_file, read_file
 from distdemo.launcher.process_tree import die_with_parent
 from distdemo.postmortem import dumps, hosts, logs, ras, stacks
 from distdemo.postmortem.parts import MAX_TEXT, Log, Parts
-from distdemo.sanitizer.recording import rank_of
 
 HEAD_BYTES = 4096
 CPU_S = 30  # for a file, and 1 s more per MiB: a pickle can take forever to load

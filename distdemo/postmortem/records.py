@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distdemo.sanitizer.records import CallCount, Finding
+from distdemo.calls.records import CallCount, Finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from distdemo.calls.records import SourceLine
 from distdemo.postmortem.evidence import source_line
 from distdemo.postmortem.parts import lines
-from distdemo.sanitizer.records import SourceLine
 
 HEAD = re.compile(r"^Process \d+: ", re.MULTILINE)
 _THREAD = re.compile(r'^Thread (?:0x[\da-fA-F]+|\d+) \([^)]*\)(?:: "([^"]*)")?')

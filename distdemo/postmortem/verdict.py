@@ -12,6 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, count
 
+from distdemo.calls.match.judge import ORDER
+from distdemo.calls.match.matching import merged
+from distdemo.calls.match.rules import KINDS, majority
+from distdemo.calls.records import Call, Finding, Kind, Row, SourceLine
 from distdemo.launcher.verdict import lost_peer, ranks_of
 from distdemo.postmortem.evidence import (
     COMPLETED,
@@ -27,10 +31,6 @@ from distdemo.postmortem.evidence import (
     line_text,
     synchronises,
 )
-from distdemo.sanitizer.judge import ORDER
-from distdemo.sanitizer.matching import merged
-from distdemo.sanitizer.records import Call, Finding, Kind, Row, SourceLine
-from distdemo.sanitizer.rules import KINDS, majority
 from distdemo.view.format import duration, plural
 
 COMPARED: tuple[Kind, ...] = ("call", "dtype", "shape")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distdemo.calls.text import calls_text
+from distdemo.calls.view import finding_view
 from distdemo.postmortem.records import Postmortem
-from distdemo.sanitizer.text import calls_text
-from distdemo.sanitizer.view import finding_view
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
 from distdemo.view.format import plural, ranks_text

@@ -33,10 +33,10 @@ from distdemo.run.source import check_source, parse_program
 from distdemo.view.foreign import printable
 
 if TYPE_CHECKING:
+    from distdemo.calls.inspector import Inspector
+    from distdemo.calls.records import Finding
+    from distdemo.calls.timeline import Timeline
     from distdemo.launcher.records import WorldReport
-    from distdemo.sanitizer.inspector import Inspector
-    from distdemo.sanitizer.records import Finding
-    from distdemo.sanitizer.timeline import Timeline
 
 STALL = 60.0  # seconds
 
@@ -308,9 +308,9 @@ def _sanitizer(
     session: Session, options: RunOptions, world: WorldSpec
 ) -> tuple[Inspector, Timeline | None]:
     """Return the sanitizer of a world, and the timeline of ``--record``."""
-    import_module("distdemo.sanitizer.hooks")  # once, for all forked ranks
-    from distdemo.sanitizer.inspector import Inspector
-    from distdemo.sanitizer.timeline import Timeline
+    import_module("distdemo.calls.record.hooks")  # once, for all forked ranks
+    from distdemo.calls.inspector import Inspector
+    from distdemo.calls.timeline import Timeline
 
     place, timeline = session.placement, None
     if options.record is not None and session.is_first:

@@ -32,9 +32,9 @@ from distdemo.run.source import no_such_function
 from distdemo.run.value import bind, plain_value
 
 if TYPE_CHECKING:
+    from distdemo.calls.records import Notes
     from distdemo.launcher.rank import Rank
     from distdemo.run.records import Program
-    from distdemo.sanitizer.records import Notes
 
 
 def run_program(
@@ -50,7 +50,7 @@ def run_program(
     """
     if notes is None:
         return _run(rank, program, pdb)
-    from distdemo.sanitizer.hooks import record_calls
+    from distdemo.calls.record.hooks import record_calls
 
     with record_calls(notes, rank.rank, rank.world_size):
         return _run(rank, program, pdb)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
+from distdemo.calls.records import CallCount, Finding, LateRank
 from distdemo.encoding import derived
 from distdemo.launcher.records import Returned, WorldReport
-from distdemo.sanitizer.records import CallCount, Finding, LateRank
 from distdemo.versions import versions
 
 

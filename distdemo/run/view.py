@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from distdemo.calls.records import LateRank
+from distdemo.calls.text import calls_text, stopped_text
+from distdemo.calls.view import finding_view
 from distdemo.errors import ALL_EXITED
 from distdemo.launcher.records import Returned
 from distdemo.run.records import RankOutput, RunReport, shaken_text
 from distdemo.run.view_output import captured_output
-from distdemo.sanitizer.records import LateRank
-from distdemo.sanitizer.text import calls_text, stopped_text
-from distdemo.sanitizer.view import finding_view
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from distdemo.__main__ import main
 from distdemo.errors import UsageError
-from distdemo.launcher.joined import engines
+from distdemo.joined import engines
 
 
 def command_line(words: list[str]) -> list[str]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from distdemo import dtypes
-from distdemo.sanitizer.notes import CallNote, GroupKey, Reader, ReturnNote, StopNote, WaitNote
-from distdemo.sanitizer.records import END_OF_TRAFFIC, Call
+from distdemo.calls.notes import CallNote, GroupKey, Reader, ReturnNote, StopNote, WaitNote
+from distdemo.calls.records import END_OF_TRAFFIC, Call
 
 INPUTS_ONLY = ("all_gather_coalesced", "all_gather_into_tensor_coalesced")
 """Ops whose notes have the sizes of one rank's parts, not of the parts of all ranks."""
@@ -64,7 +64,7 @@ def counted() -> Iterator[Traffic]:
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
-    from distdemo.sanitizer.hooks import current_recorder
+    from distdemo.calls.record.hooks import current_recorder
 
     recorder = current_recorder()
     if recorder is None or recorder.off or not recorder.is_registered(dist.group.WORLD):

@@ -17,14 +17,14 @@ import pytest
 import torch
 from _pytest.runner import runtestprotocol
 
-from distdemo.sanitizer.hooks import record_calls
+from distdemo.calls.record.hooks import record_calls
 from distdemo.testing import examples
 from distdemo.testing.plugin import SETUP, THIS_RANK
 from distdemo.testing.reports import passed_unexpectedly
 
 if TYPE_CHECKING:
+    from distdemo.calls.records import Notes
     from distdemo.launcher.rank import Rank
-    from distdemo.sanitizer.records import Notes
     from distdemo.testing.records import Task
 
 

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from distdemo.calls.records import CallCount, Finding
     from distdemo.launcher.records import WorldReport
-    from distdemo.sanitizer.records import CallCount, Finding
 
 
 @dataclass(frozen=True)

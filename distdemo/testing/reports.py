@@ -15,14 +15,14 @@ from _pytest._code.code import (
 )
 from _pytest.skipping import evaluate_xfail_marks
 
+from distdemo.calls.match.matching import FROM
+from distdemo.calls.text import calls_text, reason
 from distdemo.launcher.records import Raised, TimedOut
 from distdemo.launcher.verdict import ranks_of
-from distdemo.sanitizer.matching import FROM
-from distdemo.sanitizer.text import calls_text, reason
 from distdemo.view.format import plural
 
 if TYPE_CHECKING:
-    from distdemo.sanitizer.records import CallCount
+    from distdemo.calls.records import CallCount
     from distdemo.testing.records import TaskResult
 
 PHASES = ("setup", "call", "teardown")

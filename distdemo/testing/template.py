@@ -137,11 +137,11 @@ class Server:
     def _run_world(self, task: Task, item: pytest.Item) -> TaskResult:
         from distdemo.api import check_world
         from distdemo.backends import prepared
+        from distdemo.calls.inspector import Inspector
+        from distdemo.calls.text import stopped_text
         from distdemo.launcher.local import run_world
         from distdemo.launcher.records import WorldSpec
         from distdemo.launcher.verdict import report_of
-        from distdemo.sanitizer.inspector import Inspector
-        from distdemo.sanitizer.text import stopped_text
         from distdemo.testing.examples import Example, difference
         from distdemo.testing.rank import run_test
 
@@ -283,8 +283,8 @@ def main() -> None:
 
     load_torch()
     gc.freeze()  # collecting torch's objects would take longer than all that follows
+    import distdemo.calls.record.hooks
     import distdemo.launcher.rank
-    import distdemo.sanitizer.hooks
 
     with suppress(ImportError):  # without NumPy
         import_module("numpy.random")  # which ranks seed

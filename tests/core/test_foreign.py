@@ -20,6 +20,8 @@ from rich.text import Text
 from traces import real
 
 from distdemo.bench.view import to_csv
+from distdemo.calls.notes import EndNote, call_line, end_line
+from distdemo.calls.records import Call, SourceLine
 from distdemo.check.ci import github_annotations, junit_xml
 from distdemo.check.records import CaseResult, CheckReport
 from distdemo.encoding import dumps
@@ -36,8 +38,6 @@ from distdemo.launcher.records import (
     WorldSpec,
 )
 from distdemo.ops.spec import OpSpec
-from distdemo.sanitizer.notes import EndNote, call_line, end_line
-from distdemo.sanitizer.records import Call, SourceLine
 from distdemo.trace.page import page
 from distdemo.view import plot
 from distdemo.view.blocks import Heading, show_blocks

@@ -20,7 +20,7 @@ FILES = {
     if file.parent != PACKAGE / "learn/exercises/files"  # for a learner's folder, not imported
 }
 BASE = {"errors", "dtypes", "encoding", "files", "versions", "words"}
-CORE = {"launcher", "ops", "backends", "view"}
+CORE = {"launcher", "joined", "ops", "backends", "view"}
 MAY = {
     # room: the rooms below it, which its modules may import
     "errors": set(),
@@ -31,6 +31,7 @@ MAY = {
     "encoding": {"versions"},
     "comm": {"errors"},  # an op runs one of these helpers for users' programs
     "launcher": BASE,
+    "joined": {*BASE, "launcher"},
     "mpi": BASE,
     "view": {*BASE, "launcher"},  # the records of how ranks ended
     "ops": {*BASE, "launcher", "comm"},
@@ -38,10 +39,11 @@ MAY = {
     "schedules": {*BASE, "ops", "backends"},
     "measure": {*BASE, *CORE, "schedules"},
     "cli": {*BASE, *CORE},
-    "sanitizer": {*BASE, *CORE, "cli"},
-    "api": {*BASE, *CORE, "sanitizer"},
+    "calls": {*BASE, *CORE},
+    "sanitizer": {"calls"},
+    "api": {*BASE, *CORE, "calls"},
     "__init__": {"errors", "versions", "api", "comm"},
-    "__main__": {"errors", "launcher", "cli"},
+    "__main__": {"errors", "launcher", "joined", "cli"},
 }
 FEATURES = {
     "demo",

@@ -20,15 +20,9 @@ from distdemo.bench.compare.view import compare_view
 from distdemo.bench.fit.command import FitOptions, fit
 from distdemo.bench.fit.report import make_report
 from distdemo.bench.fit.view import fit_view
-from distdemo.cli.runner import envelope
-from distdemo.cli.values import read_numbers, read_objects
-from distdemo.encoding import dumps, encode, loads
-from distdemo.errors import UsageError
-from distdemo.files import limited_memory, read_file
-from distdemo.measure.recording import read
-from distdemo.sanitizer import notes
-from distdemo.sanitizer import recording as recording_of_notes
-from distdemo.sanitizer.notes import (
+from distdemo.calls import notes
+from distdemo.calls import recording as recording_of_notes
+from distdemo.calls.notes import (
     EndNote,
     MisuseNote,
     call_line,
@@ -36,10 +30,16 @@ from distdemo.sanitizer.notes import (
     end_line,
     misuse_line,
 )
-from distdemo.sanitizer.recording import compare_recordings
-from distdemo.sanitizer.records import Call, SourceLine
-from distdemo.sanitizer.text import calls_text
-from distdemo.sanitizer.view import finding_view
+from distdemo.calls.recording import compare_recordings
+from distdemo.calls.records import Call, SourceLine
+from distdemo.calls.text import calls_text
+from distdemo.calls.view import finding_view
+from distdemo.cli.runner import envelope
+from distdemo.cli.values import read_numbers, read_objects
+from distdemo.encoding import dumps, encode, loads
+from distdemo.errors import UsageError
+from distdemo.files import limited_memory, read_file
+from distdemo.measure.recording import read
 from distdemo.view.blocks import Paragraph, show_blocks
 from distdemo.view.console import signs
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from golden import Blocks, drawn, golden
 
+from distdemo.calls.records import Finding, Row
 from distdemo.learn import view
 from distdemo.learn.catalogue import MISTAKES, STEPS
 from distdemo.learn.exercises import hint
@@ -23,7 +24,6 @@ from distdemo.learn.records import (
     StepList,
     Trial,
 )
-from distdemo.sanitizer.records import Finding, Row
 from distdemo.view.blocks import quiet
 
 GOLDEN = Path(__file__).parent / "golden"

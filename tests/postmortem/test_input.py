@@ -20,10 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postmortem.test_postmortem import BEHIND, FILES, FIRST, dump, entry
 
+from distdemo.calls.notes import EndNote, call_line, end_line
+from distdemo.calls.records import Call, SourceLine
 from distdemo.postmortem import dumps, evidence, files, logs, ras, reading, stacks
 from distdemo.postmortem.parts import MAX_LINE, Parts
-from distdemo.sanitizer.notes import EndNote, call_line, end_line
-from distdemo.sanitizer.records import Call, SourceLine
 from distdemo.view import foreign
 
 Command = Callable[..., tuple[int, str, str]]

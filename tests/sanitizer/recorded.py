@@ -25,14 +25,14 @@ if __name__ == "__main__":
 
 from sanitizer.programs import MISTAKES, POLLS, SIZE, WORLDS, Mistake, poll_count
 
+from distdemo.calls.inspector import Inspector
+from distdemo.calls.notes import EndNote, end_line
+from distdemo.calls.record.hooks import record_calls
+from distdemo.calls.records import Finding, Notes
 from distdemo.launcher import workers
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Outcome, Returned, WorldReport, WorldSpec
-from distdemo.sanitizer.hooks import record_calls
-from distdemo.sanitizer.inspector import Inspector
-from distdemo.sanitizer.notes import EndNote, end_line
-from distdemo.sanitizer.records import Finding, Notes
 
 FOLDER = Path(__file__).parent / "recorded"
 MAX_CHARS = 100  # per line of short notes

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
+from distdemo.calls import notes as texts
+from distdemo.calls.inspector import Inspector
+from distdemo.calls.match.judge import BUSY_POLLS, INTERRUPT_S, SETTLE_TIMEOUT_S, Judge
+from distdemo.calls.match.rules import KINDS, check_arguments
+from distdemo.calls.notes import HEAD, Reader, Ring, Writer, call_line
+from distdemo.calls.records import Call, Row, SourceLine
+from distdemo.calls.timeline import Timeline
 from distdemo.cli.files import write_result
 from distdemo.errors import DistdemoError
 from distdemo.launcher.records import TimedOut, Verdict, WorldReport, WorldSpec
-from distdemo.sanitizer import notes as texts
-from distdemo.sanitizer.inspector import Inspector
-from distdemo.sanitizer.judge import BUSY_POLLS, INTERRUPT_S, SETTLE_TIMEOUT_S, Judge
-from distdemo.sanitizer.notes import HEAD, Reader, Ring, Writer, call_line
-from distdemo.sanitizer.records import Call, Row, SourceLine
-from distdemo.sanitizer.rules import KINDS, check_arguments
-from distdemo.sanitizer.timeline import Timeline
 
 N = 4
 
@@ -258,7 +258,7 @@ def test_a_note_that_fails_in_the_judge_is_not_read_twice() -> None:
 def test_calls_beyond_the_limit_are_counted_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("distdemo.sanitizer.judge.MAX_KNOWN", N)
+    monkeypatch.setattr("distdemo.calls.match.judge.MAX_KNOWN", N)
     judge = Judge(N)
     for rank in range(N):  # the rank's first call is one of N that are distinguished
         judge.feed(rank, definitions(rank).encode() + b"0\nr\n")

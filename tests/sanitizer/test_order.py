@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from helpers import distdemo, document
 
-from distdemo.sanitizer.judge import Judge
-from distdemo.sanitizer.notes import call_line
-from distdemo.sanitizer.records import Call, SourceLine
-from distdemo.sanitizer.rules import lacking_in_nccl
-from distdemo.sanitizer.shake import MAX_DELAY_S, MAX_TOTAL_S, delays
+from distdemo.calls.match.judge import Judge
+from distdemo.calls.match.rules import lacking_in_nccl
+from distdemo.calls.notes import call_line
+from distdemo.calls.record.shake import MAX_DELAY_S, MAX_TOTAL_S, delays
+from distdemo.calls.records import Call, SourceLine
 
 HERE = Path(__file__).parent
 LATE = HERE / "late_ranks.py"

@@ -14,8 +14,8 @@ from forked import Warm
 from sanitizer.programs import MISTAKES, SIZE, WORLDS
 from sanitizer.recorded import lines_at_fault, lines_named, recorded, sanitized, source_of
 
-from distdemo.sanitizer.judge import Judge, first_error
-from distdemo.sanitizer.records import Finding
+from distdemo.calls.match.judge import Judge, first_error
+from distdemo.calls.records import Finding
 
 ORDERS = ["ranks", "reversed", "by turns", *range(4)]
 

@@ -1,0 +1,317 @@
+"""Read the notes of a world's ranks while it runs, and report a finding once it is certain.
+
+Ranks write to shared memory that is polled: a note needs no wake-up and no system call, and the
+notes of a killed rank are preserved. A finding ends the world and becomes its verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from distdemo.calls.match.judge import Judge
+from distdemo.calls.match.matching import FROM
+from distdemo.calls.match.rules import KINDS
+from distdemo.calls.notes import EndNote, Ring, shared
+from distdemo.calls.records import Call, CallCount, Finding, Notes, SourceLine
+from distdemo.calls.text import reason, stopped_text
+from distdemo.launcher.local import run_world
+from distdemo.launcher.records import (
+    Died,
+    Outcome,
+    Raised,
+    Returned,
+    TimedOut,
+    Verdict,
+    WorldReport,
+    WorldSpec,
+    signal_name,
+)
+from distdemo.launcher.verdict import judge, names_cause
+from distdemo.view.foreign import write_message
+
+if TYPE_CHECKING:
+    from distdemo.calls.timeline import Timeline
+    from distdemo.launcher.rank import Rank
+
+RINGS = 16 << 20  # bytes of unread notes of all ranks
+
+
+class Inspector:
+    """Sanitizer of one world.
+
+    The ranks write to memory that is freed when no process holds it any longer.
+
+    Args:
+        world: World that will be started.
+        ranks: Ranks that this process starts; all by default.
+        timeline: Timeline that gets every note, or None.
+    """
+
+    def __init__(
+        self, world: WorldSpec, ranks: range | None = None, timeline: Timeline | None = None
+    ) -> None:
+        self._ranks = range(world.world_size) if ranks is None else ranks
+        self._rings: list[Ring] = []
+        self.judge = Judge(world.world_size, timeline)
+        self.notes = Notes("", 0)
+        """Recording settings for the ranks; without a path if shared memory is unavailable."""
+        self.judge.matcher.stopped = "shared memory is unavailable"
+        if not hasattr(os, "memfd_create"):
+            return
+        size = max(1 << 16, min(1 << 20, RINGS // len(self._ranks)))
+        fd = os.memfd_create("distdemo-notes", os.MFD_CLOEXEC)
+        weakref.finalize(self, os.close, fd)
+        os.ftruncate(fd, size * len(self._ranks))
+        path = f"/proc/{os.getpid()}/fd/{fd}"
+        if os.access(path, os.R_OK | os.W_OK):
+            self._rings = [Ring(shared(path, size, nth)) for nth in range(len(self._ranks))]
+            self.notes = Notes(path, size, self._ranks.start)
+            self.judge.matcher.stopped = ""
+
+    @property
+    def stopped(self) -> str:
+        """Reason why the comparison is incomplete, or empty."""
+        return self.judge.matcher.stopped
+
+    def poll(self, outcomes: Sequence[Outcome | None]) -> bool:
+        """Read new notes; return True if there is a finding and the world should end.
+
+        Args:
+            outcomes: Outcome of each rank; None while it is running.
+        """
+        try:
+            self._feed()
+            self._end(outcomes)
+            return self.judge.poll() is not None
+        except Exception as error:  # noqa: BLE001 - the program must not be affected
+            self._give_up(error)
+            return False
+
+    def check(self) -> tuple[bool, list[Finding]]:
+        """Return whether there is a certain finding now, and the warnings so far."""
+        try:
+            self._feed()
+            return self.judge.check() is not None, self.judge.matcher.shifts()
+        except Exception as error:  # noqa: BLE001 - the program must not be affected
+            self._give_up(error)
+            return False, []
+
+    def calls(self) -> tuple[tuple[CallCount, ...], str]:
+        """Return the calls so far, and rank 0's last call."""
+        self._feed()
+        self.judge.read()
+        return self.judge.calls(), self.judge.last_call(0)
+
+    def relay(self) -> list[tuple[int, str]]:
+        """Return new notes by rank, for ``on_message`` of node 0, on a node without rank 0."""
+        pieces = zip(self._ranks, (ring.read() for ring in self._rings), strict=False)
+        return [(rank, piece.decode("ascii", "replace")) for rank, piece in pieces if piece]
+
+    def on_message(self, rank: int, text: object) -> bool:
+        """Add notes of a rank on another node, on node 0.
+
+        Args:
+            rank: Rank in the world.
+            text: Text from ``relay``.
+
+        Returns:
+            True if there is a finding and the world should end.
+        """
+        if isinstance(text, str):
+            self.judge.feed(rank, text.encode())
+        return self.judge.finding is not None
+
+    def conclude(self, report: WorldReport) -> tuple[WorldReport, tuple[Finding, ...]]:
+        """Return the report and the findings. A finding replaces the report's verdict.
+
+        If a signal ended the world, the finding is added to the verdict instead.
+
+        Args:
+            report: Report of the world, after all its ranks have exited.
+        """
+        try:
+            finding = self._conclude(report)
+            report = self._with_last_calls(report)
+        except Exception as error:  # noqa: BLE001 - the program must not be affected
+            self._give_up(error)
+            finding = None
+        if finding is None:
+            return report, ()
+        for shift in self.judge.matcher.shifts():
+            where = " and ".join(row.source_line for row in shift.rows)
+            warning = f"{shift.what[:-1]}: {where}."
+            finding = replace(finding, before=f"{finding.before}\n  {warning}".strip())
+        judged = verdict(finding, report.verdict)
+        if report.interrupted_by is not None and report.verdict is not None:
+            why = f"{finding.what}\n{reason(finding)}"
+            if finding.kind != "stuck":
+                why = f"{report.verdict.why}\n{why}"
+            judged = replace(report.verdict, why=why, hint=finding.rule)
+        return replace(report, verdict=judged), (finding,)
+
+    def _give_up(self, error: Exception) -> None:
+        """Stop comparing after an internal error."""
+        self.judge.give_up(f"{type(error).__name__}: {error}")
+
+    def _feed(self) -> None:
+        for rank, ring in zip(self._ranks, self._rings, strict=False):
+            if piece := ring.read():
+                self.judge.feed(rank, piece)
+
+    def _conclude(self, report: WorldReport) -> Finding | None:
+        interrupted = report.interrupted_by is not None
+        finding = self.judge.interrupt(_stopped(report)) if interrupted else None
+        self._feed()
+        self.judge.read()
+        if interrupted:
+            return finding
+        self._end(report.outcomes)
+        finding = self._at_the_end(report)
+        if finding is None or self.judge.matcher.found:
+            return finding
+        return _with_cause(finding, report)
+
+    def _with_last_calls(self, report: WorldReport) -> WorldReport:
+        """Return a failed world's report with the last call of each rank."""
+        if report.verdict is None:
+            return report
+        outcomes = tuple(
+            replace(o, last_call=self.judge.last_call(o.rank)) for o in report.outcomes
+        )
+        judged = report.verdict
+        if report.interrupted_by is None and names_cause(judged, outcomes):
+            judged = judge(report.world, outcomes) or judged
+        return replace(report, outcomes=outcomes, verdict=judged)
+
+    def _end(self, outcomes: Sequence[Outcome | None]) -> None:
+        """Record the end of ranks that wrote no end note."""
+        matcher = self.judge.matcher
+        for rank, outcome in enumerate(outcomes):
+            state = matcher.ranks[rank]
+            if outcome is None or state.ended is not None:
+                continue
+            if isinstance(outcome, Died):
+                self.judge.read()
+                matcher.add(rank, _end_note(outcome, state.last))
+            elif isinstance(outcome, Returned):
+                self.judge.read()
+                if outcome.left:
+                    matcher.add(rank, _end_note(outcome, state.last))
+                elif state.ended is None and not state.lost:
+                    matcher.stop(f"rank {rank} left no notes")
+
+    def _at_the_end(self, report: WorldReport) -> Finding | None:
+        """Return the finding once all ranks have exited."""
+        matcher = self.judge.matcher
+        accuser = next((o for o in report.outcomes if isinstance(o, Raised) and o.missing), None)
+        decided = matcher.stopped or matcher.found
+        if accuser is not None and report.verdict is not None and not decided:
+            rows = matcher.rows({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
+            what, rule = report.verdict.what, KINDS["absent"].rule
+            return Finding("absent", what, tuple(rows), "", rule, accuser.missing)
+        found, old = self.judge.conclude(_stopped(report)), report.verdict
+        if found is not None and found.kind == "stuck" and old is not None:
+            limit = old.what.partition(":")[0]  # which limit has passed
+            what = f"{limit}: {found.what[0].lower()}{found.what[1:]}"
+            return replace(found, what=what, rule=old.hint)
+        return found
+
+
+def _stopped(report: WorldReport) -> dict[int, str]:
+    """Return the ranks that were stopped while running, and where they were."""
+    return {
+        outcome.rank: FROM.join((outcome.where.source_line, *outcome.where.callers))
+        if outcome.where
+        else ""
+        for outcome in report.outcomes
+        if isinstance(outcome, TimedOut)
+    }
+
+
+def _end_note(end: Died | Returned, last: Call | None) -> EndNote:
+    """Return the end of a rank that wrote none, with the line of its crash or last call."""
+    how = "exited without returning"
+    if isinstance(end, Died) and end.signal is not None:
+        how = f"was killed by {signal_name(end.signal)}"
+    elif isinstance(end, Died) and end.exit_code:
+        how = f"exited with {end.exit_code}"
+    if end.where is not None and end.where.source_line:
+        file, _, place = end.where.source_line.rpartition(":")
+        line, _, function = place.partition(" in ")
+        return EndNote(how, SourceLine(file, int(line), function))
+    if last is None or last.rules.internal:
+        return EndNote(how)
+    return EndNote(f"{how} after {last.op}", last.source_line)
+
+
+def _with_cause(finding: Finding, report: WorldReport) -> Finding:
+    """Replace the finding by the failure that made a rank miss the call, if there is one."""
+    old = report.verdict
+    failed = [
+        outcome
+        for outcome in report.outcomes
+        if isinstance(outcome, Died) or (isinstance(outcome, Raised) and not outcome.consequence)
+    ]
+    if finding.kind in ("absent", "uneven", "p2p", "stuck") and old is not None and failed:
+        guilty = {outcome.rank for outcome in failed}
+        named = {rank for row in finding.rows for rank in row.ranks}
+        if guilty & named and guilty & set(old.ranks):
+            rule = old.hint if isinstance(failed[0], Died) else KINDS[finding.kind].rule
+            return replace(
+                finding, kind="absent", what=old.what, rule=rule, ranks=old.ranks, so_far=False
+            )
+    return finding
+
+
+def verdict(finding: Finding, old: Verdict | None) -> Verdict:
+    """Return the finding as a verdict, with the traceback of a rank at fault if there is one."""
+    kept = old is not None and set(old.ranks) & set(finding.ranks)
+    return Verdict(
+        finding.what,
+        reason(finding),
+        finding.rule,
+        finding.ranks,
+        finding.consequences,
+        old.traceback if kept and old else "",
+        old.excerpt if kept and old else "",
+    )
+
+
+def run_noted(
+    world: WorldSpec, target: Callable[..., Any], args: tuple[Any, ...] = ()
+) -> WorldReport:
+    """Run ``target(rank, *args)`` on every rank of a new world, and compare the ranks' calls.
+
+    Arguments and errors are those of ``launcher.local.run_world``. A finding becomes the verdict; a
+    possible error becomes a warning of the line that calls the caller.
+    """
+    inspector = Inspector(world)
+    work, modules = (inspector.notes, target, args), (__name__, "distdemo.calls.record.hooks")
+    report, findings = inspector.conclude(
+        run_world(world, _run_recorded, work, poll=inspector.poll, modules=modules)
+    )
+    if findings:
+        return report
+    for warning in inspector.judge.warnings():
+        warnings.warn("\n".join((warning.what, reason(warning), warning.rule)), stacklevel=3)
+    if inspector.stopped:
+        write_message(f"{stopped_text(inspector.stopped)}\n")
+    return report
+
+
+def _run_recorded(
+    rank: Rank, notes: Notes, target: Callable[..., Any], args: tuple[Any, ...]
+) -> Any:
+    """Run the target on a rank, recording its calls."""
+    from distdemo.calls.record.hooks import record_calls
+
+    with record_calls(notes, rank.rank, rank.world_size):
+        value = target(rank, *args)
+        threading._shutdown()  # type: ignore[attr-defined]
+        return value

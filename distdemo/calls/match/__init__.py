@@ -1,0 +1,1 @@
+"""Match the calls of all ranks, and find errors. Pure logic, without processes."""

@@ -1,0 +1,146 @@
+"""Find calls on several groups that ranks make in a different order, which NCCL may not survive.
+
+NCCL runs each call as a kernel that waits for the same call of the other members. If kernels of
+different groups can't run at the same time, each rank is in the first call of its own order, and
+none ends. So the calls are executed here one at a time: a call ends once it is the first of every
+member. A cycle of calls that aren't is a warning. Calls of different threads or backends have no
+order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+
+from distdemo.calls.match.matching import MAX_PENDING, Entry, Matcher
+from distdemo.calls.match.rules import KINDS
+from distdemo.calls.match.shifts import MAX_LINES
+from distdemo.calls.notes import CallNote, Note, ReturnNote
+from distdemo.calls.records import Finding, Row
+from distdemo.launcher.verdict import ranks_of
+
+Queue = deque[Entry]
+UNORDERED = {"new_group", "monitored_barrier"}  # these aren't kernels
+
+
+class Order:
+    """Calls of each thread that can't end yet if they are executed one at a time.
+
+    Sends and receives have an order only with NCCL, or by its rules.
+
+    Args:
+        matcher: Comparison of the calls.
+    """
+
+    def __init__(self, matcher: Matcher) -> None:
+        self._matcher = matcher
+        self._queues: defaultdict[tuple[int, int, str], Queue] = defaultdict(deque)
+        self._queue_of: dict[Entry, Queue] = {}
+        self._cycles: dict[frozenset[str], list[tuple[Entry, Entry]]] = {}
+        self._off = False
+
+    def add(self, note: Note, entry: Entry | None) -> None:
+        """Add a note of a rank, and the call that it is about."""
+        if entry is None or self._off:
+            return
+        if isinstance(note, ReturnNote):
+            if note.undone:
+                self._remove([entry])
+            elif note.source >= 0 and entry.other is not None:  # its sender was unknown before
+                self._run([entry])
+            return
+        group, call = entry.group, entry.call
+        if not isinstance(note, CallNote) or call.rules.internal or call.op in UNORDERED:
+            return
+        serial = self._matcher.nccl or group.backend.startswith("nccl")
+        if call.peer is not None and (call.batched or not serial):
+            return
+        queue = self._queues[entry.rank, note.thread, group.backend]
+        queue.append(entry)
+        self._queue_of[entry] = queue
+        self._run([entry])
+        if len(queue) > MAX_PENDING:  # a call that failed, and that other ranks never make
+            self._off = True
+            self._queues.clear()
+            self._queue_of.clear()
+
+    def warnings(self) -> list[Finding]:
+        """Return a warning per set of lines whose calls had no common order."""
+        return [self._warning(cycle) for cycle in self._cycles.values()]
+
+    def _run(self, entries: Iterable[Entry]) -> None:
+        """End the calls of these entries, and those that follow, if all members have arrived."""
+        waiting = deque(entries)
+        while waiting:
+            entry = waiting.popleft()
+            if entry not in self._queue_of:
+                continue
+            together = _entries(entry)
+            if not together:
+                continue
+            if any(self._before(each) is not None for each in together):
+                cycle = self._cycle(entry)
+                if not cycle:
+                    continue
+                if len(self._cycles) < MAX_LINES:
+                    lines = {each.call.source_line.innermost for pair in cycle for each in pair}
+                    self._cycles.setdefault(frozenset(lines), cycle)
+            waiting += self._remove(together)
+
+    def _remove(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Remove entries, and return those that are first now."""
+        found = []
+        for entry in entries:
+            queue = self._queue_of.pop(entry, None)
+            if queue is not None:
+                queue.remove(entry)
+                found += [queue[0]] if queue else []
+        return found
+
+    def _before(self, entry: Entry) -> Entry | None:
+        """Return the call that must end before this one, or None."""
+        queue = self._queue_of.get(entry)
+        return None if queue is None or queue[0] is entry else queue[0]
+
+    def _cycle(self, start: Entry) -> list[tuple[Entry, Entry]]:
+        """Return (earlier, later) calls of ranks along a cycle, or nothing."""
+        goal = {*_entries(start)}
+        paths: deque[list[tuple[Entry, Entry]]] = deque([[]])
+        seen: set[Entry] = set()
+        while paths:
+            path = paths.popleft()
+            for later in _entries(path[-1][0] if path else start):
+                earlier = self._before(later)
+                if earlier is None or earlier in seen:
+                    continue
+                seen.add(earlier)
+                if earlier in goal:
+                    return [*path, (earlier, later)]
+                paths.append([*path, (earlier, later)])
+        return []
+
+    def _warning(self, cycle: list[tuple[Entry, Entry]]) -> Finding:
+        rows = [
+            Row((each.rank,), self._call(each), self._matcher.line(each.call.source_line))
+            for pair in sorted(cycle, key=lambda pair: pair[0].rank)
+            for each in pair
+        ]
+        ranks = tuple(sorted({pair[0].rank for pair in cycle}))
+        several = len({each.group for pair in cycle for each in pair}) > 1
+        calls = "calls on several groups" if several else "sends and receives"
+        what = f"{ranks_of(ranks)} make {calls} in an order that may deadlock with NCCL."
+        return Finding("order", what, tuple(rows), "", KINDS["order"].rule, ranks)
+
+    def _call(self, entry: Entry) -> str:
+        name = entry.group.name(self._matcher.world_size)
+        return f"{entry.call} on {name}"
+
+
+def _entries(entry: Entry) -> list[Entry]:
+    """Return the calls of all members, or nothing while some are missing."""
+    if entry.call.peer is not None:
+        return [entry, entry.other] if entry.other is not None else []
+    calls = entry.calls_there
+    if calls is None or len(calls) < len(entry.group.members):
+        return []
+    return list(calls.values())

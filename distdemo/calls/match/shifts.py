@@ -1,0 +1,139 @@
+"""Find calls that match, but were hardly meant to: by their lines and shapes.
+
+These are warnings. A rank that has made one call too many or too few pairs each later call with the
+wrong one, which nothing shows if op, dtype and size are the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from distdemo.calls.match.rules import KINDS, majority
+from distdemo.calls.records import Call, Finding, Row, SourceLine
+
+Calls = Mapping[int, Call]
+"""One call of a group, by rank."""
+Stack = tuple[tuple[str, ...], tuple[str, ...]]
+"""Lines inside and outside a source line."""
+MAX_LINES = 1000  # remembered source lines per group
+
+
+@dataclass(slots=True)
+class Mixed:
+    """One call of a group that ranks made from several lines, or with several shapes.
+
+    Attributes:
+        calls: First such call.
+        number: Its number in the group.
+        times: Number of calls made from exactly these lines.
+    """
+
+    calls: Calls
+    number: int
+    times: int = 0
+
+    @property
+    def shapes(self) -> dict[int, tuple[int, ...]]:
+        """Shape that each rank passed, without dimensions of size 1."""
+        return {rank: tuple(n for n in call.shape if n != 1) for rank, call in self.calls.items()}
+
+    def warning(
+        self, group: str, how: str, values: Mapping[int, object], rows: Iterable[Row]
+    ) -> Finding:
+        """Return the warning on this call.
+
+        Args:
+            group: Name of the group.
+            how: End of the sentence.
+            values: Value of each rank. The ranks with an unusual one are named.
+            rows: Rows of the call.
+        """
+        op, usual = next(iter(self.calls.values())).op, majority(values)
+        guilty = tuple(sorted(rank for rank, each in values.items() if each != usual))
+        what = f"Call {self.number} of {group}, {op}, {how}."
+        return Finding("shift", what, tuple(rows), "", KINDS["shift"].rule, guilty)
+
+
+@dataclass(slots=True)
+class Lines:
+    """Lines and shapes of a group's calls that all members agreed on.
+
+    Attributes:
+        counts: Number of calls, by source line and the lines around it.
+        mixed: Calls that ranks made from several lines, by these lines.
+    """
+
+    counts: Counter[tuple[SourceLine, Stack]] = field(default_factory=Counter)
+    mixed: dict[frozenset[SourceLine], Mixed] = field(default_factory=dict)
+    _callers: defaultdict[SourceLine, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _reshaped: Mixed | None = None
+    _swapped: dict[SourceLine, Mixed] = field(default_factory=dict)
+
+    def add(self, calls: Calls, number: int) -> None:
+        """Add a call that all members agreed on, and its number in the group."""
+        lines: dict[SourceLine, set[int]] = {}
+        for rank, call in calls.items():
+            lines.setdefault(call.source_line, set()).add(rank)
+        for line, ranks in lines.items():
+            if line in self._callers or len(self._callers) < MAX_LINES:
+                self._callers[line] |= ranks
+        for key in {(call.source_line, call.source_line.stack) for call in calls.values()}:
+            if key in self.counts or len(self.counts) < MAX_LINES:
+                self.counts[key] += 1
+        if any(line.via or line.within for line in lines):
+            return  # torch's, not the program's to order
+        if len({line.innermost for line in lines}) > 1:
+            together = frozenset(lines)
+            mixed = self.mixed.get(together)
+            if mixed is None and len(self.mixed) < MAX_LINES:
+                mixed = self.mixed[together] = Mixed(calls, number)
+            if mixed is not None:
+                mixed.times += 1
+        elif len(lines) == 1 and len({call.shape for call in calls.values()}) > 1:
+            self._compare_shapes(Mixed(calls, number))
+
+    def _compare_shapes(self, last: Mixed) -> None:
+        """Find two calls in a row with the same line and size, but exchanged shapes."""
+        first, call = self._reshaped, next(iter(last.calls.values()))
+        sizes = {each.count for each in last.calls.values()}
+        if call.root is not None or len(sizes) > 1 or len(set(last.shapes.values())) != 2:
+            return
+        self._reshaped = last
+        if first is not None and last.number == first.number + 1:
+            same = {*first.shapes.values()} == {*last.shapes.values()}
+            turned = all(first.shapes[rank] != shape for rank, shape in last.shapes.items())
+            if same and turned and len(self._swapped) < MAX_LINES:
+                self._swapped.setdefault(call.source_line, first)
+
+    def warnings(
+        self, group: str, opened: Iterable[Calls], rows: Callable[[Calls], Iterable[Row]]
+    ) -> Iterator[Finding]:
+        """Yield a warning per call that may have matched the wrong one.
+
+        Ranks made it from several lines, only once, and one of these ranks has also called from
+        another of the lines, so the lines aren't branches taken by different ranks. Or they passed
+        tensors of two shapes, and exchanged them in the next call.
+
+        Args:
+            group: Name of the group.
+            opened: Calls that some members haven't made yet.
+            rows: Function that returns the rows of a call.
+        """
+        callers = {line: {*ranks} for line, ranks in self._callers.items()}
+        for calls in opened:
+            for rank, call in calls.items():
+                callers.setdefault(call.source_line, set()).add(rank)
+        for mixed in self.mixed.values():
+            lines = {rank: call.source_line for rank, call in mixed.calls.items()}
+            strayed = any(
+                own != line and rank in callers.get(line, ())
+                for rank, own in lines.items()
+                for line in set(lines.values())
+            )
+            if mixed.times == 1 and strayed:
+                yield mixed.warning(group, "came from different lines", lines, rows(mixed.calls))
+        for mixed in self._swapped.values():
+            how = "got tensors of different shapes"
+            yield mixed.warning(group, how, mixed.shapes, rows(mixed.calls))

@@ -1,0 +1,477 @@
+r"""The notes of a rank: lines of text that it writes to memory or a file before each call.
+
+A repeated call (same line, same arguments) is written as its number only::
+
+    H {"rank": 2, ...}                     # header of a file
+    G 0 0 gloo [0, 1, 2, 3]                # group 0: the 0th with this backend and these members
+    C 5 0 {"op": "all_reduce", ...}        # definition of call 5, on group 0
+    5                                      # the rank makes call 5
+    5 12                                   # likewise, for the gradients of step 12
+    w 5                                    # it waits for the 5th call that it made
+    n 5                                    # it needn't wait for it any more; see NoWaitNote
+    a                                      # torch accepted the call, and other ranks may notice it
+    a +                                    # likewise, with threads that have made no call yet
+    r                                      # the call or wait returned (r 2: with data of rank 2)
+    f                                      # it raised; u: before torch accepted the call
+    X "why"                                # recording stopped, but the program continues
+    B {"what": "written", ...}             # misuse of a call's memory
+    R 0 3 0 {"names": [...], ...}         # checksums after step 3, on group 0; see ReplicaNote
+    D {"groups": [0], ...}                 # the rank destroys these groups
+    E {"how": "returned"}                  # its program has ended
+
+Lines are ASCII and end with ``\n``. A line of a thread other than the main thread begins with
+``@n``. A line with a time begins with ``t`` and the time in µs since 1970, before everything else.
+Notes are untrusted input: a reader checks types, numbers and the length of a line.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import TypeVar
+
+from distdemo.calls.match.rules import agreement
+from distdemo.calls.records import Call, SourceLine
+from distdemo.encoding import decode, loads
+
+T = TypeVar("T")
+GroupKey = tuple[tuple[int, ...], str, int]
+"""Members and backend of a group, and the number of earlier groups with the same."""
+HEAD = 16  # bytes before the data of a ring
+FULL_S = 0.001  # seconds between checks of a full ring
+MAX_KNOWN = 20_000  # call definitions that a rank keeps before it starts again
+MAX_LINE_BYTES = 1 << 20
+MAX_THREADS = MAX_GROUPS = 1 << 16  # per rank
+MAX_MEMBERS = 1 << 20  # of all groups of one rank in total
+MAX_NUMBER = 1 << 63  # limit of every other number
+UNREADABLE = "its notes can't be read"
+
+
+class Ring:
+    """Ring buffer that a rank writes its notes to and the launcher reads.
+
+    It outlives the rank, and keeps working if the program closes all its descriptors. The first 16
+    bytes are the total numbers of bytes written and read; the rest is the ring.
+
+    Args:
+        memory: Memory shared by both processes.
+    """
+
+    def __init__(self, memory: memoryview) -> None:
+        self._counts = memory[:HEAD].cast("Q")
+        self._data = memory[HEAD:]
+        self._size = len(self._data)
+        self._written = self._counts[0]
+
+    def write(self, data: bytes) -> None:
+        """Append data; wait while the ring is full. Two writes must not overlap.
+
+        Raises:
+            ValueError: The data is larger than the ring.
+        """
+        length, start = len(data), self._written
+        end = start + length
+        while end - self._counts[1] > self._size:
+            if length > self._size:
+                raise ValueError(f"a note of {length:,} bytes in a ring of {self._size:,}")
+            time.sleep(FULL_S)
+        at = start % self._size
+        room = self._size - at
+        if length <= room:
+            self._data[at : at + length] = data
+        else:
+            self._data[at:] = data[:room]
+            self._data[: length - room] = data[room:]
+        self._counts[0] = self._written = end
+
+    def read(self) -> bytes:
+        """Return the data written since the last call."""
+        end, start = self._counts[0], self._counts[1]
+        if end == start:
+            return b""
+        first, last = start % self._size, (end - 1) % self._size + 1
+        if first < last:
+            found = bytes(self._data[first:last])
+        else:
+            found = bytes(self._data[first:]) + bytes(self._data[:last])
+        self._counts[1] = end
+        return found
+
+
+def shared(path: str, size: int, nth: int = 0) -> memoryview:
+    """Map the n-th part of this size of a file as shared memory."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return memoryview(mmap.mmap(fd, size, offset=nth * size))
+    finally:
+        os.close(fd)
+
+
+class Writer:
+    """Writes lines of notes, each with its thread.
+
+    Its user has a lock against other threads. In the same thread a signal handler may interrupt a
+    write and write lines itself: these are queued, and the interrupted write continues with them.
+
+    Args:
+        write: Function that writes the bytes of a line.
+        timed: True to begin each line with the time.
+
+    Attributes:
+        copies: Buffers that get every line, too.
+        calls: Number of lines that were calls.
+    """
+
+    def __init__(self, write: Callable[[bytes], object], *, timed: bool = False) -> None:
+        self.copies: list[bytearray] = []
+        self.calls = 0
+        self._queue: deque[bytes] = deque()
+        self._is_writing = False
+        self._put = write
+        self._timed = timed
+        self._main = threading.main_thread().ident
+        self._threads: dict[int, int] = {}
+
+    @property
+    def threads(self) -> int:
+        """Number of threads that have written a line, and the main thread."""
+        return 1 + len(self._threads)
+
+    def write(self, line: str, *, is_call: bool = False) -> int:
+        """Write one complete line, and return the number of calls before it."""
+        thread = threading.get_ident()
+        if thread != self._main:
+            number = self._threads.setdefault(thread, 1 + len(self._threads))
+            line = f"@{number} {line}"
+        if self._timed:
+            line = f"t{time.time_ns() // 1000} {line}"
+        text = f"{line}\n".encode("ascii")
+        queue = self._queue
+        # No handler runs within these three lines: Python looks for signals after calls and jumps.
+        number = self.calls
+        self.calls = number + is_call
+        queue.append(text)
+        while queue and not self._is_writing:
+            try:
+                self._is_writing = True
+                while queue:
+                    text = queue.popleft()
+                    self._put(text)
+                    for copy in self.copies:
+                        copy.extend(text)
+            finally:
+                self._is_writing = False
+        return number
+
+
+def misuse_line(misuse: MisuseNote) -> str:
+    """Return the line for a misuse of a call's memory."""
+    return f"B {json.dumps(asdict(misuse))}"
+
+
+def stop_line(why: str) -> str:
+    """Return the line that ends the recording."""
+    return f"X {json.dumps(why)}"
+
+
+def destroy_line(groups: list[int], source_line: SourceLine, failing: str) -> str:
+    """Return the line for the destruction of groups."""
+    fields = {"groups": groups, "source_line": asdict(source_line), "failing": failing}
+    return f"D {json.dumps(fields)}"
+
+
+def checksums_line(group: int, number: str, checksums: Checksums) -> str:
+    """Return the line for checksums."""
+    return f"R {group} {number} {json.dumps(asdict(checksums))}"
+
+
+def end_line(ended: EndNote) -> str:
+    """Return the line for the end of the program."""
+    return f"E {json.dumps(asdict(ended))}"
+
+
+def call_line(number: int, group: int, call: Call) -> str:
+    """Return the line that defines a call."""
+    fields = {name: value for name, value in asdict(call).items() if value not in ("", (), None)}
+    return f"C {number} {group} {json.dumps(fields, separators=(',', ':'))}"
+
+
+@dataclass(frozen=True, slots=True)
+class CallNote:
+    """A rank makes a call.
+
+    Attributes:
+        group: Group of the call.
+        call: Properties of the call.
+        agreement: Values that must be equal on all ranks.
+        thread: Thread that makes the call; 0 is the main thread.
+        step: Number of steps before, if DDP or FSDP reduces gradients; otherwise -1.
+    """
+
+    group: GroupKey
+    call: Call
+    agreement: tuple[object, ...]
+    thread: int = 0
+    step: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptNote:
+    """Torch has checked the arguments of a thread's latest call and started it.
+
+    Attributes:
+        thread: Thread of the call; 0 is the main thread.
+        others: True if the rank has threads that have made no call yet.
+    """
+
+    thread: int = 0
+    others: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitNote:
+    """A rank starts to wait for its n-th call, counting from 0; see `AcceptNote`."""
+
+    number: int
+    thread: int = 0
+    others: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NoWaitNote:
+    """The rank has polled a call until it was done, or has taken its future.
+
+    Attributes:
+        number: Number of the call on this rank.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnNote:
+    """The call or wait that a rank was in has returned.
+
+    Attributes:
+        thread: Thread of the call; 0 is the main thread.
+        source: Sender of the data for a receive from any rank, or −1 if unknown.
+        failed: True if it raised.
+        undone: True if it raised before any other rank could notice the call.
+    """
+
+    thread: int = 0
+    source: int = -1
+    failed: bool = False
+    undone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopNote:
+    """The rank has stopped recording, for this reason."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MisuseNote:
+    """Misuse of a call's memory.
+
+    Attributes:
+        did: Call as text.
+        source_line: Source line of the call.
+        then: Source line of the access to its tensors, if any.
+        what: ``strided``, ``written``, ``read``, ``unwaited``, ``severed`` or ``severed result``.
+    """
+
+    did: str
+    source_line: SourceLine
+    then: SourceLine = field(default_factory=SourceLine)
+    what: str = "strided"
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyNote:
+    """The rank destroys these groups, and makes no more calls on them.
+
+    Attributes:
+        groups: Destroyed groups.
+        source_line: Source line.
+        failing: Exception being raised, which may end the program, or empty.
+    """
+
+    groups: tuple[GroupKey, ...]
+    source_line: SourceLine
+    failing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checksums:
+    """Checksums of tensors by name, and the source line of the step or check."""
+
+    names: tuple[str, ...]
+    sums: tuple[int, ...]
+    source_line: SourceLine
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaNote:
+    """A rank has computed checksums of tensors that must be equal on all ranks of a group.
+
+    Attributes:
+        step: Number of steps before; 0 after DDP's first broadcast.
+        check: Number of the check that the program makes itself, counting from 1; 0 for DDP's.
+    """
+
+    group: GroupKey
+    step: int
+    check: int
+    checksums: Checksums
+
+
+@dataclass(frozen=True, slots=True)
+class EndNote:
+    """The rank's program has ended.
+
+    Attributes:
+        how: ``returned``, ``raised ValueError: ...``.
+        source_line: Source line that raised.
+        inside: Function of torch.distributed that raised, or empty.
+    """
+
+    how: str
+    source_line: SourceLine = field(default_factory=SourceLine)
+    inside: str = ""
+
+
+Note = (
+    CallNote
+    | AcceptNote
+    | WaitNote
+    | NoWaitNote
+    | ReturnNote
+    | StopNote
+    | MisuseNote
+    | ReplicaNote
+    | DestroyNote
+    | EndNote
+)
+
+
+@dataclass(slots=True)
+class Reader:
+    """Parses pieces of text into notes."""
+
+    _rest: bytes = b""
+    _broken: bool = False
+    _groups: dict[int, GroupKey] = field(default_factory=dict)
+    _members: int = 0
+    _calls: dict[int, CallNote] = field(default_factory=dict)
+
+    def read(self, piece: bytes) -> list[tuple[int, Note]]:
+        """Return every complete note, with its time in µs since 1970 or 0.
+
+        A line that can't be parsed becomes a `StopNote`, which is the last note.
+        """
+        if self._broken:
+            return []
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        found: list[tuple[int, Note]] = []
+        if len(self._rest) > MAX_LINE_BYTES:
+            lines.append(b"?")
+        for line in lines:
+            at, note = 0, None
+            try:
+                text = line.decode("ascii")
+                if text.startswith("t"):
+                    moment, _, text = text[1:].partition(" ")
+                    at = _number(moment, MAX_NUMBER)
+                note = self._note(text)
+            except (ValueError, LookupError, TypeError):
+                self._broken = True
+                return [*found, (0, StopNote(UNREADABLE))]
+            if note is not None:
+                found.append((at, note))
+        return found
+
+    def _note(self, line: str) -> Note | None:
+        thread = 0
+        if line.startswith("@"):
+            number, _, line = line[1:].partition(" ")
+            thread = _number(number, MAX_THREADS)
+        if line[:1].isdigit():
+            number, _, rest = line.partition(" ")
+            note = self._calls[int(number)]
+            step = _number(rest, MAX_NUMBER) if rest else -1
+            return replace(note, thread=thread, step=step) if thread or rest else note
+        letter, _, rest = line.partition(" ")
+        if letter == "a":
+            return AcceptNote(thread, rest == "+")
+        if letter == "r":
+            return ReturnNote(thread, _number(rest, MAX_NUMBER) if rest else -1)
+        if letter in ("f", "u"):
+            return ReturnNote(thread, failed=True, undone=letter == "u")
+        if letter == "X":
+            return StopNote(_json(str, rest))
+        if letter == "w":
+            number, _, more = rest.partition(" ")
+            return WaitNote(_number(number, MAX_NUMBER), thread, more == "+")
+        if letter == "n":
+            return NoWaitNote(_number(rest, MAX_NUMBER))
+        if letter == "B":
+            return _json(MisuseNote, rest)
+        if letter == "R":
+            name, *numbers, text = rest.split(" ", 3)
+            after, check = (_number(each, MAX_NUMBER) for each in numbers)
+            return ReplicaNote(self._groups[int(name)], after, check, _json(Checksums, text))
+        if letter == "D":
+            fields = _json(_DestroyFields, rest)
+            groups = tuple(self._groups[each] for each in fields.groups)
+            return DestroyNote(groups, fields.source_line, fields.failing)
+        if letter == "E":
+            return _json(EndNote, rest)
+        if letter == "G":
+            name, nth, backend, members = rest.split(" ", 3)
+            key = self._group_key(members, backend, _number(nth, MAX_NUMBER))
+            self._groups[_number(name, MAX_GROUPS)] = key
+        elif letter == "C":
+            name, group, text = rest.split(" ", 2)
+            key = self._groups[int(group)]
+            call = replace(_json(Call, text), group=key[0])
+            call_note = CallNote(key, call, agreement(call))
+            self._calls[_number(name, MAX_KNOWN)] = call_note
+        elif letter != "H":  # the header, which is read when the file is opened
+            raise ValueError("unknown note")
+        return None
+
+    def _group_key(self, text: str, backend: str, nth: int) -> GroupKey:
+        members = _json(tuple[int, ...], text)
+        self._members += len(members)
+        if self._members > MAX_MEMBERS:
+            raise ValueError("its groups have too many members")
+        return members, backend, nth
+
+
+@dataclass(frozen=True, slots=True)
+class _DestroyFields:
+    """`DestroyNote` in its written form, with group numbers."""
+
+    groups: tuple[int, ...]
+    source_line: SourceLine
+    failing: str = ""
+
+
+def _json(kind: type[T], text: str) -> T:
+    return decode(kind, loads(text, max_bytes=MAX_LINE_BYTES))
+
+
+def _number(text: str, end: int) -> int:
+    number = int(text)
+    if not 0 <= number < end:
+        raise ValueError(f"{text} is not in [0, {end})")
+    return number

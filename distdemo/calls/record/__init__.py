@@ -1,0 +1,1 @@
+"""Record the calls of a rank: hooks, kernels, notes."""

@@ -1,0 +1,286 @@
+"""Watch the tensors of calls in progress, in a rank with ``--sanitize=buffers``.
+
+A torch dispatch mode sees every operation and the tensors that it reads and writes. Access to their
+memory outside torch, such as through NumPy, isn't seen.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._compile import _disable_dynamo
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from distdemo.calls.notes import MisuseNote
+from distdemo.calls.record.gradients import Results
+from distdemo.calls.records import SourceLine
+
+GIVEN = {
+    "allreduce": ((), (0,)),
+    "broadcast": ((), (0,)),
+    "reduce": ((), (0,)),
+    "send": ((0,), ()),
+    "recv": ((), (0,)),
+    "allgather": ((1,), (0,)),
+    "_allgather_base": ((1,), (0,)),
+    "all_gather_single": ((1,), (0,)),
+    "gather": ((1,), (0,)),
+    "scatter": ((1,), (0,)),
+    "reduce_scatter": ((1,), (0,)),
+    "_reduce_scatter_base": ((1,), (0,)),
+    "reduce_scatter_single": ((1,), (0,)),
+    "alltoall": ((1,), (0,)),
+    "alltoall_base": ((1,), (0,)),
+    "all_to_all_single": ((1,), (0,)),
+}
+"""Indices of the arguments that the backend reads, and those that it fills, by method."""
+RESULTS = [name for name, (read, filled) in GIVEN.items() if read and filled]
+FILLING = {
+    f"aten::{name}_"
+    for name in ("bernoulli", "copy", "exponential", "fill", "normal", "random", "uniform", "zero")
+}
+SHAPES_ONLY = ("_like", "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided")
+
+
+class Memory(NamedTuple):
+    """Address range of a tensor; ``filled`` is True if a backend writes to it."""
+
+    first: int
+    last: int
+    filled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A non-blocking call that has not been waited for.
+
+    Attributes:
+        work: Handle, kept so that its address isn't reused.
+        note: Note to report.
+        tensors: Tensors, kept for the same reason.
+        memory: Address ranges of the tensors.
+    """
+
+    work: Any
+    note: MisuseNote
+    tensors: tuple[Tensor, ...]
+    memory: tuple[Memory, ...]
+
+
+class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
+    """Detects access to the tensors of a rank's non-blocking calls in progress.
+
+    Args:
+        guard: Function that calls another one and catches its exceptions.
+        report: Function that reports a misuse.
+        source_line: Function that returns the user's current line.
+
+    Attributes:
+        results: Results of calls that autograd doesn't know.
+    """
+
+    def __init__(
+        self,
+        guard: Callable[..., object],
+        report: Callable[[MisuseNote], object],
+        source_line: Callable[[], SourceLine],
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        self._works: dict[int, Watched] = {}
+        self._guard = guard
+        self._report = report
+        self._source_line = source_line
+        self.results = Results(report, source_line)
+
+    def on_result(self, method: str, args: tuple[Any, ...], own: int, note: MisuseNote) -> None:
+        """Watch the result of a call.
+
+        Of the list of all_gather, only this rank's part is watched: programs often replace that by
+        their own tensor, so that its gradient isn't lost.
+
+        Args:
+            method: Method of ``ProcessGroup``.
+            args: Its arguments.
+            own: Group rank of this rank.
+            note: Note to report.
+        """
+        if method in RESULTS:
+            (given,), (filled,) = GIVEN[method]
+            outputs = [*_strided(args[filled])]
+            outputs = outputs[own : own + 1] if method == "allgather" else outputs
+            self.results.add(_strided(args[given]), outputs, note)
+
+    def on_call(
+        self,
+        work: Any,
+        method: str,
+        args: tuple[Any, ...],
+        note: MisuseNote,
+        *,
+        sync: bool,
+        is_root: bool,
+    ) -> None:
+        """Check a call against those in progress, and watch its tensors unless it has waited.
+
+        Args:
+            work: Its handle.
+            method: Method of ``ProcessGroup``.
+            args: Its arguments.
+            note: Note to report.
+            sync: True if the call itself waits.
+            is_root: True if this rank is the root.
+        """
+        read, filled = GIVEN.get(method, ((), ()))
+        if method == "broadcast" and is_root:
+            read, filled = filled, read
+        tensors: list[Tensor] = []
+        memory: list[Memory] = []
+        for indices, fills in ((read, False), (filled, True)):
+            for tensor in (each for index in indices for each in _tensors(args[index])):
+                tensors.append(tensor)
+                memory += _memory(tensor, filled=fills)
+        for mine in memory:
+            self._check_access(mine, note.source_line, writes=mine.filled)
+        if not sync:
+            self._works[id(work)] = Watched(work, note, tuple(tensors), tuple(memory))
+
+    def on_wait(self, work: Any) -> None:
+        """Stop watching a call that is waited for."""
+        self._works.pop(id(work), None)
+
+    def unwaited(self) -> Iterator[MisuseNote]:
+        """Yield a note for each call that was never waited for."""
+        for watched in self._works.values():
+            yield replace(watched.note, what="unwaited")
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Check whether an operation touches the tensors of a call in progress."""
+        compiler = sys.modules.get("torch._dynamo")
+        if compiler is None or not hasattr(compiler, "disable"):  # not imported
+            return self._dispatch(func, args, kwargs or {})
+        return self._dispatch_uncompiled(func, args, kwargs or {})
+
+    def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func.namespace != "aten" or not (self._works or self.results):
+            return func(*args, **kwargs)
+        self._guard(self._check, func, args, kwargs)
+        done = func(*args, **kwargs)
+        if self.results:
+            self._guard(self._follow, func, args, kwargs, done)
+        return done
+
+    _dispatch_uncompiled = _disable_dynamo(_dispatch)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, which takes longer than importing torch."""
+        return False
+
+    def _check(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for tensor, writes in _accessed(func, args, kwargs) if self._works else ():
+            for mine in _memory(tensor):
+                self._check_access(mine, None, writes=writes)
+
+    def _check_access(self, mine: Memory, line: SourceLine | None, *, writes: bool) -> None:
+        """Report the calls in progress that an access clashes with.
+
+        Args:
+            mine: Memory that is accessed.
+            line: Source line of the access; None for the current line.
+            writes: True if the access writes.
+        """
+        for key, watched in list(self._works.items()):
+            if any(
+                mine.first < its.last and its.first < mine.last and (its.filled or writes)
+                for its in watched.memory
+            ):
+                del self._works[key]
+                then = self._source_line() if line is None else line
+                what = "written" if writes else "read"
+                self._report(replace(watched.note, what=what, then=then))
+
+    def _follow(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        done: Any,
+    ) -> None:
+        name = func._schema.name
+        if name == "aten::detach":
+            self.results.forget(_strided(args))
+            return
+        accessed, fills = [*_accessed(func, args, kwargs)], name in FILLING
+        self.results.forget(_strided([each for each, writes in accessed if writes and fills]))
+        read = _strided([each for each, writes in accessed if not (writes and fills)])
+        self.results.check(name.removeprefix("aten::"), read, _strided(done))
+
+
+def _accessed(
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Iterator[tuple[Tensor, bool]]:
+    """Yield the tensors that an operation accesses, and whether it writes to them."""
+    schema = func._schema
+    if any(part in schema.name for part in SHAPES_ONLY):
+        return
+    named = {each.name: each for each in schema.arguments}
+    given = [*zip(schema.arguments, args, strict=False)]
+    given += [(named[name], value) for name, value in kwargs.items()]
+    for argument, value in given:
+        alias = argument.alias_info
+        if alias is None or alias.is_write:  # else it is a view, which reads nothing
+            for tensor in _tensors(value):
+                yield tensor, alias is not None
+
+
+def _memory(tensor: Tensor, *, filled: bool = False) -> Iterator[Memory]:
+    """Yield the address range of a tensor; none if it has gaps, which may hold other tensors."""
+    if tensor.numel() and _is_dense(tensor) and tensor.layout is torch.strided:
+        first = tensor.data_ptr()
+        yield Memory(first, first + tensor.numel() * tensor.element_size(), filled)
+
+
+def is_strided(args: Iterable[Any]) -> bool:
+    """Return True if a tensor has gaps, which a backend would also send or fill."""
+    return any(not each.is_contiguous() and not _is_dense(each) for each in _tensors(args))
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Return True if the elements fill an address range, in any order."""
+    expected = 1
+    pairs = zip(tensor.stride(), tensor.shape, strict=True)
+    for stride, size in sorted(pair for pair in pairs if pair[1] > 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _tensors(given: Any) -> Iterator[Tensor]:
+    if isinstance(given, Tensor):
+        yield given
+    elif isinstance(given, (list, tuple)):
+        for each in given:
+            yield from _tensors(each)
+
+
+def _strided(given: Any) -> Iterator[Tensor]:
+    """Yield the ordinary tensors, whose storage is memory."""
+    return (
+        each
+        for each in _tensors(given)
+        if type(each) in {Tensor, torch.nn.Parameter} and each.layout is torch.strided
+    )

@@ -1,0 +1,167 @@
+"""Detect collectives whose results are used in a loss.
+
+torch's collectives are no part of autograd, so the gradient is computed as if there were none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from distdemo.calls.notes import MisuseNote
+from distdemo.calls.record.calls import Fields, described
+from distdemo.calls.records import SourceLine
+
+IN_PLACE = {"all_reduce", "broadcast", "reduce", "recv"}
+MIN_RESULTS, MAX_RESULTS = 16, 1000  # remembered tensors that hold or are computed from a result
+
+
+class _Severed(torch.autograd.Function):
+    """Report the first gradient of what is computed from a tensor after the call."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, report: Callable[[], object]) -> torch.Tensor:
+        ctx.mark_dirty(tensor)
+        ctx.report = report
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        ctx.report()
+        return gradient, None
+
+
+def watch(
+    fields: Fields,
+    tensors: Any,
+    report: Callable[[MisuseNote], object],
+    source_line: Callable[[], SourceLine],
+) -> None:
+    """Watch the tensor of a call in place, if autograd knows how it was computed.
+
+    Views are left out, because this would change the history of the whole tensor.
+    """
+    tensor = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
+    if tensor.grad_fn is None or not torch.is_grad_enabled() or tensor._is_view():
+        return
+    line = source_line()
+    if line.within:
+        return  # torch's own
+    note = MisuseNote(str(described(fields, line)), line, what="severed")
+
+    def on_gradient() -> None:
+        report(replace(note, then=source_line()))
+
+    with suppress(RuntimeError), _unsafe_preserve_version_counter(tensor):
+        _Severed.apply(tensor, on_gradient)  # type: ignore[no-untyped-call]  # torch's
+
+
+class Results:
+    """Results of collectives on tensors that require grad, and what is computed from them.
+
+    Autograd doesn't know these tensors. If an operation uses one together with a tensor that
+    requires grad, and a gradient is computed through it, this is reported. A result that the
+    program replaces or detaches is meant as it is, and forgotten.
+
+    Args:
+        report: Function that reports a misuse.
+        source_line: Function that returns the user's current line.
+    """
+
+    def __init__(
+        self, report: Callable[[MisuseNote], object], source_line: Callable[[], SourceLine]
+    ) -> None:
+        self._report = report
+        self._source_line = source_line
+        self._notes: dict[StorageWeakRef, MisuseNote] = {}
+        self._room = MIN_RESULTS
+        self._uses: dict[int, tuple[str, MisuseNote]] = {}
+        """Operation, and note, by the number of the latest node that autograd had made."""
+
+    def __bool__(self) -> bool:
+        """Return True if there are any."""
+        return bool(self._notes)
+
+    def add(
+        self, inputs: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor], note: MisuseNote
+    ) -> None:
+        """Remember the outputs of a call, if autograd would have to know how they are computed."""
+        outputs = [*outputs]
+        self.forget(outputs)
+        if torch.is_grad_enabled() and any(each.requires_grad for each in inputs):
+            whole = (each for each in outputs if _is_whole(each))  # else other data shares it
+            self._remember(whole, replace(note, what="severed result"))
+
+    def forget(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Forget results whose content is replaced or detached."""
+        for tensor in tensors:
+            self._notes.pop(_storage(tensor), None)
+
+    def check(
+        self, name: str, read: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]
+    ) -> None:
+        """Check an operation of the program.
+
+        Args:
+            name: Name of the operation, ``mm``.
+            read: Tensors that it reads.
+            outputs: Tensors that it returns.
+        """
+        if not torch.is_grad_enabled():
+            return
+        read = [*read]
+        notes = [self._notes.get(_storage(tensor)) for tensor in read]
+        note = next((each for each in notes if each is not None), None)
+        of_result = [each for each, known in zip(read, notes, strict=True) if known is not None]
+        if note is None or any(each.requires_grad for each in of_result):
+            return  # autograd knows the result
+        if not any(each.requires_grad for each in read):
+            self._remember(outputs, note)
+        elif len(self._uses) < MAX_RESULTS:
+            number = torch._C._autograd._get_sequence_nr() - 1
+            self._uses[number] = name, replace(note, then=self._source_line())
+
+    def on_backward(self, outputs: Iterable[Any]) -> None:
+        """Report the uses that gradients of these tensors, or graph edges, are computed through."""
+        found = (each.grad_fn if isinstance(each, torch.Tensor) else each.node for each in outputs)
+        nodes = {node for node in found if node is not None}
+        seen = set(nodes)
+        while nodes and self._uses:
+            node = nodes.pop()
+            name, note = self._uses.pop(node._sequence_nr(), ("", None))
+            if note is not None and _named_after(node, name):  # else the operation made no node
+                self._report(note)
+            new = {each for each, _ in node.next_functions if each is not None} - seen
+            nodes |= new
+            seen |= new
+        self._uses.clear()
+
+    def _remember(self, tensors: Iterable[torch.Tensor], note: MisuseNote) -> None:
+        for tensor in tensors:
+            if tensor.is_floating_point() or tensor.is_complex():
+                self._notes[_storage(tensor)] = note
+        if len(self._notes) > self._room:
+            self._notes = {key: each for key, each in self._notes.items() if not key.expired()}  # type: ignore[no-untyped-call]  # torch's
+            self._room = max(MIN_RESULTS, min(MAX_RESULTS, 2 * len(self._notes)))
+        while len(self._notes) > MAX_RESULTS:
+            del self._notes[next(iter(self._notes))]
+
+
+def _named_after(node: Any, name: str) -> bool:
+    """Return True if a node, ``MmBackward0``, is that of an operation, ``mm``."""
+    return str(node.name()).lower().startswith(f"{name.replace('_', '')}backward")
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Return True if a tensor is all of its storage."""
+    return tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+
+
+def _storage(tensor: torch.Tensor) -> StorageWeakRef:
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch's

@@ -1,0 +1,311 @@
+"""Send and receive control messages as keys of the store that all nodes share.
+
+A node's launcher must not wait for the network: an unreachable peer would block its own ranks and
+Ctrl-C. So each node has a *control process*, forked before its ranks. Only this process uses the
+store, and it has two pipes to its launcher. On the coordinator's node it also serves the store,
+unless an engine does.
+
+Keys, below a prefix for this run of the program::
+
+    node/1/0/hello, node/1/1/sent, ...   messages of node 1, numbered
+    changes                              number of sends of all nodes
+    alive/1                              a counter that node 1 increments every second
+    claim/1                              number of processes that claim to be node 1
+
+The control process exits after its launcher: if the launcher is killed, its last message reports
+that at once. If the host fails, its counter stops.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import resource
+import select
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from multiprocessing.connection import Connection, Pipe
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from distdemo.files import limit_memory
+from distdemo.joined import messages
+from distdemo.joined.messages import Gone, Message, NodeLost
+from distdemo.launcher.rendezvous import connect_store
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+ALIVE_S = 1.0  # between two increments of a node's counter
+POLL_S = 0.1  # between polls of an idle store
+EXIT_TIMEOUT_S = 2.0  # for the control process to send its queue and exit
+AT_ONCE = 256  # messages per node and poll
+STORE_BYTES = 96 << 20  # memory limit of the control process: anyone may fill the store
+
+
+class Control:
+    """The launcher's end of its control process.
+
+    Args:
+        host: Host of the store.
+        port: Port of the store.
+        prefix: Prefix of the keys.
+        node: Number of this node.
+        peers: Nodes whose messages are received.
+        timeout_s: Seconds until the store must have answered.
+        silence_s: Seconds without an increment of its counter until a node is lost.
+        listening: Socket on which to serve the store; None if another process serves it.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        prefix: str,
+        node: int,
+        peers: Sequence[int],
+        timeout_s: float,
+        silence_s: float,
+        listening: socket.socket | None = None,
+    ) -> None:
+        self.host, self.port, self.prefix, self.node = host, port, prefix, node
+        self.silence_s = silence_s
+        self._reports, reports = Pipe(duplex=False)
+        orders, self._orders = Pipe(duplex=False)
+        child = _ControlProcess(self, peers, orders, reports)
+        fd = None if listening is None else listening.fileno()
+        fork = multiprocessing.get_context("fork")
+        self._process = fork.Process(target=child.run, args=(timeout_s, fd), name="control")
+        self._process.start()
+        for end in (orders, reports, listening):
+            if end is not None:
+                end.close()
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """Descriptors that a forked rank must close."""
+        return self._reports.fileno(), self._orders.fileno()
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable when a message has arrived."""
+        return self._reports.fileno()
+
+    def send(self, message: Message) -> None:
+        """Queue a message; ``receive`` reports a failure to send it.
+
+        Raises:
+            ValueError: The message exceeds its size limit.
+        """
+        data = messages.write(message)
+        with suppress(OSError):  # the control process has exited
+            self._orders.send((message.name, data))
+
+    def receive(self) -> list[tuple[int, Message | NodeLost]]:
+        """Return the messages that have arrived, each with its node, without waiting.
+
+        `NodeLost` with this node's own number means that the store is lost.
+        """
+        arrived: list[tuple[int, Message | NodeLost]] = []
+        try:
+            while len(arrived) < AT_ONCE and self._reports.poll():
+                node, name, data = self._reports.recv()
+                read = data if name == NodeLost.name else messages.read(node, name, data)
+                arrived.append((node, read))
+        except (EOFError, OSError):
+            why = "the process that talks to the store has exited"
+            arrived.append((self.node, NodeLost(why)))
+        return arrived
+
+    def close(self) -> None:
+        """Send the queued messages and end the control process."""
+        self._orders.close()
+        until = monotonic() + EXIT_TIMEOUT_S
+        with suppress(EOFError, OSError):
+            while (left := until - monotonic()) > 0 and self._reports.poll(left):
+                self._reports.recv()
+        if monotonic() >= until:
+            self._process.kill()
+        self._reports.close()
+        self._process.join()
+
+
+# ---------------------------------------------------------------------------- the control process
+
+
+def _detach(kept: set[int]) -> None:
+    """Ignore signals, close the launcher's files, and limit memory."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    gc.disable()  # a collected object could close a descriptor that is reused here
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    for fd in map(int, os.listdir("/dev/fd")):
+        if fd > 2 and fd not in kept:
+            with suppress(OSError):  # the one that listed them
+                os.close(fd)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory(STORE_BYTES)
+
+
+class _ControlProcess:
+    """The control process's end.
+
+    Args:
+        control: The launcher's end.
+        peers: Nodes whose messages are received.
+        orders: Messages of the launcher.
+        reports: Messages for the launcher.
+    """
+
+    def __init__(
+        self, control: Control, peers: Sequence[int], orders: Connection, reports: Connection
+    ) -> None:
+        self._control, self._orders, self._reports = control, orders, reports
+        self._queue = deque[tuple[str, bytes]]()  # messages that are not yet in the store
+        self._closing = False  # the launcher has closed its end
+        self._wake = threading.Event()
+        self._reporting = threading.Lock()
+        self._is_open = False  # True once the store has answered
+        self._answer_due_at = 0.0  # deadline of its next answer
+        self._no_answer = ""
+        self._sent = 0
+        self._next = dict.fromkeys(peers, 0)  # number of the next message, by node
+        self._alive = dict.fromkeys(peers, (0, 0.0))  # counter, and when it changed
+
+    def run(self, timeout_s: float, listening: int | None) -> None:
+        """Exchange messages until the launcher has exited or the store is lost."""
+        try:
+            _detach({self._orders.fileno(), self._reports.fileno(), listening or 0})
+            self._run(timeout_s, listening)
+        finally:
+            os._exit(0)
+
+    def _run(self, timeout_s: float, listening: int | None) -> None:
+        node, where = self._control.node, f"{self._control.host}:{self._control.port}"
+        self._answer_due_at = monotonic() + timeout_s
+        self._no_answer = f"nothing answered at {where} within {timeout_s:g} s"
+        threading.Thread(target=self._follow_launcher, daemon=True).start()
+        try:
+            store = self._open(timeout_s, listening)
+        except RuntimeError:
+            self._report_lost(node, self._no_answer)
+            return
+        self._is_open = True
+        try:
+            if store.add(f"claim/{node}", 1) > 1:
+                self._report_lost(node, "another process has its ranks already")
+            else:
+                self._exchange(store)
+        except (RuntimeError, MemoryError):
+            self._report_lost(node, f"the connection to {where} was closed")
+
+    def _open(self, timeout_s: float, listening: int | None) -> Store:
+        from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+        host, port, wait = self._control.host, self._control.port, timedelta(seconds=timeout_s)
+        if listening is None:
+            store = connect_store(host, port, wait)
+        else:
+            store = TCPStore(
+                host, port, None, True, wait, wait_for_workers=False, master_listen_fd=listening
+            )
+        store.set_timeout(timedelta(seconds=self._control.silence_s))
+        return PrefixStore(self._control.prefix, store)
+
+    def _exchange(self, store: Store) -> None:
+        changes, active_at, alive_at = -1, monotonic(), 0.0
+        while True:
+            closing = self._closing  # read first, so that everything sent before is delivered
+            active = self._send(store)
+            if monotonic() >= alive_at + ALIVE_S:
+                alive_at = monotonic()
+                store.add(f"alive/{self._control.node}", 1)
+                self._watch(store)
+            count = store.add("changes", 0)
+            if count != changes:
+                received = self._receive(store)
+                changes, active = -1 if received else count, active or received
+            self._answer_due_at = monotonic() + self._control.silence_s
+            if closing:
+                return
+            if active:
+                active_at = monotonic()
+            # Poll quickly while messages arrive, else rarely: ranks may be measuring.
+            self._wake.wait(min(POLL_S, 0.002 + (monotonic() - active_at) / 4))
+            self._wake.clear()
+
+    def _send(self, store: Store) -> bool:
+        if not self._queue:
+            return False
+        while self._queue:
+            name, data = self._queue.popleft()
+            store.set(f"node/{self._control.node}/{self._sent}/{name}", data)  # type: ignore[arg-type]  # bytes, too
+            self._sent += 1
+        store.add("changes", 1)
+        return True
+
+    def _receive(self, store: Store) -> bool:
+        """Report the messages in the store; return True if there were any."""
+        received = False
+        for node in self._next:
+            for _ in range(AT_ONCE):
+                prefix = f"node/{node}/{self._next[node]}"
+                name = next((n for n in messages.names(node) if store.check([f"{prefix}/{n}"])), "")
+                if not name:
+                    break
+                data = store.get(f"{prefix}/{name}")
+                if self._control.node == 0:  # no other node reads them
+                    store.delete_key(f"{prefix}/{name}")
+                self._next[node] += 1
+                self._report(node, name, data)
+                received = True
+        return received
+
+    def _watch(self, store: Store) -> None:
+        """Report the nodes whose counter has stopped."""
+        silence_s = self._control.silence_s
+        for node, (value, changed_at) in self._alive.items():
+            count, now = store.add(f"alive/{node}", 0), monotonic()
+            if count != value:
+                self._alive[node] = count, now
+            elif value and now > changed_at + silence_s:
+                self._report_lost(node, f"no sign of life for {silence_s:g} s")
+
+    def _report(self, node: int, name: str, data: bytes | NodeLost) -> None:
+        with self._reporting, suppress(OSError):  # the launcher has exited
+            self._reports.send((node, name, data))
+
+    def _report_lost(self, node: int, why: str) -> None:
+        self._report(node, NodeLost.name, NodeLost(why))
+
+    def _follow_launcher(self) -> None:
+        """Queue the launcher's messages; exit after it, or if the store doesn't answer."""
+        readable = select.poll()
+        readable.register(self._orders.fileno(), select.POLLIN)
+        while True:
+            if readable.poll(1000 * max(0.0, self._answer_due_at - monotonic())):
+                try:
+                    self._queue.append(self._orders.recv())
+                except (EOFError, OSError):
+                    break
+                self._wake.set()
+            if monotonic() >= self._answer_due_at and self._is_open:
+                threading.Event().wait(ALIVE_S)  # the machine may have been suspended
+            if monotonic() >= self._answer_due_at:
+                host, silence_s = self._control.host, self._control.silence_s
+                lost = f"no sign of life from {host} for {silence_s:g} s"
+                self._report_lost(self._control.node, lost if self._is_open else self._no_answer)
+                os._exit(1)
+        self._queue.append((Gone.name, b"{}"))
+        self._closing = True
+        self._wake.set()
+        threading.Event().wait(EXIT_TIMEOUT_S / 2)
+        os._exit(1)

@@ -1,0 +1,315 @@
+"""The command as one process of a world that an engine started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from helpers import (
+    LOOPBACK,
+    by_hand,
+    children,
+    commanded,
+    free_port,
+    marked_processes,
+    nodes,
+    running,
+    segments,
+    tcp_addresses,
+    terminals,
+    unused,
+    wait_until,
+    warmed,
+)
+from torch._C._distributed_c10d import TCPStore
+
+HELD_UP = ["barrier", "-n", "2", "--straggler", "1:600", "--timeout", "600"]
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+
+needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason=f"there is no {MPIEXEC}")
+
+
+def joined(node):
+    """Return a node's rank once it is connected; the first child is the control process."""
+
+    def connected():
+        return len(children(node)) == 2 and all(tcp_addresses(pid) for pid in children(node))
+
+    assert wait_until(connected)
+    return children(node)[1:]
+
+
+def struck(runs, strike):
+    """Act once all ranks run; return each node's (exit code, stdout, stderr)."""
+    ranks = [joined(run.process.pid) for run in runs]
+    strike(*ranks)
+    said = [run.finish() for run in runs]
+    for run in runs:
+        run.leaves_nothing()
+    return said
+
+
+def under_mpiexec(run, rank, met):
+    """Return the process ids of a rank that mpiexec started: its node's, and its own.
+
+    Args:
+        run: Run of mpiexec.
+        rank: Number of the rank.
+        met: Number of nodes to wait for until they have found each other.
+    """
+    seen: dict[str, tuple[int, int]] = {}
+
+    def there():
+        seen.clear()
+        for node in marked_processes(run.mark):
+            # The rank comes first there, and the control process once the ranks have agreed.
+            if len(children(node)) == 1 + bool(met) and variable(node, "PMI_RANK"):
+                seen[variable(node, "PMI_RANK")] = node, children(node)[0]
+        return len(seen) >= met and str(rank) in seen
+
+    assert wait_until(there)
+    return seen[str(rank)]
+
+
+def variable(pid, name):
+    """Return the value of a process's environment variable, or an empty string."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    except OSError:
+        return ""
+    return dict(word.partition("=")[::2] for word in words).get(name, "")
+
+
+# ---------------------------------------------------------------------------------- terminals
+
+
+def test_two_terminals_make_one_world(tmp_path):
+    with terminals(tmp_path, ["all-reduce", "-n", "3"]) as runs:
+        first, second = [run.finish() for run in runs]
+        for run in runs:
+            run.leaves_nothing()
+    assert first[0] == second[0] == 0
+    assert "3 ranks · gloo" in first[1]
+    assert first[1].count("[30 33 36 39]") == 3
+    assert (first[2], second[1]) == ("", "")
+    assert second[2].startswith("Rank 2 ran here; the run succeeded. Node 0 (127.0.0.1) shows")
+
+
+def test_a_terminal_with_a_different_command_is_reported(tmp_path):
+    asked = ["broadcast", "--format", "json"], ["broadcast", "--root", "1", "-n", "4"]
+    with terminals(tmp_path, *asked) as runs:
+        first, second = [run.finish() for run in runs]
+    assert first[1], first
+    (error,) = json.loads(first[1])["errors"]
+    assert (first[0], second[0]) == (1, 1)
+    assert error["ranks"] == [2, 3]
+    assert "was started with a different command: distdemo broadcast --root 1" in error["what"]
+    assert error["hint"] == "Give every process the same command."
+    assert "Rank 0 was started with a different command: distdemo broadcast" in second[2]
+
+
+def test_a_killed_rank_of_another_node_is_named_and_all_end(tmp_path):
+    with terminals(tmp_path, [*HELD_UP, "--format", "json"]) as runs:
+        first, second = struck(runs, lambda _, ranks: os.kill(ranks[0], signal.SIGKILL))
+    assert (first[0], first[2], second[:2]) == (1, "", (1, ""))
+    document = json.loads(first[1])
+    (error,) = document["errors"]
+    assert error["ranks"] == [1]
+    assert "SIGKILL" in error["what"]
+    assert document["world"]["outcomes"][1]["kind"] == "died"
+
+
+def test_a_killed_node_is_named_and_without_node_0_the_other_says_so(tmp_path):
+    with terminals(tmp_path, HELD_UP) as runs:
+        first, second = struck(runs, lambda *_: runs[1].process.kill())
+    assert (first[0], second[0]) == (1, -signal.SIGKILL)
+    assert f"Rank 1: its process exited without a report (host {socket.gethostname()})" in first[1]
+    for folder in tmp_path.iterdir():
+        folder.rmdir()
+    with terminals(tmp_path, HELD_UP) as runs:
+        first, second = struck(runs, lambda *_: runs[0].process.kill())
+    assert (first[:2], second[:2]) == ((-signal.SIGKILL, ""), (1, ""))
+    assert "Node 0 gave no verdict.\nThe connection to 127.0.0.1:" in second[2]
+
+
+@pytest.mark.parametrize(
+    ("node", "number", "codes"),
+    [(0, signal.SIGINT, (130, 130)), (1, signal.SIGTERM, (1, 1))],
+)
+def test_a_signal_to_either_node_ends_a_world_on_loopback_and_says_where_ranks_were(
+    node, number, codes, tmp_path
+):
+    def strike(*_):
+        for pid in [pid for run in runs for pid in marked_processes(run.mark)]:
+            seen.update(tcp_addresses(pid))
+            listening.update(tcp_addresses(pid, listening=True))
+        runs[node].process.send_signal(number)
+
+    seen: set[str] = set()
+    listening: set[str] = set()
+    with terminals(tmp_path, HELD_UP) as runs:
+        said = struck(runs, strike)
+    assert listening
+    assert seen <= LOOPBACK  # no other machine can reach it
+    assert tuple(code for code, _, _ in said) == codes
+    assert ("Interrupted." if number == signal.SIGINT else "SIGTERM") in said[node][2]
+    assert "(phase: " in said[0][1] + said[0][2]
+    assert "Traceback" not in said[0][2] + said[1][2]
+
+
+# ------------------------------------------------------------------------- ranks set up by hand
+
+
+def test_a_second_process_of_a_rank_is_refused_and_the_world_continues(tmp_path):
+    port = free_port()
+    settings = [by_hand(port, rank, 2) for rank in (0, 1)]
+    command = HELD_UP[:1] + HELD_UP[3:]
+
+    def refused(*_):
+        with commanded(command, tmp_path, env=settings[1]) as again:
+            code, out, err = again.finish()
+        assert (code, out) == (1, "")
+        assert "Another process has its ranks already." in err
+        assert [run.process.poll() for run in runs] == [None, None]
+        runs[0].process.send_signal(signal.SIGINT)
+
+    with nodes(2 * [command], tmp_path, settings) as runs:
+        first, second = struck(runs, refused)
+    assert (first[0], second[0]) == (130, 130)
+
+
+def test_a_node_that_can_not_take_part_is_reported_by_node_0(tmp_path):
+    """A program that new processes must import, but whose file is missing."""
+    gone = tmp_path / "program.py"
+    gone.write_text("import os; os.unlink(__file__); from distdemo.__main__ import main; main()")
+    port = free_port()
+    settings = [by_hand(port, rank, 2) for rank in range(2)]
+    with (
+        commanded(["all-reduce", "--format", "json"], tmp_path, env=settings[0]) as one,
+        warmed(
+            [str(gone), "all-reduce", "--start-method", "spawn"], tmp_path, env=settings[1]
+        ) as other,
+    ):
+        first, second = one.finish(), other.finish()
+    assert first[1], first
+    (error,) = json.loads(first[1])["errors"]
+    assert (first[0], second[0]) == (1, 2)
+    assert error["ranks"] == [1]
+    assert error["what"].startswith("Rank 1: can't take part on")
+    assert "New processes can't import this program" in error["what"]
+
+
+WORLDS = """
+import os
+import sys
+from distdemo.joined.engines import detect
+from distdemo.joined.nodes import Coordinator, Participant
+from distdemo.joined.placement import Request
+from distdemo.launcher.records import WorldSpec
+
+def work(rank, what):
+    if what == "fail" and rank.rank == 1:
+        raise ValueError("as asked")
+    rank.send((what, rank.rank))
+    return rank.count("ranks", 1), what
+
+if __name__ == "__main__":
+    place, request, spec = detect(os.environ), Request("the same", "words"), WorldSpec(2)
+    if place.node:
+        node = Participant(place, request, 30.0)
+        sys.exit(node.serve(spec, work, ("one",), lambda order: (work, (order,))))
+    node = Coordinator(place, request, 30.0)
+    for what in ("one", "fail", "three"):
+        told = []
+        report = node.run(
+            spec,
+            work,
+            (what,),
+            order=what,
+            returns=tuple[int, str],
+            sends=tuple[str, int],
+            on_message=lambda rank, value: told.append((rank, *value)),
+        )
+        kinds = [outcome.kind for outcome in report.outcomes]
+        print(what, kinds, sorted(told), sorted(report.values), getattr(report.verdict, "what", ""))
+    node.end(7)
+"""
+
+
+def test_one_world_follows_another_and_a_failure_ends_only_its_own(tmp_path):
+    program = tmp_path / "worlds.py"
+    program.write_text(WORLDS)
+    port = free_port()
+    with ExitStack() as stack:
+        zero, other = [
+            stack.enter_context(warmed([str(program)], tmp_path, env=by_hand(port, rank, 2)))
+            for rank in range(2)
+        ]
+        (code, out, err), (second, nothing, _) = zero.finish(), other.finish()
+        program.unlink()
+    assert (code, second, nothing) == (0, 7, ""), err
+    one, fail, three = out.splitlines()
+    told = "[(0, 'one', 0), (1, 'one', 1)] [(1, 'one'), (2, 'one')]"
+    assert one.strip() == f"one ['returned', 'returned'] {told}"
+    assert "'raised'" in fail
+    assert fail.endswith("Rank 1 raised ValueError: as asked")
+    assert three.strip() == one.strip().replace("one", "three")
+
+
+def test_a_size_that_contradicts_the_engine_is_reported_once(tmp_path):
+    settings = [by_hand(29500, rank, 2) for rank in range(2)]
+    with nodes(2 * [["all-reduce", "-n", "4"]], tmp_path, settings) as runs:
+        first, second = [run.finish() for run in runs]
+    assert (first[0], *second) == (2, 2, "", "")
+    assert "--world-size 4, but this world has 2 ranks." in first[2]
+
+
+# ------------------------------------------------------------------------------------- torchrun
+
+
+def test_workers_of_torchrun_make_one_world_that_speaks_once(tmp_path):
+    """Two workers and the store of torchrun's agent. On two hosts it is torchrun's own."""
+    store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    agent = {
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "LOCAL_WORLD_SIZE": "2",
+    }
+    settings = [
+        {**by_hand(store.port, rank, 2), **agent, "LOCAL_RANK": str(rank)} for rank in range(2)
+    ]
+    with nodes(2 * [["all-reduce", "--format", "json"]], tmp_path, settings) as runs:
+        first, second = [run.finish() for run in runs]
+    assert (first[0], *second) == (0, 0, "", "")
+    document = json.loads(first[1])
+    assert document["ok"]
+    assert document["world"]["engine"] == "torchrun"
+    assert "outcomes" not in document["world"]
+
+
+# -------------------------------------------------------------------------------------- mpiexec
+
+
+@needs_mpi
+@pytest.mark.mpi
+@pytest.mark.parametrize("met", [2, 0], ids=["rank", "unconnected rank"])
+def test_a_kill_under_mpiexec_ends_all_processes_and_is_reported(met, tmp_path):
+    """Successful worlds under mpiexec are tested on two hosts."""
+    command = ["-n", "2", sys.executable, "-m", "distdemo", *HELD_UP[:1], *HELD_UP[3:]]
+    with running(command, tmp_path, program=MPIEXEC) as run:
+        _, rank = under_mpiexec(run, 1, met)
+        os.kill(rank, signal.SIGKILL)
+        code, out, err = run.finish()
+        if met:  # else the rank could not report MPI's shared memory, which stays
+            run.leaves_nothing()
+        assert wait_until(lambda: not marked_processes(run.mark))
+        for name in unused({each for each in segments() - run.shared_memory if "mpich" in each}):
+            Path("/dev/shm", name).unlink(missing_ok=True)  # noqa: S108 - what the world left
+    assert code != 0
+    assert "Rank 1 was killed by SIGKILL." in (out if met else err)
