@@ -65,7 +65,7 @@ def main() -> int:
     except UsageError as error:
         print(error.what, error.why, error.hint, sep="\n", file=sys.stderr)
         return 2
-    known = capabilities(backend.map_name(device))
+    known = capabilities(backend.map_name())
     for heading, lines in (
         ("Differences from PyTorch's documentation:", undocumented(found, cases(ranks))),
         ("Differences from the built-in map:", differences(found, known) if known else ()),

@@ -175,7 +175,7 @@ def fold_maps(files: Iterable[Path]) -> None:
 
     probed: defaultdict[str, dict[str, CapabilityMap]] = defaultdict(dict)
     for found in map(read, files):
-        probed[REGISTRY[found.backend].map_name(found.device)][found.torch] = found
+        probed[REGISTRY[found.backend].map_name()][found.torch] = found
     for name, own in probed.items():
         known = by_release(name)
         before = {release: known.of(release) for release in known.releases} if known else {}

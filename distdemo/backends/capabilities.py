@@ -1,9 +1,9 @@
 """Capability maps: the calls that work on each backend, by torch release.
 
-tools/probe.py writes the maps. ``maps/gloo.json`` (``gloo@cuda.json`` would be the one for GPUs)
-covers all probed releases of torch. It has one row per op, form and reduce op, with one number per
-dtype: the index of the result in ``findings``; 0 means correct. ``shapes`` has the results for
-scalar (0-d) and empty tensors of a form. Both are keyed by the releases in which they changed::
+tools/probe.py writes the maps. ``maps/gloo.json`` covers all probed releases of torch. It has one
+row per op, form and reduce op, with one number per dtype: the index of the result in ``findings``;
+0 means correct. ``shapes`` has the results for scalar (0-d) and empty tensors of a form. Both are
+keyed by the releases in which they changed::
 
     "broadcast/tensor": {"2.8": [0, 1], "2.9": [0, 0]}
 

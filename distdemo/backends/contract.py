@@ -98,9 +98,9 @@ class Backend(ABC):
         """Return the device to use unless the user names one."""
         return self.devices[0]
 
-    def map_name(self, device: str | None = None) -> str:
-        """Return the name of the capability map for tensors on this device."""
-        return self.name if device in (None, self.devices[0]) else f"{self.name}@{device}"
+    def map_name(self) -> str:
+        """Return the name of the capability map; it holds for tensors on all devices."""
+        return self.name
 
     def why_unsupported(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
         """Return the reason this backend can't run the op, or None if none is known.
@@ -113,26 +113,26 @@ class Backend(ABC):
         lacking = op.form(spec).lacking()
         if lacking is not None:
             return lacking
-        known = capabilities(self.map_name(device))
+        known = capabilities(self.map_name())
         if known is not None:
             seen = probed_finding(known, op, spec)
-            if seen is None or self.known_bug(op, spec, device) is not None:
+            if seen is None or self.known_bug(op, spec) is not None:
                 return None
             return (
                 self.reason(op, spec)
-                or self._supported_later(op, spec, device)
+                or self._supported_later(op, spec)
                 or (f"Tried with torch {known.torch}: {seen}")
             )
         if spec.monitored and op.is_barrier and not self.has_monitored_barrier:
             return f"{self.name} has no monitored_barrier; gloo has."
         return self.reason(op, spec)
 
-    def known_bug(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
+    def known_bug(self, op: Op, spec: OpSpec) -> str | None:
         """Return a sentence if the result is wrong in this torch and fixed later, else None.
 
         ``why_unsupported`` doesn't reject such a call.
         """
-        known, every = self._maps(device)
+        known, every = self._maps()
         if known is None or every is None or probed_finding(known, op, spec) != WRONG:
             return None
         fixed = every.fixed_in(op, spec, known.torch)
@@ -142,9 +142,9 @@ class Backend(ABC):
         source = f" ({note.source})" if note else ""
         return f"Known to be wrong in torch {known.torch}: {WRONG}. Fixed in {fixed}{source}."
 
-    def _supported_later(self, op: Op, spec: OpSpec, device: str | None) -> str | None:
+    def _supported_later(self, op: Op, spec: OpSpec) -> str | None:
         """Return a sentence if a later release of torch supports the call, else None."""
-        known, every = self._maps(device)
+        known, every = self._maps()
         if known is None or every is None:
             return None
         fixed = every.fixed_in(op, spec, known.torch)
@@ -152,9 +152,9 @@ class Backend(ABC):
             return None
         return f"{self.name} doesn't support it in torch {known.torch}; torch {fixed} does."
 
-    def _maps(self, device: str | None) -> tuple[CapabilityMap | None, ReleaseMap | None]:
+    def _maps(self) -> tuple[CapabilityMap | None, ReleaseMap | None]:
         """Return the maps of the installed release and of all releases."""
-        name = self.map_name(device)
+        name = self.map_name()
         return capabilities(name), by_release(name)
 
     def implementation(self) -> str:

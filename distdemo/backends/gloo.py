@@ -33,7 +33,8 @@ class Gloo(Backend):
     def why_unsupported(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
         """Return the reason gloo can't run the op. send and recv of CUDA tensors need no map.
 
-        Source: the table of backends in PyTorch's docs/source/distributed.md, 2.8 to 2.15.
+        Sources: the table of backends in PyTorch's docs/source/distributed.md, 2.8 to 2.15. On an
+        H200 with torch 2.11, all collectives that take CPU tensors also took CUDA tensors.
         """
         if device == "cuda" and "pattern" in op.takes and not spec.objects:
             return (

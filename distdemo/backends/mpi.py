@@ -74,9 +74,9 @@ class Mpi(Backend):
         """Return the start parameters. distdemo starts MPICH's ranks; others need their mpiexec."""
         return library().start(world_size)
 
-    def map_name(self, device: str | None = None) -> str:
+    def map_name(self) -> str:
         """Return the map's name; torch's own MPI backend has a separate map."""
-        name = super().map_name(device)
+        name = super().map_name()
         return f"{name}@torch" if _torch_has_its_own() else name
 
     def documented(self, op: Op, spec: OpSpec) -> bool | None:

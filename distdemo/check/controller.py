@@ -180,7 +180,7 @@ class _Run:
         world = self.plan.world
         if not self.plan.skip_refused or case.world_size == 1:
             return None
-        return backends.REGISTRY[world.backend].known_bug(case.op, case.spec, world.device)
+        return backends.REGISTRY[world.backend].known_bug(case.op, case.spec)
 
     def _one_world(self, world_size: int, numbers: list[int]) -> list[int]:
         """Run cases in a new world until one fails; return the remaining ones."""

@@ -229,7 +229,7 @@ def op_report(op: Op, specs: tuple[OpSpec, ...], report: WorldReport) -> OpRepor
         world=report,
         ranks=tuple(_since_the_first(results, report.hosts)) if report.ok else (),
         versions=versions() | backends.versions_of(world),
-        warning=backend.known_bug(op, spec, world.device) or "" if backend else "",
+        warning=backend.known_bug(op, spec) or "" if backend else "",
     )
 
 
