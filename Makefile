@@ -67,7 +67,7 @@ bench: $(DEV)  ## Time start-up, MPI, the sanitizer and distdemo bench against t
 	@$(BIN)/python benchmarks/testing.py
 
 recordings: $(DEV)  ## Regenerate the notes that the sanitizer's tests read
-	@$(BIN)/python tests/sanitizer/recorded.py
+	@$(BIN)/python tests/calls/recorded.py
 
 bench-compare: $(DEV)  ## See whether bench compare tells a change from noise (five minutes)
 	@$(BIN)/python benchmarks/bench_compare.py

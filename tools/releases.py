@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 RELEASES = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
 TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "jsonschema", "hypothesis", "xmlschema")
-TESTS = ("tests/core", "tests/check", "tests/demo", "tests/sanitizer/test_programs.py")
+TESTS = ("tests/core", "tests/check", "tests/demo", "tests/calls/test_programs.py")
 MAPS = ROOT / "distdemo" / "backends" / "maps"
 VERSIONS = """
 import importlib.util as u, torch, distdemo

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from calls import compiled
 from forked import Warm
 from helpers import commanded
-from sanitizer import compiled
 
 from distdemo.api import WorldError, launch
 

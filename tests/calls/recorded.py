@@ -23,7 +23,7 @@ from unittest.mock import patch
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent.parent)]
 
-from sanitizer.programs import MISTAKES, POLLS, SIZE, WORLDS, Mistake, poll_count
+from calls.programs import MISTAKES, POLLS, SIZE, WORLDS, Mistake, poll_count
 
 from distdemo.calls.inspector import Inspector
 from distdemo.calls.notes import EndNote, end_line

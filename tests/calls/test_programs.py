@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from calls.programs import MISTAKES, SIZE, WORLDS
+from calls.recorded import lines_at_fault, lines_named, recorded, sanitized, source_of
 from forked import Warm
-from sanitizer.programs import MISTAKES, SIZE, WORLDS
-from sanitizer.recorded import lines_at_fault, lines_named, recorded, sanitized, source_of
 
 from distdemo.calls.match.judge import Judge, first_error
 from distdemo.calls.records import Finding

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from calls.programs import SIZE
+from calls.recorded import recorded
 from helpers import commanded, free_port, wait_until, warmed
-from sanitizer.programs import SIZE
-from sanitizer.recorded import recorded
 
 PROGRAM = """
 import torch
@@ -198,7 +198,7 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
 import distdemo.mpi
 import torch.distributed as dist
-from sanitizer.programs import CORPUS
+from calls.programs import CORPUS
 
 dist.init_process_group("mpi")
 for right in CORPUS:
