@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
-from types import FrameType
+
+from distdemo import signals
 
 
 def main() -> None:
     """Run the command line and exit with its exit code."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _stop)
+    signals.install()  # first: imports lose some exceptions
     _open_streams()
     from distdemo.cli.main import run
 
     _exit(run(sys.argv[1:]))
-
-
-def _stop(number: int, _: FrameType | None) -> None:
-    """Exit. Until ``run`` has its own handlers: imports lose some exceptions."""
-    os._exit(130 if number == signal.SIGINT else 1)
 
 
 def _open_streams() -> None:

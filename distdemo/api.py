@@ -112,11 +112,15 @@ def launch(
     leading_args = _leading_args(fn, args)
     from distdemo.backends import prepared
 
+    work = prepared(world), _call, (fn, args, leading_args)
     if sanitize:
-        from distdemo.calls.inspector import run_noted as run
+        from distdemo.calls.inspector import run_noted
+
+        report = run_noted(*work)
     else:
-        from distdemo.launcher.local import run_world as run
-    report = run(prepared(world), _call, (fn, args, leading_args))
+        from distdemo.launcher.local import run_world
+
+        report = run_world(*work)
     if report.verdict is not None:
         raise WorldError(report) if report.interrupted_by is None else WorldInterrupted(report)
     return report.values

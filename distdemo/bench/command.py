@@ -68,13 +68,12 @@ def bench(session: Session, options: BenchOptions) -> Result:
     _check_memory(session, spec, worlds)
     from distdemo.view.progress import Progress
 
-    with Progress(100, enabled=not session.quiet and session.is_first) as bar:
+    with Progress(100, enabled=session.shows_progress) as bar:
         session.prepare(*worlds)
         from distdemo.bench.controller import measure
 
-        one_world = session.placement is not None and session.placement.one_world_only
         on_progress = bar.advance if bar.visible else None
-        report = measure(spec, worlds, session.start, on_progress, one_world=one_world)
+        report = measure(spec, worlds, session.start, on_progress, one_world=session.one_world_only)
     from distdemo.bench.answer import errors
     from distdemo.bench.view import bench_view, plot, to_csv
 
@@ -107,7 +106,7 @@ def _worlds(session: Session, options: BenchOptions, chosen: list[Op]) -> list[W
     for name in names:
         if name not in choices:
             raise unknown("backend", choices, name, "--backend")
-    if session.placement is not None and len(set(names)) > 1:
+    if session.joined and len(set(names)) > 1:
         raise UsageError(
             f"--backend {options.backend}: only one backend is possible here.",
             "This process is a rank of an externally started world, which has one backend.",

@@ -22,7 +22,6 @@ from distdemo.bench.limits import bound_of, slowest
 from distdemo.bench.plan import Key, Measurement, Measurements
 from distdemo.bench.rank import Calibration, Sample, bench
 from distdemo.dtypes import DTYPES
-from distdemo.encoding import decode, encode
 from distdemo.errors import DistdemoError, Terminated
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.measure.environment import cpu_share, environment
@@ -151,10 +150,7 @@ class _Controller:
             replace(world, deadline=max(0.1, round(left, 1))),
             bench,
             (self.spec, measurements),
-            sends=Calibration | Sample | LaunchLoad | None,
             on_message=partial(self.on_message, world),
-            order=encode(measurements),
-            resume=lambda order: (bench, (self.spec, decode(Measurements, order))),
         )
         self.results.add_world(world, report)
         return report.ok

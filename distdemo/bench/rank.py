@@ -26,7 +26,8 @@ from distdemo import schedules
 from distdemo.bench.limits import measure_limits
 from distdemo.bench.plan import Key, Measurement, Measurements, iterations_in
 from distdemo.launcher.clock import HOST
-from distdemo.measure.load import copy_for_a_moment, load_of, read_clocks, usable_cpus
+from distdemo.launcher.local import sends
+from distdemo.measure.load import LaunchLoad, copy_for_a_moment, load_of, read_clocks, usable_cpus
 from distdemo.measure.records import Alignment, BenchSpec, Harness, Limit
 from distdemo.measure.timing import Times, common_start, harness, timed
 from distdemo.ops.buffers import Expected, cuts_of, laid_out, poison, reduced, tensors
@@ -81,6 +82,7 @@ class Sample:
     wrong: int = 0
 
 
+@sends(Calibration | Sample | LaunchLoad)
 def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
     """Measure every size of this launch and send each result. Collective.
 

@@ -278,9 +278,9 @@ class Notes:
         shake: Seed of random delays before calls, or None.
     """
 
-    path: str
-    size: int
-    first: int = 0
+    path: str = field(repr=False)  # these three differ between the processes of a joined world
+    size: int = field(repr=False)
+    first: int = field(default=0, repr=False)
     buffers: bool = False
     timed: bool = False
     replicas: int = 0

@@ -8,13 +8,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distdemo import backends, ops
+from distdemo import backends, ops, signals
 from distdemo.check import matrix
-from distdemo.cli import signals
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import ADVANCED, OUTPUT, Seed, Stall, WorldOptions
 from distdemo.cli.runner import conclude
@@ -29,11 +28,9 @@ from distdemo.cli.types import (
 )
 from distdemo.dtypes import DTYPES
 from distdemo.errors import Terminated, UsageError
-from distdemo.launcher.records import WorldSpec
 from distdemo.view.foreign import write_message
 
 if TYPE_CHECKING:
-    from distdemo.check.controller import Start
     from distdemo.check.records import CheckReport
 
 STALL_S = 10.0  # seconds without progress after which a case fails
@@ -157,10 +154,10 @@ def _world_sizes(session: Session, options: CheckOptions) -> Collection[int]:
     Raises:
         UsageError: A launcher has started the ranks, and the options need other worlds.
     """
-    placement, sizes = session.placement, options.world_sizes or ()
-    if placement is None:
+    sizes = options.world_sizes or ()
+    if not session.joined:
         return sizes
-    if options.isolate and placement.one_world_only:
+    if options.isolate and session.one_world_only:
         raise UsageError(
             "--isolate can't be used under mpiexec.",
             "It starts a new world per case, but MPI can be initialised only once per process.",
@@ -179,14 +176,13 @@ def _run(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) 
     from distdemo.launcher.torch_import import load_torch
     from distdemo.view.progress import Progress
 
-    placement = session.placement
     largest = session.world_size(max(case.world_size for case in cases))
     plan = controller.CheckPlan(
         cases=cases,
         world=session.world(largest, options, stall=options.stall),
         scope="full" if options.full else "quick",
         seed=options.seed or 0,
-        fail_fast=options.fail_fast or (placement is not None and placement.one_world_only),
+        fail_fast=options.fail_fast or session.one_world_only,
         isolate=options.isolate,
         strict=options.strict,
         timeout=options.timeout,
@@ -194,38 +190,18 @@ def _run(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) 
     nothing_ran = partial(plan.report, {}, controller.INTERRUPTED)
     # While torch is imported, a signal can't be caught here.
     signals.on_early_stop(lambda _: conclude(session, _result(session, options, nothing_ran())))
-    with Progress(len(cases), enabled=not session.quiet and session.is_first) as progress:
+    with Progress(len(cases), enabled=session.shows_progress) as progress:
         try:
-            if placement is None and backends.REGISTRY[plan.world.backend].rank_per_gpu:
+            if not session.joined and backends.REGISTRY[plan.world.backend].rank_per_gpu:
                 load_torch()
                 gpus = backends.count_gpus()
                 fitting = [case.world_size for case in cases if case.world_size <= gpus]
                 world = replace(plan.world, world_size=max(fitting, default=largest))
                 plan = replace(plan, world=world, gpus=gpus)
             session.prepare(plan.world)
-            start = _starter(session, options, cases)
         except (KeyboardInterrupt, Terminated):
             return nothing_ran()
-        return controller.check(plan, start, progress.advance)
-
-
-def _starter(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) -> Start:
-    """Return the function that starts a world. Joined nodes agree on the cases of the next one."""
-    from distdemo.check.rank import CaseFinding, run_cases
-    from distdemo.encoding import decode
-
-    def resume(numbers: list[int]) -> tuple[Any, tuple[Any, ...]]:
-        if not all(number in range(len(cases)) for number in decode(list[int], numbers)):
-            raise ValueError(f"there are {len(cases)} cases")
-        return run_cases, (tuple((number, cases[number]) for number in numbers),)
-
-    def start(world: WorldSpec, target: Any, args: tuple[Any, ...], on_message: Any) -> Any:
-        order = [number for number, _ in args[0]]
-        meaning = f"{options.full} {[case.id for case in cases]}"
-        how = {"on_message": on_message, "order": order, "resume": resume, "meaning": meaning}
-        return session.start(world, target, args, sends=CaseFinding, **how)
-
-    return start
+        return controller.check(plan, session.start, progress.advance)
 
 
 def _errors(report: CheckReport) -> tuple[Error, ...]:

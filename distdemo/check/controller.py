@@ -196,7 +196,6 @@ class _Run:
             capture=True,
             lazy=False,
         )
-        cases = tuple((number, self.plan.cases[number]) for number in mine)
 
         def on_message(_: int, finding: CaseFinding) -> bool:
             """Record a rank's finding; return True if it ends the world."""
@@ -208,7 +207,7 @@ class _Run:
                 )
             return bool(finding.wrong)
 
-        report = self.start(world, run_cases, (cases,), on_message=on_message)
+        report = self.start(world, run_cases, (self.plan.cases, tuple(mine)), on_message=on_message)
         self._lost |= any(isinstance(outcome, Lost) for outcome in report.outcomes)
         left = [number for number in mine if number not in self.results]
         late = self.plan.time_left_s() <= 0

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from distdemo.launcher.local import sends
 from distdemo.ops.buffers import make_buffers
 from distdemo.ops.groups import Groups, inference, role_of
 from distdemo.ops.run import run_role, verify_role
@@ -44,18 +45,21 @@ def case_of(phase: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def run_cases(rank: Rank, cases: Sequence[tuple[int, Case]]) -> None:
+@sends(CaseFinding)
+def run_cases(rank: Rank, cases: Sequence[Case], numbers: tuple[int, ...]) -> None:
     """Run cases in order and send the result of each. Collective.
 
     Args:
         rank: Handle of this rank.
-        cases: Cases with their indices in the list of all cases.
+        cases: Cases of the check.
+        numbers: Indices of those to run.
 
     Raises:
         Exception: The exception of a case, after which the world can't be trusted.
     """
     groups = Groups(rank.backend)
-    for number, case in cases:
+    for number in numbers:
+        case = cases[number]
         name = f"case {number}"  # of the phase and the barrier
         rank.report_phase(name)
         entered = time.monotonic()

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import typer
 
+from distdemo import signals
 from distdemo import words as other_names
-from distdemo.cli import signals
 from distdemo.cli.arguments import Syntax, last_value, normalize_argv, own_words
 from distdemo.cli.runner import CommandEnded, envelope
 from distdemo.cli.types import BadValue, did_you_mean, nearest, unknown

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from distdemo.cli import signals
+from distdemo import signals
 from distdemo.cli.contract import CommandInfo, Content, Error, Result
 from distdemo.cli.files import write_result
 from distdemo.cli.options import (

@@ -8,7 +8,6 @@ rank 0 continues as in a local world; the other processes follow it and exit wit
 from __future__ import annotations
 
 import os
-import re
 import select
 import shlex
 import sys
@@ -16,28 +15,26 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from distdemo import backends
-from distdemo.backends.registry import prepared, run_prepared
+from distdemo.backends.registry import prepared
 from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
 from distdemo.joined import engines
 from distdemo.joined.interfaces import parse_address
-from distdemo.joined.placement import Placement, Request
+from distdemo.joined.placement import Placement
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
     from distdemo.cli.options import WorldOptions
-    from distdemo.joined.nodes import Coordinator, Participant, Relay, Resume
+    from distdemo.joined.world import JoinedWorld
     from distdemo.launcher.records import WorldReport
     from distdemo.view.blocks import Block
     from distdemo.view.console import Signs
 
-JOIN_TIMEOUT_S = 1800.0  # for all nodes to join, at most; torch's own limit
 MAX_LINE = 1000  # characters of an answer
 POLL_S = 0.2  # interval between signal checks while waiting for input
 PORT = 29500  # torch's own default
@@ -113,18 +110,17 @@ class Session:
         format: ``table``, ``json`` or another format of the command.
         quiet: True to print only the verdict.
         traceback: True to show the traceback of the rank at fault.
-        placement: Placement of this process in a joined world, or None in a local world.
         output: File that the result will be written to.
+        placement: Place of this process in a joined world, or None if it starts all ranks.
     """
 
     command: str
     format: str = "table"
     quiet: bool = False
     traceback: bool = False
-    placement: Placement | None = None
     output: Path | None = None
-    _coordinator: Coordinator | None = field(default=None, repr=False)
-    _participant: Participant | None = field(default=None, repr=False)
+    placement: Placement | None = None
+    _joined_world: JoinedWorld | None = field(default=None, repr=False)
 
     # ------------------------------------------------------------------------- what to start
 
@@ -134,9 +130,24 @@ class Session:
         return self.placement is None or self.placement.node == 0
 
     @property
+    def joined(self) -> str:
+        """Reason why this process starts only a part of the ranks; empty if it starts all."""
+        return "" if self.placement is None else self.placement.why
+
+    @property
+    def one_world_only(self) -> bool:
+        """True if no second world can follow: MPI can be initialized once per process."""
+        return self.placement is not None and self.placement.one_world_only
+
+    @property
     def shares_output(self) -> bool:
         """True if standard output may contain text in addition to the result."""
         return self.format == "table"
+
+    @property
+    def shows_progress(self) -> bool:
+        """True if a command may show a progress bar or a spinner."""
+        return self.is_first and not self.quiet
 
     @property
     def is_interactive(self) -> bool:
@@ -147,7 +158,7 @@ class Session:
     @property
     def has_foreign_results(self) -> bool:
         """True if another node may have sent a part of the result."""
-        return self._coordinator is not None
+        return self.is_first and self._joined_world is not None
 
     def world_size(
         self, requested: int | None, default: int = 4, smallest: int = 1, why: str = ""
@@ -186,6 +197,11 @@ class Session:
     def ranks_here(self, world_size: int) -> int:
         """Return the number of ranks that this process knows to be on this machine."""
         return world_size if self.placement is None else self.placement.ranks_here
+
+    def own_ranks(self, world_size: int) -> range:
+        """Return the ranks that this process starts."""
+        place = self.placement
+        return range(world_size) if place is None else place.ranks_of(place.node)
 
     def world(
         self,
@@ -264,7 +280,7 @@ class Session:
         """
         from distdemo.view.progress import spinner
 
-        with spinner(text, enabled=not self.quiet and self.is_first):
+        with spinner(text, enabled=self.shows_progress):
             self.prepare(*worlds)
             yield
 
@@ -296,64 +312,46 @@ class Session:
         world: WorldSpec,
         target: Callable[..., Any],
         args: tuple[Any, ...] = (),
-        *,
-        returns: Any = NoneType,
-        sends: Any = NoneType,
-        order: Any = None,
-        resume: Resume | None = None,
-        meaning: str = "",
-        relay: Relay | None = None,
         **callbacks: Any,
     ) -> WorldReport:
         """Run ``target(rank, *args)`` on every rank of a world, and report how each rank ended.
 
         Args:
             world: World to start. Of several, the first is the largest.
-            target: Function; its first argument is a ``launcher.rank.Rank``.
+            target: Function; its first argument is a ``launcher.rank.Rank``. All worlds of a
+                command have the same target, whose annotations name the types of what it returns
+                and of arguments that differ from world to world.
             args: Further arguments, the same on every rank.
-            returns: Type of what ``target`` returns, for decoding it from another node.
-            sends: Type of the values that ranks send while they run, likewise.
-            order: Plain data that tells the other nodes what to run after the first world.
-            resume: Function that turns ``order`` into a function and its arguments.
-            meaning: Text that must be the same in all processes of a joined world, in addition
-                to the command and the world; by default the arguments.
-            relay: Function that returns further values for node 0; called regularly on nodes
-                without rank 0.
-            callbacks: ``after_start``, ``on_message``, ``poll`` and, in a local world,
-                ``on_output``: see ``launcher.local.run_world``.
+            callbacks: See ``launcher.local.World.run``.
 
         Raises:
-            typer.Exit: This node has no rank 0, and its part is done.
+            typer.Exit: This process has no rank 0, and its part is done.
         """
         place = self.placement
         if place is None:
-            return run_prepared(world, target, args, **callbacks)
-        joined_world = prepared(world, joined=True)
-        settings = (world.world_size, world.backend, world.device)
-        # A default repr contains an address, which differs between processes.
-        work = meaning or re.sub(r" at 0x[0-9a-f]+", "", repr(args))
-        request = Request(f"{self.command} {work} {settings}", shlex.join(sys.argv[1:]))
-        timeout_s = min(world.deadline, world.stall or world.deadline, JOIN_TIMEOUT_S)
-        if place.node == 0:
-            if self._coordinator is None:
-                from distdemo.joined.nodes import Coordinator
+            from distdemo.launcher.local import run_world
 
-                self._coordinator = Coordinator(place, request, timeout_s)
-            return self._coordinator.run(
-                joined_world, target, args, returns=returns, sends=sends, order=order, **callbacks
-            )
-        from distdemo.joined.nodes import Participant
+            return run_world(prepared(world), target, args, **callbacks)
+        from distdemo.joined.world import ParticipationEnded, join
+
+        if self._joined_world is None:
+            self._joined_world = join(place, shlex.join(sys.argv[1:]))
+        try:
+            return self._joined_world.run(prepared(world, joined=True), target, args, **callbacks)
+        except ParticipationEnded as end:
+            if place.nnodes:  # a person started this node
+                self._report_part(place, end.code)
+            raise typer.Exit(end.code) from None
+
+    def _report_part(self, place: Placement, code: int) -> None:
+        """Print how the run ended, on a node that doesn't show the result."""
         from distdemo.view.format import ranks_text
 
-        self._participant = Participant(place, request, timeout_s)
-        code = self._participant.serve(joined_world, target, args, resume, relay)
-        if place.nnodes:  # a person started this node
-            outcome = "succeeded" if code == 0 else f"failed with exit code {code}"
-            ranks = f"Rank{'s' * (place.ranks_here > 1)} {ranks_text(place.ranks_of(place.node))}"
-            sys.stderr.write(
-                f"{ranks} ran here; the run {outcome}. Node 0 ({place.master}) shows the result.\n"
-            )
-        raise typer.Exit(code)
+        outcome = "succeeded" if code == 0 else f"failed with exit code {code}"
+        ranks = f"Rank{'s' * (place.ranks_here > 1)} {ranks_text(place.ranks_of(place.node))}"
+        sys.stderr.write(
+            f"{ranks} ran here; the run {outcome}. Node 0 ({place.master}) shows the result.\n"
+        )
 
     # ----------------------------------------------------------------------------- questions
 
@@ -393,7 +391,9 @@ class Session:
 
     def refuse(self, error: DistdemoError) -> bool:
         """Send rank 0 an error of this node. Return True if this process must show it, too."""
-        from distdemo.joined.nodes import CoordinatorLostError, EarlyFailureError
+        if self._joined_world is None:
+            return True
+        from distdemo.joined.world import EarlyFailureError
 
         if isinstance(error, EarlyFailureError):
             from distdemo.joined.mpi import abort_mpi
@@ -402,15 +402,12 @@ class Session:
             show_error(error)
             abort_mpi()  # the engine may end this process right here
             return False
-        if self._participant is not None and not isinstance(error, CoordinatorLostError):
-            self._participant.refuse(error)
+        self._joined_world.refuse(error)
         return True
 
     def end(self, code: int = EXIT_FAILED) -> None:
         """End the command on all nodes with this exit code, whatever happened."""
-        if self._coordinator is not None:
+        if self._joined_world is not None:
             with suppress(OSError):  # the reader is gone
                 sys.stdout.flush()  # an engine may kill this process when another one has exited
-            self._coordinator.end(code)
-        if self._participant is not None:
-            self._participant.close()
+            self._joined_world.end(code)

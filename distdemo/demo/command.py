@@ -48,12 +48,11 @@ def _run(op: Op, session: Session, options: OpOptions) -> Result:
     shown = ranks_to_show(options.ranks, world.world_size)
     with session.waiting(f"{world.world_size} ranks over {world.backend}", world):
         from distdemo.demo.rank import op_report, run_op
-        from distdemo.demo.records import RankResult
         from distdemo.ops.buffers import expect_once
 
         expect_once(op, specs)
         view = partial(import_module, VIEW)
-        ended = session.start(world, run_op, (op, specs), returns=RankResult, after_start=view)
+        ended = session.start(world, run_op, (op, specs), after_start=view)
         report = op_report(op, specs, ended)
     if options.explain:
         report = replace(report, explanation=explain_op(op, specs[0]))
@@ -127,10 +126,9 @@ def hello(session: Session, options: HelloOptions) -> Result:
     shown = ranks_to_show(options.ranks, size)
     with session.waiting(f"{size} ranks over {world.backend}", world):
         from distdemo.demo import rank
-        from distdemo.demo.records import Introduction
 
         view = partial(import_module, VIEW)
-        ended = session.start(world, rank.hello, returns=Introduction, after_start=view)
+        ended = session.start(world, rank.hello, after_start=view)
         report = rank.hello_report(ended)
     from distdemo.demo.view import hello_view
 

@@ -8,7 +8,7 @@ type, path or code, and return values are decoded into the type that the command
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
 from distdemo.encoding import Json, decode, encode, loads
@@ -86,16 +86,16 @@ class StartWorld:
     """Start the ranks of a world.
 
     Attributes:
-        digest: Digest of the request to rank 0; the node must have received the same request.
+        digest: Digest of the first world's work, which must be the same on the node.
         command: Command line of rank 0, for error messages.
-        order: Work of the ranks; None in the first world, where every node knows it.
+        changes: Arguments of the work that differ from the first world's, by index.
     """
 
     name: ClassVar[str] = "start"
     world: int
     digest: str
     command: str
-    order: Json = None
+    changes: dict[int, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

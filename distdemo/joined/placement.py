@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 
 
@@ -78,21 +77,3 @@ class Placement:
         each, more = divmod(self.world_size, self.nodes)
         start = node * each + min(node, more)
         return range(start, start + each + (node < more))
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Request to this process; it must be the same for all processes of a world.
-
-    Attributes:
-        meaning: Everything that must be the same.
-        command: Command line, for error messages.
-    """
-
-    meaning: str
-    command: str
-
-    @property
-    def digest(self) -> str:
-        """Digest of the meaning: 16 hexadecimal digits."""
-        return hashlib.sha256(self.meaning.encode()).hexdigest()[:16]

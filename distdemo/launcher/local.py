@@ -1,130 +1,194 @@
-"""Run a world on this machine with torch.multiprocessing.
+"""Run a function on every rank of a world.
 
-Whatever happens (a result, an exception, a killed rank, Ctrl-C, a timeout), ``run_world`` reports
+Whatever happens (a result, an exception, a killed rank, Ctrl-C, a timeout), ``World.run`` reports
 how every rank ended and leaves no process or file behind.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
-from typing import Any
+from typing import Any, TypeVar
 
 from distdemo.launcher import verdict
-from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.limits import check_loopback, open_files
 from distdemo.launcher.pmi import PmiServer
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.rendezvous import Agent, LocalRanks, file_rendezvous
-from distdemo.launcher.start_method import choose
+from distdemo.launcher.start_method import StartMethod, choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.worker import OnMessage, OnOutput, Poll
-from distdemo.launcher.workers import Node, StopReason, Workers
+from distdemo.launcher.workers import Peers, StopReason, Workers
+from distdemo.signals import Interrupts
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Relay = Callable[[], Iterable[tuple[int, Any]]]
+"""Returns values for the process of rank 0, each with its rank. Called periodically."""
+
+
+def sends(kind: Any) -> Callable[[Function], Function]:
+    """Declare the type of the values that a target sends with ``Rank.send``, besides None.
+
+    A rank's process may be on another host. What comes from there is decoded into this type, and
+    what the target returns into the type in its annotation.
+    """
+
+    def declare(target: Function) -> Function:
+        vars(target)["sends"] = kind
+        return target
+
+    return declare
+
+
+class World:
+    """World whose ranks all run on this machine.
+
+    A subclass for a world that is started by several processes overrides ``_begin``, ``_watch`` and
+    ``_stop``.
+
+    Attributes:
+        engine: Name of the engine that started the processes.
+    """
+
+    engine = "local"
+
+    def __init__(self) -> None:
+        self._agent: Agent | None = None
+        self._peers: Peers | None = None
+
+    def run(
+        self,
+        spec: WorldSpec,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        *,
+        after_start: Callable[[], object] | None = None,
+        on_message: OnMessage | None = None,
+        on_output: OnOutput | None = None,
+        poll: Poll | None = None,
+        relay: Relay | None = None,
+        modules: Sequence[str] = (),
+    ) -> WorldReport:
+        """Run ``target(rank, *args)`` on every rank of a new world and report how each ended.
+
+        Args:
+            spec: World to start.
+            target: Function that receives a :class:`distdemo.launcher.rank.Rank` first. Under
+                forkserver and spawn it and ``args`` must be importable and picklable.
+            args: Further arguments, the same for every rank.
+            after_start: Called once when all ranks have been started.
+            on_message: Called as ``on_message(rank, value)`` for each value that a rank sends
+                (``Rank.send``), in order of arrival. True ends the world at once.
+            on_output: Called as ``on_output(rank, piece)`` with the output of captured ranks as it
+                arrives, and periodically with an empty piece.
+            poll: Called periodically with the outcome of each rank, None for one that runs. True
+                ends the world at once.
+            relay: Called periodically in a process without rank 0, for further values that its
+                ranks have for ``on_message``.
+            modules: Modules that the target needs, imported once for all ranks if they are forked.
+
+        All callbacks run in this process.
+
+        Raises:
+            UsageError: The ranks can't be started this way.
+            KeyboardInterrupt: Ctrl-C, once all ranks have exited. Other signals then go to their
+                own handlers; if those return, so does this function, with ``interrupted_by`` set.
+                If the signal is the consequence of a failure in another process, that failure is
+                reported instead. The exception carries the report: see ``verdict.report_of``.
+            Exception: A callback raised it; all ranks have exited.
+        """
+        load_torch()
+        method = choose(spec.start_method, spec.device)
+        interrupts = Interrupts()
+        report = None
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(interrupts)
+                local_ranks, descriptors = self._begin(spec, stack)
+                stack.enter_context(open_files(spec))
+                pmi = None
+                if spec.mpi_start is not None:
+                    pmi = stack.enter_context(closing(PmiServer(spec.mpi_start, spec.world_size)))
+                workers = Workers(
+                    spec,
+                    local_ranks,
+                    method,
+                    interrupts,
+                    descriptors=descriptors,
+                    modules=modules,
+                    pmi=pmi,
+                    peers=self._peers,
+                )
+                try:
+                    workers.start(target, args)
+                    if self._agent is not None:
+                        self._agent.serve()
+                    if after_start is not None:
+                        after_start()
+                    self._watch(workers, interrupts, on_message, on_output, poll, relay)
+                finally:
+                    self._stop()
+                    workers.end()
+                report = self._report(workers, interrupts, method)
+        finally:
+            interrupts.redeliver(report)
+        return report
+
+    def _begin(self, spec: WorldSpec, stack: ExitStack) -> tuple[LocalRanks, Sequence[int]]:
+        """Return the ranks to start, and descriptors of this process that they must close."""
+        check_loopback()
+        ranks = range(spec.world_size)
+        self._agent = None
+        if spec.user_program is not None and not spec.user_program.group:
+            self._agent = agent = stack.enter_context(closing(Agent(spec.world_size)))
+            return LocalRanks(ranks, agent.store, local_size=len(ranks)), agent.descriptors
+        rendezvous = stack.enter_context(file_rendezvous())
+        return LocalRanks(ranks, rendezvous, local_size=len(ranks)), ()
+
+    def _watch(
+        self,
+        workers: Workers,
+        interrupts: Interrupts,
+        on_message: OnMessage | None,
+        on_output: OnOutput | None,
+        poll: Poll | None,
+        relay: Relay | None,
+    ) -> None:
+        """Watch the ranks until they have ended or must be stopped."""
+        workers.watch(on_message, on_output, poll)
+
+    def _stop(self) -> None:
+        """Make other processes of the world stop their ranks."""
+
+    def _report(self, workers: Workers, interrupts: Interrupts, method: StartMethod) -> WorldReport:
+        """Return the report, once the ranks of this process have exited."""
+        outcomes, peers = workers.outcomes(), self._peers
+        stalled = workers.stop_reason is StopReason.STALLED
+        stalled |= peers is not None and peers.stalled
+        judged = verdict.judge(workers.world, outcomes, stalled=stalled)
+        if peers is not None and peers.failed and verdict.names_cause(judged, outcomes):
+            interrupts.received = None  # the engine's signal is a consequence of the failure
+        elif interrupts.received is not None or (peers is not None and peers.interrupted):
+            judged = verdict.interrupted(outcomes)
+        return WorldReport(
+            world=workers.world,
+            outcomes=tuple(outcomes),
+            verdict=judged,
+            seconds=time.monotonic() - workers.started_at,
+            start_method=method.name,
+            start_reason=method.reason,
+            interrupted_by=interrupts.received,
+            engine=self.engine,
+            hosts=() if peers is None else peers.hosts,
+        )
 
 
 def run_world(
-    world: WorldSpec,
-    target: Callable[..., Any],
-    args: tuple[Any, ...] = (),
-    *,
-    after_start: Callable[[], object] | None = None,
-    on_message: OnMessage | None = None,
-    on_output: OnOutput | None = None,
-    poll: Poll | None = None,
-    node: Node | None = None,
-    modules: Sequence[str] = (),
+    spec: WorldSpec, target: Callable[..., Any], args: tuple[Any, ...] = (), **callbacks: Any
 ) -> WorldReport:
-    """Run ``target(rank, *args)`` on every rank of a new world and report how each ended.
+    """Run ``target(rank, *args)`` on every rank of a new world on this machine.
 
-    Args:
-        world: World to start.
-        target: Function that receives a :class:`distdemo.launcher.rank.Rank` first. Under
-            forkserver and spawn it and ``args`` must be importable and picklable.
-        args: Further arguments, the same for every rank.
-        after_start: Called once when all ranks have been started.
-        on_message: Called as ``on_message(rank, value)`` for each value that a rank sends
-            (``Rank.send``), in order of arrival. True ends the world at once.
-        on_output: Called as ``on_output(rank, piece)`` with the output of captured ranks as it
-            arrives, and periodically with an empty piece.
-        poll: Called periodically with the outcome of each rank, None for one that runs. True ends
-            the world at once.
-        modules: Modules that the target needs, imported once for all ranks if they are forked.
-        node: This process's node of a world on several nodes; None: this process starts all ranks.
-
-    All callbacks run in this process.
-
-    Raises:
-        UsageError: The ranks can't be started this way.
-        KeyboardInterrupt: Ctrl-C, once all ranks have exited. Other signals then go to their own
-            handlers; if those return, so does this function, with ``interrupted_by`` set. If the
-            signal is the consequence of a failure on another node, that failure is reported
-            instead. The exception carries the report: see ``verdict.report_of``.
-        Exception: A callback raised it; all ranks have exited.
+    Arguments, errors and report are those of ``World.run``.
     """
-    if node is None:
-        check_loopback()
-    load_torch()
-    method = choose(world.start_method, world.device)
-    program = world.user_program
-    interrupts = Interrupts()
-    report = None
-    consequence = False  # of a failure on another node: then the signal is not reported
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(interrupts)
-            agent = None
-            if node is None and program is not None and not program.group:
-                agent = stack.enter_context(closing(Agent(world.world_size)))
-            if node is None:
-                rendezvous = agent.store if agent else stack.enter_context(file_rendezvous())
-                ranks = LocalRanks(range(world.world_size), rendezvous, local_size=world.world_size)
-                descriptors: Sequence[int] = agent.descriptors if agent else ()
-            else:
-                ranks, descriptors = node.begin(world), node.descriptors
-            stack.enter_context(open_files(world))
-            pmi = None
-            if world.mpi_start is not None:
-                pmi = stack.enter_context(closing(PmiServer(world.mpi_start, world.world_size)))
-            workers = Workers(
-                world, ranks, method, interrupts, descriptors, modules=modules, pmi=pmi
-            )
-            try:
-                workers.start(target, args)
-                if agent is not None:
-                    agent.serve()
-                if after_start is not None:
-                    after_start()
-                if node is None:
-                    workers.watch(on_message, on_output=on_output, poll=poll)
-                else:
-                    node.watch(workers, interrupts, on_message, poll)
-            finally:
-                if node is not None:
-                    node.stop()
-                workers.end()
-            outcomes = workers.outcomes() if node is None else node.outcomes(workers)
-            stalled = workers.stop_reason is StopReason.STALLED or (
-                node is not None and node.stalled
-            )
-            judged = verdict.judge(world, outcomes, stalled=stalled)
-            if node is not None and node.failed and verdict.names_cause(judged, outcomes):
-                consequence = True
-            received = None if consequence else interrupts.received
-            if received is not None or (node is not None and node.interrupted and not consequence):
-                judged = verdict.interrupted(outcomes)
-            report = WorldReport(
-                world=world,
-                outcomes=tuple(outcomes),
-                verdict=judged,
-                seconds=time.monotonic() - workers.started_at,
-                start_method=method.name,
-                start_reason=method.reason,
-                interrupted_by=received,
-                engine="local" if node is None else node.engine,
-                hosts=() if node is None else node.hosts(),
-            )
-    finally:
-        if not consequence:
-            interrupts.redeliver(report)
-    return report
+    return World().run(spec, target, args, **callbacks)

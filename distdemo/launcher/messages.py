@@ -21,6 +21,10 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from distdemo.errors import UsageError
+from distdemo.launcher.start_method import StartMethod
+from distdemo.launcher.torch_import import fork_hazard
+
 if TYPE_CHECKING:
     from distdemo.launcher.records import Died, Raised
 
@@ -182,21 +186,44 @@ def dumps(value: Any) -> bytes:
         return _dumped_by_value(value)
 
 
-def dumps_work(target: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+def dumps_work(target: Callable[..., Any], args: tuple[Any, ...], method: StartMethod) -> bytes:
     """Pickle the function and arguments for a rank in a new process.
 
     What new processes can't import (a function of a notebook's cell, a closure) is carried by
     value if cloudpickle is installed.
 
     Raises:
-        Exception: Pickling raised it.
+        UsageError: New processes can't import the main module, or something can't be pickled.
     """
+    why = f"The start method is {method.name} ({method.reason})"
+    file = main_file()
+    if file is not None and not file.is_file() and not main_can_be_imported():
+        raise UsageError(
+            "New processes can't import this program.",
+            f"{why}, and each of them would import the main module: {file.name}.",
+            "Put the program into a file, or launch with start_method='fork' before it "
+            "computes or starts threads.",
+        )
     try:
-        return _dumped(_WorkPickler, (target, args))
-    except Exception:
+        try:
+            return _dumped(_WorkPickler, (target, args))
+        except Exception:
+            if not has_cloudpickle():
+                raise
+            return _dumped_by_value((target, args))
+    except Exception as error:
+        ways = ["move the function to the top level of a module"]
         if not has_cloudpickle():
-            raise
-        return _dumped_by_value((target, args))
+            install = "install cloudpickle (pip install cloudpickle), which carries it by value"
+            ways.insert(0, install)
+        if fork_hazard() is None:
+            ways.append("use start_method='fork', which takes any function")
+        hint = ", or ".join(ways)
+        raise UsageError(
+            "The function or its arguments can't be sent to a new process.",
+            f"{why}, which needs to pickle them: {error}",
+            f"{hint[0].upper()}{hint[1:]}.",
+        ) from error
 
 
 def has_cloudpickle() -> bool:

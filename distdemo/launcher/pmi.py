@@ -66,6 +66,11 @@ class PmiServer:
         }
         return environment, Connection(theirs.detach())
 
+    @property
+    def open_ports(self) -> list[Port]:
+        """Ports whose rank hasn't closed its end."""
+        return [port for port in self.ports.values() if port.open]
+
     def poll(self) -> None:
         """Answer the requests that have arrived."""
         for port in self.ports.values():
@@ -74,7 +79,7 @@ class PmiServer:
     @property
     def descriptors(self) -> tuple[int, ...]:
         """Descriptors that a forked rank must close."""
-        ends = (port.fileno() for port in self.ports.values() if port.open)
+        ends = (port.fileno() for port in self.open_ports)
         return *ends, *self._cleanup.descriptors
 
     def close(self) -> None:
@@ -102,8 +107,6 @@ def set_environment(environment: dict[str, str], end: Connection) -> None:
 
 class Port:
     """The launcher's non-blocking end of one rank's socket."""
-
-    stop_reason = None
 
     def __init__(self, end: socket.socket, rank: int, on_line: Callable[[int, str], None]) -> None:
         self._end = end

@@ -24,13 +24,13 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 
 from distdemo.errors import UsageError
+from distdemo.signals import uninterruptible
 
 MODULES = ("torch.distributed", "torch.multiprocessing")
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """Variable with the compiler's cache folder; torch sets it too."""
 ENDING_S = 0.1  # during which the system may still list a thread that has ended
 _known_threads: frozenset[str] | None = None
-_imports = 0  # number in progress
 
 
 def load_torch() -> None:
@@ -44,7 +44,7 @@ def load_torch() -> None:
         return
     alone = len(threads()) == 1 and "torch" not in sys.modules
     try:
-        with _no_garbage(), _importing(), warnings.catch_warnings():
+        with _no_garbage(), uninterruptible(), warnings.catch_warnings():
             # Torch works without NumPy, and nothing here needs it.
             warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
             for module in MODULES:
@@ -120,24 +120,6 @@ def _no_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def is_importing() -> bool:
-    """Return True while torch is being imported.
-
-    A signal handler must not raise then: modules swallow the exception or stay half imported.
-    """
-    return _imports > 0
-
-
-@contextmanager
-def _importing() -> Iterator[None]:
-    global _imports  # noqa: PLW0603 - read by signal handlers
-    _imports += 1
-    try:
-        yield
-    finally:
-        _imports -= 1
-
-
 @contextmanager
 def without_traces() -> Iterator[None]:
     """Silence torch's warnings, and keep its compiler from creating a cache folder at import.
@@ -146,7 +128,7 @@ def without_traces() -> Iterator[None]:
     so it is set to one that exists.
     """
     given = os.environ.get(CACHE)
-    with _importing(), warnings.catch_warnings():
+    with uninterruptible(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with suppress(OSError):  # no temporary directory: torch will report that
             os.environ[CACHE] = given or tempfile.gettempdir()

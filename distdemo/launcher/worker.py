@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from distdemo.launcher import stacks
-from distdemo.launcher.messages import Completed, Message, PhaseReached, Receiver, ValueSent
+from distdemo.launcher.messages import Completed, Failed, PhaseReached, Receiver, ValueSent
 from distdemo.launcher.records import (
     NOT_STARTED,
     Died,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 EXIT_TIMEOUT_S = 0.5  # for a process to exit once its pipe is closed
-MAX_LAST_READS = 32  # of a rank's output after its exit: more than fits into a pipe
 MAX_OUTPUT_BYTES = 1 << 16  # kept of a rank's captured output, from the end
 
 OnMessage = Callable[[int, Any], bool | None]
@@ -56,8 +55,6 @@ class Worker:
         phase: Last phase that the rank reached.
         outcome: Outcome, or None while the rank runs.
         where: Position of the rank when it was asked for its stack.
-        on_message: Called with the rank and each value that it sends, or None.
-        on_output: Called with the rank and each piece of its output, or None.
     """
 
     rank: int
@@ -71,13 +68,28 @@ class Worker:
     phase: Phase = NOT_STARTED
     outcome: Outcome | None = None
     where: Position | None = None
-    on_message: OnMessage | None = None
-    on_output: OnOutput | None = None
 
-    def receive(self) -> bool:
-        """Handle the messages that have arrived; False at end of file."""
+    def receive(self, on_message: OnMessage | None) -> bool:
+        """Handle the messages that have arrived; False at end of file.
+
+        Args:
+            on_message: Called for each value that the rank sent.
+        """
         for message in self.receiver.receive():
-            self._handle(message)
+            if self.outcome is not None:  # a value of it could not be unpickled here
+                break
+            if isinstance(message, PhaseReached):
+                self.phase = Phase(message.step, message.name, message.at - self.began)
+            elif isinstance(message, Failed):
+                self._end(message.outcome, message.outcome.at)
+            elif isinstance(message, Completed):
+                value = self._unpickled(message.payload, "returned")
+                if self.outcome is None:
+                    self._end(Returned(rank=self.rank, value=value), message.at)
+            elif isinstance(message, ValueSent) and on_message is not None:
+                value = self._unpickled(message.payload, "sent")
+                if self.outcome is None:
+                    on_message(self.rank, value)
         if self.receiver.closed and self.outcome is None:
             self.process.join(EXIT_TIMEOUT_S)
             self._record_exit()
@@ -93,18 +105,16 @@ class Worker:
             return None
         self.captured += data
         del self.captured[:-MAX_OUTPUT_BYTES]
-        if self.on_output is not None and data:
-            self.on_output(self.rank, data)
         return data
 
-    def check_exit(self) -> bool:
+    def check_exit(self, on_message: OnMessage | None) -> bool:
         """Return True if the rank has exited although its pipe, held by a child, is still open.
 
         Return False if its end was known before.
         """
         if self.outcome is not None or self.process.exitcode is None:
             return False
-        self.receive()
+        self.receive(on_message)
         self._record_exit()
         return True
 
@@ -122,72 +132,46 @@ class Worker:
         """
         outcome = self.outcome
         if outcome is None:
-            kind, now = TimedOut if late else Stopped, time.monotonic() - self.began
+            kind = TimedOut if late else Stopped
+            now = time.monotonic() - self.began
             outcome = kind(rank=self.rank, phase=self.phase, at=now, where=self.where)
         return replace(outcome, output=self.captured.decode(errors="replace"))
 
     def close(self) -> None:
-        """Reap the process, which has exited, and close its descriptors."""
-        self.process.join()
-        for _ in range(MAX_LAST_READS):  # a daemon of the rank may write forever
-            if not self.read():
-                break
+        """Close the descriptors of the process, which has exited."""
         self.process.close()
         self.reader.close()
         if self.output is not None:
             self.output.close()
 
-    def _handle(self, message: Message) -> None:
-        if self.outcome is not None:  # a value of it could not be unpickled here
-            return
-        if isinstance(message, PhaseReached):
-            self.phase = Phase(message.step, message.name, message.at - self.began)
-        elif isinstance(message, ValueSent):
-            if self.on_message is not None:
-                value = self._unpickled(message.payload, "sent", time.monotonic())
-                if isinstance(value, Raised):
-                    self.outcome = value
-                else:
-                    self.on_message(self.rank, value)
-        elif isinstance(message, Completed):
-            value = self._unpickled(message.payload, "returned", message.at)
-            at = message.at - self.began
-            done = Returned(rank=self.rank, phase=self.phase, at=at, value=value)
-            self.outcome = value if isinstance(value, Raised) else done
-        else:
-            failed = message.outcome
-            self.outcome = replace(failed, phase=self.phase, at=failed.at - self.began)
+    def _end(self, outcome: Outcome, at: float) -> None:
+        """Record the outcome with its time, on the monotonic clock, and the last phase."""
+        self.outcome = replace(outcome, phase=self.phase, at=at - self.began)
 
-    def _unpickled(self, payload: bytes, verb: str, at: float) -> Any:
-        """Unpickle a value; return a `Raised` for the rank if that fails."""
+    def _unpickled(self, payload: bytes, verb: str) -> Any:
+        """Unpickle a value; if that fails, the rank's outcome is `Raised`."""
         try:
             return pickle.loads(payload)  # noqa: S301 - a private pipe of our own child
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - unpickling a user's object may raise anything
-            return Raised(
-                rank=self.rank,
-                phase=self.phase,
-                at=at - self.began,
-                type=type(error).__qualname__,
-                message=f"the value that it {verb} can't be unpickled: {error}",
-                traceback="",
-            )
+            message = f"the value that it {verb} can't be unpickled: {error}"
+            kind = type(error).__qualname__
+            failed = Raised(rank=self.rank, type=kind, message=message, traceback="")
+            self._end(failed, time.monotonic())
+            return None
 
     def _record_exit(self) -> None:
         """Record the end of a process that exited without a final message."""
         code = self.process.exitcode
         if self.outcome is not None or code is None:
             return
-        at = time.monotonic() - self.began
-        if code == 0 and self.own_group:
-            self.outcome = Returned(rank=self.rank, phase=self.phase, at=at, left=True)
-            return
-        self.outcome = Died(
+        outcome: Outcome = Died(
             rank=self.rank,
-            phase=self.phase,
-            at=at,
             where=stacks.locate(self.receiver.rest),
             signal=-code if code < 0 else None,
             exit_code=code if code >= 0 else None,
         )
+        if code == 0 and self.own_group:
+            outcome = Returned(rank=self.rank, left=True)
+        self._end(outcome, time.monotonic())

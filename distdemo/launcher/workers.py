@@ -1,6 +1,6 @@
 """Start, watch and stop the ranks of this process.
 
-These are all ranks of a world on one machine, or one node's share of a world on several.
+These are all ranks of a world on one machine, or one process's share of a joined world.
 """
 
 from __future__ import annotations
@@ -19,21 +19,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from distdemo.errors import UsageError
 from distdemo.launcher import stacks
-from distdemo.launcher.interrupts import Interrupts
-from distdemo.launcher.messages import (
-    Receiver,
-    dumps_work,
-    has_cloudpickle,
-    main_can_be_imported,
-    main_file,
-)
+from distdemo.launcher.messages import Receiver, dumps_work
 from distdemo.launcher.pmi import PmiServer
 from distdemo.launcher.process_tree import Activity, ProcessTree
 from distdemo.launcher.records import Outcome, Returned, WorldSpec
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import StartMethod, preload
-from distdemo.launcher.torch_import import fork_hazard
 from distdemo.launcher.worker import OnMessage, OnOutput, Poll, Worker
+from distdemo.signals import Interrupts
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -46,6 +39,7 @@ POLLED_AT_ONCE = 64  # processes per poll, each with a system call
 OTHERS_TIMEOUT_S = 0.4  # for the other ranks to exit on their own after one failed
 STACKS_TIMEOUT_S = 1.0  # for late ranks to write their stacks, at most
 QUIET_TIMEOUT_S = 0.05  # of silence, after which stacks are complete
+MAX_LAST_READS = 32  # of a rank's output after its exit: more than fits into a pipe
 
 
 class StopReason(Enum):
@@ -55,16 +49,38 @@ class StopReason(Enum):
     FAILED = auto()  # a rank failed, and the other ranks had `OTHERS_TIMEOUT_S` seconds to exit
     TIMED_OUT = auto()
     STALLED = auto()  # no progress for longer than the world allows
-    ENDED_EARLY = auto()  # a callback returned True
+    ENDED_EARLY = auto()  # a callback returned True, or another process ended the world
     INTERRUPTED = auto()
 
 
-class Listener(Protocol):
-    """Another source of events while ranks run, such as another node of the world."""
+class Peers(Protocol):
+    """Ranks of the world that other processes started, as this process knows them.
+
+    Attributes:
+        outcomes: Outcomes of these ranks so far.
+        failed_at: Time of the first failure among them, on the monotonic clock, or None.
+        failed: True if one of them failed before this process stopped the world.
+        stalled: True if they made no progress for too long.
+        interrupted: True if a signal to another process ended its ranks.
+    """
+
+    outcomes: dict[int, Outcome]
+    failed_at: float | None
+    failed: bool
+    stalled: bool
+    interrupted: bool
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Host of each rank of the world; empty if all are on this host."""
+
+    @property
+    def running(self) -> bool:
+        """True if this process must wait for the outcomes of other ranks."""
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Reason to stop the world, or None."""
+        """Reason for which another process stops the world, or None."""
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when there are messages."""
@@ -73,45 +89,8 @@ class Listener(Protocol):
         """Handle the messages that have arrived, without waiting; False at end of file."""
 
 
-class Node(Listener, Protocol):
-    """One node of a world whose ranks are started by several processes."""
-
-    stalled: bool
-    interrupted: bool
-    failed: bool
-
-    @property
-    def engine(self) -> str:
-        """Name of the engine that started the processes."""
-
-    @property
-    def descriptors(self) -> Sequence[int]:
-        """Descriptors that forked ranks must close."""
-
-    def begin(self, world: WorldSpec) -> LocalRanks:
-        """Begin a world; return the ranks that this process starts."""
-
-    def watch(
-        self,
-        workers: Workers,
-        interrupts: Interrupts,
-        on_message: OnMessage | None,
-        poll: Poll | None,
-    ) -> None:
-        """Watch all ranks of the world until they have ended or must be stopped."""
-
-    def stop(self) -> None:
-        """Make the other processes stop their ranks."""
-
-    def outcomes(self, workers: Workers) -> list[Outcome]:
-        """Return the outcome of each rank that this process knows of, in order."""
-
-    def hosts(self) -> tuple[str, ...]:
-        """Return the host of each rank; empty if all are on this host."""
-
-
 class Workers:
-    """The ranks of one node.
+    """The ranks of this process.
 
     Attributes:
         world: Whole world that they belong to.
@@ -126,6 +105,7 @@ class Workers:
         descriptors: Further descriptors of this process that forked ranks must close.
         modules: Modules to import once for all ranks, if they are forked.
         pmi: PMI server of ranks over MPI.
+        peers: Ranks of other processes.
     """
 
     def __init__(
@@ -134,10 +114,11 @@ class Workers:
         local_ranks: LocalRanks,
         method: StartMethod,
         interrupts: Interrupts,
-        descriptors: Sequence[int] = (),
         *,
+        descriptors: Sequence[int] = (),
         modules: Sequence[str] = (),
         pmi: PmiServer | None = None,
+        peers: Peers | None = None,
     ) -> None:
         import torch.multiprocessing as mp
 
@@ -149,10 +130,12 @@ class Workers:
         self._interrupts = interrupts
         self._modules = [*modules, world.provider] if world.provider else modules
         self._pmi = pmi
+        self._peers = peers
         self._context: BaseContext = mp.get_context(method.name)
         self._workers: list[Worker] = []
         self._running: set[Worker] = set()
-        self._listeners: Sequence[Listener] = ()
+        self._on_message: OnMessage | None = None
+        self._on_output: OnOutput | None = None
         self._deadline = self.started_at + world.deadline
         self._failed_at: float | None = None
         self._progress_at: float | None = None  # None until the first message of a rank
@@ -168,6 +151,8 @@ class Workers:
         self._own = [*descriptors, *interrupts.descriptors, self._exit_writer.fileno()]
         self._own += () if self._tree is None else self._tree.descriptors
 
+    # ------------------------------------------------------------------------------------ starting
+
     def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Start every rank; stop at a signal."""
         work: Work = (target, args)
@@ -175,49 +160,34 @@ class Workers:
             for name in self._modules:
                 import_module(name)
         else:
-            work = self._pickled(target, args)  # once, so that ranks share no tensor
+            work = dumps_work(target, args, self._method)  # once, so that ranks share no tensor
         for rank in self._local_ranks.ranks:
             if self._interrupts.received is not None:
                 break
             self._workers.append(self._start_one(rank, work))
             if self._pmi is not None:
                 self._pmi.poll()
+        self._running = set(self._workers)
         self._exit_reader.close()
-
-    def _pickled(self, target: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
-        why = f"The start method is {self._method.name} ({self._method.reason})"
-        file = main_file()
-        if file is not None and not file.is_file() and not main_can_be_imported():
-            raise UsageError(
-                "New processes can't import this program.",
-                f"{why}, and each of them would import the main module: {file.name}.",
-                "Put the program into a file, or launch with start_method='fork' before it "
-                "computes or starts threads.",
-            )
-        try:
-            return dumps_work(target, args)
-        except Exception as error:
-            raise UsageError(
-                "The function or its arguments can't be sent to a new process.",
-                f"{why}, which needs to pickle them: {error}",
-                _advice(),
-            ) from error
 
     def _start_one(self, rank: int, work: Work) -> Worker:
         from distdemo.launcher.rank import Assignment, rank_main
 
         program = self.world.user_program
         reader, writer = self._context.Pipe(duplex=False)
-        output = output_writer = stdin = None
+        self._own.append(reader.fileno())
+        output = output_writer = stdin = mpi = None
         if self.world.capture and not (program and program.terminal == rank):
             output, output_writer = self._context.Pipe(duplex=False)
             os.set_blocking(output.fileno(), False)
+            self._own.append(output.fileno())
         if program is not None and program.stdin == rank:
             with suppress(OSError):  # standard input is closed
                 stdin = Connection(os.dup(0), writable=False)
-        mpi = None if self._pmi is None else self._pmi.connect(rank)
-        self._own += [each.fileno() for each in (reader, output) if each is not None]
-        others = () if self._pmi is None else self._pmi.descriptors
+        inherited = self._own
+        if self._pmi is not None:
+            mpi = self._pmi.connect(rank)
+            inherited = [*self._own, *self._pmi.descriptors]
         assignment = Assignment(
             rank,
             self.world,
@@ -228,7 +198,7 @@ class Workers:
             output=output_writer,
             stdin=stdin,
             mpi=mpi,
-            inherited=(*self._own, *others) if self._method.name == "fork" else (),
+            inherited=tuple(inherited) if self._method.name == "fork" else (),
         )
         process = self._context.Process(target=rank_main, args=(assignment,), name=f"rank-{rank}")  # type: ignore[attr-defined]  # every context has it
         try:
@@ -245,108 +215,113 @@ class Workers:
             if end is not None:
                 end.close()
         own_group = program is not None and not program.group
-        return Worker(
-            rank, self.started_at, process, reader, Receiver(reader.fileno()), output, own_group
-        )
+        receiver = Receiver(reader.fileno())
+        return Worker(rank, self.started_at, process, reader, receiver, output, own_group)
 
     # ------------------------------------------------------------------------------------ watching
 
     def watch(
         self,
-        on_message: OnMessage | None,
-        listeners: Sequence[Listener] = (),
+        on_message: OnMessage | None = None,
         on_output: OnOutput | None = None,
         poll: Poll | None = None,
     ) -> None:
-        """Wait until every rank has reported or the world must be stopped.
+        """Wait until every rank of the world has ended or the world must be stopped.
 
         One loop over every pipe. The wait is limited by the world's deadline and by its stall
         limit, the time without progress; then the late ranks are asked for their stacks.
 
         Args:
             on_message: Called for each value that a rank sends.
-            listeners: Other sources of events.
             on_output: Called for each piece of a captured rank's output, until it raises.
             poll: Called at every poll with the outcome of each rank.
         """
-        ports = () if self._pmi is None else tuple(p for p in self._pmi.ports.values() if p.open)
-        self._listeners = (*listeners, *ports)
-        self._running = {worker for worker in self._workers if worker.outcome is None}
+        self._on_message, self._on_output = on_message, on_output
         if (self._tree is not None or self.world.silent) and self.world.stall is not None:
             self._activity = Activity({worker.process.pid or 0 for worker in self._workers})
-
-        def receive(rank: int, value: object) -> None:
-            if on_message is not None and not self._ended_early:
-                self._ended_early = on_message(rank, value) is True
-
-        reading = True
-
-        def read(rank: int, piece: bytes) -> None:
-            nonlocal reading
-            if reading and on_output is not None:
-                reading = False  # stays False if the callback raises
-                on_output(rank, piece)
-                reading = True
-
-        for worker in self._workers:
-            worker.on_message = None if on_message is None else receive
-            worker.on_output = None if on_output is None else read
         with selectors.DefaultSelector() as selector:
             selector.register(self._interrupts, selectors.EVENT_READ)
-            for listener in self._listeners:
-                selector.register(listener, selectors.EVENT_READ, listener.on_message)
+            if self._peers is not None:
+                selector.register(self._peers, selectors.EVENT_READ, self._peers.on_message)
+            for port in self._pmi.open_ports if self._pmi is not None else ():
+                selector.register(port, selectors.EVENT_READ, port.on_message)
             for worker in self._workers:
-                selector.register(
-                    worker.reader, selectors.EVENT_READ, partial(self._receive, worker)
-                )
+                receive = partial(self._receive, worker)
+                selector.register(worker.reader, selectors.EVENT_READ, receive)
                 if worker.output is not None:
-                    more = partial(self._read, worker)
-                    selector.register(worker.output, selectors.EVENT_READ, more)
+                    read = partial(self._read, worker)
+                    selector.register(worker.output, selectors.EVENT_READ, read)
             next_poll = time.monotonic() + POLL_S
-            while (end := self._find_stop_reason()) is None:
+            while (reason := self._find_stop_reason()) is None:
                 for key, _ in selector.select(self._pause()):
                     if key.data is not None and not key.data():
                         selector.unregister(key.fileobj)
                 if time.monotonic() >= next_poll:
                     self._poll()
                     if poll is not None:
-                        self._ended_early |= poll([worker.outcome for worker in self._workers])
+                        self._ended_early |= poll(self._outcomes_so_far())
                     next_poll = time.monotonic() + POLL_S
-        self.stop_reason = end
-        wanted = {StopReason.TIMED_OUT, StopReason.STALLED, StopReason.INTERRUPTED}
+        self.stop_reason = reason
+        asks = {StopReason.TIMED_OUT, StopReason.STALLED, StopReason.INTERRUPTED}
         if self.world.user_program is not None:  # its phases say little
-            wanted |= {StopReason.FAILED}
-        if end in wanted:
+            asks.add(StopReason.FAILED)
+        if reason in asks:
             for worker in self._workers:  # messages sent before the end count
                 self._receive(worker)
             self._collect_stacks()
 
+    def deliver(self, rank: int, value: object) -> None:
+        """Pass a value that a rank sent to the callback, unless the callback has ended the world.
+
+        Progress is recorded afterwards: a slow callback is not the ranks' fault.
+        """
+        if self._on_message is not None and not self._ended_early:
+            self._ended_early = self._on_message(rank, value) is True
+        self._progress_at = time.monotonic()
+
+    def _outcomes_so_far(self) -> list[Outcome | None]:
+        outcomes: list[Outcome | None] = [None] * self.world.world_size
+        for worker in self._workers:
+            outcomes[worker.rank] = worker.outcome
+        for rank, outcome in () if self._peers is None else self._peers.outcomes.items():
+            outcomes[rank] = outcome
+        return outcomes
+
     def _receive(self, worker: Worker) -> bool:
         """Handle a rank's messages; False at end of file."""
-        more = worker.receive()
+        more = worker.receive(None if self._on_message is None else self.deliver)
         self._record_progress(worker)
         return more
 
     def _read(self, worker: Worker) -> bool:
         """Read a rank's output; False at end of file."""
         piece = worker.read()
-        if piece and self._activity is not None:
-            self._progress_at = time.monotonic()
+        if piece:
+            self._show(worker.rank, piece)
+            if self._activity is not None:
+                self._progress_at = time.monotonic()
         return piece is None or bool(piece)
+
+    def _show(self, rank: int, piece: bytes) -> None:
+        """Pass output to the callback, unless the callback has raised."""
+        on_output = self._on_output
+        if on_output is not None:
+            self._on_output = None
+            on_output(rank, piece)
+            self._on_output = on_output
 
     def _poll(self) -> None:
         for worker in self._workers[self._polled : self._polled + POLLED_AT_ONCE]:
-            if worker in self._running and worker.check_exit():
+            on_message = None if self._on_message is None else self.deliver
+            if worker in self._running and worker.check_exit(on_message):
                 self._record_progress(worker)
         self._polled += POLLED_AT_ONCE
         if self._polled >= len(self._workers):
             self._polled = 0
         for worker in self._workers:
-            if worker.on_output is not None:
-                worker.on_output(worker.rank, b"")
+            self._show(worker.rank, b"")
 
     def _record_progress(self, worker: Worker) -> None:
-        """Record progress, after the callbacks: a slow callback is not the ranks' fault."""
         self._progress_at = time.monotonic()
         if worker.outcome is None:
             return
@@ -358,34 +333,35 @@ class Workers:
 
     def _find_stop_reason(self) -> StopReason | None:
         """Return the reason to stop waiting, or None."""
-        now = time.monotonic()
+        now, peers = time.monotonic(), self._peers
         if self._interrupts.received is not None:
             return StopReason.INTERRUPTED
-        if not self._running:
+        if not self._running and not (peers is not None and peers.running):
             return StopReason.DONE
         if self._ended_early:
             return StopReason.ENDED_EARLY
-        for listener in self._listeners:
-            if listener.stop_reason is not None:
-                return listener.stop_reason
-        if self._failed_at is not None:
-            return (
-                StopReason.FAILED
-                if now >= min(self._failed_at + OTHERS_TIMEOUT_S, self._deadline)
-                else None
-            )
+        if peers is not None and peers.stop_reason is not None:
+            return peers.stop_reason
+        failed_at = self._first_failure_at()
+        if failed_at is not None:
+            over = now >= min(failed_at + OTHERS_TIMEOUT_S, self._deadline)
+            return StopReason.FAILED if over else None
         if now >= self._deadline:
             return StopReason.TIMED_OUT
-        return (
-            StopReason.STALLED if now >= self._stalled_at() and not self._is_active(now) else None
-        )
+        stalled = now >= self._stalled_at() and not self._is_active(now)
+        return StopReason.STALLED if stalled else None
+
+    def _first_failure_at(self) -> float | None:
+        peers_failed_at = None if self._peers is None else self._peers.failed_at
+        times = [at for at in (self._failed_at, peers_failed_at) if at is not None]
+        return min(times, default=None)
 
     def _pause(self) -> float:
         """Return the seconds until the next timeout or poll."""
-        now = time.monotonic()
+        now, failed_at = time.monotonic(), self._first_failure_at()
         ends = [self._deadline, self._stalled_at(), now + POLL_S]
-        if self._failed_at is not None:
-            ends.append(self._failed_at + OTHERS_TIMEOUT_S)
+        if failed_at is not None:
+            ends.append(failed_at + OTHERS_TIMEOUT_S)
         return max(0.0, min(ends) - now)
 
     def _stalled_at(self) -> float:
@@ -427,7 +403,7 @@ class Workers:
 
     @property
     def succeeded(self) -> bool:
-        """True if every rank has returned."""
+        """True if every rank of this process has returned."""
         return all(isinstance(worker.outcome, Returned) for worker in self._workers)
 
     def end(self) -> None:
@@ -439,6 +415,12 @@ class Workers:
         if self._tree is not None:
             self._tree.end()
         for worker in self._workers:
+            worker.process.join()
+            for _ in range(MAX_LAST_READS):  # a daemon of the rank may write forever
+                piece = worker.read()
+                if not piece:
+                    break
+                self._show(worker.rank, piece)
             worker.close()
 
     def _stop(self) -> None:
@@ -461,26 +443,21 @@ class Workers:
         """Return the process id of one of these ranks."""
         return self._workers[rank - self._local_ranks.ranks.start].process.pid or 0
 
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """Return the outcome of each rank; those without one timed out or were stopped."""
+    def outcomes(self) -> list[Outcome]:
+        """Return the outcome of each rank of the world, in order.
+
+        Ranks of this process without one timed out or were stopped.
+        """
         out_of_time = self.stop_reason in (StopReason.TIMED_OUT, StopReason.STALLED)
         late = self._interrupts.received is None and out_of_time
         failed = self.stop_reason is StopReason.FAILED
-        return tuple(
+        outcomes = [
             worker.final(late=late or (worker.where is not None and not failed))
             for worker in self._workers
-        )
-
-
-def _advice() -> str:
-    """Return what to do about work that can't be pickled."""
-    ways = ["move the function to the top level of a module"]
-    if not has_cloudpickle():
-        ways.insert(0, "install cloudpickle (pip install cloudpickle), which carries it by value")
-    if fork_hazard() is None:
-        ways.append("use start_method='fork', which takes any function")
-    text = ", or ".join(ways)
-    return f"{text[0].upper()}{text[1:]}."
+        ]
+        if self._peers is not None:
+            outcomes += self._peers.outcomes.values()
+        return sorted(outcomes, key=lambda outcome: outcome.rank)
 
 
 def wait_for_exit(workers: Iterable[Worker], timeout_s: float) -> bool:
@@ -498,7 +475,8 @@ def wait_for_exit(workers: Iterable[Worker], timeout_s: float) -> bool:
         while (waiting := selector.get_map()) and (now := time.monotonic()) < until:
             keys = [key for key, _ in selector.select(min(until - now, POLL_S))]
             if now >= next_poll:
-                keys, next_poll = list(waiting.values()), now + POLL_S
+                keys = list(waiting.values())
+                next_poll = now + POLL_S
             for key in keys:
                 if key.data.exitcode is not None:
                     selector.unregister(key.fileobj)

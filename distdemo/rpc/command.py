@@ -51,13 +51,11 @@ def rpc(session: Session, options: RpcOptions) -> Result:
     world = session.world(size, replace(options, timeout=deadline), stall=stall)
     with session.waiting(f"{size} workers over TensorPipe", world):
         from distdemo.rpc.rank import load_rpc, run
-        from distdemo.rpc.records import RpcCall
         from distdemo.rpc.report import make_report
 
         load_rpc()  # once, before the ranks are forked
-        returns = tuple[RpcCall, ...] | None
         world = replace(world, lazy=True)
-        report = make_report(session.start(world, run, (2 * deadline + 60,), returns=returns))
+        report = make_report(session.start(world, run, (2 * deadline + 60,)))
     from distdemo.rpc.view import rpc_view
 
     errors = tuple(

@@ -28,7 +28,7 @@ from distdemo.cli.types import (
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import UserProgram, WorldSpec
 from distdemo.launcher.verdict import report_of
-from distdemo.run.records import Finished, Program, RunReport, shaken_text, with_output
+from distdemo.run.records import Program, RunReport, shaken_text, with_output
 from distdemo.run.source import check_source, parse_program
 from distdemo.view.foreign import printable
 
@@ -176,7 +176,7 @@ def run(session: Session, options: RunOptions) -> Result:
         )
     world = _world(session, options, program, size)
     captured = options.capture or options.pdb is not None or not session.shares_output
-    streams = session.placement is None and not (captured or session.quiet)
+    streams = not session.joined and not (captured or session.quiet)
     report, timeline = _execute(session, options, program, world, shown if streams else frozenset())
     report = replace(report, ranks=tuple(each for each in report.ranks if each.rank in shown))
     from distdemo.run.view import run_view
@@ -195,14 +195,14 @@ def run(session: Session, options: RunOptions) -> Result:
 
 def _check_output(session: Session, options: RunOptions) -> None:
     """Raise `UsageError` if the ranks would write into a document, or can't be captured."""
-    place = session.placement
-    if place is not None:
+    if session.joined:
         asked = {"--pdb": options.pdb is not None, "--capture": options.capture}
         asked[f"--format {session.format}"] = not session.shares_output
         for option in (option for option, given in asked.items() if given):
             raise UsageError(
                 f"{option} can't be used here.",
-                f"On one node of a world, the ranks write to this process's output ({place.why}).",
+                "On one node of a world, the ranks write to this process's output "
+                f"({session.joined}).",
                 "Try --output FILE.json."
                 if option.startswith("--format")
                 else "Leave it out, or start all ranks here with --launcher local.",
@@ -221,7 +221,7 @@ def _world(session: Session, options: RunOptions, program: Program, size: int) -
     Raises:
         UsageError: The program chooses the backend or device itself, or there is no such world.
     """
-    place, backend = session.placement, options.backend
+    backend = options.backend
     if program.creates_group:
         # Only a backend that needs its own engine is named here, because its ranks depend on how
         # they are started.
@@ -235,14 +235,14 @@ def _world(session: Session, options: RunOptions, program: Program, size: int) -
                 "Leave it out.",
             )
     # On one node of a world, ranks that wait for those of other nodes are silent.
-    stall = options.stall or (STALL if options.pdb is None and place is None else math.inf)
+    stall = options.stall or (STALL if options.pdb is None and not session.joined else math.inf)
     world = session.world(
         size,
         replace(options, backend=backend, timeout=options.timeout or MAX_SECONDS),
         stall=None if stall == math.inf else stall,
     )
     guest = UserProgram(not program.creates_group, stdin=options.pdb or 0, terminal=options.pdb)
-    return replace(world, capture=place is None, user_program=guest)
+    return replace(world, capture=not session.joined, user_program=guest)
 
 
 def _execute(
@@ -255,7 +255,7 @@ def _execute(
     """
     from distdemo.run.view_output import Stream, transcripts
 
-    place, kept, stream = session.placement, transcripts(world.world_size), Stream(ranks)
+    kept, stream = transcripts(world.world_size), Stream(ranks)
 
     def on_output(rank: int, piece: bytes) -> None:
         kept[rank].add(piece)
@@ -265,7 +265,7 @@ def _execute(
     timeline: Timeline | None = None
     ended: WorldReport | None
     findings: tuple[Finding, ...] = ()
-    silent = place is None and not ranks and options.pdb is None
+    silent = not session.joined and not ranks and options.pdb is None
     with ExitStack() as held:
         try:
             held.enter_context(session.waiting(program.name) if silent else nullcontext())
@@ -274,13 +274,12 @@ def _execute(
             from distdemo.run.rank import run_program
 
             preload(program)
-            how: dict[str, Any] = {"on_output": on_output} if place is None else {}
+            how: dict[str, Any] = {} if session.joined else {"on_output": on_output}
             if options.sanitize != "off":
                 inspector, timeline = _sanitizer(session, options, world)
                 how |= {name: getattr(inspector, name) for name in ("poll", "on_message", "relay")}
             work = (program, options.pdb, inspector and inspector.notes)
-            how["meaning"] = f"{program} {options.sanitize} {options.record is not None}"
-            ended = session.start(world, run_program, work, returns=Finished, sends=str, **how)
+            ended = session.start(world, run_program, work, **how)
         except (KeyboardInterrupt, Terminated) as stop:
             ended = report_of(stop)
         finally:
@@ -312,10 +311,10 @@ def _sanitizer(
     from distdemo.calls.inspector import Inspector
     from distdemo.calls.timeline import Timeline
 
-    place, timeline = session.placement, None
+    timeline = None
     if options.record is not None and session.is_first:
         timeline = Timeline(options.record)
-    inspector = Inspector(world, None if place is None else place.ranks_of(place.node), timeline)
+    inspector = Inspector(world, session.own_ranks(world.world_size), timeline)
     inspector.judge.matcher.nccl = options.rules == "nccl"
     inspector.notes = replace(
         inspector.notes,

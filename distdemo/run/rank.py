@@ -27,6 +27,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.errors import UsageError
+from distdemo.launcher.local import sends
 from distdemo.run.records import Finished
 from distdemo.run.source import no_such_function
 from distdemo.run.value import bind, plain_value
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from distdemo.run.records import Program
 
 
+@sends(str)
 def run_program(
     rank: Rank, program: Program, pdb: int | None = None, notes: Notes | None = None
 ) -> Finished:

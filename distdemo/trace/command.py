@@ -62,10 +62,9 @@ def trace(session: Session, options: TraceOptions) -> Result:
     spec, world = make_trace(options, session, n)
     with session.waiting(f"{spec.algorithm} on {n} ranks", world):
         from distdemo.trace.rank import trace as run_trace
-        from distdemo.trace.records import RankTrace
         from distdemo.trace.report import make_report
 
-        ended = session.start(world, run_trace, (spec,), returns=RankTrace)
+        ended = session.start(world, run_trace, (spec,))
         report = make_report(spec, ended)
     from distdemo.trace.page import page
     from distdemo.trace.view import trace_slides, trace_text, trace_view

@@ -12,7 +12,7 @@ from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import Plot, Seed, Stall, WorldOptions, choice, count
 from distdemo.cli.session import Session
 from distdemo.cli.types import decimal
-from distdemo.train.records import MODES, EpochDone, Run, TrainSpec, TrainTask
+from distdemo.train.records import MODES, EpochDone, TrainSpec, TrainTask
 
 NO_LIMIT_S = 7 * 24 * 3600.0  # --stall is the limit that matters
 STALL_S = 30.0
@@ -69,7 +69,7 @@ def train(session: Session, options: TrainOptions) -> Result:
     world = session.world(size, limits, stall=options.stall or STALL_S)
     # Counts the epochs of every mode and of the reference.
     total = spec.epochs * (len(spec.modes) + 1)
-    with Progress(total, enabled=not session.quiet and session.is_first) as bar:
+    with Progress(total, enabled=session.shows_progress) as bar:
         session.prepare(world)
         if world.device == "cpu":  # with CUDA, ranks could no longer be forked
             load_compiler(PRELOADED)
@@ -84,8 +84,6 @@ def train(session: Session, options: TrainOptions) -> Result:
             world,
             loop.train,
             (spec, task),
-            returns=tuple[Run, ...],
-            sends=EpochDone | None,
             on_message=on_message,
         )
     from distdemo.train import proofs, view

@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from distdemo.launcher.clock import clock_of
+from distdemo.launcher.local import sends
 from distdemo.launcher.torch_import import load_compiler
 from distdemo.train.averaging import AVERAGING_METHODS, Step, StepTimer
 from distdemo.train.data import DTYPE, Samples, generate, order
@@ -34,6 +35,7 @@ MOMENTUM = 0.9
 REPORT_S = 1.0  # between two reports of progress; an epoch may be longer than the stall limit
 
 
+@sends(EpochDone)
 def train(rank: Rank, spec: TrainSpec, task: TrainTask) -> tuple[Run, ...]:
     """Train in every requested mode. Collective.
 

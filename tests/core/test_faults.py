@@ -23,7 +23,7 @@ from helpers import (
 )
 
 from distdemo import __main__ as entry
-from distdemo.cli import signals
+from distdemo import signals
 from distdemo.errors import Terminated
 
 DISTDEMO = ["-m", "distdemo"]
@@ -159,7 +159,8 @@ def test_a_signal_during_an_import_ends_it(module, number, temporary):
 AT_THE_END = """
 import signal, sys, threading
 from distdemo.__main__ import main
-from distdemo.cli import runner, session, signals
+from distdemo import signals
+from distdemo.cli import runner, session
 
 owner, name = {{
     "before its verdict": (runner._Output, "write"),

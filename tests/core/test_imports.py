@@ -19,13 +19,14 @@ FILES = {
     for file in PACKAGE.rglob("*.py")
     if file.parent != PACKAGE / "learn/exercises/files"  # for a learner's folder, not imported
 }
-BASE = {"errors", "dtypes", "encoding", "files", "versions", "words"}
+BASE = {"errors", "dtypes", "encoding", "files", "signals", "versions", "words"}
 CORE = {"launcher", "joined", "ops", "backends", "view"}
 MAY = {
     # room: the rooms below it, which its modules may import
     "errors": set(),
     "versions": set(),
     "dtypes": set(),
+    "signals": {"errors"},
     "words": set(),
     "files": set(),
     "encoding": {"versions"},
@@ -43,7 +44,7 @@ MAY = {
     "sanitizer": {"calls"},
     "api": {*BASE, *CORE, "calls"},
     "__init__": {"errors", "versions", "api", "comm"},
-    "__main__": {"errors", "launcher", "joined", "cli"},
+    "__main__": {"errors", "signals", "launcher", "joined", "cli"},
 }
 FEATURES = {
     "demo",
@@ -137,7 +138,7 @@ MAY_WRITE = {
     "distdemo.view.foreign",  # the writer of messages
     "distdemo.view.console",  # the consoles
     "distdemo.view.progress",  # the line of a spinner
-    "distdemo.cli.signals",  # what stopped a command that has imported nothing yet
+    "distdemo.signals",  # what stopped a command that has imported nothing yet
     "distdemo.cli.main",  # documents, and what stdout refused
     "distdemo.cli.runner",  # documents, and files as text
     "distdemo.cli.app",  # the versions

@@ -209,36 +209,34 @@ WORLDS = """
 import os
 import sys
 from distdemo.joined.engines import detect
-from distdemo.joined.nodes import Coordinator, Participant
-from distdemo.joined.placement import Request
+from distdemo.joined.world import ParticipationEnded, join
+from distdemo.launcher.local import sends
 from distdemo.launcher.records import WorldSpec
 
-def work(rank, what):
+@sends(tuple[str, int])
+def work(rank, what: str, more: object) -> tuple[int, str]:
     if what == "fail" and rank.rank == 1:
         raise ValueError("as asked")
     rank.send((what, rank.rank))
     return rank.count("ranks", 1), what
 
 if __name__ == "__main__":
-    place, request, spec = detect(os.environ), Request("the same", "words"), WorldSpec(2)
-    if place.node:
-        node = Participant(place, request, 30.0)
-        sys.exit(node.serve(spec, work, ("one",), lambda order: (work, (order,))))
-    node = Coordinator(place, request, 30.0)
+    world, more = join(detect(os.environ), "words"), object()
     for what in ("one", "fail", "three"):
         told = []
-        report = node.run(
-            spec,
-            work,
-            (what,),
-            order=what,
-            returns=tuple[int, str],
-            sends=tuple[str, int],
-            on_message=lambda rank, value: told.append((rank, *value)),
-        )
+        try:
+            report = world.run(
+                WorldSpec(2),
+                work,
+                (what, more),
+                on_message=lambda rank, value: told.append((rank, *value)),
+            )
+        except ParticipationEnded as end:
+            world.end(0)
+            sys.exit(end.code)
         kinds = [outcome.kind for outcome in report.outcomes]
         print(what, kinds, sorted(told), sorted(report.values), getattr(report.verdict, "what", ""))
-    node.end(7)
+    world.end(7)
 """
 
 

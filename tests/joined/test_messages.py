@@ -35,7 +35,7 @@ TO_COORDINATOR: list[Message] = [
     Gone(),
 ]
 FROM_COORDINATOR: list[Message] = [
-    StartWorld(1, "0123", "all-reduce -n 2", [1, 2]),
+    StartWorld(1, "0123", "all-reduce -n 2", {1: [1, 2]}),
     StopWorld(1, "timed out"),
     Exit(7),
 ]

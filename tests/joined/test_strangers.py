@@ -29,7 +29,7 @@ FORGED = [  # test_messages.py has more of what is no message
     b'{"world": 0, "rank": 1, "value": {"type": "os:system", "value": "true"}}',
     b'{"world": 0, "started_s": 1.0, "outcome": {"kind": "returned", "rank": 7}}',
     b'{"world": 0, "started_s": 1.0, "outcome": {"kind": "stopped", "rank": 1, "at_s": 1e300}}',
-    b'{"world": 5, "digest": "0", "command": "x", "order": {"leftovers": ["/etc/passwd"]}}',
+    b'{"world": 5, "digest": "0", "command": "x", "changes": {"0": ["/etc/passwd"]}}',
     b'{"world": 0, "reason": "other"}',
     b'{"code": -1}',
 ]

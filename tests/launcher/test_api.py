@@ -16,7 +16,7 @@ from distdemo import api, backends
 from distdemo.api import MAX_TIMEOUT_S, check_world, launch
 from distdemo.backends import mpi
 from distdemo.errors import UsageError
-from distdemo.launcher import messages, workers
+from distdemo.launcher import messages
 from distdemo.launcher.records import WorldSpec
 
 
@@ -100,9 +100,8 @@ def test_a_rank_that_imports_the_script_again_does_not_launch_a_world_of_its_own
 def test_what_new_processes_could_not_find_is_refused_with_what_to_do(monkeypatch):
     """The advice names a start method only where forking is safe, as it isn't in a notebook."""
     monkeypatch.setattr(messages, "has_cloudpickle", lambda: False)
-    monkeypatch.setattr(workers, "has_cloudpickle", lambda: False)
     for hazard in (None, "this process has 9 threads"):
-        monkeypatch.setattr(workers, "fork_hazard", lambda hazard=hazard: hazard)
+        monkeypatch.setattr(messages, "fork_hazard", lambda hazard=hazard: hazard)
         with pytest.raises(UsageError, match="new process") as caught:
             launch(lambda: 1, world_size=2, start_method="forkserver")
         assert "pip install cloudpickle" in caught.value.hint

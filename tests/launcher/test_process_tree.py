@@ -15,8 +15,8 @@ from forked import in_a_child
 from helpers import wait_until
 
 from distdemo.launcher import process_tree
-from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.process_tree import Activity, ProcessTree, processor_seconds
+from distdemo.signals import Interrupts
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "its cleaner was killed"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -80,17 +79,15 @@ def links(session: Session, options: LinksOptions) -> Result:
     spec = LinksSpec(*where, *options.sizes, options.budget, options.rounds, options.slow_factor)
     from distdemo.view.progress import Progress
 
-    shown = not session.quiet and session.is_first
+    shown = session.shows_progress
     with Progress(spec.measurements, enabled=shown) as bar:
         session.prepare(world)
         from distdemo.bench.links.measure import measure_links
-        from distdemo.bench.links.rank import LinkSample
-        from distdemo.measure.load import LaunchLoad
 
         report = measure_links(
             spec,
             replace(world, lazy=False),  # all ranks connect before anything is timed
-            partial(session.start, sends=LinkSample | LaunchLoad | None),
+            session.start,
             lambda done, now: bar.advance(done, 0, now),
         )
     from distdemo.bench.links.view import links_view

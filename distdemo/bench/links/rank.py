@@ -22,7 +22,8 @@ import torch
 import torch.distributed as dist
 
 from distdemo.bench.links.records import LinksSpec
-from distdemo.measure.load import load_of, read_clocks, usable_cpus
+from distdemo.launcher.local import sends
+from distdemo.measure.load import LaunchLoad, load_of, read_clocks, usable_cpus
 from distdemo.measure.statistics import quantile
 from distdemo.measure.timing import shared_page
 
@@ -66,6 +67,7 @@ class LinkSample:
     wrong: int
 
 
+@sends(LinkSample | LaunchLoad)
 def measure(rank: Rank, spec: LinksSpec) -> None:
     """Measure every pair and send each sample when it is complete, then the load. Collective."""
     endpoint, turn, cpus = _Endpoint(rank, spec), _Turn(rank), usable_cpus()

@@ -21,9 +21,8 @@ print([(each.rank, each.total, type(each) is Pair) for each in results])
 """
 LAMBDA = "print(distdemo.launch(lambda: scale, world_size=2))"
 WITHOUT_CLOUDPICKLE = """
-import distdemo.launcher.messages, distdemo.launcher.workers
-for module in (distdemo.launcher.messages, distdemo.launcher.workers):
-    module.has_cloudpickle = lambda: False
+import distdemo.launcher.messages
+distdemo.launcher.messages.has_cloudpickle = lambda: False
 try:
     distdemo.launch(work, world_size=2)
 except distdemo.UsageError as error:

@@ -1,4 +1,4 @@
-"""Signals that stop a command, and the exit code that they lead to."""
+"""Signals: stop a command, and defer Ctrl-C and other signals while ranks run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, Terminated
 
@@ -18,18 +19,23 @@ if TYPE_CHECKING:
 
 EXIT_TIMEOUT_S = 1.5  # from a signal until the process exits, if nothing is left but to report
 RESEND_S = 0.01  # until a signal is sent again whose exception Python discarded
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+# ------------------------------------------------------------------------------------- a command
 
 
 class Stage(Enum):
     """Stage of a command, which decides what a signal does."""
 
     STARTING = auto()  # nothing has been started: it is reported, and the process exits
-    RUNNING = auto()  # it raises an exception; while torch is imported, it does as above
+    RUNNING = auto()  # it raises an exception; within `uninterruptible`, it does as above
     SHOWING = auto()  # the result is complete: the process has `EXIT_TIMEOUT_S` seconds to exit
 
 
 _received: set[int] = set()
 _stage = Stage.STARTING
+_uninterruptible = 0  # blocks in progress
 _report: Callable[[str], object]
 _result_code: int | None = None  # exit code of the result that has been shown
 
@@ -58,7 +64,7 @@ def install() -> None:
         threading.Timer(RESEND_S, os.kill, (owner, number)).start()
 
     sys.unraisablehook = resend
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _on_signal)
 
@@ -67,6 +73,20 @@ def enter(stage: Stage) -> None:
     """Enter the next stage of the command."""
     global _stage  # noqa: PLW0603 - as above
     _stage = stage
+
+
+@contextmanager
+def uninterruptible() -> Iterator[None]:
+    """Context in which a handler must not raise: torch is being imported.
+
+    Modules would swallow the exception or stay half imported.
+    """
+    global _uninterruptible  # noqa: PLW0603 - as above
+    _uninterruptible += 1
+    try:
+        yield
+    finally:
+        _uninterruptible -= 1
 
 
 def shown(code: int) -> None:
@@ -91,9 +111,7 @@ def _on_signal(number: int, _: FrameType | None) -> None:
         return
     _received.add(number)
     stop = _exception(number)
-    importer = sys.modules.get("distdemo.launcher.torch_import")
-    # An exception while torch is imported would be caught there.
-    if _stage is Stage.STARTING or (importer is not None and importer.is_importing()):
+    if _stage is Stage.STARTING or _uninterruptible:
         _exit_soon(exit_code())
         try:
             _report(what_stopped(stop))
@@ -109,7 +127,7 @@ def _on_signal(number: int, _: FrameType | None) -> None:
 
 def _exit_soon(code: int) -> None:
     """Exit in `EXIT_TIMEOUT_S` seconds at most, whatever this process is waiting for."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
     def exit_now() -> None:
@@ -121,9 +139,9 @@ def _exit_soon(code: int) -> None:
 
 
 def _exception(number: int) -> KeyboardInterrupt | Terminated:
-    return (
-        KeyboardInterrupt() if number == signal.SIGINT else Terminated(signal.Signals(number).name)
-    )
+    if number == signal.SIGINT:
+        return KeyboardInterrupt()
+    return Terminated(signal.Signals(number).name)
 
 
 def raise_received() -> None:
@@ -148,4 +166,70 @@ def exit_code() -> int:
 
 
 def _exit_code(received: set[int]) -> int:
-    return EXIT_INTERRUPTED if signal.SIGINT in received else EXIT_FAILED if received else 0
+    if signal.SIGINT in received:
+        return EXIT_INTERRUPTED
+    return EXIT_FAILED if received else 0
+
+
+# ---------------------------------------------------------------------------------------- a world
+
+
+class Interrupts:
+    """Context in which a signal only sets ``received`` and makes ``fileno()`` readable.
+
+    On exit the previous handlers are restored; ``redeliver`` then sends them the signal. Python
+    allows handlers in the main thread only, so in other threads no signal is caught.
+
+    Attributes:
+        received: Number of the signal, or None.
+        descriptors: Both ends of a pipe, which forked children must close.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._owner = os.getpid()
+        self._before: dict[int, Any] = {}
+        self.descriptors = self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable once a signal has arrived."""
+        return self._read
+
+    def __enter__(self) -> Interrupts:  # noqa: PYI034 - no subclasses; Self needs Python 3.11
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._read)
+        os.close(self._write)
+
+    def redeliver(self, report: object = None) -> None:
+        """Send this process the signal it received, now that its handlers are restored.
+
+        Args:
+            report: Report of the world that the signal ended, attached to the exception that the
+                handlers raise; see ``verdict.report_of``.
+        """
+        if self.received is None:
+            return
+        try:
+            signal.raise_signal(self.received)
+        except BaseException as stop:
+            stop.__dict__["report"] = report
+            raise
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._owner:
+            # A newly forked rank that hasn't set its own handlers yet.
+            if number != signal.SIGINT:
+                os._exit(128 + number)
+            return
+        self.received = number
+        with suppress(BlockingIOError):  # full, so it is readable already
+            os.write(self._write, b"\0")
