@@ -30,9 +30,6 @@ COMMANDS = {
     "completion": "--show-completion",
 }
 """Commands, as the words that they stand for."""
-FILLERS = ("demo", "distdemo", "list", "show")
-"""Words that add nothing when a command follows: ``demo all-reduce``."""
-
 LAUNCHER_OPTIONS = {
     **dict.fromkeys(
         ("-np", "--np", "--nproc", "--nproc-per-node", "--ntasks", "--num-processes"),
@@ -59,8 +56,6 @@ OPTIONS = LAUNCHER_OPTIONS | {
 """Options, as the words that stand for them. A command that lacks these doesn't understand it."""
 IMPLIED_VALUES = {"--check-replicas": "1", "--sanitize": "calls", "--splits": "auto"}
 """Value of an option that is given without one."""
-LIST_OPTIONS = {"--uneven": "--sizes"}
-"""Option that takes the list of numbers after this flag: ``--uneven 3,0,7``."""
 
 VALUES = {"gpu": "cuda"}
 """Values of options, where they have a choice of this name."""

@@ -29,16 +29,6 @@ the warm-up, unless the op's ``irecv`` would then wait for a connection."""
     joins=True,
     exports=(".csv",),
     record="distdemo.measure.records:BenchReport",
-    defaults={
-        "world_size": "2",
-        "timeout": "none",
-        "stall": f"{STALL_S:g}",
-        "min_bytes": "8",
-        "max_bytes": "64M",
-        "iters": "until steady",
-        "launches": "until steady",
-        "variant": "single, where torch has it",
-    },
     epilog="Try: distdemo bench; distdemo bench all-gather -n 4 -e 1M; distdemo bench all "
     "--backend gloo,mpi -o new.json",
 )

@@ -20,10 +20,12 @@ from distdemo.cli.options import (
     Sender,
     SizeList,
     SplitWorld,
-    Stall,
-    Variant,
     WorldOptions,
     count,
+    stall_option,
+    timeout_option,
+    variant_option,
+    world_size_option,
 )
 from distdemo.cli.types import BadValue, offer, parse_bytes, parse_seconds, parse_share
 from distdemo.measure.records import PRECISION, Answer
@@ -69,6 +71,8 @@ def _count(flag: str, what: str, least: int = 1, most: int = MOST_ITERS) -> Any:
 class BenchOptions(WorldOptions):
     """Options of ``distdemo bench``."""
 
+    world_size: Annotated[int | None, world_size_option("2")] = None
+    timeout: Annotated[float | None, timeout_option("none")] = None
     operations: Annotated[
         list[str] | None,
         typer.Argument(
@@ -87,8 +91,12 @@ class BenchOptions(WorldOptions):
             autocompletion=offer(("auto", *backends.REGISTRY)),
         ),
     ] = "auto"
-    min_bytes: Annotated[int | None, _bytes("--min-bytes", "-b", "Smallest size.")] = None
-    max_bytes: Annotated[int | None, _bytes("--max-bytes", "-e", "Largest size.")] = None
+    min_bytes: Annotated[int | None, _bytes("--min-bytes", "-b", "Smallest size. [default: 8]")] = (
+        None
+    )
+    max_bytes: Annotated[
+        int | None, _bytes("--max-bytes", "-e", "Largest size. [default: 64M]")
+    ] = None
     step_factor: Annotated[
         float,
         typer.Option("--step-factor", "-f", metavar="NUMBER", help="Factor between sizes."),
@@ -144,14 +152,21 @@ class BenchOptions(WorldOptions):
     src: Sender = None
     dst: Destination = None
     pattern: Pattern = "pair"
-    variant: Variant = None
-    iters: Annotated[int | None, _count("--iters", "Number of timed iterations per size.")] = None
+    variant: Annotated[str | None, variant_option("single, where torch has it")] = None
+    iters: Annotated[
+        int | None,
+        _count("--iters", "Number of timed iterations per size. [default: until steady]"),
+    ] = None
     warmup: Annotated[
         int | None, _count("--warmup", "Number of untimed iterations per size and launch.", 0)
     ] = None
     launches: Annotated[
         int | None,
-        _count("--launches", "Number of fresh worlds to time.", most=MOST_LAUNCHES),
+        _count(
+            "--launches",
+            "Number of fresh worlds to time. [default: until steady]",
+            most=MOST_LAUNCHES,
+        ),
     ] = None
     check_every: Annotated[
         int,
@@ -167,4 +182,4 @@ class BenchOptions(WorldOptions):
             "--no-limits", help="Don't measure the machine's limits.", rich_help_panel=ADVANCED
         ),
     ] = False
-    stall: Stall = None
+    stall: Annotated[float | None, stall_option(f"{STALL_S:g}")] = None

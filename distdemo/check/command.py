@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,16 @@ import typer
 from distdemo import backends, ops, signals
 from distdemo.check import matrix
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import ADVANCED, OUTPUT, Seed, Stall, WorldOptions
+from distdemo.cli.options import (
+    ADVANCED,
+    OUTPUT,
+    BackendOptions,
+    Seed,
+    Stall,
+    StartOptions,
+    WorldOptions,
+    timeout_option,
+)
 from distdemo.cli.runner import conclude
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
@@ -45,9 +54,10 @@ def parse_world_sizes(text: str) -> Sizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions(WorldOptions):
+class CheckOptions(StartOptions, BackendOptions):
     """Options of ``distdemo check``."""
 
+    timeout: Annotated[float | None, timeout_option("none")] = None
     full: Annotated[
         bool, typer.Option("--full", help="Combine the axes for every form: thousands of cases.")
     ] = False
@@ -117,8 +127,6 @@ class CheckOptions(WorldOptions):
     epilog="Try: distdemo check; distdemo check --op all-reduce --full; distdemo check "
     "--junit-xml report.xml",
     record="distdemo.check.records:CheckReport",
-    takes=frozenset(each.name for each in fields(CheckOptions)) - {"world_size"},
-    defaults={"timeout": "none"},
 )
 def check(session: Session, options: CheckOptions) -> Result:
     """Run the smoke check for CI: every operation, form and type, verified exactly.
@@ -177,9 +185,15 @@ def _run(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) 
     from distdemo.view.progress import Progress
 
     largest = session.world_size(max(case.world_size for case in cases))
+    placed = WorldOptions(
+        backend=options.backend,
+        device=options.device,
+        timeout=options.timeout,
+        start_method=options.start_method,
+    )
     plan = controller.CheckPlan(
         cases=cases,
-        world=session.world(largest, options, stall=options.stall),
+        world=session.world(largest, placed, stall=options.stall),
         scope="full" if options.full else "quick",
         seed=options.seed or 0,
         fail_fast=options.fail_fast or session.one_world_only,

@@ -20,14 +20,15 @@ MEASURE = "Measure: how fast, and is that normal"
 PROGRAMS = "Your code, and what collectives are for"
 AROUND = "Look around"
 
+_OPS = {op.command: op for op in ops.REGISTRY.values()}
 COMMANDS: dict[str, tuple[str, str, str]] = {
     **{
-        op.command: (
-            f"distdemo.demo.command:{op.name}",
+        name: (
+            "distdemo.demo.command:command_of",
             POINT_TO_POINT if "pattern" in op.takes else COLLECTIVES,
             op.doc.summary,
         )
-        for op in ops.REGISTRY.values()
+        for name, op in _OPS.items()
     },
     "bench": (
         "distdemo.bench.command:bench",
@@ -126,11 +127,13 @@ class _PlainTypes:
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters. Help calls this."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # the command's own
-        for each in params:
-            if each.param_type_name == "argument":  # typer shows its metavar as its name
-                each.display_type_rich = lambda ctx: None  # noqa: ARG005 - by name
-            elif each.metavar is None:
-                each.metavar = ""
+        for param in params:
+            if param.param_type_name == "argument":  # typer shows its metavar as its name
+                param.display_type_rich = lambda ctx: None  # noqa: ARG005 - by name
+            elif param.name in ("install_completion", "show_completion"):  # see ``main.run``
+                param.metavar = "[SHELL]"
+            elif param.metavar is None:
+                param.metavar = ""
         return params
 
 
@@ -140,14 +143,6 @@ class Command(_PlainTypes, TyperCommand):
 
 class Commands(_PlainTypes, TyperGroup):
     """The group of all commands."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options of distdemo itself."""
-        params = super().get_params(ctx)
-        for each in params:
-            if each.name in ("install_completion", "show_completion"):  # see ``main.run``
-                each.metavar = "[SHELL]"
-        return params
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order in which help lists them."""
@@ -207,13 +202,14 @@ def command_names() -> list[str]:
 
 def subcommands(name: str) -> list[str]:
     """Return the names of a command's subcommands: ``links`` of ``bench links``."""
-    words = (each.split() for each in COMMANDS)
-    return [each[1] for each in words if each[0] == name and len(each) == 2]
+    return [other.split()[1] for other in COMMANDS if other.startswith(f"{name} ")]
 
 
+@cache
 def function_of(name: str) -> Any:
-    """Return the function of a command."""
-    return _imported(COMMANDS[name][0])
+    """Return the function of a command. Those of the ops are made by one function."""
+    found = _imported(COMMANDS[name][0])
+    return found(_OPS[name]) if name in _OPS else found
 
 
 def records_of(name: str) -> list[type]:
@@ -241,25 +237,24 @@ def typer_command(name: str) -> Any:
         epilog=function.info.epilog,
         context_settings={"help_option_names": ["--help", "-h"]},
     )(runnable(name, function))
-    found = typer.main.get_command(single)
-    for each in found.params:
-        each.help = _escaped(each.help or "")  # type: ignore[attr-defined]  # Typer's have one
-    return found
+    made: Any = typer.main.get_command(single)
+    for param in made.params:
+        param.help = _escaped(param.help or "")
+    return made
 
 
 def options_of(name: str) -> list[str]:
     """Return every option of a command, or those of distdemo itself."""
-    found = typer_command(name) if name in COMMANDS else typer.main.get_command(app)
-    return [flag for each in found.params for flag in each.opts if flag.startswith("-")]
+    made: Any = typer_command(name) if name in COMMANDS else typer.main.get_command(app)
+    return [flag for param in made.params for flag in param.opts if flag.startswith("-")]
 
 
 def commands_with(option: str) -> list[str]:
     """Return the commands that have an option. If every operation has it, they are one entry."""
     names = [name for name in COMMANDS if option in options_of(name)]
-    every = {op.command for op in ops.REGISTRY.values()}
-    if not every <= set(names):
+    if not _OPS.keys() <= set(names):
         return names
-    return ["every operation", *(name for name in names if name not in every)]
+    return ["every operation", *(name for name in names if name not in _OPS)]
 
 
 def _escaped(text: str) -> str:

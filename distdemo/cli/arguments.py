@@ -1,4 +1,4 @@
-"""Normalise argv: other names, options before the command, missing values.
+"""Normalise argv: the command first, and declared names for the words that people type.
 
 A word is replaced only if it can mean one thing (see ``distdemo.words``). All others are left to
 the parser, which refuses them, and ``cli.main`` suggests what is close.
@@ -28,7 +28,7 @@ def normalize_argv(
     """Return the arguments with the command first, and with declared names.
 
     People also type ``distdemo --format json all_reduce``, ``distdemo help scatter``, ``distdemo
-    isend``, ``bench -n 4 links``, ``p2p ring`` and ``--json``.
+    isend``, ``p2p ring`` and ``--json``.
 
     Args:
         arguments: Arguments as typed.
@@ -37,43 +37,28 @@ def normalize_argv(
     """
     own = own_words(arguments)
     rest = list(arguments[len(own) :])
-    found, others = _split_command(own, commands)
-    if found == ["help"]:
+    index = 0
+    if own and own[0].startswith("-"):  # the options are first
+        meant = (place for place, word in enumerate(own) if command_words(word, commands))
+        index = next(meant, len(own))
+    if index == len(own):
+        return list(arguments)
+    following = own[index + 1 :]
+    name, *implied = command_words(own[index], commands) or [own[index]]
+    if following and f"{name} {following[0]}" in commands:
+        name = f"{name} {following.pop(0)}"
+    others = [*implied, *own[:index], *following]
+    if name == "help":
         return normalize_argv([*others, "--help"], commands, command_of)
-    if found and found[0] in commands:
-        syntax = Syntax(command_of(found[0]))
-        found, others = found[:1], syntax.translate([*found[1:], *others])
-        if syntax.runs_programs and rest:  # the parser removes one ``--``; the program's own stays
-            rest = [END, *rest]
-    return [*found, *others, *rest]
+    if name not in commands:
+        return [name, *others, *rest]
+    syntax = Syntax(command_of(name))
+    if syntax.runs_programs and rest:  # the parser removes one ``--``; the program's own stays
+        rest = [END, *rest]
+    return [name, *syntax.translate(others), *rest]
 
 
-# ------------------------------------------------------------------------------------- the command
-
-
-def _split_command(own: list[str], commands: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the words of the command, [] if there is none, and the other words."""
-    while len(own) > 1 and _is_filler(own[0], own[1], commands):
-        own = own[1:]
-    index: int | None = 0
-    if not own or own[0].startswith("-"):  # the options are first
-        found = (i for i, word in enumerate(own) if _command_words(word, commands))
-        index = next(found, None)
-    if index is None:
-        return [], own
-    others = own[:index] + own[index + 1 :]
-    return _two_words(_command_words(own[index], commands) or [own[index]], others, commands)
-
-
-def _is_filler(word: str, following: str, commands: Collection[str]) -> bool:
-    """Return True if a word adds nothing to the command that follows it."""
-    if word == "run":  # a file may have the name of an operation
-        files = Path(following), Path(f"{following}.py")
-        return ops.resolve(following) is not None and not any(each.exists() for each in files)
-    return word in words.FILLERS and bool(_command_words(following, commands))
-
-
-def _command_words(word: str, commands: Collection[str]) -> list[str]:
+def command_words(word: str, commands: Collection[str]) -> list[str]:
     """Return the command that a word names, with the options that the name implies, or []."""
     dashed = word.replace("_", "-")
     if dashed in commands or word == "help":
@@ -81,8 +66,8 @@ def _command_words(word: str, commands: Collection[str]) -> list[str]:
     if word.startswith("-"):
         return []
     if word.endswith(words.BENCH_SUFFIX):
-        tested = ops.find(word.removesuffix(words.BENCH_SUFFIX))
-        return [] if tested is None else ["bench", tested.command]
+        measured = ops.find(word.removesuffix(words.BENCH_SUFFIX))
+        return [] if measured is None else ["bench", measured.command]
     resolved = ops.resolve(word)
     if resolved is not None:
         op, flags = resolved
@@ -91,23 +76,7 @@ def _command_words(word: str, commands: Collection[str]) -> list[str]:
         return words.COMMANDS[dashed].split()
     if ".py" in (Path(word).suffix, Path(word.rpartition(":")[0]).suffix):
         return ["run", word]
-    last = [name for name in commands if name.partition(" ")[2] == dashed]
-    return last if len(last) == 1 else []  # ``links`` is ``bench links``
-
-
-def _two_words(
-    found: list[str], others: list[str], commands: Collection[str]
-) -> tuple[list[str], list[str]]:
-    """Join ``bench links`` into one name, also with options in between."""
-    for index, word in enumerate(others):
-        if f"{found[0]} {word}" in commands:
-            return [f"{found[0]} {word}", *found[1:]], others[:index] + others[index + 1 :]
-        if index == 0 and not word.startswith("-"):
-            break  # the next word is an argument
-    return found, others
-
-
-# ------------------------------------------------------------------------------------ its options
+    return []
 
 
 class Syntax:
@@ -123,12 +92,12 @@ class Syntax:
 
     def __init__(self, command: Any) -> None:
         self._context = typer.Context(command)
-        self._params = command.params
+        self._arguments = [param for param in command.params if param.param_type_name == "argument"]
         self.options = {
-            flag: each
-            for each in self._params
-            if not _is_argument(each)
-            for flag in (*each.opts, *each.secondary_opts)
+            flag: param
+            for param in command.params
+            if param.param_type_name == "option"
+            for flag in (*param.opts, *param.secondary_opts)
         }
         self.runs_programs = command.name == "run"
 
@@ -140,24 +109,24 @@ class Syntax:
             word = following.pop(0)
             if word.startswith("-") and word != "-":
                 result += self._option(word, following)
-            else:
+            elif not self.runs_programs:
                 result += self._argument(word, following, result)
+            elif word not in words.LAUNCHERS or Path(word).exists():
+                result.append(word)
         return result
 
     def meaning(self, name: str) -> list[str]:
         """Return the command's own words for an option; [] if they aren't certain."""
-        if name in self.options:
-            return [name]
-        if name.startswith("--"):
-            same = [flag for flag in self.options if _alike(flag, name)]
-            if same:
-                return same[:1]
+        same = [flag for flag in self.options if _alike(flag, name)]
+        if same:
+            return [name] if name in same else same[:1]
         table = words.LAUNCHER_OPTIONS if self.runs_programs else words.OPTIONS
         for typed, means in table.items():
-            if _alike(typed, name) and self._has(means):
+            flags = {word.partition("=")[0] for word in means.split() if word.startswith("-")}
+            if _alike(typed, name) and flags <= self.options.keys():
                 return means.split()
-        found = [] if self.runs_programs else self.with_value(name)
-        return found[0].split() if len(found) == 1 else []
+        choices = [] if self.runs_programs else self.with_value(name)
+        return choices[0].split() if len(choices) == 1 else []
 
     def with_value(self, name: str) -> list[str]:
         """Return the options that have a choice of this name: ``--mode ddp`` for ``--ddp``."""
@@ -166,36 +135,21 @@ class Syntax:
         word = name.removeprefix("--").lower()
         op = ops.find(word)
         names = {word, words.VALUES.get(word), op and op.command}
-        return [f"{flag} {name}" for flag, name in self.choices if name in names]
+        return [f"{flag} {choice}" for flag, choice in self.choices if choice in names]
 
     @cached_property
     def choices(self) -> list[tuple[str, str]]:
-        """Each option with each of its choices, which are those that completion offers."""
+        """Options with their choices, which are those that completion offers."""
         return [
-            (flag, name)
-            for flag, each in self.options.items()
-            if flag == each.opts[0]
-            for name in self._offered(each)
+            (flag, choice)
+            for flag, param in self.options.items()
+            if flag == param.opts[0]
+            for choice in self._offered(param)
         ]
 
     def _offered(self, param: Any) -> list[str]:
         # typer offers an empty word where the shell completes files.
-        return [each.value for each in param.shell_complete(self._context, "") if each.value]
-
-    def _has(self, means: str) -> bool:
-        """Return True if the command has all options among these words."""
-        flags = (word.partition("=")[0] for word in means.split() if word.startswith("-"))
-        return all(flag in self.options for flag in flags)
-
-    def _takes_value(self, word: str) -> bool:
-        """Return True if the next word is the value of this option, or of these short ones."""
-        if word in self.options:
-            return not self.options[word].is_flag
-        flags = [f"-{letter}" for letter in word[1:]]
-        if word.startswith("--") or not all(flag in self.options for flag in flags):
-            return False
-        *before, last = [self.options[flag].is_flag for flag in flags]
-        return all(before) and not last
+        return [item.value for item in param.shell_complete(self._context, "") if item.value]
 
     def _option(self, word: str, following: list[str]) -> list[str]:
         """Return an option with its value, which is removed from the following words."""
@@ -203,64 +157,54 @@ class Syntax:
         *before, last = self.meaning(name) or [name]
         if equals:
             return [*before, f"{last}={value}"]
-        if last in words.LIST_OPTIONS and following and _is_list(following[0]):
-            return [*before, last, words.LIST_OPTIONS[last], following.pop(0)]
-        if not self._takes_value(last):
-            return [*before, last]
         if last in words.IMPLIED_VALUES and not self._is_value(last, following):
             return [*before, f"{last}={words.IMPLIED_VALUES[last]}"]
-        values, following[:] = following[:1], following[1:]
-        return [*before, last, *values]
+        # Of short options in one word, the last may take a value: ``-qn 2``.
+        param = self.options.get(last if last.startswith("--") else f"-{last[-1]}")
+        if param is None or param.is_flag or not following:
+            return [*before, last]
+        return [*before, last, following.pop(0)]
 
     def _is_value(self, flag: str, following: Sequence[str]) -> bool:
         """Return True if the next word is a value of this option."""
-        choices = [name for each, name in self.choices if each == flag]
-        if self.runs_programs and not choices:  # the next word may be the program
-            return bool(following) and following[0].isdecimal()
-        if not following or not choices:
-            return bool(following) and not following[0].startswith("-")
-        return following[0] in choices
+        choices = [choice for option, choice in self.choices if option == flag]
+        if choices or not following:
+            return bool(following) and following[0] in choices
+        if self.runs_programs:  # the next word may be the program
+            return following[0].isdecimal()
+        return not following[0].startswith("-")
 
     def _argument(self, word: str, following: list[str], before: Sequence[str]) -> list[str]:
         """Return the command's words for one without dashes: ``hello 4``, ``p2p ring``."""
-        if self.runs_programs:
-            return [] if word in words.LAUNCHERS and not Path(word).exists() else [word]
-        if self._is_argument(word) or word in words.FILLERS:
+        if self._is_argument(word):
             return [word]
         sizes = self.options.get("--sizes")
         in_bytes = sizes is not None and sizes.metavar == "BYTES"
-        flag = "--sizes" if in_bytes and SIZE.fullmatch(word) else ""
-        if word.isdecimal() and not in_bytes:
+        flag = ""
+        if in_bytes and SIZE.fullmatch(word):
+            flag = "--sizes"
+        elif word.isdecimal() and not in_bytes:
             flag = "--world-size"
         if flag in self.options and not set(self.options[flag].opts) & set(before):
             return [flag, word]
         option = f"--{word}"
-        known = len(word) > 1 and self.meaning(option.partition("=")[0])
-        return self._option(option, following) if known else [word]
+        is_known = len(word) > 1 and self.meaning(option.partition("=")[0])
+        return self._option(option, following) if is_known else [word]
 
     def _is_argument(self, word: str) -> bool:
         """Return True if the command takes this word as an argument."""
-        argument = next(filter(_is_argument, self._params), None)
-        if argument is None:
+        if not self._arguments:
             return False
-        offered = self._offered(argument)
-        found = map(ops.resolve, word.split(","))
-        names = {word.lower().replace("_", "-"), *(each[0].command for each in found if each)}
+        offered = self._offered(self._arguments[0])
+        resolved = filter(None, map(ops.resolve, word.split(",")))
+        names = {word.lower().replace("_", "-"), *(op.command for op, _ in resolved)}
         return not offered or not names.isdisjoint(offered)
-
-
-def _is_argument(param: Any) -> bool:
-    return bool(param.param_type_name == "argument")
 
 
 def _alike(one: str, other: str) -> bool:
     """Return True for the same option, also with other dashes, but not for ``-N`` and ``-n``."""
-    long = one.startswith("--") and other.startswith("--")
-    return one == other or (long and words.letters(one) == words.letters(other))
-
-
-def _is_list(word: str) -> bool:
-    return word.replace(",", "").isdigit()
+    are_long = one.startswith("--") and other.startswith("--")
+    return one == other or (are_long and words.letters(one) == words.letters(other))
 
 
 def own_words(arguments: Sequence[str]) -> list[str]:

@@ -98,18 +98,12 @@ class CommandInfo:
         epilog: Examples at the end of the help text.
         record: Class of the record, ``distdemo.measure.records:BenchReport``, or several of them;
             the JSON schema is made from it.
-        takes: Fields of the options record that the command has; None for all.
-        annotations: Options that are declared differently from the record, by field.
-        defaults: Texts for help on what an option without a value means, by field.
     """
 
     joins: bool = False
     exports: tuple[str, ...] = ()
     epilog: str = ""
     record: str = ""
-    takes: frozenset[str] | None = None
-    annotations: Mapping[str, Any] = field(default_factory=dict)
-    defaults: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, function: Run) -> Run:
         """Return the function itself, with ``info`` attached."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from distdemo.cli.contract import FileContent
@@ -46,35 +45,19 @@ def write_result(flag: str, path: Path, make: Callable[[], FileContent]) -> None
 
 
 def why_unwritable(path: Path) -> str:
-    """Return the reason why a file can't be written, or an empty string. Changes nothing.
-
-    Follows the steps of `write_result`: links, a new file in the same folder, and its new name.
-    """
-    from tempfile import TemporaryFile
-
+    """Return the reason why a file can't be written, or an empty string. Changes nothing."""
     try:
         if path.is_dir():
             return "It is a folder."
         target = _target(path)
         if target is None:
             return ""  # opening a pipe has an effect
-        folder = target.parent
-        if not folder.is_dir():
-            return f"There is no folder {folder}."
-        owner = None
-        with suppress(FileNotFoundError):
-            owner = target.stat().st_uid
-            if not os.access(target, os.W_OK):
-                return "Permission denied."
-        try:
-            with TemporaryFile(dir=folder):
-                pass
-        except PermissionError:
-            return f"No file can be created in {folder}." if owner is None else ""
-        shared = folder.stat()
-        may_replace = os.geteuid() in (0, owner, shared.st_uid)
-        if owner is not None and shared.st_mode & stat.S_ISVTX and not may_replace:
-            return f"It belongs to another user, and {folder} is sticky: only they can replace it."
+        if not target.parent.is_dir():
+            return f"There is no folder {target.parent}."
+        if target.exists():
+            return "" if os.access(target, os.W_OK) else "Permission denied."
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            return f"No file can be created in {target.parent}."
     except OSError as error:
         return f"{error.strerror}."
     return ""
@@ -94,30 +77,21 @@ def _target(path: Path) -> Path | None:
 def _write(path: Path, parts: Iterable[bytes]) -> None:
     """Write to a temporary file in the same folder, then rename it.
 
-    Files in a folder where no new file can be created are written directly, too.
+    Where that can't be done, the file is written directly: a pipe, or a file in a folder of
+    someone else.
     """
     target = _target(path)
-    if target is None:
-        _write_directly(path, parts)
+    if target is None or not os.access(target.parent, os.W_OK):
+        with path.open("wb") as file:
+            file.writelines(parts)
         return
-    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     beside = target.with_name(f".distdemo-{os.getpid()}-{os.urandom(4).hex()}")
     try:
-        file = beside.open("xb")
-    except PermissionError:
-        _write_directly(path, parts)
-        return
-    try:
-        with file:
+        with beside.open("xb") as file:
             file.writelines(parts)
-        if mode is not None:
-            beside.chmod(mode)
+        if target.exists():
+            beside.chmod(stat.S_IMODE(target.stat().st_mode))
         beside.replace(target)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-
-
-def _write_directly(path: Path, parts: Iterable[bytes]) -> None:
-    with path.open("wb") as file:
-        file.writelines(parts)

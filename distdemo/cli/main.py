@@ -13,6 +13,15 @@ import typer
 
 from distdemo import signals
 from distdemo import words as other_names
+from distdemo.cli.app import (
+    COMMANDS,
+    app,
+    command_names,
+    commands_with,
+    joins,
+    options_of,
+    typer_command,
+)
 from distdemo.cli.arguments import Syntax, last_value, normalize_argv, own_words
 from distdemo.cli.runner import CommandEnded, envelope
 from distdemo.cli.types import BadValue, did_you_mean, nearest, unknown
@@ -40,8 +49,6 @@ def run(arguments: Sequence[str]) -> int:
     signals.install()
     code = EXIT_OK
     try:
-        from distdemo.cli.app import command_names, joins, typer_command
-
         words = normalize_argv(arguments or ["--help"], command_names(), typer_command)
         if words[0] in ("--show-completion", "--install-completion") and len(words) > 1:
             # Typer finds out the shell itself, and takes its name only if it must not.
@@ -71,8 +78,6 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run_command(words: list[str], *, silent: bool) -> int:
     """Run the command, and report errors in the requested format."""
-    from distdemo.cli.app import app
-
     error: DistdemoError
     signals.on_early_stop(lambda what: _report(_stopped(what), words, silent=silent))
     try:
@@ -167,81 +172,57 @@ def _report(error: DistdemoError, words: Sequence[str], *, silent: bool) -> None
 
 def _usage_error(error: Exception, words: Sequence[str]) -> UsageError:
     """Return the parser's error in three lines."""
-    from distdemo.cli.app import command_names
-
-    command = _command(words)
     if isinstance(error, BadValue):
         return error.usage_error()
+    command = _command(words)
+    program = f"distdemo {command}".strip()
+    lists_options = f"{program} --help lists its options."
     message = str(getattr(error, "format_message", lambda: str(error))()).strip()
     if message.startswith("No such command"):
         return unknown("command", command_names(), command, "distdemo", other_names.COMMANDS)
     if message.startswith("No such option"):
-        return _no_such_option(str(getattr(error, "option_name", "")), command)
+        return _no_such_option(str(getattr(error, "option_name", "")), command, lists_options)
     extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((\S+).*\)", message)
     if extra is not None:
-        return _no_such_argument(extra[1], command)
+        hint = did_you_mean(_near_options(extra[1], command)) or "Leave it out."
+        return UsageError(f"{command} has no argument {extra[1]!r}.", lists_options, hint)
     why = 'Write the value after a space or "=".'
     context = getattr(error, "ctx", None)
     if context is not None:
         usage = " ".join(context.get_usage().split())
         why = f"Usage: {usage.removeprefix('Usage: ')}."
-    return UsageError(message, why, f"{_program(command)} --help lists every option.")
+    return UsageError(message, why, lists_options)
 
 
-def _no_such_argument(word: str, command: str) -> UsageError:
-    """Return an error for a word that is neither an option nor a value of one."""
-    return UsageError(
-        f"{command} has no argument {word!r}.",
-        f"{_program(command)} --help lists its options.",
-        did_you_mean(_near_options(word, command)) or "Leave it out.",
-    )
-
-
-def _no_such_option(option: str, command: str) -> UsageError:
+def _no_such_option(option: str, command: str, lists_options: str) -> UsageError:
     """Return an error that names the commands with this option, or a similar option."""
-    from distdemo.cli.app import commands_with, options_of
-
+    what = f"{command or 'distdemo'} has no option {option}."
     own = options_of(command)
     near = [new for new in other_names.SUGGESTED.get(option, ()) if new in own][:1]
     others = [] if near or command == "run" else commands_with(option)
     if others:
-        return UsageError(
-            f"{command or 'distdemo'} has no option {option}.",
-            f"These have one: {', '.join(others)}.",
-            "Leave it out." if command else f"Try distdemo COMMAND {option} ...",
-        )
-    near = near or _near_options(option, command)
-    hint = did_you_mean(near) or "Leave it out."
-    why = f"{_program(command)} --help lists every option."
+        hint = "Leave it out." if command else f"Try distdemo COMMAND {option} ..."
+        return UsageError(what, f"These have one: {', '.join(others)}.", hint)
+    hint = did_you_mean(near or _near_options(option, command))
     if command == "run":
         why = 'Put your program\'s options after "--".'
-        hint = hint if near else f"Try distdemo run FILE.py -n 4 -- {option} ..."
-    return UsageError(f"{command or 'distdemo'} has no option {option}.", why, hint)
+        return UsageError(what, why, hint or f"Try distdemo run FILE.py -n 4 -- {option} ...")
+    return UsageError(what, lists_options, hint or "Leave it out.")
 
 
 def _near_options(word: str, command: str) -> list[str]:
     """Return the options that a word is close to, those with a value last."""
-    from distdemo.cli.app import COMMANDS, options_of, typer_command
-
     own = options_of(command)
     if command not in COMMANDS:
         return nearest(word, own)
     syntax = Syntax(typer_command(command))
-    exact = syntax.with_value(word)
-    near = exact or nearest(word, own)
-    return near or [
-        option
-        for name in nearest(word, {name for _, name in syntax.choices})
-        for option in syntax.with_value(name)
-    ]
+    near = syntax.with_value(word) or nearest(word, own)
+    names = [] if near else nearest(word, {name for _, name in syntax.choices})
+    return near or [option for name in names for option in syntax.with_value(name)]
 
 
 def _command(words: Sequence[str]) -> str:
     return words[0] if words and not words[0].startswith("-") else ""
-
-
-def _program(command: str) -> str:
-    return f"distdemo {command}".strip()
 
 
 def _close_stdout() -> None:

@@ -1,6 +1,8 @@
-"""Options that several commands share, each declared once.
+"""Options that several commands share, each declared once, and the mixins of options records.
 
-An option of a single command is declared next to that command.
+A command's options are the fields of one record: an annotated type per field. The record is made
+of mixins, so it has exactly the options of its command; ``cli.runner`` gives them to Typer. An
+option of a single command is declared next to that command.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ OUTPUT = "Output"
 ADVANCED = "Advanced"
 NODES = "Beyond this machine"
 
+# --------------------------------------------------------------- declarations with variable texts
+
 
 def choice(
     metavar: str,
@@ -48,9 +52,10 @@ def choice(
     **more: Any,
 ) -> Any:
     """Declare an option that takes one of these names or aliases; ``text`` is its help."""
-    parser, completion = one_of(names, aliases), offer(names)
+    choices = tuple(names)
+    parser = one_of(choices, aliases)
     return typer.Option(
-        metavar=metavar, parser=parser, autocompletion=completion, help=text, **more
+        metavar=metavar, parser=parser, autocompletion=offer(choices), help=text, **more
     )
 
 
@@ -66,9 +71,47 @@ def count(
     return typer.Option(*flags, metavar=metavar, parser=whole(least, most), help=text, **more)
 
 
+def with_default(text: str, default: str) -> str:
+    """Return help that names a default which the value itself, None, doesn't show."""
+    return f"{text} [default: {default}]" if default else text
+
+
+def world_size_option(default: str = "4") -> Any:
+    """Declare ``--world-size``; ``default`` describes its default."""
+    text = with_default("Number of ranks.", default)
+    return count(text, 1, None, "--world-size", "-n")
+
+
+def _seconds(text: str, default: str) -> Any:
+    return typer.Option(
+        metavar="SECONDS",
+        parser=parse_seconds,
+        help=with_default(text, default),
+        rich_help_panel=ADVANCED,
+    )
+
+
+def timeout_option(default: str = "30, more for many ranks") -> Any:
+    """Declare ``--timeout``; ``default`` describes its default."""
+    return _seconds("Time limit of the whole run.", default)
+
+
+def stall_option(default: str = "") -> Any:
+    """Declare ``--stall``; ``default`` describes its default."""
+    return _seconds("Time limit without any progress.", default)
+
+
+def variant_option(default: str = "") -> Any:
+    """Declare ``--variant``; ``default`` describes its default."""
+    text = "list (one tensor per rank) or single (one tensor that holds all)."
+    return choice("VARIANT", ("list", "single"), with_default(text, default))
+
+
+# ------------------------------------------------------------------------------- annotated types
+
 _BACKENDS = ("auto", *backends.REGISTRY)
 
-WorldSize = Annotated[int | None, count("Number of ranks.", 1, None, "--world-size", "-n")]
+WorldSize = Annotated[int | None, world_size_option()]
 Backend = Annotated[
     str,
     choice(
@@ -86,24 +129,8 @@ Device = Annotated[
         rich_help_panel=ADVANCED,
     ),
 ]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        parser=parse_seconds,
-        help="Time limit of the whole run.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-Stall = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        parser=parse_seconds,
-        help="Time limit without any progress.",
-        rich_help_panel=ADVANCED,
-    ),
-]
+Timeout = Annotated[float | None, timeout_option()]
+Stall = Annotated[float | None, stall_option()]
 StartMethod = Annotated[
     str,
     choice(
@@ -124,20 +151,13 @@ DType = Annotated[
 ]
 ReduceOp = Annotated[str, choice("OP", REDUCTIONS, f"{', '.join(REDUCTIONS)}.", REDUCTION_NAMES)]
 Root = Annotated[int, count("Root rank.", 0, metavar="RANK")]
-Sender = Annotated[int | None, count("Sending rank.", 0, metavar="RANK")]
-Destination = Annotated[int | None, count("Receiving rank.", 0, metavar="RANK")]
+Sender = Annotated[int | None, count("Sending rank. [default: 0]", 0, metavar="RANK")]
+Destination = Annotated[int | None, count("Receiving rank. [default: 1]", 0, metavar="RANK")]
 Pattern = Annotated[
     str,
     choice("PATTERN", PATTERNS, "; ".join(map(": ".join, PATTERNS.items())) + "."),
 ]
-Variant = Annotated[
-    str | None,
-    choice(
-        "VARIANT",
-        ("list", "single"),
-        "list (one tensor per rank) or single (one tensor that holds all).",
-    ),
-]
+Variant = Annotated[str | None, variant_option()]
 Group = Annotated[
     RankList | None,
     typer.Option(
@@ -199,64 +219,95 @@ Strict = Annotated[
     bool, typer.Option("--strict", help="Treat warnings and incomplete comparisons as failures.")
 ]
 
-
-DEFAULTS = {"world_size": "4", "timeout": "30, more for many ranks", "src": "0", "dst": "1"}
-"""Texts for help on what an option without a value means, by field, unless a command differs."""
+# ----------------------------------------------------------------------------------------- mixins
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorldOptions:
-    """Options of every command that starts a world."""
-
-    world_size: WorldSize = None
-    backend: Backend = "auto"
-    device: Device = None
-    timeout: Timeout = None
-    start_method: StartMethod = "auto"
+class Options:
+    """Base of the options records."""
 
     @property
     def given(self) -> set[str]:
         """Names of the options that differ from their defaults."""
-        return {each.name for each in fields(self) if getattr(self, each.name) != each.default}
+        options = fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
+        return {option.name for option in options if getattr(self, option.name) != option.default}
 
 
-# ------------------------------------------------------------------------ options of every command
+@dataclass(frozen=True, kw_only=True)
+class SizeOptions(Options):
+    """Number of ranks."""
 
-Quiet = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", help="Print only the verdict.", rich_help_panel=OUTPUT),
-]
-Traceback = Annotated[
-    bool,
-    typer.Option("--traceback", help="Show the traceback of an error.", rich_help_panel=OUTPUT),
-]
-# --------------------------------------------------- options of commands that can join a world
+    world_size: WorldSize = None
 
-Launcher = Annotated[
-    str,
-    choice(
-        "NAME",
-        ("auto", "local", *ENGINES),
-        f"What started this process: auto, local (no launcher), {', '.join(ENGINES)}.",
-        rich_help_panel=NODES,
-    ),
-]
-Nodes = Annotated[
-    int | None,
-    count("Number of nodes that run this command.", rich_help_panel=NODES),
-]
-NodeRank = Annotated[
-    int | None,
-    count(
-        "Number of this node; node 0 shows the result.", 0, metavar="NODE", rich_help_panel=NODES
-    ),
-]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        "--master",
-        metavar="HOST[:PORT]",
-        help="Address of node 0, which opens the port while it runs. [default: port 29500]",
-        rich_help_panel=NODES,
-    ),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class BackendOptions(Options):
+    """Backend and device of a world."""
+
+    backend: Backend = "auto"
+    device: Device = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartOptions(Options):
+    """Time limit and start of a world."""
+
+    timeout: Timeout = None
+    start_method: StartMethod = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldOptions(StartOptions, BackendOptions, SizeOptions):
+    """Options of every command that starts a world of one backend and size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(Options):
+    """Options of every command; the runner adds the formats and suffixes of the command."""
+
+    format: str = "table"
+    output: Path | None = None
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", help="Print only the verdict.", rich_help_panel=OUTPUT),
+    ] = False
+    traceback: Annotated[
+        bool,
+        typer.Option("--traceback", help="Show the traceback of an error.", rich_help_panel=OUTPUT),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions(Options):
+    """Options of commands that can join a world."""
+
+    launcher: Annotated[
+        str,
+        choice(
+            "NAME",
+            ("auto", "local", *ENGINES),
+            f"What started this process: auto, local (no launcher), {', '.join(ENGINES)}.",
+            rich_help_panel=NODES,
+        ),
+    ] = "auto"
+    nnodes: Annotated[
+        int | None,
+        count("Number of nodes that run this command.", rich_help_panel=NODES),
+    ] = None
+    node_rank: Annotated[
+        int | None,
+        count(
+            "Number of this node; node 0 shows the result.",
+            0,
+            metavar="NODE",
+            rich_help_panel=NODES,
+        ),
+    ] = None
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="HOST[:PORT]",
+            help="Address of node 0, which opens the port while it runs. [default: port 29500]",
+            rich_help_panel=NODES,
+        ),
+    ] = None

@@ -1,4 +1,4 @@
-"""Run a command: shared options, session, result and exit code."""
+"""Run a command: options and session, result, files, exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from copy import copy
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, partial
 from pathlib import Path
@@ -17,17 +16,7 @@ import typer
 from distdemo import signals
 from distdemo.cli.contract import CommandInfo, Content, Error, Result
 from distdemo.cli.files import write_result
-from distdemo.cli.options import (
-    DEFAULTS,
-    OUTPUT,
-    Launcher,
-    Master,
-    NodeRank,
-    Nodes,
-    Quiet,
-    Traceback,
-    choice,
-)
+from distdemo.cli.options import OUTPUT, NodeOptions, OutputOptions, choice
 from distdemo.cli.session import Session, find_placement
 from distdemo.cli.types import file_to_write
 from distdemo.errors import (
@@ -59,6 +48,9 @@ class CommandEnded(Exception):  # noqa: N818 - it reads as what happened, as typ
         self.code = code
 
 
+# ---------------------------------------------------------------------------------- from options
+
+
 def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
     """Return a function for Typer: the command's options as parameters, and the shared ones.
 
@@ -68,82 +60,99 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
     """
     info: CommandInfo = function.info  # type: ignore[attr-defined]  # see ``command``
     hints = get_type_hints(function)
-    record = hints.get("options")
-    shared = _shared_parameters(info)
-    parameters = [*([] if record is None else _parameters(record, info)), *shared]
+    records = [hints["options"]] if "options" in hints else []
+    records += [OutputOptions, *([NodeOptions] if info.joins else [])]
+    parameters = {
+        record: list(_parameters(record, _output_options(info) if record is OutputOptions else {}))
+        for record in records
+    }
 
     def run(**values: Any) -> None:
-        given = {each.name: values.pop(each.name) for each in shared}
-        session = Session(
-            name, given["format"], given["quiet"], given["traceback"], output=given["output"]
-        )
-        arguments: dict[str, Any] = {} if record is None else {"options": record(**values)}
-        if "session" in hints:
-            arguments["session"] = session
-        code = EXIT_FAILED
-        try:
-            if info.joins:
-                session.placement = find_placement(
-                    given["launcher"], given["nnodes"], given["node_rank"], given["master"]
-                )
-            signals.enter(signals.Stage.RUNNING)
-            code = conclude(session, function(**arguments))
-        except typer.Exit as end:  # on a node without rank 0
-            code = end.exit_code
-            raise
-        except DistdemoError as error:
-            code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
-            if session.refuse(error):
-                raise
-        except (KeyboardInterrupt, Terminated) as stop:
-            code = signals.exit_code() or EXIT_INTERRUPTED
-            _raise_interrupted(stop)
-            raise
-        except Exception as error:
-            if not session.has_foreign_results or session.traceback:
-                raise
-            raise DistdemoError(
-                "The result of this world can't be shown.",
-                f"It contradicts itself: {type(error).__name__}: {error}.",
-                "Check who else can reach the ports of this world. --traceback shows the error.",
-            ) from error
-        finally:
-            session.end(code)
-        raise CommandEnded(code)
+        made = {
+            record: record(**{option.name: values[option.name] for option in options})
+            for record, options in parameters.items()
+        }
+        shown: OutputOptions = made[OutputOptions]
+        session = Session(name, shown.format, shown.quiet, shown.traceback, output=shown.output)
+        arguments = {"session": session, "options": made.get(hints.get("options"))}
+        arguments = {key: value for key, value in arguments.items() if key in hints}
+        raise CommandEnded(_run(session, made.get(NodeOptions), partial(function, **arguments)))
 
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    run.__doc__ = function.__doc__
+    every = [option for options in parameters.values() for option in options]
+    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {option.name: option.annotation for option in every}
     return run
 
 
-def _parameters(record: type, info: CommandInfo) -> list[inspect.Parameter]:
-    """Return the options in a record's fields as parameters."""
-    hints = get_type_hints(record, include_extras=True) | dict(info.annotations)
-    defaults = {**DEFAULTS, **info.defaults}
-    return [
-        _parameter(
-            each.name,
-            _with_default(hints[each.name], defaults.get(each.name)),
-            each.default if each.default is not MISSING else inspect.Parameter.empty,
+def _parameters(record: type, own: dict[str, Any]) -> Iterator[inspect.Parameter]:
+    """Yield the options in a record's fields as parameters.
+
+    Args:
+        record: Class of the record.
+        own: Annotated types that replace the record's.
+    """
+    hints = get_type_hints(record, include_extras=True) | own
+    for option in fields(record):
+        default = inspect.Parameter.empty if option.default is MISSING else option.default
+        yield inspect.Parameter(
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=hints[option.name],
         )
-        for each in fields(record)
-        if info.takes is None or each.name in info.takes
-    ]
 
 
-def _with_default(kind: Any, text: str | None) -> Any:
-    """Return an option whose help ends with its default, which its value doesn't show."""
-    if text is None:
-        return kind
-    option = copy(kind.__metadata__[0])
-    option.help = f"{option.help} [default: {text}]"
-    return Annotated[kind.__origin__, option]
+def _output_options(info: CommandInfo) -> dict[str, Any]:
+    """Return the options ``--format`` and ``--output`` of a command with these exports."""
+    formats = ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
+    suffixes = (".json", ".txt", ".md", *PICTURES, *info.exports)
+    format_option = choice("FORMAT", formats, f"{listing(formats, 'or')}.", rich_help_panel=OUTPUT)
+    output_option = typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        parser=file_to_write(*suffixes),
+        help=f"Write the result to a file: {', '.join(suffixes)}.",
+        rich_help_panel=OUTPUT,
+    )
+    return {
+        "format": Annotated[str, format_option],
+        "output": Annotated[Path | None, output_option],
+    }
 
 
-def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, keyword, default=default, annotation=kind)
+def _run(session: Session, nodes: NodeOptions | None, function: Callable[[], Result]) -> int:
+    """Run the command's function, show its result, and return the exit code."""
+    code = EXIT_FAILED
+    try:
+        if nodes is not None:
+            session.placement = find_placement(
+                nodes.launcher, nodes.nnodes, nodes.node_rank, nodes.master
+            )
+        signals.enter(signals.Stage.RUNNING)
+        code = conclude(session, function())
+    except typer.Exit as end:  # on a node without rank 0
+        code = end.exit_code
+        raise
+    except DistdemoError as error:
+        code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+        if session.refuse(error):
+            raise
+    except (KeyboardInterrupt, Terminated) as stop:
+        code = signals.exit_code() or EXIT_INTERRUPTED
+        _raise_interrupted(stop)
+        raise
+    except Exception as error:
+        if not session.has_foreign_results or session.traceback:
+            raise
+        raise DistdemoError(
+            "The result of this world can't be shown.",
+            f"It contradicts itself: {type(error).__name__}: {error}.",
+            "Check who else can reach the ports of this world. --traceback shows the error.",
+        ) from error
+    finally:
+        session.end(code)
+    return code
 
 
 def _raise_interrupted(stop: BaseException) -> None:
@@ -156,40 +165,11 @@ def _raise_interrupted(stop: BaseException) -> None:
 
     report = report_of(stop)
     if report is not None and report.verdict is not None:
-        hint = ALL_EXITED
-        raise DistdemoError(signals.what_stopped(stop), report.verdict.why, hint) from stop
+        what = signals.what_stopped(stop)
+        raise DistdemoError(what, report.verdict.why, ALL_EXITED) from stop
 
 
-def _shared_parameters(info: CommandInfo) -> list[inspect.Parameter]:
-    """Return the options of every command, and those of joined worlds."""
-    formats = ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
-    suffixes = (".json", ".txt", ".md", *PICTURES, *info.exports)
-    format_option = choice("FORMAT", formats, f"{listing(formats, 'or')}.", rich_help_panel=OUTPUT)
-    output_option = typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        parser=file_to_write(*suffixes),
-        help=f"Write the result to a file: {', '.join(suffixes)}.",
-        rich_help_panel=OUTPUT,
-    )
-    declared: dict[str, tuple[Any, Any]] = {
-        "format": (Annotated[str, format_option], "table"),
-        "output": (Annotated[Path | None, output_option], None),
-        "quiet": (Quiet, False),
-        "traceback": (Traceback, False),
-    }
-    if info.joins:
-        declared |= {
-            "launcher": (Launcher, "auto"),
-            "nnodes": (Nodes, None),
-            "node_rank": (NodeRank, None),
-            "master": (Master, None),
-        }
-    return [_parameter(name, kind, default) for name, (kind, default) in declared.items()]
-
-
-# ---------------------------------------------------------------------------------- the result
+# ------------------------------------------------------------------------------- to an exit code
 
 
 def conclude(session: Session, result: Result) -> int:
@@ -203,12 +183,12 @@ def conclude(session: Session, result: Result) -> int:
     else:
         signals.raise_received()
     world = result.world or getattr(result.record, "world", None)
-    failed = world is not None and not world.ok
-    output = _Output(session, result, world if failed else None)
+    failed = world if world is not None and not world.ok else None
+    output = _Output(session, result, failed)
     unwritten: list[DistdemoError] = []
     # Without a result the file stays: it may hold an earlier one. In a joined world only the
     # process of rank 0 writes.
-    if session.is_first and (not failed or result.partial or result.writes_failure):
+    if session.is_first and (failed is None or result.partial or result.writes_failure):
         unwritten = output.write()
     try:
         with suppress(BrokenPipeError):  # a closed pipe doesn't change the exit code
@@ -273,10 +253,8 @@ class _Output:
         errors = list(self.result.errors)
         if self.failed is not None and self.failed.verdict is not None:
             verdict = self.failed.verdict
-            first = Error(
-                verdict.what, verdict.why, verdict.hint, verdict.ranks, verdict.consequences
-            )
-            errors.insert(0, first)
+            cause = (verdict.what, verdict.why, verdict.hint, verdict.ranks, verdict.consequences)
+            errors.insert(0, Error(*cause))
         content = encode(self.result.record)
         document = envelope(self.session.command, content, ok=self.ok, errors=encode(errors))
         return dumps(document) + "\n"
@@ -299,8 +277,9 @@ class _Output:
         from distdemo.view.blocks import show_blocks, to_markdown
         from distdemo.view.console import output, signs
 
-        console, quiet = output(), self.session.quiet or self.result.is_shown
+        console = output()
         sign = signs(console)
+        quiet = self.session.quiet or self.result.is_shown
         complete = partial(signals.enter, signals.Stage.SHOWING)
         if self.session.format == "table":
             show_blocks(console, self.blocks(sign, quiet=quiet), complete)
@@ -318,25 +297,29 @@ class _Output:
 
         output = self.session.output
         files = [*([] if output is None else self.output_files(output)), *self.result.files]
-        failed = []
+        errors = []
         for flag, path, make in files:
             if path is None:
                 continue
             try:
                 write_result(flag, path, make)
             except DistdemoError as error:
-                failed.append(error)
+                errors.append(error)
             else:
                 if not self.session.quiet:
                     messages().print(f"Wrote {path}", soft_wrap=True)
-        return failed
+        return errors
 
     def output_files(self, output: Path) -> list[tuple[str, Path, Callable[[], Content]]]:
         """Return the files of ``--output``: one, or one per picture."""
         suffix = output.suffix.lower()
         if suffix not in PICTURES:
             return [("--output", output, lambda: self.content(suffix))]
-        slides = self.slides()
+        slides: dict[str, Callable[[Signs], Iterable[Block]]] = {"": self.blocks}
+        if self.result.slides is not None and self.failed is None:
+            record = self.result.record
+            views = self.result.slides(record)
+            slides = {name: partial(view, record) for name, view in views.items()}
 
         @cache
         def pictures() -> list[bytes]:
@@ -350,10 +333,3 @@ class _Output:
             ("--output", path, partial(lambda number: pictures()[number], number))
             for number, path in enumerate(paths)
         ]
-
-    def slides(self) -> dict[str, Callable[[Signs], Iterable[Block]]]:
-        """Return the blocks of each picture, by the name that is added to the file's."""
-        record, views = self.result.record, self.result.slides
-        if views is None or self.failed is not None:
-            return {"": self.blocks}
-        return {name: partial(view, record) for name, view in views(record).items()}

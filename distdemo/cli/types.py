@@ -1,4 +1,4 @@
-"""Option types: parsers that turn text into a value.
+"""Option types: parsers that turn text into a value, for values that Typer doesn't know.
 
 A parser raises :class:`BadValue`; ``cli.main`` makes a three-line error of it.
 """
@@ -25,9 +25,9 @@ T = TypeVar("T")
 MAX_SECONDS = 1e9
 MAX_BYTES = 1 << 60
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
-LEAST_SHARE = 0.75
-"""Least share of equal letters in a name and its suggestion."""
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+CLOSE = 0.66
+"""Least similarity of a name and its suggestion, as `difflib` measures it."""
 
 
 class BadValue(typer.BadParameter):
@@ -77,6 +77,12 @@ def _parser(parse: Callable[[str], T]) -> Callable[[Any], T]:
 # --------------------------------------------------------------------------------------- numbers
 
 
+class Sizes(tuple[int, ...]):
+    """Numbers of bytes in the given order. Typer would read a plain tuple as several values."""
+
+    __slots__ = ()
+
+
 @_parser
 def parse_bytes(text: str) -> int:
     """Parse a number of bytes: ``8``, ``64K``, ``1.5MiB``. K, M, G and T are powers of 1024."""
@@ -109,12 +115,11 @@ def parse_seconds(text: str) -> float:
 @_parser
 def parse_share(text: str) -> float:
     """Parse a share: ``5%`` or ``0.05``. A number of 1 or more without a sign is ambiguous."""
-    number, is_percent = _number(text.removesuffix("%").strip()), text.endswith("%")
-    share = number / 100 if is_percent else number
+    number = _number(text.removesuffix("%").strip())
+    share = number / 100 if text.endswith("%") else number
     if not 0 < share < 1:
         why = "Write a percentage below 100%, or a part of 1: 0.05 is 5%."
-        example = f"{text}%" if 1 <= number < 100 and not is_percent else "5%"
-        raise BadValue(text, "not a share between 0 and 1.", why, example)
+        raise BadValue(text, "not a share between 0 and 1.", why, "5%")
     return share
 
 
@@ -134,7 +139,7 @@ def whole(least: int = 1, most: int | None = None) -> Callable[[Any], int]:
     @_parser
     def parse(text: str) -> int:
         try:
-            number = int(text.replace("_", ""))
+            number = int(text)
         except ValueError:
             raise BadValue(text, "not a whole number.", why, str(max(least, 2))) from None
         if number < least:
@@ -147,13 +152,16 @@ def whole(least: int = 1, most: int | None = None) -> Callable[[Any], int]:
 
 
 def decimal(least: float, below: float, example: str) -> Callable[[Any], float]:
-    """Return a parser of numbers that are at least ``least`` and below ``below``."""
+    """Return a parser of numbers that are at least ``least`` and below ``below``.
+
+    Typer's ``min`` and ``max`` let NaN pass.
+    """
+    end = f", and below {below:g}" if math.isfinite(below) else ""
 
     @_parser
     def parse(text: str) -> float:
         number = _number(text)
         if not least <= number < below:
-            end = f", and below {below:g}" if math.isfinite(below) else ""
             why = f"It is a number of at least {least:g}{end}."
             raise BadValue(text, "out of range.", why, example)
         return number
@@ -161,13 +169,25 @@ def decimal(least: float, below: float, example: str) -> Callable[[Any], float]:
     return parse
 
 
-# ------------------------------------------------------------------------------ lists and choices
-
-
-class Sizes(tuple[int, ...]):
-    """Numbers of bytes in the given order."""
+class Shape(tuple[int, ...]):
+    """Lengths of a tensor's dimensions; () is a scalar."""
 
     __slots__ = ()
+
+
+@_parser
+def parse_shape(text: str) -> Shape:
+    """Parse the shape of a tensor: ``4``, ``2,3``, ``2x3``, or ``scalar``."""
+    if text.lower() in ("scalar", "()"):
+        return Shape()
+    parts = text.lower().strip("()[]").removesuffix(",").replace("x", ",").split(",")
+    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        why = "Each dimension has a length of at least 1."
+        raise BadValue(text, "not a shape.", why, "2,3")
+    return Shape(int(part) for part in parts)
+
+
+# -------------------------------------------------------------------------------- ranks and groups
 
 
 class RankList(tuple[int, ...]):
@@ -191,15 +211,7 @@ class Split:
     strided: bool = False
 
     def __str__(self) -> str:
-        if self.size:
-            return f"/{self.size}"
-        return f"%{self.groups}" if self.strided else str(self.groups)
-
-
-class Shape(tuple[int, ...]):
-    """Lengths of a tensor's dimensions; () is a scalar."""
-
-    __slots__ = ()
+        return f"/{self.size}" if self.size else f"{'%' * self.strided}{self.groups}"
 
 
 @_parser
@@ -212,7 +224,8 @@ def parse_ranks(text: str) -> RankList:
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
             raise BadValue(text, "not a list of ranks.", "Ranks count from 0.", "0,5-7")
-        first, last = int(match[1]), int(match[2] or match[1])
+        first = int(match[1])
+        last = int(match[2] or first)
         if last < first:
             why = "A range goes from the smaller rank to the larger."
             raise BadValue(text, f"{part.strip()} runs backwards.", why, f"{last}-{first}")
@@ -286,24 +299,50 @@ def make_pair(
                 "Leave them out, or use --pattern pair.",
             )
         return None, None
-    src = int(dst == 0) if src is None else check_rank("--src", src, size, of)
-    dst = int(src != 1) if dst is None else check_rank("--dst", dst, size, of)
-    if src == dst:
+    sender = int(dst == 0) if src is None else check_rank("--src", src, size, of)
+    receiver = int(src != 1) if dst is None else check_rank("--dst", dst, size, of)
+    if sender == receiver:
         why = "A rank can't send to itself."
-        raise UsageError(f"--src and --dst are both {src}.", why, f"Try --dst {(src + 1) % size}.")
-    return src, dst
+        hint = f"Try --dst {(sender + 1) % size}."
+        raise UsageError(f"--src and --dst are both {sender}.", why, hint)
+    return sender, receiver
 
 
-@_parser
-def parse_shape(text: str) -> Shape:
-    """Parse the shape of a tensor: ``4``, ``2,3``, ``2x3``, or ``scalar``."""
-    if text.lower() in ("scalar", "0d", "()"):
-        return Shape()
-    parts = text.lower().strip("()[]").removesuffix(",").replace("x", ",").split(",")
-    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        why = "Each dimension has a length of at least 1."
-        raise BadValue(text, "not a shape.", why, "2,3")
-    return Shape(int(part) for part in parts)
+def ranks_to_show(ranks: RankList | None, world_size: int) -> frozenset[int] | None:
+    """Return the ranks of ``--ranks``: all if the list is empty, None if it was not given.
+
+    Raises:
+        UsageError: A rank doesn't exist in the world.
+    """
+    if ranks is None:
+        return None
+    for rank in ranks:
+        check_rank("--ranks", rank, world_size)
+    return frozenset(ranks or range(world_size))
+
+
+def check_rank(flag: str, rank: int, world_size: int, of: str = "A world") -> int:
+    """Return the rank if it exists.
+
+    Args:
+        flag: Option that named it.
+        rank: Rank, counted from 0.
+        world_size: Number of ranks.
+        of: What has that size: ``A world``, ``A group``.
+
+    Raises:
+        UsageError: There is no such rank.
+    """
+    if not 0 <= rank < world_size:
+        raise UsageError(
+            f"{flag} {rank}: there is no such rank.",
+            f"{of} of {world_size} has the ranks 0 to {world_size - 1}.",
+            f"Try {flag} {world_size - 1}.",
+        )
+    return rank
+
+
+# --------------------------------------------------------------------------------- names and files
 
 
 def one_of(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> Callable[[Any], str]:
@@ -317,11 +356,11 @@ def one_of(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
         word = words.without_prefix(text)
         name = known.get(text.lower(), known.get(word))
         if name is None:
-            near = [each for each in words.SUGGESTED.get(word, ()) if each in known]
-            near = near or [known[each] for each in nearest(word, known)]
+            near = [other for other in words.SUGGESTED.get(word, ()) if other in known]
+            near = near or [known[other] for other in nearest(word, known)]
             why = f"Choices: {', '.join(choices)}."
-            example, hint = (near[0], "") if near else ("", "Use one of them.")
-            raise BadValue(text, "there is no such choice.", why, example, hint)
+            hint = "" if near else "Use one of them."
+            raise BadValue(text, "there is no such choice.", why, "".join(near[:1]), hint)
         return name
 
     return parse
@@ -352,11 +391,11 @@ def unknown(
         prefix: Words to write before a suggestion.
         aliases: Other names, with what to suggest for them.
     """
-    known = list(names)
+    known = {name: name for name in names}
     lead = f"{prefix} " if prefix else ""
+    every = {**(aliases or {}), **known}
     near = words.SUGGESTED.get(given, ()) or nearest(given, known)
-    if not near and aliases:
-        near = list(dict.fromkeys(aliases[name] for name in nearest(given, aliases)))
+    near = near or [every[name] for name in nearest(given, every)]
     hint = did_you_mean(lead + name for name in near) or "Use one of them."
     return UsageError(f"There is no {kind} {given!r}.", f"Choices: {', '.join(known)}.", hint)
 
@@ -368,81 +407,24 @@ def did_you_mean(near: Iterable[str]) -> str:
 
 
 def nearest(given: str, names: Iterable[str]) -> list[str]:
-    """Return one or two names that the given one is close to, or [].
+    """Return the name that is closest to the given one, [] if none is close.
 
-    Close are: the same letters; one begins with the other; or at least three quarters of the
-    letters in the same order, or all in another one.
+    One or two names are close, too, if one of them and the given one start alike.
     """
     wanted = words.letters(given)
-    known = {name: words.letters(name) for name in names}
-    same = [
+    known: dict[str, str] = {}
+    for name in names:  # ``links`` is close to ``bench links``
+        known.setdefault(words.letters(name.rpartition(" ")[2]), name)
+        known[words.letters(name)] = name
+    started = [
         name
-        for name, letters in known.items()
-        if wanted in (letters, words.letters(name.rpartition(" ")[2]))
-    ]
-    begun = [
-        name
-        for name, letters in known.items()
-        if len(min(letters, wanted, key=len)) > 2
+        for letters, name in known.items()
+        if min(len(letters), len(wanted)) > 2
         and (letters.startswith(wanted) or wanted.startswith(letters))
     ]
-    if same or 0 < len(begun) <= 2:
-        return same or begun
-    shares = {
-        name: max(
-            difflib.SequenceMatcher(None, wanted, letters).ratio(),
-            LEAST_SHARE * (sorted(letters) == sorted(wanted)),
-        )
-        for name, letters in known.items()
-        if letters
-    }
-    best = max(shares.values(), default=0)
-    close = [name for name, share in shares.items() if share >= max(LEAST_SHARE, best - 0.05)]
-    return close[:2]
-
-
-def ranks_to_show(ranks: RankList | None, world_size: int) -> frozenset[int] | None:
-    """Return the ranks of ``--ranks``: all if the list is empty, None if it was not given.
-
-    Raises:
-        UsageError: A rank doesn't exist in the world.
-    """
-    if ranks is None:
-        return None
-    if len(ranks) == 1 and ranks[0] >= world_size:  # perhaps meant as their number
-        raise UsageError(
-            f"--ranks {ranks[0]}: there is no such rank.",
-            f"A world of {world_size} has the ranks 0 to {world_size - 1}; --ranks chooses those "
-            "to show.",
-            f"Try --ranks {world_size - 1}, or --world-size {ranks[0]} for {ranks[0]} ranks.",
-        )
-    for rank in ranks:
-        check_rank("--ranks", rank, world_size)
-    return frozenset(ranks or range(world_size))
-
-
-def check_rank(flag: str, rank: int, world_size: int, of: str = "A world") -> int:
-    """Return the rank if it exists.
-
-    Args:
-        flag: Option that named it.
-        rank: Rank, counted from 0.
-        world_size: Number of ranks.
-        of: What has that size: ``A world``, ``A group``.
-
-    Raises:
-        UsageError: There is no such rank.
-    """
-    if not 0 <= rank < world_size:
-        raise UsageError(
-            f"{flag} {rank}: there is no such rank.",
-            f"{of} of {world_size} has the ranks 0 to {world_size - 1}.",
-            f"Try {flag} {world_size - 1}.",
-        )
-    return rank
-
-
-# ----------------------------------------------------------------------------------------- files
+    if 0 < len(started) <= 2 and wanted not in known:
+        return started
+    return [known[letters] for letters in difflib.get_close_matches(wanted, known, 1, CLOSE)]
 
 
 def file_to_write(*endings: str) -> Callable[[Any], Path]:
@@ -454,9 +436,9 @@ def file_to_write(*endings: str) -> Callable[[Any], Path]:
 
     @_parser
     def parse(text: str) -> Path:
-        example = f"result{endings[0]}" if endings else "result"
         path = Path(text)
         if text in ("", "-"):
+            example = f"result{''.join(endings[:1])}"
             raise BadValue(text, "not a file.", "Standard output has the result.", example)
         if endings and path.suffix.lower() not in endings:
             stem = path.stem.lstrip(".") or "result"

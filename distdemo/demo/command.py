@@ -1,6 +1,6 @@
 """The op commands such as ``distdemo all-reduce``, ``hello``, ``ops`` and ``explain``.
 
-Each op's command is generated; it has only those options in `OpOptions` that the op takes.
+Each op's command is generated, with a record that has exactly the options of the op.
 """
 
 from __future__ import annotations
@@ -15,10 +15,20 @@ import typer
 
 from distdemo import ops
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import Ranks, WorldOptions
+from distdemo.cli.options import Ranks, SizeOptions, WorldOptions, world_size_option
 from distdemo.cli.session import Session
-from distdemo.cli.types import offer, ranks_to_show, unknown, whole
-from distdemo.demo.options import OF_SOME_OPS, OpOptions, takes
+from distdemo.cli.types import offer, ranks_to_show, unknown
+from distdemo.demo.options import (
+    RING_SIZE,
+    ObjectsOptions,
+    OpOptions,
+    PatternOptions,
+    ReduceOptions,
+    RootOptions,
+    ShapeOptions,
+    VariantOptions,
+    options_of,
+)
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 
@@ -31,7 +41,6 @@ EXAMPLES = {
     "reduce_op": "--reduce-op max",
 }
 """Example arguments, by the option that the op takes."""
-RING_SIZE = ", for a ring or an exchange 4"
 
 
 def example(op: Op) -> str:
@@ -70,41 +79,19 @@ def _run(op: Op, session: Session, options: OpOptions) -> Result:
     return Result(report, partial(op_view, ranks=shown), errors=tuple(errors))
 
 
-def _command_of(op: Op) -> Callable[..., Result]:
-    """Return the command of an op, with the common options and those that the op takes."""
+def command_of(op: Op) -> Callable[..., Result]:
+    """Return the command of an op."""
 
     def run(session: Session, options: OpOptions) -> Result:
         return _run(op, session, options)
 
-    run.__name__ = op.name
     run.__doc__ = f"{op.doc.summary}\n\nCalls {op.doc.call.replace('{OP}', 'SUM')}"
-    does = "sends" if op.root_is == "src" else "receives"
-    root = typer.Option(
-        "--root",
-        f"--{op.root_is}",
-        metavar="RANK",
-        parser=whole(0),
-        help=f"Rank that {does}; a group rank if there is a group.",
-    )
+    run.__annotations__ = {"session": Session, "options": options_of(op)}
     return command(
         joins=True,
         epilog=f"Try: distdemo {op.command} {example(op)}; distdemo {op.command} --explain",
         record="distdemo.demo.records:OpReport",
-        takes=frozenset(option.name for option in fields(OpOptions)) - (OF_SOME_OPS - takes(op)),
-        annotations={"root": Annotated[int, root]},
-        defaults={
-            "world_size": f"{op.default_size(None)}{RING_SIZE if 'pattern' in op.takes else ''}",
-            "shape": ",".join(map(str, op.default_shape)),
-            "variant": "list",
-        },
     )(run)
-
-
-def __getattr__(name: str) -> Callable[..., Result]:
-    """Return the command of the op with this name: ``all_reduce``."""
-    if name not in ops.REGISTRY:
-        raise AttributeError(name)
-    return _command_of(ops.REGISTRY[name])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,9 +141,18 @@ def list_ops() -> Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(OpOptions):
-    """Options of ``distdemo explain``: the operation and a subset of its options."""
+class ExplainOptions(
+    ShapeOptions,
+    ObjectsOptions,
+    VariantOptions,
+    PatternOptions,
+    RootOptions,
+    ReduceOptions,
+    SizeOptions,
+):
+    """Options of ``distdemo explain``: the operation, and what its picture shows."""
 
+    world_size: Annotated[int | None, world_size_option(f"4, for p2p 2{RING_SIZE}")] = None
     name: Annotated[
         str | None,
         typer.Argument(
@@ -175,11 +171,6 @@ class ExplainOptions(OpOptions):
     epilog="Try: distdemo explain scatter; distdemo explain all-reduce -n 3 --reduce-op max; "
     "distdemo explain scatter --code",
     record="distdemo.demo.records:Explanation distdemo.demo.records:OpList",
-    defaults={"world_size": f"4, for p2p 2{RING_SIZE}"},
-    takes=frozenset(
-        {"name", "code", "world_size", "root", "reduce_op", "dtype", "shape"}
-        | {"pattern", "variant", "objects"}
-    ),
 )
 def explain(options: ExplainOptions) -> Result:
     """Draw an operation: what each rank holds, what moves where, the cost, the usual mistake."""
@@ -200,15 +191,16 @@ def explain(options: ExplainOptions) -> Result:
         known = [op.command for op in ops.REGISTRY.values()]
         raise unknown("operation", known, options.name, "distdemo explain")
     op, _ = resolved
-    for option in sorted(options.given & OF_SOME_OPS - takes(op)):
-        flag = f"--{option.replace('_', '-')}"
+    given = {name: getattr(options, name) for name in options.given - {"name", "code"}}
+    for name in sorted(given.keys() - {option.name for option in fields(options_of(op))}):
+        flag = f"--{name.replace('_', '-')}"
         raise UsageError(f"{op.command} has no option {flag}.", op.doc.summary, "Leave it out.")
     size = max(options.world_size or op.default_size(options.pattern), op.smallest_world)
-    explanation = explain_op(op, make_specs(op, options, size)[0])
+    explanation = explain_op(op, make_specs(op, options_of(op)(**given), size)[0])
     if not options.code:
         return Result(explanation, picture)
-    for option in sorted(options.given - {"name", "code"}):
-        flag = f"--{option.replace('_', '-')}"
+    for name in sorted(given):
+        flag = f"--{name.replace('_', '-')}"
         why = "The program is always the same."
         raise UsageError(f"--code and {flag} can't be combined.", why, f"Leave out {flag}.")
     return Result(replace(explanation, code=example_code(op)), code_view)

@@ -1,18 +1,22 @@
-"""The options of the op commands."""
+"""The options of the op commands: a mixin per setting that an op may take.
+
+``options_of`` composes the record of one op.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from dataclasses import dataclass, make_dataclass
+from functools import cache
+from typing import Annotated, Any, NamedTuple, cast
 
 import typer
 
-from distdemo import ops
 from distdemo.cli.options import (
     OUTPUT,
     Destination,
     DType,
     Group,
+    Options,
     Pattern,
     Ranks,
     ReduceOp,
@@ -20,16 +24,16 @@ from distdemo.cli.options import (
     Seed,
     Sender,
     SplitWorld,
-    Variant,
     WorldOptions,
+    count,
+    variant_option,
+    with_default,
+    world_size_option,
 )
 from distdemo.cli.types import BadValue, Shape, decimal, parse_shape
 from distdemo.ops.contract import Op
 
-COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
-"""Extra options that an op has because it takes another one."""
-DATA = ("dtype", "shape", "values", "seed")
-"""Options of every op that moves data."""
+RING_SIZE = ", for a ring or an exchange 4"
 
 
 class Lengths(tuple[int, ...]):
@@ -72,9 +76,28 @@ def parse_straggler(text: str) -> Straggler:
 
 @dataclass(frozen=True, kw_only=True)
 class OpOptions(WorldOptions):
-    """Options of the op commands. Each op takes a subset."""
+    """Options of every op."""
+
+    group: Group = None
+    split: SplitWorld = None
+    ranks: Ranks = None
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Draw the operation first.", rich_help_panel=OUTPUT),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReduceOptions(Options):
+    """The reduce op."""
 
     reduce_op: ReduceOp = "sum"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorOptions(Options):
+    """The factor of ``premul_sum``."""
+
     factor: Annotated[
         float,
         typer.Option(
@@ -83,7 +106,19 @@ class OpOptions(WorldOptions):
             help="Factor that --reduce-op premul_sum multiplies each rank's tensor by.",
         ),
     ] = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootOptions(Options):
+    """The root."""
+
     root: Root = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions(Options):
+    """Pair and kind of point-to-point calls."""
+
     src: Sender = None
     dst: Destination = None
     nonblocking: Annotated[
@@ -94,11 +129,35 @@ class OpOptions(WorldOptions):
             help="Use isend and irecv, and show the buffer before and after the wait.",
         ),
     ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatternOptions(Options):
+    """The pattern of point-to-point calls."""
+
     pattern: Pattern = "pair"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncOptions(Options):
+    """A handle to wait on."""
+
     async_op: Annotated[
         bool, typer.Option("--async", help="Call with async_op=True and wait on the handle.")
     ] = False
-    variant: Variant = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantOptions(Options):
+    """A list of tensors, or a single one."""
+
+    variant: Annotated[str | None, variant_option("list")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnevenOptions(Options):
+    """Tensors of unequal lengths."""
+
     uneven: Annotated[
         bool, typer.Option("--uneven", help="Use a different length on each rank: 1, 2, 3, ...")
     ] = False
@@ -108,6 +167,12 @@ class OpOptions(WorldOptions):
             metavar="LENGTHS", parser=parse_lengths, help="Length on each rank: 3,0,7. Uneven."
         ),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitsOptions(Options):
+    """Parts of unequal lengths."""
+
     splits: Annotated[
         list[Lengths] | None,
         typer.Option(
@@ -117,6 +182,12 @@ class OpOptions(WorldOptions):
             "value: 1,2,3, ...",
         ),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectsOptions(Options):
+    """Python objects instead of tensors."""
+
     objects: Annotated[
         bool,
         typer.Option(
@@ -124,6 +195,12 @@ class OpOptions(WorldOptions):
             help="Send Python objects, as pickles, instead of tensors; --values takes JSON.",
         ),
     ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarrierOptions(Options):
+    """A late rank, and the barrier that names it."""
+
     straggler: Annotated[
         Straggler | None,
         typer.Option(metavar="RANK:SECONDS", parser=parse_straggler, help="Delay this rank."),
@@ -132,15 +209,26 @@ class OpOptions(WorldOptions):
         bool,
         typer.Option("--monitored", help="Use monitored_barrier, which names the late ranks."),
     ] = False
+
+
+def shape_option(default: str = "") -> Any:
+    """Declare ``--shape``; ``default`` describes its default."""
+    text = with_default("Shape of one tensor: 4, 2,3 or scalar.", default)
+    return typer.Option(metavar="SHAPE", parser=parse_shape, help=text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeOptions(Options):
+    """Type and shape of a tensor."""
+
     dtype: DType = "float32"
-    shape: Annotated[
-        Shape | None,
-        typer.Option(
-            metavar="SHAPE",
-            parser=parse_shape,
-            help="Shape of one tensor: 4, 2,3 or scalar.",
-        ),
-    ] = None
+    shape: Annotated[Shape | None, shape_option()] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(ShapeOptions):
+    """The data that an op moves."""
+
     values: Annotated[
         list[str] | None,
         typer.Option(
@@ -149,19 +237,41 @@ class OpOptions(WorldOptions):
         ),
     ] = None
     seed: Seed = None
-    group: Group = None
-    split: SplitWorld = None
-    ranks: Ranks = None
-    explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Draw the operation first.", rich_help_panel=OUTPUT),
-    ] = False
 
 
-def takes(op: Op) -> set[str]:
-    """Return the options of an op that not every op has."""
-    companions = {name for option in op.takes for name in COMPANIONS.get(option, ())}
-    return {*op.takes, *companions, *(() if op.is_barrier else DATA)}
+MIXINS: tuple[tuple[str, type], ...] = (
+    ("reduce_op", ReduceOptions),
+    ("reduce_op", FactorOptions),
+    ("root", RootOptions),
+    ("src", PairOptions),
+    ("pattern", PatternOptions),
+    ("async_op", AsyncOptions),
+    ("variant", VariantOptions),
+    ("uneven", UnevenOptions),
+    ("splits", SplitsOptions),
+    ("objects", ObjectsOptions),
+    ("monitored", BarrierOptions),
+)
+"""Mixins with an option that selects them if the op takes it, in the order of help."""
 
 
-OF_SOME_OPS = {name for op in ops.REGISTRY.values() for name in takes(op)}
+@cache
+def options_of(op: Op) -> type[OpOptions]:
+    """Return the record of an op's options, with the op's own defaults in their help."""
+    mixins = [mixin for name, mixin in MIXINS if name in op.takes]
+    size = f"{op.default_size(None)}{RING_SIZE if 'pattern' in op.takes else ''}"
+    own: list[tuple[str, Any, Any]] = [
+        ("world_size", Annotated[int | None, world_size_option(size)], None)
+    ]
+    if not op.is_barrier:
+        mixins.append(DataOptions)
+        default = ",".join(map(str, op.default_shape))
+        own.append(("shape", Annotated[Shape | None, shape_option(default)], None))
+    if op.root_is:
+        does = "sends" if op.root_is == "src" else "receives"
+        text = f"Rank that {does}; a group rank if there is a group."
+        root = count(text, 0, None, "--root", f"--{op.root_is}", metavar="RANK")
+        own.append(("root", Annotated[int, root], 0))
+    bases = (OpOptions, *reversed(mixins), WorldOptions)  # the fields of the last base come first
+    made = make_dataclass(f"{op.name}_options", own, bases=bases, frozen=True, kw_only=True)
+    return cast("type[OpOptions]", made)

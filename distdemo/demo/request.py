@@ -15,7 +15,16 @@ from distdemo import backends
 from distdemo.backends.contract import check_support
 from distdemo.cli.types import check_rank, make_groups, make_pair
 from distdemo.cli.values import Row, check_fit, read_numbers, read_objects
-from distdemo.demo.options import OpOptions
+from distdemo.demo.options import (
+    BarrierOptions,
+    DataOptions,
+    OpOptions,
+    PairOptions,
+    PatternOptions,
+    RootOptions,
+    SplitsOptions,
+    UnevenOptions,
+)
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import footprint
@@ -27,7 +36,11 @@ if TYPE_CHECKING:
     from distdemo.launcher.records import WorldSpec
 
 Rows = Sequence[Row | str]
-FLAGS = {"async_op": "--async"}
+COPIED = frozenset(
+    {"reduce_op", "factor", "pattern", "async_op", "variant", "objects", "monitored"}
+    | {"dtype", "seed"}
+)
+"""Options that are fields of the spec."""
 
 
 def make_request(
@@ -38,17 +51,11 @@ def make_request(
     Raises:
         UsageError: An option can't be used.
     """
-    rows = _rows(options)
-    size = max(op.default_size(options.pattern), max(options.group or (), default=0) + 1)
-    given = max(len(rows), len(options.sizes or ()))
-    if options.splits and options.split is None:  # with --split there is one per rank of a group
-        given = max(given, len(options.splits[0]))
-    if options.group is None and given >= max(2, op.smallest_world):
-        size = given
     why = f"{op.command} needs two ranks: a rank can't send to itself."
+    size = _default_size(op, options)
     world_size = session.world_size(options.world_size, size, op.smallest_world, why)
     world = session.world(world_size, options)
-    specs = make_specs(op, options, world_size, rows)
+    specs = make_specs(op, options, world_size)
     data = sum(footprint(op, spec) for spec in specs) * session.ranks_here(world_size) // world_size
     session.check_memory(world, data)
     # A monitored barrier that has to connect first may wait beyond its limit.
@@ -61,14 +68,27 @@ def make_request(
     return specs, world
 
 
-def make_specs(op: Op, options: OpOptions, world_size: int, rows: Rows = ()) -> tuple[OpSpec, ...]:
+def _default_size(op: Op, options: OpOptions) -> int:
+    """Return the number of ranks that the other options need, or the op's own."""
+    given = len(options.values or ()) if isinstance(options, DataOptions) else 0
+    if isinstance(options, UnevenOptions):
+        given = max(given, len(options.sizes or ()))
+    # With --split there is one part per rank of a group.
+    if isinstance(options, SplitsOptions) and options.splits and options.split is None:
+        given = max(given, len(options.splits[0]))
+    if options.group is None and given >= max(2, op.smallest_world):
+        return given
+    pattern = options.pattern if isinstance(options, PatternOptions) else None
+    return max(op.default_size(pattern), max(options.group or (), default=0) + 1)
+
+
+def make_specs(op: Op, options: OpOptions, world_size: int) -> tuple[OpSpec, ...]:
     """Return the spec of each group.
 
     Args:
         op: Op to run.
         options: Options of the command.
         world_size: Number of ranks in the world.
-        rows: Input values, or objects as JSON, one row per rank that takes part.
 
     Raises:
         UsageError: An option can't be used.
@@ -77,21 +97,23 @@ def make_specs(op: Op, options: OpOptions, world_size: int, rows: Rows = ()) -> 
     size = len(groups[0]) if groups else world_size
     ranks = size * max(1, len(groups))
     base = _form(op, options, size, "A group" if groups else "A world")
-    rows = _root_pieces(op, base, rows)
+    rows = _rows(options, base)
+    if len(rows) == 1:
+        rows = _root_pieces(op, base, rows[0]) or rows
     sender = op.single_row_label(base) if len(rows) == 1 else None
     if rows and len(rows) != ranks and sender is None:
         raise _wrong_row_count(op, base, rows, ranks)
-    if not (base.objects or op.is_barrier):
+    if isinstance(options, DataOptions) and not base.objects:
         numbers = [row for row in rows if not isinstance(row, str)]
         base = _with_shape(op, base, options, numbers, ranks)
     field = "objects_json" if base.objects else "values"
     specs = []
-    for members in groups or (None,):
+    for group in groups or (None,):
         # Rows are in the order of the group, or with several groups of the world's ranks.
-        indices = members if members is not None and len(groups) > 1 else range(size)
+        indices = group if group is not None and len(groups) > 1 else range(size)
         spec = replace(
             base,
-            members=members,
+            members=group,
             sizes=base.sizes and tuple(base.sizes[index] for index in indices),
             splits=base.splits and tuple(base.splits[index] for index in indices),
         )
@@ -105,30 +127,68 @@ def make_specs(op: Op, options: OpOptions, world_size: int, rows: Rows = ()) -> 
     return tuple(specs)
 
 
+def _form(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
+    """Return the spec without its data: the op, its form, root and partners."""
+    settings = {name: getattr(options, name) for name in COPIED if hasattr(options, name)}
+    if settings.get("factor", 2.0) != 2.0 and settings["reduce_op"] != "premul_sum":
+        what = "--factor requires --reduce-op premul_sum."
+        raise UsageError(what, "Only premul_sum multiplies by a factor.", "Leave it out.")
+    if isinstance(options, RootOptions):
+        settings["root"] = check_rank("--root", options.root, size, of)
+    if isinstance(options, PairOptions):
+        src, dst = make_pair(settings["pattern"], options.src, options.dst, size, of)
+        settings |= {"src": src, "dst": dst, "async_op": options.nonblocking}
+    if isinstance(options, SplitsOptions) and options.splits:
+        settings["splits"] = ((),)
+    if isinstance(options, UnevenOptions) and (options.uneven or options.sizes):
+        if settings["variant"] == "single":
+            raise _clash("--uneven", "--variant single", "Uneven tensors need a list.")
+        settings["variant"] = "uneven"
+    elif settings.get("variant", "") is None:
+        # More backends support unequal parts in a single tensor than in a list.
+        settings["variant"] = "single" if "splits" in settings else "list"
+    if isinstance(options, BarrierOptions) and options.straggler is not None:
+        rank, delay_s = options.straggler
+        check_rank("--straggler", rank, size, of)
+        settings |= {"straggler": rank, "straggler_delay_s": delay_s}
+    spec = OpSpec(op.name, size, shape=(), **settings)
+    form = op.form(spec)
+    for name in sorted(options.given & form.lacks):
+        flag = "--async" if name == "async_op" else f"--{name.replace('_', '-')}"
+        raise _clash(flag, form.flags, f"{form.call} doesn't support {flag}.")
+    return spec
+
+
+def _clash(one: str, other: str, why: str) -> UsageError:
+    return UsageError(f"{one} and {other} can't be combined.", why, "Leave out one of them.")
+
+
 # --------------------------------------------------------------------------------- input values
 
 
-def _rows(options: OpOptions) -> Rows:
-    """Return the input values or objects of ``--values``."""
-    if options.objects:
+def _rows(options: OpOptions, spec: OpSpec) -> Rows:
+    """Return the input values or objects of ``--values``, one row per rank that takes part."""
+    if not isinstance(options, DataOptions):
+        return ()
+    if spec.objects:
         return read_objects(options.values or ())
-    uneven = bool(options.uneven or options.sizes or options.splits)
+    if options.values and options.seed is not None:
+        raise _clash("--values", "--seed", "Each sets the input values.")
+    uneven = spec.variant == "uneven" or spec.splits is not None
     rows = read_numbers(options.values or (), uneven=uneven)
     for number in chain.from_iterable(rows):
         check_fit("--values", number, options.dtype)
     return rows
 
 
-def _root_pieces(op: Op, base: OpSpec, rows: Rows) -> Rows:
+def _root_pieces(op: Op, base: OpSpec, row: Row | str) -> Rows:
     """Cut a single row into a piece per rank if the root holds them all, as for scatter."""
     size = base.group_size
-    if len(rows) != 1 or isinstance(rows[0], str):
-        return rows
     piece_counts = sorted(op.pieces(rank, base) for rank in range(size))
-    length, rest = divmod(len(rows[0]), size)
-    if piece_counts != [0] * (size - 1) + [size] or rest or not length:
-        return rows
-    return [rows[0][start : start + length] for start in range(0, size * length, length)]
+    length, rest = divmod(len(row), size)
+    if isinstance(row, str) or piece_counts != [0] * (size - 1) + [size] or rest or not length:
+        return ()
+    return [row[start : start + length] for start in range(0, size * length, length)]
 
 
 def _wrong_row_count(op: Op, base: OpSpec, rows: Rows, ranks: int) -> UsageError:
@@ -144,74 +204,24 @@ def _wrong_row_count(op: Op, base: OpSpec, rows: Rows, ranks: int) -> UsageError
     )
 
 
-# ------------------------------------------------------------------------- form, root and partners
-
-
-def _form(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
-    """Return the spec without its data: the op, its form, root and partners."""
-    if options.factor != 2 and options.reduce_op != "premul_sum":
-        what = "--factor requires --reduce-op premul_sum."
-        raise UsageError(what, "Only premul_sum multiplies by a factor.", "Leave it out.")
-    straggler = options.straggler
-    spec = OpSpec(
-        op=op.name,
-        group_size=size,
-        dtype=options.dtype,
-        shape=(),
-        reduce_op=options.reduce_op if "reduce_op" in op.takes else None,
-        root=check_rank("--root", options.root, size, of) if "root" in op.takes else None,
-        async_op=options.async_op or options.nonblocking,
-        variant=_variant(options) if "variant" in op.takes else None,
-        objects=options.objects,
-        splits=((),) if options.splits else None,
-        monitored=options.monitored,
-        straggler=straggler and check_rank("--straggler", straggler.rank, size, of),
-        straggler_delay_s=straggler.delay_s if straggler else 0.0,
-        factor=options.factor,
-        seed=options.seed,
-    )
-    if "pattern" in op.takes:
-        src, dst = make_pair(options.pattern, options.src, options.dst, size, of)
-        spec = replace(spec, pattern=options.pattern, src=src, dst=dst)
-    form = op.form(spec)
-    for name in sorted(options.given & form.lacks):
-        flag = FLAGS.get(name, "--" + name.replace("_", "-"))
-        raise _clash(flag, form.flags, f"{form.call} doesn't support {flag}.")
-    if options.shape is not None and spec.variant == "uneven":
-        raise _clash("--shape", form.flags, "The lengths differ: set them with --sizes 3,0,7.")
-    if options.values and options.seed is not None:
-        raise _clash("--values", "--seed", "Each sets the input values.")
-    return spec
-
-
-def _variant(options: OpOptions) -> str:
-    if options.uneven or options.sizes:
-        if options.variant == "single":
-            raise _clash("--uneven", "--variant single", "Uneven tensors need a list.")
-        return "uneven"
-    # More backends support unequal parts in a single tensor than in a list.
-    return options.variant or ("single" if options.splits else "list")
-
-
-def _clash(one: str, other: str, why: str) -> UsageError:
-    return UsageError(f"{one} and {other} can't be combined.", why, "Leave out one of them.")
-
-
 # ---------------------------------------------------------------------------- shape and lengths
 
 
 def _with_shape(
-    op: Op, base: OpSpec, options: OpOptions, rows: Sequence[Row], ranks: int
+    op: Op, base: OpSpec, options: DataOptions, rows: Sequence[Row], ranks: int
 ) -> OpSpec:
     """Return the spec with its shape and uneven lengths, for all ranks together."""
     shape = options.shape
-    if base.variant == "uneven":
+    if isinstance(options, UnevenOptions) and base.variant == "uneven":
+        if shape is not None:
+            why = "The lengths differ: set them with --sizes 3,0,7."
+            raise _clash("--shape", "--uneven", why)
         sizes = tuple(options.sizes or map(len, rows)) or tuple(range(1, ranks + 1))
         _check_lengths("--sizes", [sizes], ranks)
         for size, row in zip(sizes, rows, strict=False):
             _check_count(size, len(row), "--sizes")
         return replace(base, sizes=sizes, shape=(max(sizes),))
-    if options.splits:
+    if isinstance(options, SplitsOptions) and options.splits:
         return _with_splits(base, options.splits, shape, rows, ranks)
     if not rows:
         return replace(base, shape=op.default_shape if shape is None else tuple(shape))

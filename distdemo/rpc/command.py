@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import Backend, Device, Stall, WorldOptions
+from distdemo.cli.options import (
+    SizeOptions,
+    StartOptions,
+    WorldOptions,
+    stall_option,
+    world_size_option,
+)
 from distdemo.cli.session import Session
 from distdemo.errors import UsageError
 
@@ -15,20 +22,17 @@ MAX_WORKERS = 24  # torch 2.13: 36 connecting at once failed 9 of 12 times, 32 n
 
 
 @dataclass(frozen=True, kw_only=True)
-class RpcOptions(WorldOptions):
+class RpcOptions(StartOptions, SizeOptions):
     """Options of ``distdemo rpc``; the backend and device of the process group are fixed."""
 
-    backend: Backend = "gloo"  # the calls use TensorPipe
-    device: Device = "cpu"
-    stall: Stall = None
+    world_size: Annotated[int | None, world_size_option("2")] = None
+    stall: Annotated[float | None, stall_option(f"{STALL_S:g}")] = None
 
 
 @command(
     record="distdemo.rpc.records:RpcReport",
     joins=True,
     epilog="Try: distdemo rpc; distdemo rpc -n 3",
-    takes=frozenset({"world_size", "timeout", "start_method", "stall"}),
-    defaults={"world_size": "2", "stall": f"{STALL_S:g}"},
 )
 def rpc(session: Session, options: RpcOptions) -> Result:
     """Call functions on other workers, and take a training step over them (maintenance mode).
@@ -48,7 +52,10 @@ def rpc(session: Session, options: RpcOptions) -> Result:
     loading = 20 + LOADING_S * size if options.start_method in ("spawn", "forkserver") else 0
     deadline = options.timeout or 30.0 + LOADING_S * size
     stall = min(options.stall or STALL_S + loading, deadline)
-    world = session.world(size, replace(options, timeout=deadline), stall=stall)
+    group = WorldOptions(  # the calls use TensorPipe
+        backend="gloo", device="cpu", timeout=deadline, start_method=options.start_method
+    )
+    world = session.world(size, group, stall=stall)
     with session.waiting(f"{size} workers over TensorPipe", world):
         from distdemo.rpc.rank import load_rpc, run
         from distdemo.rpc.report import make_report

@@ -14,7 +14,16 @@ import typer
 
 from distdemo import backends
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import ADVANCED, OUTPUT, Calls, Ranks, Strict, WorldOptions, choice
+from distdemo.cli.options import (
+    ADVANCED,
+    OUTPUT,
+    Calls,
+    Ranks,
+    Strict,
+    WorldOptions,
+    choice,
+    timeout_option,
+)
 from distdemo.cli.options import Timeline as TimelineFile
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
@@ -65,6 +74,7 @@ def complete_files(incomplete: str) -> list[str]:
 class RunOptions(WorldOptions):
     """Options of ``distdemo run``."""
 
+    timeout: Annotated[float | None, timeout_option("none")] = None
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -99,7 +109,8 @@ class RunOptions(WorldOptions):
         typer.Option(
             metavar="SECONDS",
             parser=parse_stall,
-            help="Limit on the time in which no rank writes or computes; or never.",
+            help="Limit on the time in which no rank writes or computes; or never. "
+            f"[default: {STALL:g}]",
             rich_help_panel=ADVANCED,
         ),
     ] = None
@@ -148,7 +159,6 @@ class RunOptions(WorldOptions):
 @command(
     joins=True,
     record="distdemo.run.records:RunReport",
-    defaults={"timeout": "none", "stall": f"{STALL:g}"},
     epilog="Try: distdemo run train.py; distdemo run train.py:step -n 2 -- 10; distdemo run -m "
     "package.module",
 )

@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import Plot, Seed, Stall, WorldOptions, choice, count
+from distdemo.cli.options import (
+    Plot,
+    Seed,
+    WorldOptions,
+    choice,
+    count,
+    stall_option,
+    timeout_option,
+)
 from distdemo.cli.session import Session
 from distdemo.cli.types import decimal
 from distdemo.train.records import MODES, EpochDone, TrainSpec, TrainTask
@@ -24,6 +32,7 @@ DEFAULT = TrainSpec()
 class TrainOptions(WorldOptions):
     """Options of ``distdemo train``."""
 
+    timeout: Annotated[float | None, timeout_option("none")] = None
     mode: Annotated[
         str, choice("MODE", ("compare", *MODES), "manual, flat, ddp, or compare (all three).")
     ] = DEFAULT.mode
@@ -42,14 +51,13 @@ class TrainOptions(WorldOptions):
         ),
     ] = DEFAULT.learning_rate
     seed: Seed = DEFAULT.seed
-    stall: Stall = None
+    stall: Annotated[float | None, stall_option(f"{STALL_S:g}")] = None
     plot: Plot = None
 
 
 @command(
     record="distdemo.train.records:TrainReport",
     joins=True,
-    defaults={"timeout": "none", "stall": f"{STALL_S:g}"},
     epilog="Try: distdemo train; distdemo train --mode ddp -n 2; distdemo train --epochs 30 "
     "--plot curves.svg",
 )

@@ -17,7 +17,7 @@ from recordings import document as bench_report
 from recordings import written
 
 from distdemo import ops
-from distdemo.cli import app as app_module
+from distdemo.cli import main as main_module
 from distdemo.cli.app import COMMANDS, command_names, function_of, records_of, typer_command
 
 PROGRAM = Path(__file__).parents[1] / "run" / "programs" / "hello.py"
@@ -147,7 +147,7 @@ def test_an_error_of_the_system_is_not_taken_for_a_full_disk(
             within.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nonexistent"])
             tempfile.mkdtemp()
 
-    monkeypatch.setattr(app_module, "app", without_a_temporary_folder)
+    monkeypatch.setattr(main_module, "app", without_a_temporary_folder)
     code, out, err = command("hello")
     assert (code, out) == (2, "")
     assert err == (
@@ -155,5 +155,5 @@ def test_an_error_of_the_system_is_not_taken_for_a_full_disk(
         "No usable temporary directory found in ['/nonexistent'].\n"
         "Set TMPDIR to one.\n"
     )
-    monkeypatch.setattr(app_module, "app", lambda **_: Path("/none/such").read_text())
+    monkeypatch.setattr(main_module, "app", lambda **_: Path("/none/such").read_text())
     assert command("hello")[2].startswith("/none/such can't be used.\nNo such file")

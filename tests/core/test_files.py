@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from unittest.mock import Mock
 
 import pytest
@@ -119,47 +118,15 @@ def test_what_can_be_written_is_left_as_it_is(old: Path) -> None:
     assert (sorted(os.listdir(old.parent)), old.stat()) == before
 
 
-def test_a_folder_a_missing_one_a_circle_of_links_and_a_long_name(old: Path) -> None:
-    (old.with_name("a.json")).symlink_to("b.json")
-    (old.with_name("b.json")).symlink_to("a.json")
+def test_a_folder_a_missing_one_and_a_long_name(old: Path) -> None:
     (old.with_name("lost.json")).symlink_to("no/such/folder/x.json")
     for name, why in (
         ("", "It is a folder."),
         ("none/x.json", f"There is no folder {old.parent}/none."),
-        ("a.json", "Too many levels of symbolic links."),
         ("lost.json", f"There is no folder {old.parent}/no/such/folder."),
         (f"{'x' * 251}.json", "File name too long."),
     ):
         assert why_unwritable(old.parent / name) == why
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_users_file_in_a_sticky_folder() -> None:
-    with TemporaryDirectory() as name:  # pytest's own folders are closed to others
-        folder = Path(name)
-        folder.chmod(0o1777)
-        theirs, own = folder / "theirs.json", folder / "own.json"
-        theirs.touch()
-        theirs.chmod(0o666)
-        os.seteuid(65534)
-        try:
-            own.touch()
-            assert why_unwritable(theirs).endswith("is sticky: only they can replace it.")
-            assert (why_unwritable(own), why_unwritable(folder / "new.json")) == ("", "")
-            with pytest.raises(DistdemoError, match="not permitted"):
-                write_result("--output", theirs, lambda: NEW)
-            write_result("--output", own, lambda: NEW)
-            folder.joinpath("new.json").touch()
-        finally:
-            os.seteuid(0)
-        assert (theirs.read_bytes(), own.read_bytes()) == (b"", NEW)
-        folder.chmod(0o755)
-        os.seteuid(65534)
-        try:
-            assert why_unwritable(own) == "", "it is written in place"
-            assert why_unwritable(folder / "x.json") == f"No file can be created in {folder}."
-        finally:
-            os.seteuid(0)
 
 
 @pytest.mark.usefixtures("no_rank_starts")

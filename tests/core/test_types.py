@@ -12,7 +12,6 @@ from distdemo.cli.types import (
     RankList,
     check_rank,
     file_to_write,
-    nearest,
     one_of,
     parse_bytes,
     parse_dtype,
@@ -90,9 +89,3 @@ def test_ranks_are_those_of_the_world() -> None:
         ranks_to_show(RankList((3,)), 3)
     with pytest.raises(UsageError, match=r"A group of 2"):
         check_rank("--root", 2, 2, "A group")
-
-
-def test_the_nearest_name() -> None:
-    assert nearest("allreduce", ["all-reduce", "reduce"]) == ["all-reduce"]
-    assert nearest("chekc", ["check", "bench"])[0] == "check"
-    assert nearest("zzz", ["check"]) == []

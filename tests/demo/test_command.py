@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import pytest
@@ -18,8 +18,8 @@ from distdemo.cli.arguments import normalize_argv
 from distdemo.cli.contract import Result
 from distdemo.cli.runner import runnable
 from distdemo.cli.session import Session
-from distdemo.demo import command as commands
-from distdemo.demo.options import OpOptions
+from distdemo.demo.command import command_of
+from distdemo.demo.options import OpOptions, options_of
 from distdemo.demo.request import make_request
 from distdemo.ops.contract import Op
 
@@ -40,7 +40,7 @@ RUNS = [
     ("reduce -n 2 --dst 1 --shape 1", [[], [[10]]]),
     ("scatter -n 2 --shape 2", [[[0, 1]], [[10, 11]]]),
     ("gather -n 2 --shape 1 --root 1", [[], [[0], [10]]]),
-    ("all-gather -n 2 --uneven 2,0", [[[0, 1], []]] * 2),
+    ("all-gather -n 2 --sizes 2,0", [[[0, 1], []]] * 2),
     ("reduce-scatter -n 2 --shape 1 --variant single --async", [[[10]], [[12]]]),
     ("all-to-all -n 2 --splits 1,0 --splits 0,2", [[[0], []], [[], [10, 11]]]),
     ("isend --shape 1", [[[0]], [[0]]]),
@@ -134,7 +134,7 @@ def test_a_failed_world_is_reported(command):
 
 def test_each_operation_has_exactly_its_declared_options():
     for op in ops.REGISTRY.values():
-        names = getattr(commands, op.name).info.takes
+        names = {option.name for option in fields(options_of(op))}
         assert op.takes <= names
         assert ("dtype" in names) == (not op.is_barrier)
         assert ("root" in names) == ("root" in op.takes)
@@ -155,7 +155,8 @@ def specs_of() -> Any:
             raise typer.Exit
 
         asked = cast("Any", run)
-        asked.info = cast("Any", commands._command_of(op)).info
+        asked.info = cast("Any", command_of(op)).info
+        asked.__annotations__["options"] = options_of(op)
         app.command(op.command)(runnable(op.command, asked))
 
     for op in ops.REGISTRY.values():

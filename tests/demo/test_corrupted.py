@@ -9,7 +9,7 @@ import torch
 from broken import broken
 from running import run_many
 
-from distdemo.demo.options import OpOptions, Straggler
+from distdemo.demo.options import Straggler, options_of
 from distdemo.demo.request import make_specs
 from distdemo.ops.contract import Buffers
 
@@ -114,7 +114,7 @@ CORRUPTED: list[tuple[str, Any, dict[str, Any], set[int], dict[str, Any]]] = [
 
 def test_a_corrupted_result_is_located():
     ops = [broken(name, how) for name, how, *_ in CORRUPTED]
-    options = [OpOptions(**row[2]) for row in CORRUPTED]
+    options = [options_of(op)(**row[2]) for op, row in zip(ops, CORRUPTED, strict=True)]
     cases = [make_specs(op, each, 4) for op, each in zip(ops, options, strict=True)]
     for row, records in zip(CORRUPTED, run_many(4, cases, ops), strict=True):
         _, _, _, ranks, first = row

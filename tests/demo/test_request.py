@@ -11,7 +11,7 @@ from distdemo import ops
 from distdemo.backends import capabilities, contract
 from distdemo.cli.session import Session
 from distdemo.cli.types import RankList, Shape, parse_split
-from distdemo.demo.options import OpOptions, Straggler
+from distdemo.demo.options import Straggler, options_of
 from distdemo.demo.request import make_request
 from distdemo.errors import UsageError
 from distdemo.ops.spec import OpSpec
@@ -27,7 +27,8 @@ def _capabilities_of_a_recent_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def specs(name: str, **given: Any) -> tuple[OpSpec, ...]:
     """Return the specs of an op's command with these options."""
-    return make_request(ops.REGISTRY[name], OpOptions(**given), Session(name))[0]
+    op = ops.REGISTRY[name]
+    return make_request(op, options_of(op)(**given), Session(name))[0]
 
 
 def spec(name: str, **given: Any) -> OpSpec:
@@ -93,7 +94,8 @@ def test_groups_have_their_own_ranks_and_shares() -> None:
 
 def test_a_world_is_lazy_where_no_rank_may_wait_for_a_connection() -> None:
     def lazy(name: str, **given: Any) -> bool | None:
-        return make_request(ops.REGISTRY[name], OpOptions(**given), Session(name))[1].lazy
+        op = ops.REGISTRY[name]
+        return make_request(op, options_of(op)(**given), Session(name))[1].lazy
 
     assert lazy("all_reduce") is True
     assert lazy("p2p") is False

@@ -12,7 +12,7 @@ import typer
 from distdemo.bench.links.records import LinksReport, LinksSpec
 from distdemo.bench.options import DEADLINE_S, STALL_S
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import Stall, WorldOptions, count
+from distdemo.cli.options import WorldOptions, count, stall_option, timeout_option
 from distdemo.cli.session import Session
 from distdemo.cli.types import Sizes, decimal, parse_seconds, parse_sizes
 from distdemo.errors import UsageError
@@ -26,13 +26,14 @@ BUFFERS = 2  # large messages per rank: the pattern and the one that is sent or 
 class LinksOptions(WorldOptions):
     """Options of ``distdemo bench links``."""
 
+    timeout: Annotated[float | None, timeout_option("none")] = None
     sizes: Annotated[
         Sizes,
         typer.Option(
             metavar="SMALL,LARGE",
             parser=parse_sizes,
             show_default=False,
-            help="Message sizes for latency and bandwidth.",
+            help="Message sizes for latency and bandwidth. [default: 8,1M]",
         ),
     ] = SIZES
     rounds: Annotated[int, count("Number of measurements per pair.", most=1000)] = 5
@@ -48,13 +49,12 @@ class LinksOptions(WorldOptions):
         float,
         typer.Option(metavar="SECONDS", parser=parse_seconds, help="Time for all pairs."),
     ] = 8.0
-    stall: Stall = None
+    stall: Annotated[float | None, stall_option(f"{STALL_S:g}")] = None
 
 
 @command(
     joins=True,
     record="distdemo.bench.links.records:LinksReport",
-    defaults={"timeout": "none", "stall": f"{STALL_S:g}", "sizes": "8,1M"},
     epilog="Try: distdemo bench links; distdemo bench links -n 8 --sizes 8,16M",
 )
 def links(session: Session, options: LinksOptions) -> Result:
