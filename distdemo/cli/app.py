@@ -249,9 +249,16 @@ def options_of(name: str) -> list[str]:
     return [flag for param in made.params for flag in param.opts if flag.startswith("-")]
 
 
-def commands_with(option: str) -> list[str]:
-    """Return the commands that have an option. If every operation has it, they are one entry."""
-    names = [name for name in COMMANDS if option in options_of(name)]
+def commands_with(option: str, command: str) -> list[str]:
+    """Return the commands of the same feature that have an option, or of all features.
+
+    To import all features takes longer than most commands. If every operation has the option, they
+    are one entry.
+    """
+    home = COMMANDS[command][0].partition(":")[0] if command in COMMANDS else ""
+    beside = [name for name, (place, _, _) in COMMANDS.items() if place.startswith(f"{home}:")]
+    names = [name for name in beside if option in options_of(name)]
+    names = names or [name for name in COMMANDS if option in options_of(name)]
     if not _OPS.keys() <= set(names):
         return names
     return ["every operation", *(name for name in names if name not in _OPS)]

@@ -199,7 +199,7 @@ def _no_such_option(option: str, command: str, lists_options: str) -> UsageError
     what = f"{command or 'distdemo'} has no option {option}."
     own = options_of(command)
     near = [new for new in other_names.SUGGESTED.get(option, ()) if new in own][:1]
-    others = [] if near or command == "run" else commands_with(option)
+    others = [] if near or command == "run" else commands_with(option, command)
     if others:
         hint = "Leave it out." if command else f"Try distdemo COMMAND {option} ..."
         return UsageError(what, f"These have one: {', '.join(others)}.", hint)

@@ -123,7 +123,7 @@ SUGGESTED = {
     "all-reduce --mpi": "Did you mean --backend mpi or --launcher mpi?",
     "all-reduce --verbose": "Leave it out.",
     "p2p rnig": "Did you mean --pattern ring?",
-    "all-reduce --pattern ring": "These have one: p2p, bench, explain.",
+    "all-reduce --pattern ring": "These have one: p2p, explain.",
     "hello -n 4 8": "hello has no argument '8'.",
     "all-reduce --backend tcp": "Use one of them.",
     "all-reduce --output json": "Try --output result.json.",
