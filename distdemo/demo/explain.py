@@ -42,7 +42,7 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
     moves = set[tuple[int, int]]()
     for rank in ranks:
         member = spec.member(rank)
-        cuts = [op.cut(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
+        cuts = op.before(rank, spec)
         pieces = [_piece(spec, cut, _numbers(spec, rule, cut), member) for cut in cuts]
         before = _holding(spec, pieces, listed=op.list_before)
         after = Holding(undefined=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from distdemo import words
 from distdemo.ops.all_gather import AllGather
 from distdemo.ops.all_reduce import AllReduce
@@ -49,20 +47,9 @@ def resolve(name: str) -> tuple[Op, tuple[str, ...]] | None:
 
 
 def _letters(name: str) -> str:
-    return words.without_prefix(name).replace("-", "").replace("_", "")
+    return words.letters(words.without_prefix(name))
 
 
-def check_names(all_ops: Sequence[Op]) -> None:
-    """Raise `RuntimeError` if two ops have the same name or alias."""
-    owners: dict[str, Op] = {}
-    for op in all_ops:
-        for name in {_letters(each) for each in (op.name, *op.aliases)}:
-            other = owners.setdefault(name, op)
-            if other is not op:
-                raise RuntimeError(f"{other.name} and {op.name} are both called {name}")
-
-
-check_names(_ALL)
 _BY_LETTERS = {_letters(op.name): op for op in _ALL}
 _CALLS = {_letters(name): (op, tuple(flags)) for op in _ALL for name, flags in op.aliases.items()}
 for _name, _means in words.OPS.items():

@@ -42,27 +42,25 @@ class Expected:
 
 def held_before(op: Op, rank: int, spec: OpSpec) -> list[Any]:
     """Return the tensors (on the CPU) or objects that this rank holds before the op."""
-    cuts = [op.cut(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
     if spec.objects:
-        return [object_of(cut.label, spec) for cut in cuts]
-    return tensors(op, cuts, spec)
+        return [object_of(cut.label, spec) for cut in op.before(rank, spec)]
+    return tensors(op, op.before(rank, spec), spec)
 
 
 def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
     """Return buffers for torch.distributed, with inputs filled and separate outputs poisoned."""
     held = held_before(op, rank, spec)
     if spec.objects:
-        in_place = op.is_in_place(spec)
-        return Buffers(held, held if in_place else [None] * len(received_shapes(op, rank, spec)))
+        return Buffers(held, held if op.is_in_place(spec) else [None] * len(op.after(rank, spec)))
     buffers = laid_out(op, rank, spec, device)
     if not op.is_in_place(spec):
         # Outputs differ from the result in every element, so that a gap is detected.
         wanted = None if spec.values is None else expected(op, rank, spec)
-        for number, place in enumerate(buffers.recv):
+        for piece, place in enumerate(buffers.recv):
             if wanted is None:
                 poison(place)
             else:
-                place.copy_(_unlike(wanted[number].tensor))
+                place.copy_(_unlike(wanted[piece].tensor))
     for place, values in zip(buffers.send, held, strict=True):
         place.copy_(values)
     return buffers
@@ -73,9 +71,8 @@ def expected(op: Op, rank: int, spec: OpSpec) -> list[Expected] | None:
     result = op.result(rank, spec)
     if isinstance(result, Undefined):
         return None
-    if is_small(spec):
-        return list(_remembered(op, result, spec))
-    return _expected(op, result, spec)
+    compute = _compute_once if is_small(spec) else _compute
+    return list(compute(op, result, spec))
 
 
 def is_small(spec: OpSpec) -> bool:
@@ -99,16 +96,14 @@ def expect_once(op: Op, specs: Sequence[OpSpec]) -> None:
         torch.set_num_threads(threads)
 
 
-@lru_cache(maxsize=8)
-def _remembered(op: Op, result: tuple[Source, ...], spec: OpSpec) -> tuple[Expected, ...]:
-    return tuple(_expected(op, result, spec))
-
-
-def _expected(op: Op, result: tuple[Source, ...], spec: OpSpec) -> list[Expected]:
+def _compute(op: Op, result: tuple[Source, ...], spec: OpSpec) -> tuple[Expected, ...]:
     if any(source.reduced for source in result):
-        return [reduced(op, cuts_of(op, source, spec), spec) for source in result]
+        return tuple(reduced(op, cuts_of(op, source, spec), spec) for source in result)
     cuts = [op.cut(source.ranks[0], source.piece, spec) for source in result]
-    return [Expected(piece) for piece in tensors(op, cuts, spec)]
+    return tuple(map(Expected, tensors(op, cuts, spec)))
+
+
+_compute_once = lru_cache(maxsize=8)(_compute)
 
 
 def cuts_of(op: Op, source: Source, spec: OpSpec) -> list[Slice]:
@@ -118,10 +113,7 @@ def cuts_of(op: Op, source: Source, spec: OpSpec) -> list[Slice]:
 
 def expected_objects(op: Op, rank: int, spec: OpSpec) -> list[Any]:
     """Return the objects that this rank should hold afterwards."""
-    result = op.result(rank, spec)
-    pieces = () if isinstance(result, Undefined) else result
-    cuts = [op.cut(source.ranks[0], source.piece, spec) for source in pieces]
-    return [object_of(cut.label, spec) for cut in cuts]
+    return [object_of(cut.label, spec) for cut in op.after(rank, spec)]
 
 
 def tensors(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> list[Tensor]:
@@ -142,10 +134,11 @@ def _filled(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Tensor:
     """
     numel = cuts[0].numel
     whole = (len(cuts), *cuts[0].shape)
-    wide = _wide(torch_dtype(spec))
+    dtype = torch_dtype(spec)
+    wide = _wide(dtype)
     if spec.values is not None:
-        rows = [_given(cut, spec) for cut in cuts]
-        return torch.tensor(rows, dtype=torch_dtype(spec)).to(wide).reshape(whole)
+        given = [_given(cut, spec, dtype) for cut in cuts]
+        return torch.tensor(given, dtype=dtype).to(wide).reshape(whole)
     if len(cuts) * numel <= BY_HAND:
         rule = value_rule(op, spec)
         rows = [
@@ -160,13 +153,18 @@ def _filled(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Tensor:
     return numbers.to(wide).reshape(whole)
 
 
-def _given(cut: Slice, spec: OpSpec) -> list[Number]:
-    """Return the user's numbers in this cut; zeros if the user didn't give this row."""
+def _given(cut: Slice, spec: OpSpec, dtype: torch.dtype) -> list[Number]:
+    """Return the user's numbers in this cut; zeros if the user didn't give this row.
+
+    Python integers may exceed 64 bits, and torch's unsigned types don't take 1.0.
+    """
     row = (spec.values or ())[cut.label]
     if row is None:
         return [0] * cut.numel
-    dtype = torch_dtype(spec)
-    return [_number(number, dtype) for number in row[cut.start : cut.start + cut.numel]]
+    numbers = row[cut.start : cut.start + cut.numel]
+    if dtype.is_floating_point or dtype.is_complex:
+        return [float(number) if isinstance(number, int) else number for number in numbers]
+    return [int(number) if isinstance(number, float) else number for number in numbers]
 
 
 def _unlike(tensor: Tensor) -> Tensor:
@@ -211,8 +209,8 @@ def reduced(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Expected:
     exact = whole and bool((magnitude <= DTYPES[spec.dtype].exact).all())
     if exact and not averages:
         return Expected(result)
-    each = magnitude / count if averages else magnitude
-    return Expected(result, each * (count * DTYPES[spec.dtype].epsilon))
+    largest = magnitude / count if averages else magnitude
+    return Expected(result, largest * (count * DTYPES[spec.dtype].epsilon))
 
 
 def _blocks(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Iterator[Tensor]:
@@ -239,16 +237,6 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype == torch.bool else torch.int64
 
 
-def _number(number: Number, dtype: torch.dtype) -> Number:
-    """Return the number in a type from which torch can make a tensor.
-
-    Python integers may exceed 64 bits, and torch's unsigned types don't take 1.0.
-    """
-    if dtype.is_floating_point or dtype.is_complex:
-        return float(number) if isinstance(number, int) else number
-    return int(number) if isinstance(number, float) else number
-
-
 def _parts(tensor: Tensor) -> Tensor:
     """Return complex numbers as real and imaginary parts, other numbers unchanged."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
@@ -264,11 +252,11 @@ def torch_dtype(spec: OpSpec) -> torch.dtype:
 
 def laid_out(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
     """Allocate uninitialized buffers for this rank, joined or in place as the spec says."""
-    given = [op.cut(rank, piece, spec).shape for piece in range(op.pieces(rank, spec))]
+    given = [cut.shape for cut in op.before(rank, spec)]
     send_joined, send = _allocate(given, spec, device, joined=op.list_before)
     if op.is_in_place(spec):
         return Buffers(send, send)
-    got = received_shapes(op, rank, spec)
+    got = [cut.shape for cut in op.after(rank, spec)]
     recv_joined, recv = _allocate(got, spec, device, joined=op.list_after)
     shared = op.in_place_slots(rank, spec) if spec.in_place else None
     if shared is not None:  # the one that is part of a joined tensor stays there
@@ -278,14 +266,6 @@ def laid_out(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
         else:
             send[give] = recv[take]
     return Buffers(send, recv, send_joined, recv_joined)
-
-
-def received_shapes(op: Op, rank: int, spec: OpSpec) -> list[tuple[int, ...]]:
-    """Return the shapes of the pieces that this rank receives."""
-    result = op.result(rank, spec)
-    if isinstance(result, Undefined):
-        return [spec.shape]
-    return [op.cut(source.ranks[0], source.piece, spec).shape for source in result]
 
 
 def poison(tensor: Tensor) -> None:

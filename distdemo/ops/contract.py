@@ -336,6 +336,20 @@ class Op(ABC):
         """Return the number of elements in the row of this label."""
         return spec.numel
 
+    def before(self, rank: int, spec: OpSpec) -> list[Slice]:
+        """Return the contents of the pieces that this rank holds before."""
+        return [self.cut(rank, piece, spec) for piece in range(self.pieces(rank, spec))]
+
+    def after(self, rank: int, spec: OpSpec) -> list[Slice]:
+        """Return the contents of the pieces that this rank receives.
+
+        Those of a reduction have the shape of the first rank's; an undefined result is one tensor.
+        """
+        result = self.result(rank, spec)
+        if isinstance(result, Undefined):
+            return [Slice(rank, spec.shape)]
+        return [self.cut(source.ranks[0], source.piece, spec) for source in result]
+
     @abstractmethod
     def result(self, rank: int, spec: OpSpec) -> Result:
         """Return the sources of the pieces that this rank holds afterwards."""

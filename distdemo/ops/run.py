@@ -74,20 +74,14 @@ def run_role(
         group: Process group, or None for the world.
         observe: Observer of point-to-point ops.
     """
-    op, spec = role.op, role.spec
+    op = role.op
+    spec = role.spec
     if spec.objects and spec.group_size == 1:  # there is no other rank to send a pickle to
         buffers.recv[:] = buffers.send
         return CallTiming()
     if not op.takes_part(role.rank, spec) and not spec.async_op:
         return CallTiming()
     where = f", {role.name}" if role.name else ""
-    if not op.is_barrier:
-        rank.report_phase(f"entered {op.name}{where}")
-        started = time.monotonic()
-        timing = _call(rank, role, buffers, group, observe)
-        ended = time.monotonic()
-        rank.report_phase(f"left {op.name}{where}")
-        return replace(timing, started_s=started, ended_s=ended)
     counter = f"barrier/{role.name}/{spec.member(0)}"
     if spec.straggler == role.rank:
         # Stop sleeping if another rank has left the barrier: that is already wrong.
@@ -95,14 +89,16 @@ def run_role(
         while (rest := until - time.monotonic()) > 0 and rank.count(f"{counter}/left") == 0:
             time.sleep(min(rest, 0.002))
     rank.report_phase(f"entered {op.name}{where}")
-    arrived = time.monotonic()
-    rank.count(counter, 1)
+    started = time.monotonic()
+    if op.is_barrier:
+        rank.count(counter, 1)
     timing = _call(rank, role, buffers, group, observe)
-    left = time.monotonic()
-    present = rank.count(counter)
-    rank.count(f"{counter}/left", 1)
+    ended = time.monotonic()
+    present = rank.count(counter) if op.is_barrier else None
+    if op.is_barrier:
+        rank.count(f"{counter}/left", 1)
     rank.report_phase(f"left {op.name}{where}")
-    return replace(timing, started_s=arrived, ended_s=left, present=present)
+    return replace(timing, started_s=started, ended_s=ended, present=present)
 
 
 def _call(
@@ -113,7 +109,8 @@ def _call(
     observe: Observer | None,
 ) -> CallTiming:
     """Make the call and time it. Collective."""
-    op, spec = role.op, role.spec
+    op = role.op
+    spec = role.spec
     # Objects and barriers are timed on the host.
     clock = clock_of("cpu" if spec.objects or op.is_barrier else rank.device)
     if spec.async_op:
@@ -138,7 +135,8 @@ def _nonblocking(
     The host's clock times the calls. The device's clock times the wait, as on a GPU ``wait``
     itself may return at once.
     """
-    op, spec = role.op, role.spec
+    op = role.op
+    spec = role.spec
     in_stages = "nonblocking" in op.takes
     handles: list[Any] = []
     launch = 0.0
@@ -167,14 +165,14 @@ def verify_role(role: GroupRole, buffers: Buffers, present: int | None) -> Verif
 
     A barrier is right if the whole group had arrived when this rank left.
     """
-    op, rank, spec = role.op, role.rank, role.spec
+    spec = role.spec
     if present is not None:
         if present == spec.group_size:
             return Verification(ok=True, checked=1)
         miss = Mismatch(0, (), present, spec.group_size)
         return Verification(ok=False, checked=1, wrong=1, mismatches=(miss,))
-    if op.is_barrier:
+    if role.op.is_barrier:
         return Verification(ok=True, checked=0)
     if spec.objects:
-        return verify_objects(buffers.recv, expected_objects(op, rank, spec))
-    return verify(buffers.recv, expected(op, rank, spec))
+        return verify_objects(buffers.recv, expected_objects(role.op, role.rank, spec))
+    return verify(buffers.recv, expected(role.op, role.rank, spec))
