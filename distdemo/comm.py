@@ -8,7 +8,7 @@ torch.
 **Groups.** ``group=None`` is the default group. ``src`` and ``dst`` are ranks *of the group*,
 0 to its size - 1, whereas those of ``torch.distributed`` are ranks of the default group.
 
-**Mistakes.** Each call begins with a small all_gather that describes what each rank is about to do.
+**Mistakes.** A call begins with a small all_gather that describes what every rank is about to do.
 If ranks disagree (different calls or roots, incompatible tensors, a value that can't be pickled),
 every rank raises the same error instead of hanging, aborting or returning garbage.
 
@@ -210,8 +210,10 @@ def broadcast_object(value: T, src: int = 0, group: ProcessGroup | None = None) 
 
     sent = _bytes(data, sizes[src]).to(route.device)
     dist.broadcast(sent, group=route.carrier, group_src=src)
-    found: list[T] = [value] if route.rank == src else _unpickled([sent], [sizes[src]])
-    return found[0]
+    if route.rank == src:
+        return value
+    received: list[T] = _unpickled([sent], [sizes[src]])
+    return received[0]
 
 
 def _pickled(

@@ -119,7 +119,7 @@ def _text(value: Json, indent: int) -> str:
         parts = [_text(item, indent + 2) for item in value]
     is_short = indent + sum(map(len, parts)) + 2 * len(parts) <= _WIDTH
     is_flat = not any("\n" in part for part in parts)
-    numbers = isinstance(value, list) and all(isinstance(each, int | float) for each in value)
+    numbers = isinstance(value, list) and all(isinstance(item, int | float) for item in value)
     if (indent and is_short and is_flat) or numbers:
         return ends[0] + ", ".join(parts) + ends[1]
     before = "\n" + " " * (indent + 2)
@@ -162,32 +162,32 @@ def decode(kind: type[T], data: Json) -> T:
 
 @cache
 def _fields(record: type) -> dict[str, str]:
-    return {each.name: each.name for each in dataclasses.fields(record) if each.init}
+    return {member.name: member.name for member in dataclasses.fields(record) if member.init}
 
 
 @cache
 def defaults_of(record: type) -> dict[str, Any]:
-    """Return the default of each field that has one."""
+    """Return the defaults of the fields that have one."""
     defaults = {}
-    for each in dataclasses.fields(record):
-        if each.default is not dataclasses.MISSING:
-            defaults[each.name] = each.default
-        elif each.default_factory is not dataclasses.MISSING:
-            defaults[each.name] = each.default_factory()
+    for member in dataclasses.fields(record):
+        if member.default is not dataclasses.MISSING:
+            defaults[member.name] = member.default
+        elif member.default_factory is not dataclasses.MISSING:
+            defaults[member.name] = member.default_factory()
     return defaults
 
 
 @cache
 def json_names(record: type) -> dict[str, str]:
     """Return attribute names by JSON name: the fields, then the derived properties."""
-    written = ((each, each.metadata.get("json", True)) for each in dataclasses.fields(record))
-    fields = {
-        each.name if name is True else name: each.name
-        for each, name in written
-        if name and not each.name.startswith("_")
-    }
-    members = (item for base in reversed(record.__mro__) for item in vars(base).items())
-    return fields | {name: name for name, member in members if isinstance(member, derived)}
+    names = {}
+    for member in dataclasses.fields(record):
+        name = member.metadata.get("json", True)
+        if name and not member.name.startswith("_"):
+            names[member.name if name is True else name] = member.name
+    for base in reversed(record.__mro__):
+        names |= {name: name for name, value in vars(base).items() if isinstance(value, derived)}
+    return names
 
 
 @cache
@@ -283,8 +283,8 @@ def _key(kind: Any, text: str) -> Any:
 
 
 def _check_finite(value: Any) -> None:
-    for each in value if isinstance(value, tuple) else ():
-        _check_finite(each)
+    for item in value if isinstance(value, tuple) else ():
+        _check_finite(item)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a time or size")
 

@@ -79,8 +79,9 @@ def create_file(path: Path | str) -> int:
         return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         fd = os.open(path, flags)
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
+    status = os.fstat(fd)
+    is_own = status.st_uid == os.geteuid() and status.st_nlink == 1
+    if not (stat.S_ISREG(status.st_mode) and is_own):
         os.close(fd)
         raise PermissionError(errno.EPERM, "Not a regular file of yours with one name", str(path))
     os.ftruncate(fd, 0)

@@ -208,8 +208,8 @@ def subcommands(name: str) -> list[str]:
 @cache
 def function_of(name: str) -> Any:
     """Return the function of a command. Those of the ops are made by one function."""
-    found = _imported(COMMANDS[name][0])
-    return found(_OPS[name]) if name in _OPS else found
+    place = _imported(COMMANDS[name][0])
+    return place(_OPS[name]) if name in _OPS else place
 
 
 def records_of(name: str) -> list[type]:

@@ -102,7 +102,7 @@ class Syntax:
         self.runs_programs = command.name == "run"
 
     def translate(self, given: Sequence[str]) -> list[str]:
-        """Return the words with declared names, and each option with the value that it needs."""
+        """Return the words with declared names, and options with the values that they need."""
         result: list[str] = []
         following = list(given)
         while following:

@@ -1,4 +1,4 @@
-"""Options that several commands share, each declared once, and the mixins of options records.
+"""Options that several commands share, declared once, and the mixins of options records.
 
 A command's options are the fields of one record: an annotated type per field. The record is made
 of mixins, so it has exactly the options of its command; ``cli.runner`` gives them to Typer. An

@@ -247,7 +247,7 @@ def parse_split(text: str) -> Split:
 def make_groups(
     group: RankList | None, split: Split | None, world_size: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the ranks of each group of ``--group`` or ``--split``; () without either option.
+    """Return the ranks of every group of ``--group`` or ``--split``; () without either option.
 
     Raises:
         UsageError: Both were given, a rank is repeated or doesn't exist, a group has one rank, or

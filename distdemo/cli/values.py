@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from typing import cast
 
 from distdemo.dtypes import DTYPES, DType
 from distdemo.errors import UsageError
@@ -25,15 +26,16 @@ def read_numbers(arguments: Sequence[str], *, uneven: bool = False) -> list[Row]
     """
     rows: list[Row] = []
     for text in arguments:
-        row = _row(text)
-        if row is None or not (row or uneven):
-            wrong = next((word for word in _words(text) if parse_number(word) is None), "")
+        words = text.replace(",", " ").split()
+        numbers = tuple(map(parse_number, words))
+        if None in numbers or not (numbers or uneven):
+            wrong = words[numbers.index(None)] if words else ""
             raise UsageError(
                 f"--values {text.strip() or repr('')}: {wrong!r} is not a number.",
                 "Values are numbers, separated by commas.",
                 "Try --values 1,2,3 --values 4,5,6.",
             )
-        rows.append(row)
+        rows.append(cast("Row", numbers))
     lengths = sorted({len(row) for row in rows})
     if len(lengths) > 1 and not uneven:
         raise UsageError(
@@ -52,14 +54,16 @@ def read_objects(arguments: Sequence[str]) -> list[str]:
     """
     objects = []
     for text in arguments:
-        error = _json_error(text)
-        if error:
+        try:
+            value = json.loads(text)
+            pickled_size(value)
+        except (ValueError, RecursionError) as error:
             raise UsageError(
                 f"--values {text.strip() or repr('')}: not JSON.",
-                f"{error}. Strings need double quotes.",
+                f"{str(error) or 'too deep'}. Strings need double quotes.",
                 """Try --values '{"loss": 0.5}', or --values '"text"'.""",
-            )
-        objects.append(object_text(json.loads(text)))
+            ) from error
+        objects.append(object_text(value))
     return objects
 
 
@@ -107,24 +111,4 @@ def _why_unfit(number: Number, dtype: DType) -> str:
             return f"{dtype.name} represents integers exactly up to {dtype.exact}."
     if abs(number) > dtype.largest and abs(number) != math.inf:
         return f"The largest {dtype.name} is {dtype.largest:g}."
-    return ""
-
-
-def _words(text: str) -> list[str]:
-    return text.replace(",", " ").split()
-
-
-def _row(text: str) -> Row | None:
-    """Return the numbers in a line, separated by commas or spaces; None if one isn't a number."""
-    numbers = [parse_number(word) for word in _words(text)]
-    valid = tuple(number for number in numbers if number is not None)
-    return valid if len(valid) == len(numbers) else None
-
-
-def _json_error(text: str) -> str:
-    """Return the error in this JSON; empty if there is none."""
-    try:
-        pickled_size(json.loads(text))
-    except (ValueError, RecursionError) as error:
-        return str(error) or "too deep"
     return ""

@@ -1,4 +1,4 @@
-"""Explain an op: its text, and each rank's data before and after, computed without torch."""
+"""Explain an op: its text, and the ranks' data before and after, computed without torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distdemo.ops.spec import Number, OpSpec, object_of, pickled_size
 from distdemo.ops.values import ValueRule, element, value_rule
 
 WHOLE = 16  # largest number of elements that is shown whole
-ENDS = 4  # elements shown from each end of a larger tensor
+ENDS = 4  # elements shown from either end of a larger tensor
 RANKS = 8  # ranks shown in a picture
 UNPICKLING = (
     "Receiving objects from untrusted peers. Objects are sent as pickles, and unpickling runs "
@@ -42,15 +42,15 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
     moves = set[tuple[int, int]]()
     for rank in ranks:
         member = spec.member(rank)
-        cuts = op.before(rank, spec)
+        cuts = op.cuts_before(rank, spec)
         pieces = [_piece(spec, cut, _numbers(spec, rule, cut), member) for cut in cuts]
-        before = _holding(spec, pieces, listed=op.list_before)
+        before = Holding(tuple(pieces), joined=op.list_before and spec.is_joined)
         after = Holding(undefined=True)
         senders = set(ranks if op.is_barrier else ())
         result = op.result(rank, spec)
         if not isinstance(result, Undefined):
             pieces = [_evaluated(op, spec, rule, source) for source in result]
-            after = _holding(spec, pieces, listed=op.is_listed(spec))
+            after = Holding(tuple(pieces), joined=op.list_after and spec.is_joined)
             senders.update(*(source.ranks for source in result))
         senders &= {*ranks} - {rank}
         moves |= {(spec.member(sender), member) for sender in senders}
@@ -73,11 +73,6 @@ def example_code(op: Op) -> str:
     installed = package / "examples"
     folder = installed if installed.exists() else package.parent / "examples"
     return (folder / "ops" / f"{op.name}.py").read_text(encoding="utf-8")
-
-
-def _holding(spec: OpSpec, pieces: list[Piece | ObjectPiece], *, listed: bool) -> Holding:
-    joined = listed and spec.is_joined
-    return Holding(tuple(pieces), listed=listed and not joined, joined=joined)
 
 
 def _evaluated(op: Op, spec: OpSpec, rule: ValueRule, source: Source) -> Piece | ObjectPiece:

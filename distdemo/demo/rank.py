@@ -38,9 +38,9 @@ from distdemo.ops.verify import same
 from distdemo.versions import versions
 
 WHOLE = 1024  # largest number of elements that is kept whole
-ENDS = 16  # elements kept at each end of a larger tensor
+ENDS = 16  # elements kept at either end of a larger tensor
 MEETING = 64  # largest number of ranks that meet at a barrier, whose connections cost time
-PIECES = 16  # pieces kept at each end of a longer list
+PIECES = 16  # pieces kept at either end of a longer list
 
 
 def hello(rank: Rank) -> Introduction:
@@ -75,7 +75,7 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
     spec = role.spec
     buffers = make_buffers(op, role.rank, spec, rank.device)
     own = [rank.rank] * len(buffers.send)
-    before = summarize(buffers.send, own, spec, listed=op.list_before)
+    before = summarize(buffers.send, own, joined=op.list_before and spec.is_joined)
     events: list[Event] = []
     start_together(rank, role, group)
     timing = run_role(rank, role, buffers, group, _recorder(rank, role, buffers, events))
@@ -95,7 +95,7 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
         clock=timing.clock,
         events=tuple(events),
         steps=tuple(
-            CallStep(name, summarize(tensors, [None] * len(tensors), listed=True), sent)
+            CallStep(name, summarize(tensors, [None] * len(tensors)), sent)
             for name, tensors, sent in buffers.trail
         ),
         started_s=timing.started_s,
@@ -160,31 +160,25 @@ def _recorder(
 
 
 def summarize(
-    pieces: Sequence[Any],
-    sources: Sequence[int | None],
-    spec: OpSpec | None = None,
-    *,
-    listed: bool = False,
+    pieces: Sequence[Any], sources: Sequence[int | None], *, joined: bool = False
 ) -> Holding:
-    """Return small tensors and objects whole, and the ends of large ones.
+    """Return small tensors and objects whole, and the ends of large tensors.
 
     Args:
         pieces: Tensors on any device, or objects, in order.
-        sources: Source rank of each piece, or None if it was reduced.
-        spec: Spec of the op, if the pieces may be objects or lie in a single tensor.
-        listed: True if the rank has a list here.
+        sources: Source ranks of the pieces, or None if it was reduced.
+        joined: True if the pieces are consecutive in a single tensor.
     """
     kept = list(zip(pieces, sources, strict=True))
-    if spec is not None and spec.objects:
+    if not all(isinstance(piece, Tensor) for piece in pieces):
         objects = [ObjectPiece(value, pickled_size(value), source) for value, source in kept]
-        return Holding(tuple(objects), listed=listed)
-    joined = listed and spec is not None and spec.is_joined
+        return Holding(tuple(objects))
     is_large = sum(tensor.numel() for tensor in pieces) > WHOLE
     if is_large and len(kept) > 2 * PIECES:
         kept = kept[:PIECES] + kept[-PIECES:]
     tensors = tuple(_shortened(tensor, source, cut=is_large) for tensor, source in kept)
     omitted = len(pieces) - len(tensors)
-    return Holding(tensors, omitted, listed=listed and not joined, joined=joined)
+    return Holding(tensors, omitted, joined=joined)
 
 
 def _shortened(tensor: Tensor, source: int | None, *, cut: bool) -> Piece:
@@ -203,7 +197,7 @@ def _after(role: GroupRole, received: Sequence[Any]) -> Holding:
     if isinstance(result, Undefined):
         return Holding(undefined=True)
     sources = [None if part.reduced else spec.member(part.ranks[0]) for part in result]
-    return summarize(received, sources, spec, listed=op.is_listed(spec))
+    return summarize(received, sources, joined=op.list_after and spec.is_joined)
 
 
 # ------------------------------------------------------------------------------------ the reports
@@ -234,9 +228,9 @@ def op_report(op: Op, specs: tuple[OpSpec, ...], report: WorldReport) -> OpRepor
 
 
 def _since_the_first(results: Sequence[RankResult], hosts: Sequence[str]) -> Iterator[RankResult]:
-    """Yield the results with times since the first call of each group.
+    """Yield the results with times since the first call of the group.
 
-    With several hosts, times are since the group's first call on each host: their clocks differ.
+    Clocks of hosts differ, so times are since the group's first call on the same host.
     """
 
     def clock(result: RankResult) -> tuple[int | None, str]:

@@ -82,14 +82,12 @@ class Holding:
         pieces: Tensors or objects in order; empty if it holds nothing.
         omitted: Number of pieces left out in the middle of ``pieces``.
         undefined: True if the op leaves this buffer undefined.
-        listed: True if this is a list of tensors, possibly of one.
         joined: True if the pieces are consecutive in a single tensor.
     """
 
     pieces: tuple[Piece | ObjectPiece, ...] = ()
     omitted: int = 0
     undefined: bool = False
-    listed: bool = False
     joined: bool = False
 
     def document(self) -> list[Any] | None:
@@ -212,7 +210,7 @@ class Explanation:
 
     Attributes:
         ranks: Ranks that are shown.
-        moves: (from, to) for each pair between which data moves.
+        moves: (from, to) for every pair between which data moves.
         is_barrier: True if no data moves and the ranks wait for each other.
         names: Sentences about names of its calls in other releases of torch.
         code: Program that makes the call, with --code.
@@ -236,9 +234,9 @@ class OpReport:
     """Result of an op, or the world that failed while running it.
 
     Attributes:
-        ranks: Result of each rank; left out if the world failed.
+        ranks: Results of the ranks; left out if the world failed.
         spec: Spec of the first group, or of the whole world.
-        groups: Ranks of each group; left out if the whole world was one group.
+        groups: Ranks of the groups; left out if the whole world was one group.
         explanation: Drawing of the op, with --explain.
         warning: Known bug of this release of torch.
     """

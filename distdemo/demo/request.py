@@ -46,7 +46,7 @@ COPIED = frozenset(
 def make_request(
     op: Op, options: OpOptions, session: Session
 ) -> tuple[tuple[OpSpec, ...], WorldSpec]:
-    """Return the spec of each group, and the world to start.
+    """Return the specs of the groups, and the world to start.
 
     Raises:
         UsageError: An option can't be used.
@@ -83,7 +83,7 @@ def _default_size(op: Op, options: OpOptions) -> int:
 
 
 def make_specs(op: Op, options: OpOptions, world_size: int) -> tuple[OpSpec, ...]:
-    """Return the spec of each group.
+    """Return the specs of the groups.
 
     Args:
         op: Op to run.
@@ -246,7 +246,7 @@ def _with_splits(
     rows: Sequence[Row],
     ranks: int,
 ) -> OpSpec:
-    """Return the spec with the length of each part, and the shape of the largest tensor."""
+    """Return the spec with the lengths of the parts, and the shape of the largest tensor."""
     default = range(1, base.group_size + 1)
     splits = tuple(tuple(lengths or default) for lengths in given)
     _check_lengths("--splits", splits, base.group_size)

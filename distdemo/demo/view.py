@@ -34,7 +34,7 @@ from distdemo.view.format import (
 )
 from distdemo.view.tables import Cell, Column, Grid, select
 
-MANY = 16  # events shown from each end, and mismatches shown
+MANY = 16  # events shown from either end, and mismatches shown
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # names of groups; later groups have numbers
 RIGHT = {"Rank", "of", "Process", "Pickle", "Arrived", "Left", "Present", "Launch", "Wait"}
 RIGHT |= {"Waited", "Time", "Called", "Returned", "Sent"}
@@ -69,14 +69,14 @@ def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) 
     def draw(width: int) -> Grid:
         holdings = [held for result in results for held in (result.before, result.after)]
         room = same_layout(holdings, width)
-        return _grid(
-            [
-                _left_out(result, sign)
-                if isinstance(result, int)
-                else _rank_cells(report, result, sign, room)
-                for result in shown
-            ]
-        )
+        rows = []
+        for result in shown:
+            if isinstance(result, RankResult):
+                rows.append(_rank_cells(report, result, sign, room))
+                continue
+            cells = (sign.more, f"{plural(result, 'rank')} more", "all right")
+            rows.append({cell: Text(cell, style=colours.QUIET) for cell in cells})
+        return _grid(rows)
 
     yield Heading(_title(report, sign))
     if report.warning:
@@ -112,11 +112,6 @@ def _grid(rows: Sequence[Cells]) -> Grid:
         for name in heads
     ]
     return Grid(columns, [list(row.values()) for row in rows])
-
-
-def _left_out(count: int, sign: Signs) -> Cells:
-    cells = {"Rank": sign.more, "More": f"{plural(count, 'rank')} more", "Fine": "all right"}
-    return {name: Text(cell, style=colours.QUIET) for name, cell in cells.items()}
 
 
 def _rank_cells(report: OpReport, result: RankResult, sign: Signs, width: int) -> Cells:
@@ -190,24 +185,23 @@ def _verified(result: RankResult, sign: Signs) -> Text:
 
 
 def _events(events: Sequence[Event], sign: Signs, width: int) -> Grid:
-    """Return each rank's buffer when its calls returned, in order of time."""
-    return _grid(
-        [
-            {
-                "Rank": _rank(event.rank),
-                "Call": event.call,
-                "Called": duration(event.called_s),
-                "Returned": duration(event.returned_s),
-                "Buffer": data_cell(event.buffer, sign, width),
-                "Status": event.rule,
-            }
-            for event in events
-        ]
-    )
+    """Return the ranks' buffers when their calls returned, in order of time."""
+    rows: list[Cells] = [
+        {
+            "Rank": _rank(event.rank),
+            "Call": event.call,
+            "Called": duration(event.called_s),
+            "Returned": duration(event.returned_s),
+            "Buffer": data_cell(event.buffer, sign, width),
+            "Status": event.rule,
+        }
+        for event in events
+    ]
+    return _grid(rows)
 
 
 def _steps(results: Sequence[RankResult], sign: Signs, width: int) -> Grid:
-    """Return each rank's data after each step, and the bytes that it sent."""
+    """Return the ranks' data after every step, and the bytes that they sent."""
     rows: list[Cells] = []
     for number in range(len(results[0].steps)):
         for result in results:
@@ -230,26 +224,20 @@ def _title(report: OpReport, sign: Signs) -> str:
     """Return op, form, reduce op, root, group, ranks, backend, device, dtype and shape."""
     spec = report.spec
     world = report.world.world
-    groups = report.groups
-    several = len(groups) > 1
-    root = group = ""
-    if several:
-        group = f"{len(groups)} groups of {plural(spec.group_size, 'rank')}"
-    elif groups:
-        group = f"group {','.join(map(str, groups[0]))}"
-    if spec.root is not None:
-        root = f"root {spec.root}"
-        if several:
-            root += " of each group"
-        elif groups:
+    root = "" if spec.root is None else f"root {spec.root}"
+    group = ""
+    if len(report.groups) > 1:
+        group = f"{len(report.groups)} groups of {plural(spec.group_size, 'rank')}"
+        root += " of each group" * bool(root)
+    elif report.groups:
+        group = f"group {ranks_text(report.groups[0])}"
+        if spec.root is not None:
             root += f" of the group, rank {spec.member(spec.root)} of the world"
     form = ops.REGISTRY[spec.op].form(spec).name
     pair = "" if spec.src is None else f"{spec.src} to {spec.dst}"
-    data = shape_text(spec.dtype, spec.shape)
+    data = "" if spec.objects or report.is_barrier else shape_text(spec.dtype, spec.shape)
     if spec.sizes is not None:
         data = f"{spec.dtype}, lengths {','.join(map(str, spec.sizes[:8]))}"
-    elif spec.objects or report.is_barrier:
-        data = ""
     elif spec.splits:
         data = spec.dtype
     parts = (
@@ -312,7 +300,7 @@ def _notes(report: OpReport) -> Iterator[str]:
 
 
 def _mismatches(report: OpReport) -> Iterator[str]:
-    """Yield one line per wrong element: rank, index, actual and expected value."""
+    """Yield a line per wrong element: rank, index, actual and expected value."""
     for result in report.ranks:
         for mismatch in result.mismatches:
             got, expected = distinct(mismatch.got, mismatch.expected)
@@ -371,25 +359,25 @@ def hello_view(
     """Yield the introductions of all ranks."""
     size = len(report.ranks)
     rows: list[Cells] = []
-    for shown in select(report.ranks, ranks, lambda rank: rank.heard_from != size):
-        if isinstance(shown, int):
+    for rank in select(report.ranks, ranks, lambda rank: rank.heard_from != size):
+        if isinstance(rank, int):  # the number of ranks left out
             rows.append({"Rank": sign.more})
             continue
         rows.append(
             {
-                "Rank": _rank(shown.rank),
-                "of": str(shown.world_size),
-                "Process": str(shown.pid),
-                "Host": shown.host,
-                "Backend": shown.backend,
-                "Device": shown.device,
-                "Joined in": duration(shown.startup_s),
-                "Heard from": f"{shown.heard_from} of {size}",
+                "Rank": _rank(rank.rank),
+                "of": str(rank.world_size),
+                "Process": str(rank.pid),
+                "Host": rank.host,
+                "Backend": rank.backend,
+                "Device": rank.device,
+                "Joined in": duration(rank.startup_s),
+                "Heard from": f"{rank.heard_from} of {size}",
             }
         )
     yield Heading(f"hello {sign.dot} {plural(size, 'rank')}")
     yield _grid(rows)
-    slowest = max((rank.startup_s for rank in report.ranks), default=0.0)
+    slowest = max((shown.startup_s for shown in report.ranks), default=0.0)
     verdict = "Some ranks didn't hear from all."
     if report.ok:
         joined = f"{plural(size, 'rank')} joined within {duration(slowest)} of their start"

@@ -23,7 +23,7 @@ LAST = 1  # from the end
 
 
 def data_cell(holding: Holding, sign: Signs, width: int = WIDTHS[0]) -> Text:
-    """Return the pieces, each in one line or one per row, and no wider than ``width`` if possible.
+    """Return the pieces, in one line or one per row, and no wider than ``width`` if possible.
 
     A piece of a multi-dimensional tensor keeps its brackets, also if it is cut.
     """
@@ -67,7 +67,7 @@ def same_layout(holdings: Iterable[Holding], width: int) -> int:
 
 
 def source_cell(holding: Holding, sign: Signs, width: int = WIDTHS[0]) -> Text:
-    """Return each piece's source rank, or ``all`` if it was reduced, next to ``data_cell``."""
+    """Return the pieces' source ranks, or ``all`` if it was reduced, next to ``data_cell``."""
     if holding.undefined or not holding.pieces:
         return Text(sign.none, style=colours.QUIET)
 
@@ -81,7 +81,7 @@ def source_cell(holding: Holding, sign: Signs, width: int = WIDTHS[0]) -> Text:
 def cell_beside(
     holding: Holding, sign: Signs, width: int, describe: Callable[[Piece | ObjectPiece], Text]
 ) -> Text:
-    """Return a text for each piece that ``data_cell`` shows, in the first of its lines."""
+    """Return a text for every piece that ``data_cell`` shows, in the first of its lines."""
     texts = []
     for piece, drawn in _entries(holding, sign, width):
         if piece is None:
@@ -140,7 +140,7 @@ def _piece(piece: Piece | ObjectPiece, sign: Signs, width: int) -> Text:
                 return Text(body, style=style)
     last = piece.last_values or piece.values
     depth = len(piece.shape)
-    for count in (3, 2, 1):  # elements at each end: the most that fit
+    for count in (3, 2, 1):  # elements at either end: the most that fit
         ends = [*map(number, piece.values[:count]), sign.more, *map(number, last[-count:])]
         body = f"{'[' * depth}{' '.join(ends)}{']' * depth}"
         if len(body) <= min(width, CUT):

@@ -1,4 +1,4 @@
-"""Draw an op in the terminal: each rank's data before and after, and how it moves."""
+"""Draw an op in the terminal: the ranks' data before and after, and how it moves."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _picture(explanation: Explanation, console: Console) -> RenderableType:
 
 
 def _rows(explanation: Explanation, sign: Signs, width: int) -> Iterator[tuple[Text, ...]]:
-    """Yield each rank's name, its data before and after, and where that comes from."""
+    """Yield every rank's name, its data before and after, and where that comes from."""
     ranks = explanation.ranks
     width = same_layout((held for rank in ranks for held in (rank.before, rank.after)), width)
     for rank in ranks:
@@ -128,11 +128,7 @@ def _arm(index: int, lines: int, explanation: Explanation, sign: Signs) -> str:
     receives = alone or index in receivers
     joint = _JOINTS[up, down, sends, receives]
     arm = f"{'──' if sends else '  '}{joint}{f'──{sign.arrow}' if receives else '   '}"
-    arm += ("\n  │" if down else "\n") * (lines - 1)
-    if sign.right == "✓":
-        return arm
-    ascii_lines = {"─": "-", "│": "|"}
-    return "".join(ascii_lines.get(c, c if c.isascii() else "+") for c in arm)
+    return arm + ("\n  │" if down else "\n") * (lines - 1)
 
 
 def _facts(explanation: Explanation) -> Iterator[tuple[str, str]]:

@@ -33,7 +33,7 @@ class Expected:
 
     Attributes:
         tensor: Result in the spec's dtype and shape, on the CPU.
-        bound: Error bound of each element, float64, same shape; None if it must match exactly.
+        bound: Error bounds of the elements, float64, same shape; None if it must match exactly.
     """
 
     tensor: Tensor
@@ -43,15 +43,17 @@ class Expected:
 def held_before(op: Op, rank: int, spec: OpSpec) -> list[Any]:
     """Return the tensors (on the CPU) or objects that this rank holds before the op."""
     if spec.objects:
-        return [object_of(cut.label, spec) for cut in op.before(rank, spec)]
-    return tensors(op, op.before(rank, spec), spec)
+        return [object_of(cut.label, spec) for cut in op.cuts_before(rank, spec)]
+    return tensors(op, op.cuts_before(rank, spec), spec)
 
 
 def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
     """Return buffers for torch.distributed, with inputs filled and separate outputs poisoned."""
     held = held_before(op, rank, spec)
     if spec.objects:
-        return Buffers(held, held if op.is_in_place(spec) else [None] * len(op.after(rank, spec)))
+        return Buffers(
+            held, held if op.is_in_place(spec) else [None] * len(op.cuts_after(rank, spec))
+        )
     buffers = laid_out(op, rank, spec, device)
     if not op.is_in_place(spec):
         # Outputs differ from the result in every element, so that a gap is detected.
@@ -113,11 +115,11 @@ def cuts_of(op: Op, source: Source, spec: OpSpec) -> list[Slice]:
 
 def expected_objects(op: Op, rank: int, spec: OpSpec) -> list[Any]:
     """Return the objects that this rank should hold afterwards."""
-    return [object_of(cut.label, spec) for cut in op.after(rank, spec)]
+    return [object_of(cut.label, spec) for cut in op.cuts_after(rank, spec)]
 
 
 def tensors(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> list[Tensor]:
-    """Return a tensor of the spec's dtype for each cut."""
+    """Return a tensor of the spec's dtype for every cut."""
     if len({cut.shape for cut in cuts}) > 1:
         return [tensor for cut in cuts for tensor in tensors(op, [cut], spec)]
     step = batch(cuts[0].numel if cuts else 1)
@@ -130,7 +132,7 @@ def _filled(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Tensor:
     """Return the values of these cuts of one shape as (cuts, *shape), in a wide dtype.
 
     One tensor holds all of them: with hundreds of ranks every rank computes the inputs of all
-    other ranks, and one torch call for each would take longer than the op.
+    other ranks, and one torch call per rank would take longer than the op.
     """
     numel = cuts[0].numel
     whole = (len(cuts), *cuts[0].shape)
@@ -199,7 +201,7 @@ def reduced(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Expected:
             whole = whole and bool((_parts(block) == _parts(block).trunc()).all())
     assert total is not None  # noqa: S101 - a source has at least one rank
     averages = spec.reduce_op == "avg"
-    if averages:  # real and imaginary parts separately, so that each is rounded once
+    if averages:  # real and imaginary parts separately, so that both are rounded once
         parts = _parts(total) / count
         total = torch.view_as_complex(parts) if total.is_complex() else parts
     result = total.to(dtype)
@@ -252,11 +254,11 @@ def torch_dtype(spec: OpSpec) -> torch.dtype:
 
 def laid_out(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
     """Allocate uninitialized buffers for this rank, joined or in place as the spec says."""
-    given = [cut.shape for cut in op.before(rank, spec)]
+    given = [cut.shape for cut in op.cuts_before(rank, spec)]
     send_joined, send = _allocate(given, spec, device, joined=op.list_before)
     if op.is_in_place(spec):
         return Buffers(send, send)
-    got = [cut.shape for cut in op.after(rank, spec)]
+    got = [cut.shape for cut in op.cuts_after(rank, spec)]
     recv_joined, recv = _allocate(got, spec, device, joined=op.list_after)
     shared = op.in_place_slots(rank, spec) if spec.in_place else None
     if shared is not None:  # the one that is part of a joined tensor stays there

@@ -184,7 +184,7 @@ class Buffers:
         recv: Pieces that the rank receives.
         send_joined: Tensor that contains all of ``send``, if the call takes a single one.
         recv_joined: Tensor that contains all of ``recv``, if the call takes a single one.
-        trail: Name, tensors and bytes sent of each call of an op that makes several.
+        trail: Name, tensors and bytes sent of every call of an op that makes several.
     """
 
     send: list[Any] = field(default_factory=list)
@@ -294,7 +294,7 @@ class Op(ABC):
 
     @property
     def aliases(self) -> dict[str, list[str]]:
-        """Torch's names of the forms with the flags that select each, the default form first."""
+        """Torch's names of the forms with the flags that select them, the default form first."""
         flags: dict[str, list[str]] = {}
         for form in self.all_forms:
             for name in (*form.calls.split("/"), form.older):
@@ -336,11 +336,11 @@ class Op(ABC):
         """Return the number of elements in the row of this label."""
         return spec.numel
 
-    def before(self, rank: int, spec: OpSpec) -> list[Slice]:
+    def cuts_before(self, rank: int, spec: OpSpec) -> list[Slice]:
         """Return the contents of the pieces that this rank holds before."""
         return [self.cut(rank, piece, spec) for piece in range(self.pieces(rank, spec))]
 
-    def after(self, rank: int, spec: OpSpec) -> list[Slice]:
+    def cuts_after(self, rank: int, spec: OpSpec) -> list[Slice]:
         """Return the contents of the pieces that this rank receives.
 
         Those of a reduction have the shape of the first rank's; an undefined result is one tensor.
@@ -373,10 +373,6 @@ class Op(ABC):
     def has_both(self, spec: OpSpec) -> bool:
         """Return True if at least one rank can make the call both in place and out of place."""
         return any(self.in_place_slots(rank, spec) is not None for rank in range(spec.group_size))
-
-    def is_listed(self, spec: OpSpec) -> bool:
-        """Return True if a rank receives a list."""
-        return self.list_after
 
     def takes_part(self, rank: int, spec: OpSpec) -> bool:
         """Return True if this rank makes the call."""

@@ -12,7 +12,7 @@ from distdemo.ops.values import PERIODS, batch
 if TYPE_CHECKING:
     from distdemo.ops.spec import OpSpec
 
-COPIES = 6  # copies of each computed batch: values, wide values, magnitudes, totals, differences
+COPIES = 6  # copies of a computed batch: values, wide values, magnitudes, totals, differences
 
 
 def footprint(op: Op, spec: OpSpec) -> int:
@@ -61,8 +61,8 @@ def _ranks(op: Op, spec: OpSpec) -> Iterator[tuple[int, list[int], list[int], in
         special = set(range(spec.group_size))
     others = [rank for rank in range(spec.group_size) if rank not in special]
     for rank in [*sorted(special), *others[:1]]:
-        given = [cut.numel for cut in op.before(rank, spec)]
-        received = [cut.numel for cut in op.after(rank, spec)]
+        given = [cut.numel for cut in op.cuts_before(rank, spec)]
+        received = [cut.numel for cut in op.cuts_after(rank, spec)]
         yield 1 if rank in special else len(others), given, received, rank
 
 

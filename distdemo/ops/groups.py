@@ -1,4 +1,4 @@
-"""The role of each rank in an op that runs in groups, and the process groups."""
+"""The role of every rank in an op that runs in groups, and the process groups."""
 
 from __future__ import annotations
 

@@ -99,10 +99,6 @@ class PointToPoint(Op):
 
     # ------------------------------------------------------------------------- declarations
 
-    def is_listed(self, spec: OpSpec) -> bool:
-        """Return True for an exchange, which receives a list of two."""
-        return spec.pattern == "exchange"
-
     def is_in_place(self, spec: OpSpec) -> bool:
         """Return True for a pair, whose ranks have one buffer each; otherwise they have several."""
         return _is_pair(spec)

@@ -86,7 +86,7 @@ def reduce_numbers(name: str, numbers: list[Number], factor: float = 1.0) -> Num
     Args:
         name: Name of the operation.
         numbers: Numbers to reduce, one per rank.
-        factor: Factor by which ``premul_sum`` multiplies each of them.
+        factor: Factor by which ``premul_sum`` multiplies them.
     """
     reduction = REDUCTIONS[name]
     if name == "premul_sum":

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distdemo.ops.groups import GroupRole
 
 Observer = Callable[[str, float, "Sequence[Tensor]", str], object]
-"""Callback after each call of a non-blocking op: the call (``irecv``), the time at which it was
+"""Callback after every call of a non-blocking op: the call (``irecv``), the time at which it was
 made, its tensors, and the permitted use of them from here on."""
 
 

@@ -36,8 +36,8 @@ class Call:
         pattern: Point-to-point pattern: ``pair``, ``ring`` or ``exchange``.
         async_op: True to ask for a handle and wait on it.
         variant: ``list``, ``single`` (one tensor that holds all pieces) or ``uneven``.
-        sizes: Length of each rank's tensor, if they are uneven.
-        splits: Length of the parts for each rank, one row per rank, if they are uneven.
+        sizes: Lengths of the ranks' tensors, if they are uneven.
+        splits: Lengths of the parts for the ranks, one row per rank, if they are uneven.
         objects: True for Python objects instead of tensors.
         inference: True to run under ``torch.inference_mode``.
         factor: Factor by which ``premul_sum`` multiplies.
@@ -73,7 +73,7 @@ class Call:
     @classmethod
     def of(cls, other: Call, /, **more: Any) -> Self:
         """Return the same call as another class, or with other settings."""
-        return cls(**{each.name: getattr(other, each.name) for each in fields(Call)} | more)
+        return cls(**{member.name: getattr(other, member.name) for member in fields(Call)} | more)
 
     @property
     def is_joined(self) -> bool:
@@ -128,7 +128,7 @@ class OpSpec(Call):
         if not self.objects:
             return self.bytes_of(self.shape)
         labels = range(self.group_size) if label is None else (label,)
-        return max(pickled_size(object_of(each, self)) for each in labels)
+        return max(pickled_size(object_of(one, self)) for one in labels)
 
 
 # ---------------------------------------------------------------------------------- verification

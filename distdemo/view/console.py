@@ -33,7 +33,7 @@ class Signs:
 
 
 # One character each, so that columns stay aligned.
-_PLAIN = str.maketrans("−–—×µ·→▸▶★█░═─≠≈±αβΣ⌊⌋", "---xu|>*>*#.=-!~~abS[]")
+_PLAIN = str.maketrans("−–—×µ·→▸▶★█░═─≠≈±αβΣ⌊⌋│┤├┼┐┌┬┘└┴", "---xu|>*>*#.=-!~~abS[]|+++++++++")
 ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|")
 
 

@@ -68,18 +68,11 @@ def test_a_world_of_one_gives_objects_themselves_and_copies_of_tensors() -> None
     assert comm.all_gather_objects(value)[0] is value
     assert (comm.gather_objects(value) or [])[0] is value
     assert comm.broadcast_object(value) is value
-    for view in (
-        torch.nn.Parameter(torch.ones(2)),
-        torch.arange(6.0).reshape(2, 3).t(),
-        torch.tensor([1 + 2j, 3 - 4j]).conj().imag,
-        torch.ones(1).expand(4),
-        torch.ones(3, 0),
-    ):
-        (found,) = comm.all_gather_uneven(view)
-        assert torch.equal(found, view)
-        assert type(found) is torch.Tensor
-        assert not found.requires_grad
-        assert found.numel() == 0 or found.data_ptr() != view.data_ptr()
+    view = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3).t())
+    (copy,) = comm.all_gather_uneven(view)
+    assert torch.equal(copy, view)
+    assert (type(copy), copy.requires_grad) == (torch.Tensor, False)
+    assert copy.data_ptr() != view.data_ptr()
     for call, complaint in (
         (lambda: comm.gather_objects("x", dst=1), "rank 1 can't be the root among 1"),
         (
@@ -100,7 +93,7 @@ def test_objects_and_tensors_of_unequal_size_reach_every_rank(rank, world_size):
     last = world_size - 1
     assert (comm.get_rank(), comm.get_world_size()) == (rank, world_size)
     assert comm.is_main() == (rank == 0)
-    values = [value_of(each) for each in range(world_size)]
+    values = [value_of(other) for other in range(world_size)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         comm.synchronize()
@@ -113,7 +106,7 @@ def test_objects_and_tensors_of_unequal_size_reach_every_rank(rank, world_size):
                 assert same(comm.broadcast_object(given, src), values[src])
             for more in ((), (2, 0)):
                 rows = comm.all_gather_uneven(rows_of(rank, *more).requires_grad_())
-                assert same(rows, [rows_of(each, *more) for each in range(world_size)])
+                assert same(rows, [rows_of(other, *more) for other in range(world_size)])
 
 
 @pytest.mark.ranks(2)
@@ -153,7 +146,7 @@ def test_all_wait_and_the_steps_are_told_with_what_is_held_and_sent(rank, world_
 @pytest.mark.ranks(5)
 def test_roots_count_in_the_group_and_ranks_outside_are_told_so(rank):
     group = dist.new_group([1, 3, 4])
-    alone = [dist.new_group([each]) for each in range(5)][rank]
+    alone = [dist.new_group([member]) for member in range(5)][rank]
     value = object()
     assert comm.all_gather_objects(value, alone)[0] is value
     if rank in (0, 2):
@@ -224,7 +217,8 @@ def test_a_group_without_cpu_tensors_destroyed_and_initialised_again(rank, world
             dist.destroy_process_group()
         store = FileStore(str(tmp_path / name), world_size)
         dist.init_process_group("cuda:gloo", store=store, rank=rank, world_size=world_size)
-        old, before = dist.group.WORLD, dist.get_pg_count()
+        old = dist.group.WORLD
+        before = dist.get_pg_count()
         for _ in range(2):
             assert comm.all_gather_objects(rank) == [0, 1, 2]
             assert comm.gather_objects(rank, 1) == ([0, 1, 2] if rank == 1 else None)

@@ -44,7 +44,7 @@ def test_an_operation_is_found_by_every_spelling_of_its_name(op: Op) -> None:
 
 
 def test_torch_s_own_calls_lead_to_their_form() -> None:
-    for typed, found in {
+    for typed, meaning in {
         "isend": ("p2p", ("--nonblocking",)),
         "recv": ("p2p", ()),
         "monitored-barrier": ("barrier", ("--monitored",)),
@@ -54,7 +54,7 @@ def test_torch_s_own_calls_lead_to_their_form() -> None:
         "all-reduse": None,
     }.items():
         resolved = ops.resolve(typed)
-        assert (resolved and (resolved[0].name, resolved[1])) == found
+        assert (resolved and (resolved[0].name, resolved[1])) == meaning
         assert ops.find(typed) is None
 
 
@@ -97,7 +97,8 @@ def test_nccl_tests_know_these_in_place_and_out_of_place() -> None:
 @each_op
 def test_traffic_follows_the_table_of_nccl_tests(op: Op) -> None:
     for dtype, n in product(("bfloat16", "complex128"), range(op.smallest_world, 7)):
-        facts, traffic = facts_of(op.name), op.traffic(OpSpec(op.name, n, dtype, (3, 5)))
+        facts = facts_of(op.name)
+        traffic = op.traffic(OpSpec(op.name, n, dtype, (3, 5)))
         tensors = n if facts.tensors == "n" else facts.tensors
         assert traffic.payload_bytes == 15 * DTYPES[dtype].itemsize * tensors
         assert traffic.busbw_factor == pytest.approx(float(facts.busbw(n)), abs=1e-15)
@@ -143,7 +144,7 @@ def test_nothing_of_ours_is_between_a_bound_call_and_torch_s() -> None:
 def test_calls_are_made_in_turn_or_at_once_and_give_handles() -> None:
     first, second = dist.Work(), dist.Work()
     made: list[Any] = [None, 3, (), first, [first, second], (first,)]
-    assert [len(handles(each)) for each in made] == [0, 0, 0, 1, 2, 1]
+    assert [len(handles(result)) for result in made] == [0, 0, 0, 1, 2, 1]
     calls: list[int] = []
     in_sequence(partial(calls.append, 1), partial(calls.append, 2))()
     assert calls == [1, 2]
@@ -171,5 +172,5 @@ def test_a_form_has_the_name_that_the_installed_torch_prefers(
         assert {form.lacking() for _, form in FORMS if form.calls != "gather_single"} == {None}
         for op, form in FORMS:
             if form.older:
-                found = ops.resolve(form.older)
-                assert found == ops.resolve(form.calls) == (op, (*form.flags.split(),))
+                meaning = (op, (*form.flags.split(),))
+                assert ops.resolve(form.older) == ops.resolve(form.calls) == meaning

@@ -73,22 +73,6 @@ def test_what_is_expected_is_what_plain_python_computes(request: tuple[Op, OpSpe
         assert got == [[as_stored(number, dtype) for number in piece] for piece in should]
 
 
-def test_a_pre_multiplied_sum_multiplies_each_rank_s_part() -> None:
-    for name, factor in product(("all_reduce", "reduce_scatter"), (2.0, -3.0, 0.1)):
-        spec = OpSpec(name, 3, shape=(2,), reduce_op="premul_sum", factor=factor)
-        held = inputs(ops.REGISTRY[name], spec)
-        for rank in range(3):
-            should, does = (
-                facts_of(name).result(rank, held, spec),
-                expected(ops.REGISTRY[name], rank, spec),
-            )
-            assert should is not None
-            assert does is not None
-            wanted = [as_stored(number, DTYPES["float32"]) for number in should[0]]
-            assert does[0].tensor.tolist() == wanted
-            assert (does[0].bound is None) == (factor == int(factor))
-
-
 # --------------------------------------------------------------------------------- the inputs
 
 
@@ -116,10 +100,6 @@ def test_given_values_are_what_the_ranks_hold() -> None:
     assert held_by("broadcast", values=(None, (3, 4)), root=1) == [[[0, 0]], [[3, 4]]]
     texts = ("[1]", None)
     assert held_by("gather", objects=True, objects_json=texts) == [[[1]], [None]]
-
-
-def test_in_a_group_the_default_values_are_those_of_the_world_s_ranks() -> None:
-    assert held_by("all_gather", members=(1, 3)) == [[[10, 11]], [[30, 31]]]
 
 
 def test_a_seed_mixes_the_values_the_same_way_each_time() -> None:
@@ -169,7 +149,6 @@ def test_in_place_a_piece_given_and_one_got_are_one_memory() -> None:
         for rank in range(n):
             shared = op.in_place_slots(rank, there)
             one, other = (make_buffers(op, rank, spec, "cpu") for spec in (apart, there))
-            assert [each.tolist() for each in one.send] == [each.tolist() for each in other.send]
             for buffers, expected_pair in ((one, None), (other, shared)):
                 together = {
                     (give, take)

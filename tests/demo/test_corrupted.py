@@ -115,15 +115,15 @@ CORRUPTED: list[tuple[str, Any, dict[str, Any], set[int], dict[str, Any]]] = [
 def test_a_corrupted_result_is_located():
     ops = [broken(name, how) for name, how, *_ in CORRUPTED]
     options = [options_of(op)(**row[2]) for op, row in zip(ops, CORRUPTED, strict=True)]
-    cases = [make_specs(op, each, 4) for op, each in zip(ops, options, strict=True)]
+    cases = [make_specs(op, given, 4) for op, given in zip(ops, options, strict=True)]
     for row, records in zip(CORRUPTED, run_many(4, cases, ops), strict=True):
         _, _, _, ranks, first = row
-        wrong = [each for each in records if not each.ok]
+        wrong = [record for record in records if not record.ok]
         assert wrong, row
-        assert not ranks or {each.rank for each in wrong} == ranks, row
-        found = asdict(wrong[0].mismatches[0])
-        if found["got"] != found["got"]:
-            found["got"] = "nan"
-        assert {name: found[name] for name in first} == first, row
+        assert not ranks or {record.rank for record in wrong} == ranks, row
+        mismatch = asdict(wrong[0].mismatches[0])
+        if mismatch["got"] != mismatch["got"]:
+            mismatch["got"] = "nan"
+        assert {name: mismatch[name] for name in first} == first, row
         if wrong[0].present is not None:
-            assert found["got"] < found["expected"] == 4, row
+            assert mismatch["got"] < mismatch["expected"] == 4, row

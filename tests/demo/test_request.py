@@ -36,27 +36,18 @@ def spec(name: str, **given: Any) -> OpSpec:
     return only
 
 
-def test_the_defaults_are_the_op_s_own() -> None:
-    assert spec("all_reduce") == OpSpec("all_reduce", 4, reduce_op="sum")
-    assert spec("broadcast") == OpSpec("broadcast", 4, root=0)
-    assert spec("all_to_all") == OpSpec("all_to_all", 4, shape=(2,), variant="list")
-    assert spec("barrier") == OpSpec("barrier", 4, shape=())
-    assert spec("p2p") == OpSpec("p2p", 2, src=0, dst=1, pattern="pair")
-    assert spec("p2p", pattern="ring") == OpSpec("p2p", 4, pattern="ring")
-    assert spec("p2p", pattern="exchange") == OpSpec("p2p", 4, pattern="exchange")
-
-
 FORMS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("broadcast", {}, {"group_size": 4, "shape": (4,), "root": 0}),
+    ("all_to_all", {}, {"shape": (2,), "variant": "list"}),
+    ("barrier", {}, {"shape": (), "dtype": "float32"}),
+    ("p2p", {}, {"group_size": 2, "src": 0, "dst": 1, "pattern": "pair"}),
+    ("p2p", {"pattern": "exchange"}, {"group_size": 4, "src": None}),
     (
         "all_reduce",
         {"values": ["1,2", "3 4"]},
         {"group_size": 2, "shape": (2,), "values": ((1, 2), (3, 4))},
     ),
-    ("all_reduce", {"values": ["1"] * 3, "shape": Shape()}, {"group_size": 3, "shape": ()}),
     ("all_reduce", {"values": ["1,2,3,4", "5,6,7,8"], "shape": Shape((2, 2))}, {"shape": (2, 2)}),
-    ("all_reduce", {"seed": 7}, {"seed": 7}),
-    ("all_reduce", {"world_size": 3, "async_op": True}, {"group_size": 3, "async_op": True}),
-    ("broadcast", {"values": ["7,8"]}, {"values": ((7, 8), None, None, None)}),
     ("broadcast", {"values": ["7"], "root": 2}, {"values": (None, None, (7,), None)}),
     ("scatter", {"values": ["1", "2", "3"], "root": 1}, {"group_size": 3, "root": 1}),
     ("all_to_all", {"values": ["1,2,3,4", "5,6,7,8"]}, {"shape": (2,), "group_size": 2}),
@@ -67,7 +58,6 @@ FORMS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("all_to_all", {"splits": [(1, 2), (0, 3)]}, {"variant": "single", "group_size": 2}),
     ("gather", {"objects": True, "values": ["1", '"a"']}, {"objects_json": ("1", '"a"')}),
     ("p2p", {"objects": True, "values": ["[1]"]}, {"objects_json": ("[1]", None)}),
-    ("p2p", {"dst": 0}, {"src": 1, "dst": 0}),
     ("p2p", {"src": 1}, {"src": 1, "dst": 0}),
     ("p2p", {"pattern": "ring", "nonblocking": True}, {"pattern": "ring", "async_op": True}),
     ("barrier", {"straggler": Straggler(1, 0.5)}, {"straggler": 1, "straggler_delay_s": 0.5}),
@@ -86,8 +76,8 @@ def test_groups_have_their_own_ranks_and_shares() -> None:
     only = spec("broadcast", group=RankList((3, 1)), root=1, values=["5"])
     assert (only.members, only.group_size, only.values) == ((1, 3), 2, (None, (5,)))
     both = specs("gather", split=parse_split("%2"), values=["0", "1", "2", "3"])
-    assert [each.members for each in both] == [(0, 2), (1, 3)]
-    assert [each.values for each in both] == [((0,), (2,)), ((1,), (3,))]
+    assert [half.members for half in both] == [(0, 2), (1, 3)]
+    assert [half.values for half in both] == [((0,), (2,)), ((1,), (3,))]
     late = spec("barrier", group=RankList((2, 5)), straggler=Straggler(1, 1))
     assert (late.members, late.straggler) == ((2, 5), 1)
 
@@ -103,13 +93,9 @@ def test_a_world_is_lazy_where_no_rank_may_wait_for_a_connection() -> None:
 
 
 REFUSED: Sequence[tuple[str, dict[str, Any], str]] = [
-    ("broadcast", {"root": 4}, "--root 4: there is no such rank."),
     ("broadcast", {"root": 2, "group": RankList((1, 3))}, "--root 2: there is no such rank."),
     ("all_reduce", {"values": ["1", "2,3"]}, "--values has rows of 1 and of 2 numbers."),
-    ("all_reduce", {"values": ["1", "x"]}, "--values x: 'x' is not a number."),
     ("all_reduce", {"values": ["1", "2"], "world_size": 3}, "--values has 2 rows for 3 ranks."),
-    ("all_reduce", {"values": ["1.5", "2"], "dtype": "int8"}, "--values: 1.5 does not fit int8."),
-    ("all_reduce", {"values": ["1", "300"], "dtype": "uint8"}, "--values: 300 does not fit uint8."),
     ("all_reduce", {"values": ["1", "2"], "shape": Shape((3,))}, "--shape needs 3 elements"),
     ("all_reduce", {"values": ["1", "2"], "seed": 1}, "--values and --seed can't be combined."),
     ("all_reduce", {"reduce_op": "premul_sum", "factor": 3.0}, "gloo can't do all-reduce"),
@@ -117,10 +103,8 @@ REFUSED: Sequence[tuple[str, dict[str, Any], str]] = [
     ("all_reduce", {"dtype": "int32", "reduce_op": "avg"}, "gloo can't do all-reduce --reduce-op"),
     ("all_reduce", {"group": RankList((0, 0))}, "--group 0,0: not a group."),
     ("all_reduce", {"split": parse_split("3")}, "--split 3: 4 ranks can't be split like that."),
-    ("all_reduce", {"device": "cuda"}, "--device cuda needs a GPU."),
     ("reduce_scatter", {"values": ["1,2,3", "4,5,6"]}, "--values has 3 numbers per rank for 2"),
     ("scatter", {"objects": True, "async_op": True}, "--async and --objects can't be combined."),
-    ("scatter", {"objects": True, "shape": Shape((2,))}, "--shape and --objects can't be combined"),
     ("gather", {"objects": True, "values": ["{", "1"]}, "--values {: not JSON."),
     ("all_gather", {"uneven": True, "shape": Shape((2,))}, "--shape and --uneven can't be"),
     ("all_gather", {"uneven": True, "variant": "single"}, "--uneven and --variant single can't"),

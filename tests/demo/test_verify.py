@@ -29,7 +29,7 @@ def tensor(*numbers: Any) -> Tensor:
 
 def test_wrong_elements_are_counted_and_named_by_piece_and_index() -> None:
     wanted = [exactly([0, 1], [2, 3]), exactly([4, 5], [6, 7])]
-    right = [each.tensor for each in wanted]
+    right = [piece.tensor for piece in wanted]
     assert verify(right, wanted) == Verification(ok=True, checked=8)
     result = verify([right[0], torch.tensor([[4.0, 5.0], [66.0, 7.0]])], wanted)
     assert (result.ok, result.checked, result.wrong) == (False, 8, 1)
@@ -40,16 +40,6 @@ def test_wrong_elements_are_counted_and_named_by_piece_and_index() -> None:
     scalar = verify([torch.tensor(1.0)], [Expected(torch.tensor(2.0))])
     assert scalar.mismatches == (Mismatch(0, (), 1.0, 2.0),)
     assert verify([tensor(1, 2)], None) == verify([], []) == Verification(ok=True, checked=0)
-
-
-def test_all_mismatches_are_counted_but_only_the_first_few_are_kept() -> None:
-    wanted = [Expected(torch.zeros(5)) for _ in range(200)]
-    result = verify([torch.ones(5) for _ in range(200)], wanted)
-    assert (result.checked, result.wrong) == (1000, 1000)
-    assert [(m.piece, m.index) for m in result.mismatches] == [
-        *((0, (index,)) for index in range(5)),
-        *((1, (index,)) for index in range(SHOWN - 5)),
-    ]
 
 
 def test_large_empty_and_unequal_pieces_are_compared_one_by_one() -> None:
@@ -112,7 +102,8 @@ def test_objects_are_compared_by_value_and_type() -> None:
     assert result.mismatches == (Mismatch(1, (), '{"a": [1, null, NaN]}', '{"a": [1, 2, NaN]}'),)
     for got, wanted in ((1, True), (1, 1.0), (None, 0), ("1", 1), ([], {})):
         assert verify_objects([got], [wanted]).wrong == 1
-    assert len(verify_objects([0] * 20, [1] * 20).mismatches) == SHOWN
+    many = verify_objects([0] * 20, [1] * 20)
+    assert (many.wrong, len(many.mismatches)) == (20, SHOWN)
 
 
 def test_different_shapes_or_numbers_of_pieces_raise() -> None:
