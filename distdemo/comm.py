@@ -224,7 +224,8 @@ def _pickled(
     Nothing is pickled in a world of one, or on a broadcast's ranks other than the source.
     """
     route = _find_route(group)
-    data, mistake = b"", ""
+    data = b""
+    mistake = ""
     if root is not None and root not in range(route.size):
         mistake = f"rank {root} can't be the root among {route.size}, counted from 0 in the group"
     elif route.size > 1 and (call != "broadcast_object" or route.rank == root):
@@ -385,13 +386,14 @@ def _find_route(group: ProcessGroup | None) -> _Route:
     import torch.distributed as dist
 
     try:
-        me, rank, size = dist.get_rank(), dist.get_rank(group), dist.get_world_size(group)
+        rank = dist.get_rank(group)
+        size = dist.get_world_size(group)
     except ValueError as error:
         hint = "destroy_process_group destroyed it. Create a new group."
         raise DistdemoError("The group no longer exists.", f"{error}.", hint) from error
     if rank < 0:
         raise DistdemoError(
-            f"Rank {me} is not a member of this group.",
+            f"Rank {dist.get_rank()} is not a member of this group.",
             "new_group returns GroupMember.NON_GROUP_MEMBER on ranks outside the new group.",
             "Make this call only on the group's members.",
         )

@@ -200,7 +200,8 @@ def _hints(record: type) -> dict[str, Any]:
 
 
 def _decode(kind: Any, data: Json) -> Any:
-    origin, inside = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    inside = get_args(kind)
     if kind is Any:
         return data
     if origin in (Union, types.UnionType):

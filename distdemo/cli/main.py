@@ -92,8 +92,8 @@ def _run_command(words: list[str], *, silent: bool) -> int:
         error = _usage_error(raised, words)
     except OSError as raised:
         if "usable temporary directory" in str(raised):  # tempfile's message
-            what, hint = "There is no folder for temporary files.", "Set TMPDIR to one."
-            error = UsageError(what, f"{raised.strerror}.", hint)
+            what = "There is no folder for temporary files."
+            error = UsageError(what, f"{raised.strerror}.", "Set TMPDIR to one.")
         elif raised.filename is not None:
             what = f"{raised.filename} can't be used."
             error = DistdemoError(what, f"{raised.strerror}.", "Try another file.")

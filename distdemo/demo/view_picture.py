@@ -132,7 +132,8 @@ def _arm(index: int, lines: int, explanation: Explanation, sign: Signs) -> str:
 
 
 def _facts(explanation: Explanation) -> Iterator[tuple[str, str]]:
-    doc, traffic = explanation.words, explanation.traffic
+    doc = explanation.words
+    traffic = explanation.traffic
     yield "Call", doc.call
     for name in explanation.names:
         yield "Name", name

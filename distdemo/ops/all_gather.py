@@ -86,10 +86,11 @@ class AllGather(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = all n pieces, factor (n−1)/n: a rank doesn't receive its own."""
         n = spec.group_size
-        whole, payload = n * spec.bytes_each(), "all n pieces"
+        moved_by = "received by each rank"
         if spec.variant == "uneven":
-            whole, payload = n * spec.bytes_of(_largest(spec)), "all n pieces, padded"
-        return Traffic(whole, payload, (n - 1) / n, "(n−1)/n", "received by each rank")
+            padded = n * spec.bytes_of(_largest(spec))
+            return Traffic.of_pieces(n, padded, "all n pieces, padded", moved_by)
+        return Traffic.of_pieces(n, n * spec.bytes_each(), "all n pieces", moved_by)
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
         """Return the cost of padding uneven tensors."""
@@ -111,10 +112,9 @@ class AllGather(Op):
             return partial(dist.all_gather_object, buffers.recv, buffers.send[0], group=group)
         if spec.variant == "uneven":
             return partial(_gather_uneven, buffers, group)
-        own, how = buffers.send[0], {"group": group, "async_op": async_op}
-        if buffers.recv_joined is not None:
-            return partial(getattr(dist, self.form(spec).call), buffers.recv_joined, own, **how)
-        return partial(dist.all_gather, buffers.recv, own, **how)
+        take = buffers.recv if buffers.recv_joined is None else buffers.recv_joined
+        call = getattr(dist, self.form(spec).call)
+        return partial(call, take, buffers.send[0], group=group, async_op=async_op)
 
 
 def _shape(rank: int, spec: OpSpec) -> tuple[int, ...]:

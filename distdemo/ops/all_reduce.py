@@ -35,14 +35,13 @@ class AllReduce(Op):
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = one tensor, factor 2(n−1)/n: a reduce-scatter and an all-gather."""
-        n = spec.group_size
-        payload, moved_by = "one rank's tensor", "sent and received by each rank"
-        return Traffic(spec.bytes_each(), payload, 2 * (n - 1) / n, "2(n−1)/n", moved_by)
+        factor = 2 * (spec.group_size - 1) / spec.group_size
+        moved_by = "sent and received by each rank"
+        return Traffic(spec.bytes_each(), "one rank's tensor", factor, "2(n−1)/n", moved_by)
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.all_reduce``."""
         import torch.distributed as dist
 
-        operation = torch_reduce_op(spec)
-        tensor = buffers.recv[0]
-        return partial(dist.all_reduce, tensor, op=operation, group=group, async_op=async_op)
+        call = partial(dist.all_reduce, buffers.recv[0], op=torch_reduce_op(spec))
+        return partial(call, group=group, async_op=async_op)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 from distdemo.ops.contract import (
     BoundCall,
@@ -98,13 +99,12 @@ class AllToAll(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = all n parts of the rank with the most data, factor (n−1)/n: one stays."""
         n = spec.group_size
-        whole, payload = n * spec.bytes_each(), "all n parts of a rank"
-        moved_by = "sent and received by each rank"
-        if spec.splits is not None:
-            whole = max(spec.bytes_of((self.row(rank, spec),)) for rank in range(n))
-            payload = "all n parts of the rank with most"
-            moved_by = "sent by that rank if its parts were equal"
-        return Traffic(whole, payload, (n - 1) / n, "(n−1)/n", moved_by)
+        if spec.splits is None:
+            moved_by = "sent and received by each rank"
+            return Traffic.of_pieces(n, n * spec.bytes_each(), "all n parts of a rank", moved_by)
+        most = max(spec.bytes_of((self.row(rank, spec),)) for rank in range(n))
+        payload = "all n parts of the rank with most"
+        return Traffic.of_pieces(n, most, payload, "sent by that rank if its parts were equal")
 
     # ------------------------------------------------------------------------- execution
 
@@ -112,13 +112,10 @@ class AllToAll(Op):
         """Prepare ``dist.all_to_all`` or ``dist.all_to_all_single``."""
         import torch.distributed as dist
 
-        take, give = buffers.recv_joined, buffers.send_joined
-        if give is None or take is None:
-            lists = (buffers.recv, buffers.send)
-            return partial(dist.all_to_all, *lists, group=group, async_op=async_op)
-        lengths: dict[str, list[int]] = {}
+        how: dict[str, Any] = {"group": group, "async_op": async_op}
+        if buffers.send_joined is None:
+            return partial(dist.all_to_all, buffers.recv, buffers.send, **how)
         if spec.splits is not None:
-            lengths["output_split_sizes"] = [part.shape[0] for part in buffers.recv]
-            lengths["input_split_sizes"] = [part.shape[0] for part in buffers.send]
-        call = dist.all_to_all_single
-        return partial(call, take, give, group=group, async_op=async_op, **lengths)
+            how["output_split_sizes"] = [part.shape[0] for part in buffers.recv]
+            how["input_split_sizes"] = [part.shape[0] for part in buffers.send]
+        return partial(dist.all_to_all_single, buffers.recv_joined, buffers.send_joined, **how)

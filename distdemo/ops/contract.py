@@ -47,6 +47,11 @@ class Traffic:
     busbw_formula: str = field(metadata={"json": False})
     moved_by: str = field(default="", metadata={"json": False})
 
+    @classmethod
+    def of_pieces(cls, n: int, payload_bytes: int, payload_is: str, moved_by: str) -> Traffic:
+        """Return the traffic of n pieces, of which one stays where it is."""
+        return cls(payload_bytes, payload_is, (n - 1) / n, "(n−1)/n", moved_by)
+
 
 @dataclass(frozen=True, slots=True)
 class OpDoc:

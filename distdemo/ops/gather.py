@@ -65,7 +65,7 @@ class Gather(Op):
         """Return S = all n pieces, factor (n−1)/n: the root's own isn't sent."""
         n = spec.group_size
         whole = n * spec.bytes_each()
-        return Traffic(whole, "all n pieces", (n - 1) / n, "(n−1)/n", "received by the root")
+        return Traffic.of_pieces(n, whole, "all n pieces", "received by the root")
 
     def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """Return the root's tensor and its slot in the list, which may share memory."""
@@ -76,12 +76,7 @@ class Gather(Op):
         """Prepare ``dist.gather``, or the call of another form."""
         import torch.distributed as dist
 
-        root = spec.root or 0
-        give, take = buffers.send[0], buffers.recv or None
-        if spec.objects:
-            return partial(dist.gather_object, give, take, group=group, group_dst=root)
-        how: dict[str, Any] = {"group": group, "group_dst": root, "async_op": async_op}
-        if spec.variant == "single":
-            single: Callable[..., Any] = getattr(dist, self.form(spec).call)
-            return partial(single, give, buffers.recv_joined, **how)
-        return partial(dist.gather, give, take, **how)
+        take = buffers.recv_joined if spec.variant == "single" else buffers.recv or None
+        call: Callable[..., Any] = getattr(dist, self.form(spec).call)
+        how: dict[str, Any] = {} if spec.objects else {"async_op": async_op}
+        return partial(call, buffers.send[0], take, group=group, group_dst=spec.root or 0, **how)

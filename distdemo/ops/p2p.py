@@ -166,7 +166,8 @@ class PointToPoint(Op):
             rule = "not to be read yet"
             return [Stage("batch_isend_irecv", rule, buffers.recv, both)]
         receives, sends = _calls(dist.irecv, dist.isend, buffers, spec, group)
-        receive, send = post_all(*receives), post_all(*sends)
+        receive = post_all(*receives)
+        send = post_all(*sends)
         return [
             Stage("irecv", "not to be read yet", buffers.recv, lambda: handles(receive())),
             Stage("isend", "not to be changed yet", buffers.send, lambda: handles(send())),

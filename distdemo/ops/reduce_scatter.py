@@ -72,8 +72,8 @@ class ReduceScatter(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = all n pieces of one rank, factor (n−1)/n."""
         n = spec.group_size
-        whole, moved_by = n * spec.bytes_each(), "sent by each rank"
-        return Traffic(whole, "all n pieces of a rank", (n - 1) / n, "(n−1)/n", moved_by)
+        whole = n * spec.bytes_each()
+        return Traffic.of_pieces(n, whole, "all n pieces of a rank", "sent by each rank")
 
     def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """Return the rank's own piece and the result, which may share memory."""
@@ -83,8 +83,6 @@ class ReduceScatter(Op):
         """Prepare ``dist.reduce_scatter``, or the call with a single tensor."""
         import torch.distributed as dist
 
-        how = {"op": torch_reduce_op(spec), "group": group, "async_op": async_op}
-        own = buffers.recv[0]
-        if buffers.send_joined is not None:
-            return partial(getattr(dist, self.form(spec).call), own, buffers.send_joined, **how)
-        return partial(dist.reduce_scatter, own, buffers.send, **how)
+        give = buffers.send if buffers.send_joined is None else buffers.send_joined
+        call = partial(getattr(dist, self.form(spec).call), buffers.recv[0], give)
+        return partial(call, op=torch_reduce_op(spec), group=group, async_op=async_op)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from distdemo.ops.contract import (
     BoundCall,
@@ -59,8 +60,7 @@ class Scatter(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = all n pieces, factor (n−1)/n: the root keeps its own."""
         n = spec.group_size
-        whole = n * spec.bytes_each()
-        return Traffic(whole, "all n pieces", (n - 1) / n, "(n−1)/n", "sent by the root")
+        return Traffic.of_pieces(n, n * spec.bytes_each(), "all n pieces", "sent by the root")
 
     def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """Return the root's own piece and its result, which may share memory."""
@@ -71,9 +71,8 @@ class Scatter(Op):
         """Prepare ``dist.scatter`` or ``dist.scatter_object_list``."""
         import torch.distributed as dist
 
-        root = spec.root or 0
-        take, give = buffers.recv, buffers.send or None
+        how: dict[str, Any] = {"group": group, "group_src": spec.root or 0}
+        give = buffers.send or None
         if spec.objects:
-            return partial(dist.scatter_object_list, take, give, group=group, group_src=root)
-        own = take[0]
-        return partial(dist.scatter, own, give, group=group, group_src=root, async_op=async_op)
+            return partial(dist.scatter_object_list, buffers.recv, give, **how)
+        return partial(dist.scatter, buffers.recv[0], give, async_op=async_op, **how)

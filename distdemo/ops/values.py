@@ -61,7 +61,8 @@ def value_rule(op: Op, spec: OpSpec) -> ValueRule:
     every = op.value_labels(spec)
     numel = max((op.row(label, spec) for label in every), default=0)
     labels = 1 + max((spec.member(label) for label in every), default=0)
-    dtype, seed = DTYPES[spec.dtype], spec.seed or 0
+    dtype = DTYPES[spec.dtype]
+    seed = spec.seed or 0
     if dtype.kind == "bool" and spec.reduce_op in LONE:
         return ValueRule(LONE[spec.reduce_op], modulus=labels)
     if spec.reduce_op == "band":
