@@ -386,6 +386,7 @@ def _find_route(group: ProcessGroup | None) -> _Route:
     import torch.distributed as dist
 
     try:
+        own_rank = dist.get_rank()
         rank = dist.get_rank(group)
         size = dist.get_world_size(group)
     except ValueError as error:
@@ -393,7 +394,7 @@ def _find_route(group: ProcessGroup | None) -> _Route:
         raise DistdemoError("The group no longer exists.", f"{error}.", hint) from error
     if rank < 0:
         raise DistdemoError(
-            f"Rank {dist.get_rank()} is not a member of this group.",
+            f"Rank {own_rank} is not a member of this group.",
             "new_group returns GroupMember.NON_GROUP_MEMBER on ranks outside the new group.",
             "Make this call only on the group's members.",
         )
