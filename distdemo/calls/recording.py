@@ -87,10 +87,10 @@ def record(folder: Path) -> None:
     import atexit
 
     from distdemo.calls.record.frames import source_line
-    from distdemo.calls.record.hooks import install, is_installed
+    from distdemo.calls.record.hooks import current_recorder, install
     from distdemo.calls.record.recorder import Recorder
 
-    if is_installed():
+    if current_recorder() is not None:
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     recorder = install(Recorder(Writer(_File(folder.absolute()).write, timed=True)))

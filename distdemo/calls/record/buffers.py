@@ -6,19 +6,17 @@ memory outside torch, such as through NumPy, isn't seen.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._compile import _disable_dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distdemo.calls.notes import MisuseNote
 from distdemo.calls.record.calls import Fields, Method
-from distdemo.calls.record.frames import source_line
+from distdemo.calls.record.frames import opaque, source_line
 from distdemo.calls.record.gradients import Results
 from distdemo.calls.records import SourceLine
 
@@ -121,6 +119,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         for watched in self._works.values():
             yield replace(watched.note, what="unwaited")
 
+    @opaque
     def __torch_dispatch__(
         self,
         func: Any,
@@ -129,12 +128,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Check whether an operation touches the tensors of a call in progress."""
-        compiler = sys.modules.get("torch._dynamo")
-        if compiler is None or not hasattr(compiler, "disable"):  # not imported
-            return self._dispatch(func, args, kwargs or {})
-        return self._dispatch_uncompiled(func, args, kwargs or {})
-
-    def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        kwargs = kwargs or {}
         if func.namespace != "aten" or not (self._works or self.results):
             return func(*args, **kwargs)
         self._guard(self._check, func, args, kwargs)
@@ -142,8 +136,6 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         if self.results:
             self._guard(self._follow, func, args, kwargs, done)
         return done
-
-    _dispatch_uncompiled = _disable_dynamo(_dispatch)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -86,17 +86,20 @@ def fields_of(method: Method, args: Args, named: dict[str, Any]) -> Fields:
         root = getattr(opts, "rootRank", None)
         if root is None:  # likewise
             root = opts if isinstance(opts, int) else named.get("root", 0)
-    received = () if method.receives is None else _tensors(args[method.receives])
-    return Fields(
-        method.op,
-        _is_sync(opts),
-        () if method.data is None else _data(args, method),
-        reduce_op,
-        root,
-        () if method.sends is None else _counts(_tensors(args[method.sends])),
-        _counts(received),
-        aliased=method.lists and _is_aliased(received),
-    )
+    data: tuple[Any, ...] = ()
+    if method.data is not None:
+        data = _data(_tensors(args[method.data])[0])
+        for number in method.raw:
+            for tensor in _tensors(args[number]):
+                if not tensor.is_contiguous() and not data[3]:
+                    data = (*data[:3], tensor.stride())
+    sent = () if method.sends is None else _counts(_tensors(args[method.sends]))
+    if method.receives is None:
+        return Fields(method.op, _is_sync(opts), data, reduce_op, root, sent)
+    outputs = _tensors(args[method.receives])
+    received = _counts(outputs)
+    aliased = method.lists and _is_aliased(outputs)
+    return Fields(method.op, _is_sync(opts), data, reduce_op, root, sent, received, aliased=aliased)
 
 
 def described(fields: Fields, source_line: SourceLine) -> Call:
@@ -114,15 +117,9 @@ def described(fields: Fields, source_line: SourceLine) -> Call:
     )
 
 
-def _data(args: Args, method: Method) -> tuple[Any, ...]:
-    """Return dtype, shape, device and strides of a call's tensor, or of the first of a list."""
-    raw = (tensor for number in method.raw for tensor in _tensors(args[number]))
-    return _tensor_data(_tensors(args[method.data or 0])[0], *raw)
-
-
-def _tensor_data(tensor: Tensor, *raw: Tensor) -> tuple[Any, ...]:
-    strides = next((other.stride() for other in raw if not other.is_contiguous()), ())
-    return tensor.dtype, tensor.shape, tensor.device.type, strides
+def _data(tensor: Tensor) -> tuple[Any, ...]:
+    """Return dtype, shape and device of a tensor; without strides, as if it were contiguous."""
+    return tensor.dtype, tensor.shape, tensor.device.type, ()
 
 
 def _tensors(given: Any) -> Any:
@@ -158,7 +155,7 @@ def _all_to_all_single(args: Args, named: dict[str, Any]) -> Fields:
     return Fields(
         "all_to_all_single",
         _is_sync(named.get("opts", rest[0] if rest else None)),
-        _tensor_data(given),
+        _data(given),
         send_counts=_split(given, input_splits),
         receive_counts=_split(output, output_splits),
     )
@@ -174,7 +171,7 @@ def _p2p(op: str, *parameters: str) -> Callable[[Args, dict[str, Any]], Fields]:
         given = {**dict(zip(("tensors", *parameters), args, strict=False)), **named}
         peer = int(given.get("dstRank", given.get("srcRank", -1)))
         sync = op == "send" and peer == -1  # gloo never returns from it
-        data = _tensor_data(_tensors(given["tensors"])[0])
+        data = _data(_tensors(given["tensors"])[0])
         return Fields(op, sync, data, peer=peer, tag=int(given.get("tag", 0)))
 
     return fields

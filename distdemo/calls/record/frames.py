@@ -1,14 +1,19 @@
-"""Find out who makes a call: the user's lines, a package's or a part of torch."""
+"""Find out who makes a call: the user's lines, a package's or a part of torch.
+
+Our own frames are hidden from torch's compiler.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from types import CodeType, FrameType
+from typing import Any
 
 import torch
 from torch.distributed import c10d_logger
@@ -33,6 +38,20 @@ COMPILED = f"{os.sep}torchinductor_"  # in the names of files that torch's compi
 DDP_FILES = ("/torch/nn/parallel/distributed.py", "/ddp_comm_hooks/", "/torch/_tensor.py")
 BACKWARD_FILES = (*DDP_FILES, "/torch/autograd/", "/torch/distributed/fsdp/")
 STEP_FILES = ("/torch/optim/optimizer.py", "/torch/optim/lr_scheduler.py")
+
+
+def opaque(hook: Callable[..., Any]) -> Any:
+    """Keep torch's compiler out of a hook and of everything that it calls.
+
+    It is ``torch.compiler.disable`` without a wrapper and without the time to import the compiler.
+    In a release of torch without these functions, compiled programs get more graph breaks.
+    """
+    hook._torchdynamo_disable = True  # type: ignore[attr-defined]
+    with suppress(AttributeError, RuntimeError, TypeError):
+        dynamo: Any = torch._C._dynamo.eval_frame
+        skip = dynamo._FrameAction.SKIP
+        dynamo.set_code_exec_strategy(hook.__code__, dynamo._FrameExecStrategy(skip, skip))
+    return hook
 
 
 # ----------------------------------------------------------------------------------- source lines

@@ -25,17 +25,11 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.calls.notes import MisuseNote, Ring, Writer, shared
+from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import is_strided
 from distdemo.calls.record.calls import METHODS, Fields, Method, described, fields_of
-from distdemo.calls.record.frames import (
-    called_by_ddp,
-    called_by_user,
-    in_backward,
-    in_batch,
-    source_line,
-)
 from distdemo.calls.record.gradients import IN_PLACE, watch
-from distdemo.calls.record.recorder import Recorder, Tracked, opaque
+from distdemo.calls.record.recorder import Recorder, Tracked
 from distdemo.calls.records import Notes
 
 POLLS = (
@@ -55,11 +49,6 @@ MAX_TOTAL_S = 5.0  # of the delays of one rank
 _HOME = "torch.distributed"
 _COUNT = len(sys.modules)
 _LOADED = [module for name, module in sys.modules.items() if name.startswith(_HOME)]
-
-
-def is_installed() -> bool:
-    """Return True if the calls of this process are already recorded."""
-    return current_recorder() is not None
 
 
 def current_recorder() -> Recorder | None:
@@ -162,7 +151,7 @@ def _replace(owner: Any, name: str, wrap: Callable[[Any], Any], mark: Any = True
     original = vars(owner).get(name)
     if original is None or hasattr(original, "_recorded"):
         return
-    hook = opaque(wraps(original)(wrap(original)))
+    hook = frames.opaque(wraps(original)(wrap(original)))
     hook._recorded = mark
     setattr(owner, name, hook)
     if isinstance(owner, ModuleType):
@@ -326,14 +315,14 @@ def _begin_call(
 ) -> tuple[Fields, int, MisuseNote | None]:
     """Record a call that is about to be made."""
     fields = fields_of(method, args, named)
-    if fields.peer is not None and in_batch():
+    if fields.peer is not None and frames.in_batch():
         fields = fields._replace(batched=True)
     number = recorder.record_call(group, fields)
     if fields.op == "monitored_barrier":  # it waits in the method itself
         recorder.record_accept()
     misuse = None
-    if recorder.buffers is not None and called_by_user():
-        line = source_line()
+    if recorder.buffers is not None and frames.called_by_user():
+        line = frames.source_line()
         misuse = MisuseNote(str(described(fields, line)), line)
     return fields, number, misuse
 
@@ -359,7 +348,7 @@ def _follow_call(
         recorder.record_accept()
         from_any = fields.op == "recv" and fields.peer == -1
         recorder.track(work, Tracked(number, fields.sync, from_any))
-        if fields.op == "all_reduce" and in_backward() and called_by_ddp():
+        if fields.op == "all_reduce" and frames.in_backward() and frames.called_by_ddp():
             recorder.record_wait_after_backward(number)
         if not hasattr(type(work).wait, "_recorded"):
             _replace_handle(recorder, type(work))

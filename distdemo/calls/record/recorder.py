@@ -25,27 +25,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from distdemo.calls.notes import (
-    MAX_KNOWN,
-    Checksums,
-    Destruction,
-    EndNote,
-    MisuseNote,
-    Writer,
-    call_line,
-    json_line,
-)
+from distdemo.calls import notes
+from distdemo.calls.notes import MAX_KNOWN, EndNote, MisuseNote, Writer, json_line
+from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import Buffers
 from distdemo.calls.record.calls import Fields, described
 from distdemo.calls.record.checksums import Replicas
-from distdemo.calls.record.frames import (
-    in_backward,
-    line_of,
-    line_of_frames,
-    owner_of,
-    source_line,
-    user_frames,
-)
 from distdemo.calls.record.steps import Steps
 from distdemo.calls.records import Call, SourceLine
 from distdemo.launcher.failures import text_of
@@ -53,20 +38,6 @@ from distdemo.launcher.records import headline
 from distdemo.view.foreign import write_message
 
 MAX_ERROR_CHARS = 400  # characters of an exception's text
-
-
-def opaque(hook: Callable[..., Any]) -> Any:
-    """Keep torch's compiler out of a hook and of everything that it calls.
-
-    It is ``torch.compiler.disable`` without a wrapper and without the time to import the compiler.
-    In a release of torch without these functions, compiled programs get more graph breaks.
-    """
-    hook._torchdynamo_disable = True  # type: ignore[attr-defined]
-    with suppress(AttributeError, RuntimeError, TypeError):
-        frames: Any = torch._C._dynamo.eval_frame
-        skip = frames._FrameAction.SKIP
-        frames.set_code_exec_strategy(hook.__code__, frames._FrameExecStrategy(skip, skip))
-    return hook
 
 
 class Tracked(NamedTuple):
@@ -181,7 +152,7 @@ class Recorder:
         if delay:
             time.sleep(delay)
         self.steps.count_compiled()
-        step = self.steps.of_call(group, fields.op) if in_backward() else -1
+        step = self.steps.of_call(group, fields.op) if frames.in_backward() else -1
         if step >= 0:
             self.replicas.reduced.add(group)
         return self._record(fields, group, partial(described, fields), cpp=cpp, step=step)
@@ -240,14 +211,14 @@ class Recorder:
         cpp: bool = False,
         step: int = -1,
     ) -> int:
-        stack, frames = user_frames(3)
-        key = (what, stack, id(group), cpp)
+        place, stack = frames.user_frames(3)
+        key = (what, place, id(group), cpp)
         with self._lock:
             number = self._calls.get(key)
             if number is None:
-                call = make(source_line=line_of_frames(frames, cpp=cpp))
+                call = make(source_line=frames.line_of_frames(stack, cpp=cpp))
                 number = self._define(key, group, call)
-                self._code_refs += (frame.f_code for frame in frames)
+                self._code_refs += (frame.f_code for frame in stack)
             line = str(number) if step < 0 else f"{number} {step}"
             index = self._writer.write(line, is_call=True)
             self.local.unaccepted = not cpp
@@ -261,7 +232,7 @@ class Recorder:
         self._calls[key] = number
         devices = self._groups[group]
         group_number = devices[""] if "" in devices else devices.get(call.device or "cpu", 0)
-        self._writer.write(call_line(number, group_number, call))
+        self._writer.write(notes.call_line(number, group_number, call))
         return number
 
     def _forget_calls(self) -> None:
@@ -351,7 +322,7 @@ class Recorder:
         if not is_queued:
             torch.autograd.Variable._execution_engine.queue_callback(self._wait_after_backward)
 
-    @opaque
+    @frames.opaque
     def _wait_after_backward(self) -> None:
         self.safely(self._write_wait, self.local.last_in_backward)
 
@@ -399,8 +370,8 @@ class Recorder:
 
     def record_destroy(self, group: Any = None) -> None:
         """Record that the program destroys a group, unless Python does so at exit."""
-        line = source_line()
-        if not line.file or owner_of(line.file) != "user":
+        line = frames.source_line()
+        if not line.file or frames.owner_of(line.file) != "user":
             return
         is_world = group is None or group is dist.group.WORLD
         error = sys.exc_info()[1]
@@ -413,7 +384,7 @@ class Recorder:
                 for number in numbers.values()
             ]
             if groups:
-                self._writer.write(json_line("D", Destruction(tuple(groups), line, failing)))
+                self._writer.write(json_line("D", notes.Destruction(tuple(groups), line, failing)))
 
     def _write_group(self, line: str) -> None:
         self._group_lines.append(line)
@@ -444,7 +415,7 @@ class Recorder:
         if self.is_registered(group):
             self.safely(self.replicas.check, group, replicas)
 
-    def record_checksums(self, group: Any, number: str, checksums: Checksums) -> None:
+    def record_checksums(self, group: Any, number: str, checksums: notes.Checksums) -> None:
         """Record checksums of tensors that must be equal on all ranks of a group."""
         numbers = self._groups[group]
         self._write(json_line(f"R {numbers[min(numbers)]} {number}", checksums))
@@ -476,8 +447,8 @@ def _exception_note(error: BaseException) -> EndNote:
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        owner = owner_of(code.co_filename)
-        line = line_of(code, trace.tb_lineno)
+        owner = frames.owner_of(code.co_filename)
+        line = frames.line_of(code, trace.tb_lineno)
         if owner == "user":
             source_line, inside = line, ""
         elif owner == "package" and source_line.line:
