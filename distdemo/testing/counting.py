@@ -72,12 +72,9 @@ def counted() -> Iterator[Traffic]:
     rank, n = dist.get_rank(), dist.get_world_size()
     store = c10d._get_default_store()
     used = Traffic()
-    copy = recorder.start_copy()
-    first = recorder.calls
-    try:
+    with recorder.copied() as copy:
+        first = recorder.calls
         yield used
-    finally:
-        recorder.stop_copy(copy)
     block = store.add(f"distdemo/traffic/{rank}", 1)
     with recorder.record_meeting(END_OF_TRAFFIC):
         store.set(f"distdemo/traffic/{block}/{rank}", f"{first}\n{copy.decode()}")

@@ -26,7 +26,7 @@ if __name__ == "__main__":
 from calls.programs import MISTAKES, POLLS, SIZE, WORLDS, Mistake, poll_count
 
 from distdemo.calls.inspector import Inspector
-from distdemo.calls.notes import EndNote, end_line
+from distdemo.calls.notes import EndNote, json_line
 from distdemo.calls.record.hooks import record_calls
 from distdemo.calls.records import Finding, Notes
 from distdemo.launcher import workers
@@ -79,7 +79,7 @@ def sanitized(name: str, *, buffers: bool) -> Run:
     texts = [each.decode() for each in notes]
     for rank, end in ends.items():
         if "\nE " not in texts[rank] and not isinstance(report.outcomes[rank], Returned):
-            texts[rank] += f"{end_line(end)}\n"
+            texts[rank] += f"{json_line('E', end)}\n"
     return report, findings, texts
 
 
