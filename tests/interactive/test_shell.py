@@ -97,7 +97,7 @@ def test_other_commands_run_beside_the_ranks() -> None:
     assert done.returncode == 1
     assert "Mismatch in call 1 of the default group: the sizes don't match." in done.stdout
     assert "distdemo mistakes none can't be carried out." in done.stdout
-    assert done.stdout.endswith("rank 0  0\nrank 1  1\n1 line failed.\n")
+    assert done.stdout.endswith("rank 0  0\nrank 1  1\n✗ 1 line failed.\n")
 
 
 @pytest.mark.parametrize(
