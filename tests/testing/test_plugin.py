@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from forked import as_python
 from golden import matches
 from helpers import PATIENCE, Run, wait_until, warmed
+from terminal import in_a_terminal
 from testing.outcomes import FILES, OUTCOMES, copy_samples, outcomes
 
 pytestmark = pytest.mark.timeout(300)  # on a loaded machine
 
 
-@contextmanager
-def pytested(
-    folder: Path, *words: str, files: tuple[str, ...] = (), **options: object
-) -> Iterator[Run]:
-    """Run pytest over these files, without the configuration of the project's own tests."""
+PLAIN = {"CI": "", "BUILD_NUMBER": "", "PYTEST_ADDOPTS": "", "COLUMNS": "80"}
+"""With CI set, pytest shows more of a failed comparison."""
+
+
+def pytest_line(folder: Path, *words: str, files: tuple[str, ...]) -> list[str]:
+    """Prepare a folder without the configuration of the project's own tests; return arguments."""
     copy_samples(folder)
     ini = folder / "pytest.ini"
     ini.write_text("[pytest]\nfilterwarnings =\n    ignore::ResourceWarning\n")
-    temporary = folder / "tmp"
-    temporary.mkdir()
+    (folder / "tmp").mkdir()
     line = ["-m", "pytest", "-q", "-c", str(ini), "-p", "no:cacheprovider", "-p", "no:timeout"]
-    line += [*words, *(str(folder / file) for file in files)]
-    # With CI set, pytest shows more of a failed comparison.
-    plain = {"CI": "", "BUILD_NUMBER": "", "PYTEST_ADDOPTS": "", "COLUMNS": "80"}
-    with warmed(line, temporary, env=plain, **options) as run:
-        yield run
+    return [*line, *words, *(str(folder / file) for file in files)]
+
+
+def pytested(folder: Path, *words: str, files: tuple[str, ...] = ()) -> AbstractContextManager[Run]:
+    """Run pytest over these files."""
+    return warmed(pytest_line(folder, *words, files=files), folder / "tmp", env=PLAIN)
 
 
 def scrubbed(text: str) -> str:
@@ -72,29 +73,15 @@ def shown_failures(out: str) -> str:
 
 
 def test_the_debugger_has_the_terminal_and_all_ranks_are_shown(tmp_path: Path) -> None:
-    main, side = pty.openpty()
-    output = bytearray()
-
-    def received(words: bytes) -> bool:
-        with os.fdopen(os.dup(main), "rb", buffering=0) as terminal:
-            os.set_blocking(main, False)
-            output.extend(terminal.read(1 << 16) or b"")
-        return words in output
-
-    words = ["--pdb", "-x", "--ranks-report=all"]
-    streams = {"stdin": side, "stdout": side, "stderr": side}
-    try:
-        with pytested(tmp_path, *words, files=("test_faults.py",), **streams) as run:
-            assert wait_until(lambda: received(b"(Pdb) "), PATIENCE), output.decode()
-            os.write(main, b"p 'numbers', numbers\n")
-            assert wait_until(lambda: received(b"('numbers', ["), PATIENCE), output.decode()
-            os.write(main, b"q\n")
-            assert wait_until(lambda: received(b"1 failed"), PATIENCE), output.decode()
-            assert run.process.wait(PATIENCE) != 0
-    finally:
-        os.close(main)
-        os.close(side)
-    assert output.count(b"wrong data received") >= 3  # both tracebacks and the summary
+    words = pytest_line(tmp_path, "--pdb", "-x", "--ranks-report=all", files=("test_faults.py",))
+    with in_a_terminal(words, tmp_path / "tmp", by=as_python, **PLAIN) as terminal:
+        terminal.wait_for("(Pdb) ")
+        terminal.type("p 'numbers', numbers\n")
+        terminal.wait_for("('numbers', [")
+        terminal.type("q\n")
+        terminal.wait_for("1 failed")
+        assert terminal.end() != 0
+    assert terminal.raw.count("wrong data received") >= 3  # both tracebacks and the summary
 
 
 def test_ctrl_c_says_where_the_ranks_were(tmp_path: Path) -> None:
