@@ -142,15 +142,6 @@ def test_why_ranks_cannot_start_is_said_once(tmp_path: Path) -> None:
     assert done.stdout.count("see the report of test_many.py::test_many[0]") == 2
 
 
-def test_unmarked_tests_have_no_overhead(tmp_path: Path) -> None:
-    (tmp_path / "test_plain.py").write_text(
-        "import sys\ndef test_plain():\n    assert 'torch' not in sys.modules\n"
-    )
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_plain.py"]
-    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b""), done.stdout
-
-
 AUDIT = """import os, sys
 folder = os.path.dirname(__file__)
 log = os.open(f"{folder}/log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -178,7 +169,8 @@ def test_no_process_without_marked_tests_and_no_other_file_is_read(
     marked = "import pytest\n@pytest.mark.ranks(2)\ndef test_marked():\n    pass\n"
     for name in ("test_marked.py", "test_ignored.py"):
         (tmp_path / name).write_text(marked)
-    (tmp_path / "test_plain.py").write_text("def test_plain():\n    pass\n")
+    plain = "import sys\ndef test_plain():\n    assert 'torch' not in sys.modules\n"
+    (tmp_path / "test_plain.py").write_text(plain)
     (tmp_path / "sitecustomize.py").write_text(AUDIT)
     line = [sys.executable, "-m", "pytest", "-q", *words]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
@@ -187,15 +179,6 @@ def test_no_process_without_marked_tests_and_no_other_file_is_read(
     )
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "log").read_text() == ""
-
-
-def test_documented_versions_are_those_that_are_tested() -> None:
-    root = Path(__file__).parents[2]
-    page = (root / "docs/plugins.md").read_text()
-    rows = re.findall(r"^\| (pytest-[\w-]+|hypothesis) \| ([\d.]+) \|", page, re.MULTILINE)
-    assert len(rows) == 13
-    pinned = (root / "constraints.txt").read_text().split()
-    assert {f"{name}=={version}" for name, version in rows} <= {*pinned}
 
 
 def test_invalid_marks_are_rejected() -> None:
