@@ -181,7 +181,7 @@ def started(
     temporary: Path,
     *,
     by: Callable[..., dict[str, Any]] | None = None,
-    program: str = sys.executable,
+    program: str | Path = sys.executable,
     env: Mapping[str, str | None] | None = None,
     enter: Callable[[], None] | None = None,
     **options: Any,

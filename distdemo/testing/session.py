@@ -195,7 +195,7 @@ class Server:
         from distdemo.backends import prepared
         from distdemo.calls.inspector import Inspector
         from distdemo.calls.text import stopped_text
-        from distdemo.launcher.local import run_world
+        from distdemo.launcher.local import World
         from distdemo.launcher.records import WorldSpec
         from distdemo.launcher.verdict import report_of
         from distdemo.testing.rank import run_test
@@ -215,13 +215,12 @@ class Server:
         notes = None if inspector is None else inspector.notes
         self._busy = True
         try:
-            report = run_world(
+            report = World(self._channel).run(
                 world,
                 run_test,
                 (item, task.basetemp, notes, self._terminal),
                 on_message=received.on_message,
                 poll=None if inspector is None else inspector.poll,
-                listener=self._channel,
             )
         except KeyboardInterrupt as stop:
             return TaskResult(report_of(stop), reports=received.result.reports)
