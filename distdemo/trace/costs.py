@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from distdemo.schedules.contract import Algorithm
-from distdemo.schedules.count import CostModel, by_formula, cost, crossovers, infos, predicted
+from distdemo.schedules.count import CostModel, by_formula, costs, crossovers, infos
 from distdemo.schedules.schedule import Schedule
 from distdemo.trace.records import AlgorithmCost, AlgorithmList
 
@@ -21,14 +21,14 @@ def costs_on(n: int, algorithms: Sequence[Algorithm], sizes: Sequence[int]) -> A
         algorithms: Algorithms, those of one op together.
         sizes: Sizes in bytes.
     """
-    costs = [
+    rows = [
         AlgorithmCost(op, algorithm.name, size, by_formula(Schedule.of(algorithm, n, 1), size))
         for op, members in groupby(algorithms, attrgetter("op"))
         for same_op in [tuple(members)]
         for size in sorted(set(sizes))
         for algorithm in same_op
     ]
-    return AlgorithmList(infos(algorithms), n, tuple(costs))
+    return AlgorithmList(infos(algorithms), n, tuple(rows))
 
 
 def with_times(record: AlgorithmList, links: Mapping[str, CostModel]) -> AlgorithmList:
@@ -38,12 +38,14 @@ def with_times(record: AlgorithmList, links: Mapping[str, CostModel]) -> Algorit
         record: Costs on a number of ranks.
         links: α and β for each op.
     """
-    names: dict[str, list[str]] = {}
-    for algorithm in record.algorithms:
-        names.setdefault(algorithm.op, []).append(algorithm.name)
     changes = {}
     for op, link in links.items():
-        lines = [cost(op, name, record.world_size or 0) for name in names[op]]
+        lines = costs(op, record.world_size or 0)
         changes[op] = tuple(crossovers(lines, link.alpha_s, link.beta_s_per_byte))
-    costs = [replace(row, predicted_s=predicted(row.counts, links[row.op])) for row in record.costs]
-    return replace(record, costs=tuple(costs), links=dict(links), crossovers=changes)
+    timed = []
+    for row in record.costs:
+        link = links[row.op]
+        predicted_s = row.counts.alpha_rounds * link.alpha_s
+        predicted_s += row.counts.beta_bytes * link.beta_s_per_byte
+        timed.append(replace(row, predicted_s=predicted_s))
+    return replace(record, costs=tuple(timed), links=dict(links), crossovers=changes)

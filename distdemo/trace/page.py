@@ -17,9 +17,9 @@ from itertools import pairwise
 from string import Template
 from typing import Any
 
+from distdemo.schedules.contract import LETTERS
 from distdemo.trace.records import Cell, PlayedRound, TraceReport
 from distdemo.trace.texts import (
-    LETTERS,
     cost_table,
     notes,
     payload_text,

@@ -89,26 +89,35 @@ def _rounds(
     )
     moments = relative_moments(traces, hosts)
     rounds = []
-    for step in schedule.steps():
-        holdings.play(step)
+    for exchange in schedule.exchanges():
+        holdings.play(exchange)
         held = holdings.held
         arrived: list[set[int]] = [set() for _ in held]
         gone: list[set[int]] = [set() for _ in held]
-        for transfer in step.transfers:
+        for transfer in exchange.transfers:
             arrived[transfer.dst].update(transfer.chunks)
             gone[transfer.src].update(transfer.chunks)
-        if spec.divides and step.number == len(moments):  # the division changes these chunks too
-            for rank, chunks in enumerate(arrived):
+        is_last = exchange.number == len(moments)
+        for rank, chunks in enumerate(arrived):
+            if spec.divides and is_last:  # the division changes these chunks, too
                 chunks.update(schedule.due(rank))
         cells = tuple(
-            tuple(cell(rank, chunk, held[rank][chunk], step.number) for chunk in sorted(chunks))
+            tuple(cell(rank, chunk, held[rank][chunk], exchange.number) for chunk in sorted(chunks))
             for rank, chunks in enumerate(arrived)
         )
         left = tuple(
             tuple(sorted(chunks - here.keys())) for chunks, here in zip(gone, held, strict=True)
         )
-        times = moments[step.number - 1]
-        rounds.append(PlayedRound(step.number, step.phase, step.transfers, cells, left, times))
+        rounds.append(
+            PlayedRound(
+                exchange.number,
+                exchange.phase,
+                exchange.transfers,
+                cells,
+                left,
+                moments[exchange.number - 1],
+            )
+        )
     return start, tuple(rounds)
 
 

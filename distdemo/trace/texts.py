@@ -25,11 +25,6 @@ COSTS = {
     "total_bytes": "Total",
 }
 """Labels of the checks, in display order."""
-LETTERS = (
-    "n: ranks; C: chunks; lg: logarithm to base 2, rounded up (⌊ ⌋: down); p: largest power of 2 "
-    "that is not above n; e = n − p; [e>0]: 1 if so, else 0."
-)
-"""Symbols in the formulas, except S."""
 
 
 def amount(check: FormulaCheck, value: float) -> str:

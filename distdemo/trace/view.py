@@ -8,10 +8,10 @@ from functools import cache, partial
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from distdemo.schedules.contract import LETTERS
 from distdemo.schedules.count import AlgorithmInfo
 from distdemo.trace.records import AlgorithmCost, AlgorithmList, TraceReport
 from distdemo.trace.texts import (
-    LETTERS,
     agreement_sign,
     cost_table,
     formula,
