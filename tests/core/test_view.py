@@ -205,7 +205,7 @@ def written(block: Callable[[], None]) -> str:
         with os.fdopen(reader, newline="") as file:
             return file.read()
 
-    return in_a_child(run)
+    return str(in_a_child(run))
 
 
 def wait_for_signal() -> None:
