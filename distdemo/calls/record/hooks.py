@@ -46,6 +46,12 @@ DELAYED = 0.5  # share of the calls that --shake delays
 MAX_DELAY_S = 0.02
 MAX_TOTAL_S = 5.0  # of the delays of one rank
 
+CPP_CALLERS = {
+    dist: ("_verify_params_across_processes", "Reducer"),  # called by DDP's constructor
+    functional: ("_resolve_group", "_resolve_group_name"),
+}
+"""Functions of torch that precede calls from C++, by module."""
+
 _HOME = "torch.distributed"
 _COUNT = len(sys.modules)
 _LOADED = [module for name, module in sys.modules.items() if name.startswith(_HOME)]
@@ -59,43 +65,32 @@ def current_recorder() -> Recorder | None:
 def install(recorder: Recorder) -> Recorder:
     """Install the hooks, once per process, before or after it creates a group."""
     add = partial(_add_hook, recorder)
-    register = partial(_register, recorder)
     _replace_methods(recorder, dist.ProcessGroup)
     _replace_handle(recorder, dist.Work)
     recorder.steps.install()
     if recorder.buffers is not None:
-        results = recorder.buffers.results
         recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
-        # backward() and grad() call it
-        add(
-            torch.autograd,
-            "_engine_run_backward",
-            lambda outputs, *_, **__: results.on_backward(outputs),
-        )
+        on_backward = recorder.buffers.results.on_backward
+        add(torch.autograd, "_engine_run_backward", on_backward)  # of backward() and grad()
     add(c10d, "_warn_not_in_group", recorder.record_non_member)
     add(c10d, "destroy_process_group", recorder.record_destroy)
-    add(c10d, "split_group", after=lambda group, *_, **__: register(group))
     for name in ("rendezvous", "_new_process_group_helper"):  # both follow the checks of arguments
         add(c10d, name, recorder.record_accept)
-    add(
-        torch._C.Future,
-        "then",
-        after=lambda future, origin, *_: recorder.derive_future(future, origin),
-    )
+    add(c10d, "split_group", after=partial(_register, recorder))
+    _replace(c10d, "new_group", partial(_creating_group, recorder))
+    _replace(c10d, "init_process_group", partial(_initializing, recorder))
+    add(torch._C.Future, "then", after=recorder.derive_future)
     add(
         torch._C,
         "_collect_all",
         after=lambda future, origins: recorder.derive_future(future, *origins),
     )
     _replace(torch._C.Future, "wait", partial(_waiting, recorder, recorder.record_future_wait))
-    _replace(c10d, "new_group", partial(_creating_group, recorder))
-    _replace(c10d, "init_process_group", partial(_initializing, recorder))
-    for name in ("_verify_params_across_processes", "Reducer"):  # called by DDP's constructor
-        setattr(dist, name, _calling_cpp(recorder, getattr(dist, name)))
-    for name in ("_resolve_group", "_resolve_group_name"):  # called by functional collectives
-        if hasattr(functional, name):
-            setattr(functional, name, _calling_cpp(recorder, getattr(functional, name)))
-    register(dist.group.WORLD)
+    for module, names in CPP_CALLERS.items():
+        for name in names:
+            if hasattr(module, name):
+                setattr(module, name, _calling_cpp(recorder, getattr(module, name)))
+    _register(recorder, dist.group.WORLD)
     return recorder
 
 
@@ -234,7 +229,7 @@ def _creating_group(recorder: Recorder, original: Any) -> Any:
             given["ranks"] = [int(rank) for rank in given["ranks"]]  # it may be an iterator
         members = None
         by_members = given.get("use_local_synchronization")
-        if not getattr(recorder.local, "busy", False) and recorder.is_registered(dist.group.WORLD):
+        if not recorder.local.busy and recorder.is_registered(dist.group.WORLD):
             members = sorted(given.get("ranks") or range(dist.get_world_size()))
             if by_members and dist.get_rank() not in members:
                 members = None
@@ -248,7 +243,7 @@ def _creating_group(recorder: Recorder, original: Any) -> Any:
 @contextmanager
 def _creation(recorder: Recorder, members: Iterable[int] | None, how: str) -> Iterator[None]:
     """Record the creation of a group, unless its members are None; calls within belong to it."""
-    is_busy = getattr(recorder.local, "busy", False)
+    is_busy = recorder.local.busy
     recorder.local.busy = True
     if members is not None:
         recorder.safely(recorder.record_new_group, tuple(members), how)
@@ -265,7 +260,7 @@ def _creation(recorder: Recorder, members: Iterable[int] | None, how: str) -> It
         recorder.safely(recorder.record_return)
 
 
-def _register(recorder: Recorder, group: Any) -> Any:
+def _register(recorder: Recorder, group: Any, *_: object, **__: object) -> Any:
     if isinstance(group, dist.ProcessGroup):
         recorder.safely(_replace_methods, recorder, type(group))
         recorder.safely(recorder.register, group)
@@ -290,7 +285,7 @@ def _calling(recorder: Recorder, name: str, original: Any) -> Any:
     method = METHODS[name]
 
     def call(self: Any, *args: Any, **named: Any) -> Any:
-        if recorder.off or getattr(local, "busy", False) or not recorder.is_registered(self):
+        if recorder.off or local.busy or not recorder.is_registered(self):
             return original(self, *args, **named)
         local.busy = True  # nested calls belong to this one
         try:

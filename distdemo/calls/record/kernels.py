@@ -196,7 +196,7 @@ def _record(
     known_op: bool = True,
 ) -> int | None:
     """Record a call, unless it was made by a recorded method; return its number."""
-    if getattr(recorder.local, "busy", False) or not recorder.is_registered(group):
+    if recorder.local.busy or not recorder.is_registered(group):
         return None
     fields = fields_of(METHODS[kernel.method], args, {})
     if fields.sync:  # C++ waits later

@@ -60,6 +60,22 @@ class PendingGroup:
     """Placeholder for a group that is being created."""
 
 
+class ThreadState(threading.local):
+    """State of a thread.
+
+    Attributes:
+        busy: True within a recorded call.
+        unaccepted: True if torch may still reject the latest call.
+        graph_task: Backward pass at whose end the thread waits for ``last_in_backward``.
+        last_in_backward: Number of the latest call of DDP in this pass.
+    """
+
+    busy = False
+    unaccepted = False
+    graph_task = -1
+    last_in_backward = -1
+
+
 class Recorder:
     """Records the calls of this rank.
 
@@ -71,8 +87,9 @@ class Recorder:
         delays: Seconds to sleep before each of the first calls.
 
     Attributes:
-        local: State of the current thread; ``busy`` is True within a recorded call.
+        local: State of the current thread.
         off: True if recording has stopped.
+        size: World size for the reader of the notes, or 0 if unknown.
     """
 
     def __init__(
@@ -86,9 +103,10 @@ class Recorder:
     ) -> None:
         self._writer = writer
         self._world = world
+        self.size = 0 if world is None else world[1]
         self._delays = iter(delays)
         self._lock = threading.RLock()  # a signal handler may call, too
-        self.local = threading.local()
+        self.local = ThreadState()
         self._calls: dict[Any, int] = {}
         self._defined = 0  # calls with a number
         self._code_refs: list[CodeType] = []  # keeps their ids from being reused
@@ -135,11 +153,6 @@ class Recorder:
         """Number of recorded calls."""
         return self._writer.calls
 
-    @property
-    def size(self) -> int:
-        """World size for the reader of the notes, or 0 if unknown."""
-        return self._world[1] if self._world is not None else 0
-
     def record_call(self, group: Any, fields: Fields, *, cpp: bool = False) -> int:
         """Record a call and return its number on this rank.
 
@@ -155,7 +168,7 @@ class Recorder:
         step = self.steps.of_call(group, fields.op) if frames.in_backward() else -1
         if step >= 0:
             self.replicas.reduced.add(group)
-        return self._record(fields, group, partial(described, fields), cpp=cpp, step=step)
+        return self._record(fields, group, cpp=cpp, step=step)
 
     def record_new_group(self, members: tuple[int, ...], how: str = "") -> None:
         """Record a call that creates a group.
@@ -184,56 +197,48 @@ class Recorder:
                     self._groups[group] = {"": number}
                     self._write_group(f"G {number} 0 {how} {list(members)}")
         op = "init_process_group" if how == "init" else "new_group"
-        make = partial(Call, op, members=members, lone_groups=lone_groups)
-        self._record((op, members, lone_groups), group, make)
+        self._record(Call(op, SourceLine(), members=members, lone_groups=lone_groups), group)
 
     def record_non_member(self, op: str) -> None:
         """Record a collective on a group that this rank isn't in, where torch does nothing."""
         if op == "monitored_barrier":  # torch's warning is enough: it moves no data
             return
         if self.is_registered(dist.group.WORLD):
-            self._record(("outside", op), dist.group.WORLD, partial(Call, f"outside {op}"))
+            self._record(Call(f"outside {op}", SourceLine()), dist.group.WORLD)
 
     @contextmanager
     def record_meeting(self, name: str) -> Iterator[None]:
         """Record that this rank waits within the block until every rank of the world does."""
-        self._record((name,), dist.group.WORLD, partial(Call, name))
+        self._record(Call(name, SourceLine()), dist.group.WORLD)
         self.record_accept()
         yield
         self.record_return()
 
-    def _record(
-        self,
-        what: Any,
-        group: Any,
-        make: Callable[..., Call],
-        *,
-        cpp: bool = False,
-        step: int = -1,
-    ) -> int:
+    def _record(self, what: Fields | Call, group: Any, *, cpp: bool = False, step: int = -1) -> int:
+        """Record a call from the current line, which is defined when it is made first."""
         place, stack = frames.user_frames(3)
         key = (what, place, id(group), cpp)
         with self._lock:
             number = self._calls.get(key)
             if number is None:
-                call = make(source_line=frames.line_of_frames(stack, cpp=cpp))
-                number = self._define(key, group, call)
+                line = frames.line_of_frames(stack, cpp=cpp)
+                if isinstance(what, Fields):
+                    call = described(what, line)
+                else:
+                    call = replace(what, source_line=line)
+                if len(self._calls) >= MAX_KNOWN:
+                    self._forget_calls()
+                number = self._defined  # no handler runs within these lines: see Writer.write
+                self._defined = number + 1
+                self._calls[key] = number
+                devices = self._groups[group]
+                device = "" if "" in devices else call.device or "cpu"
+                self._writer.write(notes.call_line(number, devices.get(device, 0), call))
                 self._code_refs += (frame.f_code for frame in stack)
-            line = str(number) if step < 0 else f"{number} {step}"
-            index = self._writer.write(line, is_call=True)
+            text = str(number) if step < 0 else f"{number} {step}"
+            index = self._writer.write(text, is_call=True)
             self.local.unaccepted = not cpp
             return index
-
-    def _define(self, key: Any, group: Any, call: Call) -> int:
-        if len(self._calls) >= MAX_KNOWN:
-            self._forget_calls()
-        number = self._defined  # no handler runs within these lines either: see Writer.write
-        self._defined = number + 1
-        self._calls[key] = number
-        devices = self._groups[group]
-        group_number = devices[""] if "" in devices else devices.get(call.device or "cpu", 0)
-        self._writer.write(notes.call_line(number, group_number, call))
-        return number
 
     def _forget_calls(self) -> None:
         """Define each call again when it is made next."""
@@ -245,7 +250,7 @@ class Recorder:
 
     def record_accept(self, *_: object, **__: object) -> None:
         """Record that torch has accepted this thread's latest call, once."""
-        if getattr(self.local, "unaccepted", False):
+        if self.local.unaccepted:
             self.local.unaccepted = False
             self._write(f"a{self._other_threads()}")
 
@@ -316,10 +321,9 @@ class Recorder:
         waits for all calls. The last call can only be over if its group made the ones before.
         """
         task = torch._C._current_graph_task_id()
-        is_queued = getattr(self.local, "queued", -1) == task
-        self.local.queued = task
         self.local.last_in_backward = number
-        if not is_queued:
+        if task != self.local.graph_task:
+            self.local.graph_task = task
             torch.autograd.Variable._execution_engine.queue_callback(self._wait_after_backward)
 
     @frames.opaque
