@@ -114,7 +114,7 @@ def _program(words: list[str]) -> None:
             sys.argv = words[1:]
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         elif words[0] == "-c":
-            sys.argv = words[:1]
+            sys.argv = ["-c", *words[2:]]
             main = sys.modules["__main__"] = ModuleType("__main__")
             exec(compile(words[1], "<string>", "exec"), vars(main))  # noqa: S102 - the tests' own
         else:
