@@ -34,7 +34,7 @@ def test_programs_compile_as_without_the_sanitizer(tmp_path: Path) -> None:
     noted = document_of(tmp_path, "--strict")  # or not all calls were compared
     for before, after in zip(plain["ranks"], noted["ranks"], strict=True):
         assert after["returned"] == before["returned"]
-    made = " ".join(f"{each['did']} {each['source_line']}" for each in noted["calls"])
+    made = " ".join(f"{call['did']} {call['source_line']}" for call in noted["calls"])
     for function in ("average", "scattered", "total", "together", "met", "train"):
         assert f" in {function}" in made
 

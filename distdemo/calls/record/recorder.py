@@ -262,7 +262,7 @@ class Recorder:
         """
         self._write("r" if source < 0 else f"r {source}")
 
-    def record_failure(self, accepted: bool) -> None:
+    def record_failure(self, *, accepted: bool) -> None:
         """Record that the call or wait raised.
 
         Args:
