@@ -49,6 +49,7 @@ def judged(
     return found, judge
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", [name for name, mistake in MISTAKES.items() if mistake.real])
 def test_a_mistake_is_found_on_real_ranks(name: str) -> None:
     mistake = MISTAKES[name]
@@ -75,6 +76,7 @@ def test_a_mistake_is_found_in_its_notes_in_any_order(name: str) -> None:
                 assert lines_named(found) == lines_named(last)
 
 
+@pytest.mark.processes
 def test_right_programs_have_no_findings(warm: Warm) -> None:
     for buffers in (False, True):
         for name in WORLDS:
