@@ -30,6 +30,7 @@ from distdemo.errors import UsageError
 from distdemo.measure.recording import Recording
 from distdemo.measure.records import Judgement, Load, Series, Verdict
 
+pytestmark = pytest.mark.processes
 GOLDEN = Path(__file__).parent / "golden"
 
 # --------------------------------------------------------------------------------- the interval

@@ -171,6 +171,7 @@ def files(folder: Path, *ranks: int) -> list[str]:
     ]
 
 
+@pytest.mark.processes
 def test_the_command_fits_predicts_and_writes(command: Any, tmp_path: Path) -> None:
     line = ["bench", "fit", *files(tmp_path, 2, 4), "--predict", "64", "--predict", "16"]
     code, out, err = command(*line, "--format", "json")
@@ -196,6 +197,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.processes
 def test_usage_errors(command: Any, tmp_path: Path) -> None:
     (two,) = files(tmp_path, 2)
     single = written(tmp_path / "single.json", document(one_series(world_size=1)))

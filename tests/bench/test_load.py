@@ -39,6 +39,7 @@ def test_the_busy_time_of_the_cpus_that_a_rank_may_use():
     assert busy_s("", (0,)) is None
 
 
+@pytest.mark.processes
 def test_a_rank_reads_the_clocks_before_and_after(monkeypatch):
     found = load_of(3, (0,), load.Reading(0.0, 0.0, None), (Copy(0.9, 1e9),))
     assert (found.launch, found.busy_s, found.copies[0].core_share) == (3, None, 0.9)

@@ -87,6 +87,7 @@ def both():
     return wanted.asked(wanted.series(), large)
 
 
+@pytest.mark.processes
 def test_the_first_launch_verifies_every_size_and_later_ones_alternate_their_order():
     found = plan.first_launch(both(), "gloo")
     assert [(v.series, v.point) for v in found] == [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)]
@@ -100,6 +101,7 @@ def test_the_first_launch_verifies_every_size_and_later_ones_alternate_their_ord
     assert [(v.series, v.launch) for v in down] == [(1, 2), (0, 2)]
 
 
+@pytest.mark.processes
 def test_blocks_replace_launches_in_one_world_and_a_plan_can_be_encoded():
     found = plan.single_world(wanted.asked(iters=10), "gloo")
     timing = [v for v in found if v.launch]

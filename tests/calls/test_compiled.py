@@ -17,6 +17,8 @@ from helpers import commanded
 
 from distdemo.api import WorldError, launch
 
+pytestmark = pytest.mark.processes
+
 
 def document_of(folder: Path, *options: str) -> dict[str, Any]:
     """Run the right programs and return the document."""

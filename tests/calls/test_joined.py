@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from helpers import Run, free_port, running, warmed
 
+pytestmark = pytest.mark.processes
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 SANITIZED = ["-m", "distdemo.sanitizer"]

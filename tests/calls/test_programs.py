@@ -50,6 +50,7 @@ def judged(
     return errors, judge
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", [name for name, mistake in MISTAKES.items() if mistake.real])
 def test_a_mistake_is_found_on_real_ranks(name: str) -> None:
     mistake = MISTAKES[name]
@@ -76,6 +77,7 @@ def test_a_mistake_is_found_in_its_notes_in_any_order(name: str) -> None:
                 assert lines_named(finding) == lines_named(last)
 
 
+@pytest.mark.processes
 def test_right_programs_have_no_findings(warm: Warm) -> None:
     for buffers in (False, True):
         for name in WORLDS:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from helpers import commanded
 
+pytestmark = pytest.mark.processes
 PROGRAMS = Path(__file__).with_name("silent.py")
 BUFFERS = "--sanitize=buffers"
 REPLICAS = "--check-replicas"

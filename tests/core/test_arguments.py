@@ -133,6 +133,7 @@ def test_every_name_of_the_tables_means_something() -> None:
         assert any(syntax.meaning(typed) == means.split() for syntax in syntaxes), typed
 
 
+@pytest.mark.processes
 def test_every_default_is_in_help_and_no_type_of_python(
     command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +147,7 @@ def test_every_default_is_in_help_and_no_type_of_python(
                 assert re.search(r"Number of ranks\. \[default: \d", text), name
 
 
+@pytest.mark.processes
 def test_bash_completes_with_the_script_that_is_shown() -> None:
     program = Path(sys.executable).with_name("distdemo")
     lines = f"""

@@ -65,6 +65,7 @@ def test_every_command_has_a_line_here() -> None:
     assert {name for name in command_names() if ops.find(name) is None} <= set(CHEAP)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", CHEAP)
 def test_one_verdict_on_the_screen_and_one_valid_document_in_the_file(
     name: str, warm: Any, measured: Path, tmp_path: Path
@@ -81,6 +82,7 @@ def test_one_verdict_on_the_screen_and_one_valid_document_in_the_file(
     jsonschema.validate(document, document_schema(records_of(name)[0], name))
 
 
+@pytest.mark.processes
 def test_json_on_the_screen_is_the_document_of_the_file(command: Any, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     code, out, err = command("explain", "scatter", "--format", "json", "--output", str(file))
@@ -149,6 +151,7 @@ def test_what_can_not_be_carried_out_is_refused_in_three_lines(command: Any) -> 
         assert (code, bool(out), err) == (0, True, "")
 
 
+@pytest.mark.processes
 def test_an_error_of_the_system_is_not_taken_for_a_full_disk(
     command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

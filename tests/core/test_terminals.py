@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from terminal import ESCAPES, in_a_terminal
+
+pytestmark = pytest.mark.processes
 
 
 def test_a_terminal_gets_a_spinner_while_it_takes_long_and_colours_for_the_ranks(tmp_path):

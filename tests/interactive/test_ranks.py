@@ -20,6 +20,7 @@ from distdemo.interactive.records import Cell, CellReport, RanksText, Settings
 from distdemo.interactive.worlds import MAX_OUTPUT
 from distdemo.launcher.host import EXIT_S
 
+pytestmark = pytest.mark.processes
 CELL = "<cell 1>"
 
 

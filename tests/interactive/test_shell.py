@@ -15,6 +15,7 @@ from terminal import ESCAPES, in_a_terminal
 
 from distdemo.interactive.command import is_incomplete
 
+pytestmark = pytest.mark.processes
 HERE = Path(__file__).parent
 LESSON = """\
 t = torch.arange(3.) + 10 * rank

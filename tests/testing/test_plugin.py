@@ -17,7 +17,7 @@ from helpers import PATIENCE, Run, wait_until, warmed
 from terminal import in_a_terminal
 from testing.outcomes import FILES, OUTCOMES, copy_samples, outcomes
 
-pytestmark = pytest.mark.timeout(300)  # on a loaded machine
+pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]  # on a loaded machine
 
 
 PLAIN = {"CI": "", "BUILD_NUMBER": "", "PYTEST_ADDOPTS": "", "COLUMNS": "80"}
