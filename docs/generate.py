@@ -21,7 +21,6 @@ from distdemo.calls.match.rules import KINDS
 from distdemo.cli.app import COMMANDS, command_names, records_of, typer_command
 from distdemo.demo.command import example
 from distdemo.doctor.checks import CHECKS
-from distdemo.doctor.torch import world
 from distdemo.joined.engines import ENGINES
 from distdemo.learn.catalogue import STEPS
 from distdemo.ops.spec import OpSpec
@@ -155,7 +154,7 @@ def checks_table() -> Iterator[str]:
     for check in CHECKS:
         shown = "" if check.topic == topic else f"`{check.topic}`"
         topic = check.topic
-        text = check.function.__doc__ or world.__doc__ or ""
+        text = check.function.__doc__ or ""
         yield f"| {shown} | `{check.name}` | {text.strip().splitlines()[0]} |"
 
 

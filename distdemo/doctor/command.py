@@ -46,14 +46,13 @@ def doctor(session: Session, options: DoctorOptions) -> Result:
     """
     from distdemo.doctor.checks import examine
     from distdemo.doctor.system import System
-    from distdemo.doctor.torch import start_world
     from distdemo.doctor.view import doctor_view
     from distdemo.view.progress import spinner
 
-    start = start_world if options.world else None
+    system = System(runs_world=options.world)
     try:
         with spinner("checking this machine", enabled=not session.quiet):
-            report = examine(System(), options.only or TOPICS, start)
+            report = examine(system, options.only or TOPICS)
     except KeyboardInterrupt:  # ``main`` sets the exit code
         raise DistdemoError(
             "Interrupted.",
@@ -61,8 +60,8 @@ def doctor(session: Session, options: DoctorOptions) -> Result:
             "--only TOPIC runs fewer checks, and --no-world starts no ranks.",
         ) from None
     errors = tuple(
-        Error(f"{each.title}: {each.what}.", each.why, each.hint)
-        for each in report.findings
-        if each.level == "broken"
+        Error(f"{finding.title}: {finding.what}.", finding.why, finding.hint)
+        for finding in report.findings
+        if finding.level == "broken"
     )
     return Result(report, doctor_view, errors=errors)

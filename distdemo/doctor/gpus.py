@@ -1,143 +1,119 @@
-"""Checks of GPUs: those torch can use, their driver, MIG, and variables that hide them.
+"""Checks of GPUs: those torch can use, their driver, and their modes.
 
-A child process asks torch, but only if the system has a GPU.
+Run as a program, this file prints what torch says of the GPUs. It initialises CUDA, after which a
+process can't fork ranks, so ``gpus`` runs it in a child process.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distdemo.backends.gpus import NODES
-from distdemo.doctor.records import Finding, broken, fine, skipped, warning
+from distdemo.backends.gpus import NODES, why_none
+from distdemo.doctor.records import Diagnosis, broken, fine, skipped, warning
 from distdemo.doctor.system import System
+from distdemo.launcher.torch_import import load_torch
 from distdemo.view.format import plural, short_size
 
 CUDA_TIMEOUT_S = 40.0  # importing torch and initialising CUDA on a machine with eight GPUs
-QUERY = ("driver_version", "compute_mode", "mig.mode.current")
+QUERY = "--query-gpu=driver_version,compute_mode,mig.mode.current"
 
 
-def gpus(system: System) -> Finding:
+def gpus(system: System) -> Diagnosis:
     """Check that torch can use the system's GPUs."""
-    built = system.torch()
     if not _has_gpu(system):
         return skipped("this system has no GPU")
-    if not (built.cuda or built.rocm):
-        return warning(
-            "this system has a GPU, but torch was built without CUDA",
-            "nccl and GPU tensors need it.",
-            "Install a CUDA wheel of torch: pytorch.org/get-started has the command.",
-        )
-    code = [str(system.python), "-m", "distdemo.doctor.gpu_child"]
-    answer = system.run(code, CUDA_TIMEOUT_S)
-    if answer.late:
+    output = system.run([str(system.python), "-m", "distdemo.doctor.gpus"], CUDA_TIMEOUT_S)
+    last_line = output.text.strip().rpartition("\n")[2]
+    if output.status is None:
         return broken(
             f"CUDA did not start within {CUDA_TIMEOUT_S:g} s",
             "A GPU, its driver or another program blocks it; every rank would wait just as long.",
             "Check with nvidia-smi and dmesg whether a GPU has fallen off the bus.",
         )
-    found = _decode(answer.text)
-    if found is None:
+    if output.status != 0:
         return broken(
             "querying CUDA crashed the child process",
-            answer.text.strip().splitlines()[-1] if answer.text.strip() else "It printed nothing.",
+            last_line or "It printed nothing.",
             "Check the GPU and its driver with nvidia-smi and dmesg.",
         )
-    return _judge(found)
+    return judge(json.loads(last_line))
 
 
-def _has_gpu(system: System) -> bool:
-    """Return True if the system has a GPU."""
-    return any(system.exists(node.lstrip("/")) for node in NODES)
+def gpu_facts() -> dict[str, Any]:
+    """Return the facts about the GPUs that torch can use. Initialises CUDA."""
+    load_torch()  # before warnings are recorded: torch may warn about NumPy
+    import torch
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        usable = torch.cuda.is_available()
+        count = torch.cuda.device_count() if usable else 0
+        known = [torch.cuda.get_device_properties(index) for index in range(count)]
+        error = ""
+        for name, index in {gpu.name: index for index, gpu in enumerate(known)}.items():
+            try:
+                torch.zeros(1, device=f"cuda:{index}").item()
+            except RuntimeError as failure:
+                error = error or f"{name}: {str(failure).strip().splitlines()[0]}"
+    return {
+        "gpus": [[gpu.name, gpu.total_memory] for gpu in known],
+        "archs": torch.cuda.get_arch_list() if usable else [],
+        "for_gpus": bool(torch.version.cuda or torch.version.hip),
+        "why_none": why_none() if not known else [],
+        "error": error,
+        "warnings": " ".join(str(warned.message).strip() for warned in caught),
+    }
 
 
-def _decode(text: str) -> dict[str, Any] | None:
-    """Decode the child's last line; None if it isn't a JSON object."""
-    lines = text.strip().splitlines()
-    try:
-        found = json.loads(lines[-1]) if lines else None
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+def judge(facts: dict[str, Any]) -> Diagnosis:
+    """Return the worst problem of the GPUs.
 
-
-def _judge(found: dict[str, Any]) -> Finding:
-    """Return the worst problem of the GPUs."""
-    listed = found["gpus"]
-    warned = " ".join(found["warnings"])
-    if not listed:
-        return broken(
-            "this system has a GPU, but torch can use none",
-            warned or "CUDA_VISIBLE_DEVICES may hide all of them, or the driver is missing.",
-            "If the driver is too old for this torch, update it, or install a torch wheel for an "
-            "older CUDA.",
-        )
-    text = _kinds(listed)
-    if found["error"]:
-        return broken(f"{text}, and a kernel fails", found["error"], _install_hint(found))
-    if warned:
-        return warning(text, warned, _install_hint(found))
-    return fine(text)
-
-
-def _kinds(listed: Sequence[Mapping[str, Any]]) -> str:
-    """Return the names and the memory of the GPUs: ``2 × A100, 40 GiB each; T4, 15 GiB``."""
-    counts = Counter((gpu["name"], short_size(gpu["memory"])) for gpu in listed)
-    return "; ".join(
+    Args:
+        facts: Result of ``gpu_facts``, on a machine with a GPU.
+    """
+    if not facts["gpus"]:
+        what = "this system has a GPU, but torch can use none"
+        return (broken if facts["for_gpus"] else warning)(what, *facts["why_none"])
+    counts = Counter((name, short_size(memory)) for name, memory in facts["gpus"])
+    text = "; ".join(
         f"{name}, {memory}" if count == 1 else f"{count} × {name}, {memory} each"
         for (name, memory), count in counts.items()
     )
+    archs = ", ".join(facts["archs"])
+    hint = f"This torch has kernels for {archs}. Install a wheel with kernels for this GPU."
+    if facts["error"]:
+        return broken(f"{text}, and a kernel fails", facts["error"], hint)
+    if facts["warnings"]:
+        return warning(text, facts["warnings"], hint)
+    return fine(text)
 
 
-def _install_hint(found: dict[str, Any]) -> str:
-    archs = ", ".join(found["archs"])
-    return f"This torch has kernels for {archs}. Install a wheel with kernels for this GPU."
+def _has_gpu(system: System) -> bool:
+    return any(system.exists(node.lstrip("/")) for node in NODES)
 
 
-def visible_devices(system: System) -> Finding:
-    """Check CUDA_VISIBLE_DEVICES, which hides GPUs and renumbers the rest."""
-    value = system.environ.get("CUDA_VISIBLE_DEVICES")
-    if value is None:
-        return skipped("CUDA_VISIBLE_DEVICES is not set")
-    names = [name.strip() for name in value.split(",")]
-    if names in ([""], ["-1"], ["NoDevFiles"]):
-        return warning(
-            f"CUDA_VISIBLE_DEVICES={value!r} hides every GPU",
-            "torch sees none.",
-            "unset CUDA_VISIBLE_DEVICES",
-        )
-    if len(set(names)) < len(names):
-        return broken(
-            f"CUDA_VISIBLE_DEVICES={value} names a GPU twice",
-            "CUDA then shows no GPU at all.",
-            "Name each GPU once.",
-        )
-    if "-1" in names:
-        kept = names.index("-1")
-        return warning(
-            f"CUDA_VISIBLE_DEVICES={value}: all GPUs after -1 are hidden",
-            f"{plural(kept, 'GPU')} can be used.",
-            "Remove -1.",
-        )
-    return fine(f"CUDA_VISIBLE_DEVICES={value}: {plural(len(names), 'GPU')} at most")
-
-
-def driver(system: System) -> Finding:
+def driver(system: System) -> Diagnosis:
     """Check the driver, and the modes of the GPUs."""
-    cards = nvidia_smi(system)
-    if not cards:
+    program = system.which("nvidia-smi")
+    rows = []
+    if program is not None and _has_gpu(system):
+        output = system.run([str(program), QUERY, "--format=csv,noheader"], 10.0)
+        rows = [line.split(", ") for line in output.text.splitlines() if line.count(", ") == 2]
+    if not rows:
         return skipped("nvidia-smi lists no GPU")
-    text = f"driver {cards[0]['driver_version']}"
-    exclusive = sum(card["compute_mode"].lower().startswith("exclusive") for card in cards)
+    text = f"driver {rows[0][0]}"
+    exclusive = sum(mode.startswith("Exclusive") for _, mode, _ in rows)
     if exclusive:
         return warning(
             f"{text}; {plural(exclusive, 'GPU')} in exclusive mode",
             "Only one process at a time can use such a GPU: ranks that share it fail.",
             "nvidia-smi -c 0",
         )
-    if any(card["mig.mode.current"].lower() == "enabled" for card in cards):
+    if any(mig == "Enabled" for _, _, mig in rows):
         return warning(
             f"{text}; MIG is enabled",
             "The GPU is partitioned, a process sees only one instance, and instances have no peer "
@@ -148,13 +124,5 @@ def driver(system: System) -> Finding:
     return fine(text)
 
 
-def nvidia_smi(system: System) -> list[dict[str, str]]:
-    """Return the GPUs that nvidia-smi lists; empty if there is no nvidia-smi."""
-    program = system.which("nvidia-smi")
-    if program is None or not _has_gpu(system):
-        return []
-    query = f"--query-gpu={','.join(QUERY)}"
-    answer = system.run([str(program), query, "--format=csv,noheader"], 10.0)
-    rows = [[cell.strip() for cell in line.split(",")] for line in answer.text.splitlines()]
-    whole = [row for row in rows if len(row) == len(QUERY) and answer.status == 0]
-    return [dict(zip(QUERY, row, strict=True)) for row in whole]
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(gpu_facts()) + "\n")

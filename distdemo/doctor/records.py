@@ -21,12 +21,12 @@ TOPICS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """A finding of one check.
 
     Attributes:
-        level: ``fine``; ``warning`` if worlds are slow or some fail; ``broken`` if common worlds
-            fail; ``skipped`` if there was nothing to check.
+        level: ``fine``; ``warning`` if some worlds fail; ``broken`` if common worlds fail;
+            ``skipped`` if there was nothing to check.
         what: Observation, without a full stop.
         why: Explanation in sentences; empty if the level is fine.
         hint: Suggested fix; empty if the level is fine.
@@ -54,54 +54,40 @@ class DoctorReport:
         host: Name of this machine.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[Diagnosis, ...]
     host: str
     elapsed_s: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
 
-    def count(self, level: Level) -> int:
-        """Return the number of findings with this level."""
-        return sum(finding.level == level for finding in self.findings)
-
     @derived
     def counts(self) -> dict[str, int]:
         """Number of findings by level."""
-        levels: tuple[Level, ...] = ("broken", "warning", "fine", "skipped")
-        return {level: self.count(level) for level in levels}
+        counts = dict.fromkeys(("broken", "warning", "fine", "skipped"), 0)
+        for finding in self.findings:
+            counts[finding.level] += 1
+        return counts
 
     @property
     def ok(self) -> bool:
         """True if nothing is broken."""
-        return not self.count("broken")
+        return not self.counts["broken"]
 
 
-def fine(what: str, /, **facts: object) -> Finding:
+def fine(what: str, /, **facts: str) -> Diagnosis:
     """Return a finding without a problem."""
-    return Finding("fine", what, facts=_texts(facts))
+    return Diagnosis("fine", what, facts=facts)
 
 
-def warning(what: str, why: str, hint: str, /, **facts: object) -> Finding:
-    """Return a finding that slows worlds down or makes some fail."""
-    return Finding("warning", what, why, hint, _texts(facts))
+def warning(what: str, why: str, hint: str) -> Diagnosis:
+    """Return a finding that makes some worlds fail."""
+    return Diagnosis("warning", what, why, hint)
 
 
-def broken(what: str, why: str, hint: str, /, **facts: object) -> Finding:
+def broken(what: str, why: str, hint: str) -> Diagnosis:
     """Return a finding that makes common worlds fail."""
-    return Finding("broken", what, why, hint, _texts(facts))
+    return Diagnosis("broken", what, why, hint)
 
 
-def bad(what: str, why: str, hint: str, *, is_broken: bool) -> Finding:
-    """Return a broken finding or a warning."""
-    return Finding("broken" if is_broken else "warning", what, why, hint)
-
-
-def skipped(what: str, hint: str = "") -> Finding:
+def skipped(what: str, hint: str = "") -> Diagnosis:
     """Return a finding of a check that doesn't apply."""
-    return Finding("skipped", what, hint=hint)
-
-
-def _texts(facts: dict[str, object]) -> dict[str, str]:
-    return {
-        name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        for name, value in facts.items()
-    }
+    return Diagnosis("skipped", what, hint=hint)

@@ -1,11 +1,9 @@
-"""The machine that the checks examine. Every query has a time limit.
-
-Tests simulate a machine by passing other functions to ``System``.
-"""
+"""The machine that the checks examine. Every query has a time limit."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -15,295 +13,64 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
-from ipaddress import IPv6Address
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from resource import getrlimit
+from typing import TYPE_CHECKING, Any
 
 from distdemo import backends
-from distdemo.joined.interfaces import addresses
-from distdemo.launcher import limits as launcher_limits
-from distdemo.launcher.limits import Limit, loopback_problem
-from distdemo.launcher.records import WorldSpec
-from distdemo.measure.environment import cores
+from distdemo.errors import UsageError
+from distdemo.joined.interfaces import addresses, resolved
+from distdemo.launcher import limits
+from distdemo.launcher.records import WorldReport, WorldSpec
 
-NETWORK_TIMEOUT_S = 2.0  # for a name service, or a connection over loopback
+if TYPE_CHECKING:
+    from distdemo.launcher.rank import Rank
+
+LOOPBACK_TIMEOUT_S = 2.0
 MAX_OUTPUT = 1 << 20  # characters of a program's output that are kept
-
-# ---------------------------------------------------------------------------------------- records
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """Result of a name lookup.
-
-    Attributes:
-        found: Addresses; empty if there are none.
-        seconds: Seconds until the answer.
-        error: Error message; empty on success or timeout.
-        late: True if the lookup timed out.
-    """
-
-    found: tuple[str, ...] = ()
-    seconds: float = 0.0
-    error: str = ""
-    late: bool = False
+TEST_WORLD = WorldSpec(2, deadline=10.0, capture=True, lazy=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
-    """One network interface.
-
-    Attributes:
-        addresses: IPv4 addresses, including secondary ones, then IPv6 except link-local ones.
-        up: True if it is enabled and has a link.
-    """
-
-    name: str
-    addresses: tuple[str, ...] = ()
-    up: bool = True
-    loopback: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DiskSpace:
-    """Total and free bytes of a file system."""
-
-    total: int
-    free: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
+class ProgramOutput:
     """Output of a program on stdout and stderr.
 
     Attributes:
-        status: Exit code; None if it timed out or couldn't be started.
-        error: Reason it couldn't be started; empty if it was started.
+        status: Exit code; None if it timed out.
     """
 
     status: int | None
     text: str = ""
-    error: str = ""
-
-    @property
-    def late(self) -> bool:
-        """True if the program timed out."""
-        return self.status is None and not self.error
-
-
-@dataclass(frozen=True, slots=True)
-class TorchFacts:
-    """Facts about the installed torch.
-
-    Attributes:
-        cuda: CUDA release that it was built for, or "".
-        rocm: ROCm release that it was built for, or "".
-        distributed: True if it includes torch.distributed.
-        backends: Versions of the underlying libraries, by built-in backend.
-        implementations: Implementation by backend name, if torch has several.
-    """
-
-    version: str
-    cuda: str = ""
-    rocm: str = ""
-    distributed: bool = True
-    backends: Mapping[str, str] = field(default_factory=lambda: {"gloo": ""})
-    implementations: Mapping[str, str] = field(default_factory=dict)
-
-
-# ---------------------------------------------------------------------------------------- queries
-
-
-def resolve(name: str) -> Lookup:
-    """Look up the addresses of a name, in the system's order.
-
-    The lookup has its own thread, which is abandoned after ``NETWORK_TIMEOUT_S``.
-    """
-    found: list[Lookup] = []
-    began = time.monotonic()
-
-    def poll() -> None:
-        try:
-            answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as failure:
-            error = getattr(failure, "strerror", None) or str(failure)
-            found.append(Lookup((), time.monotonic() - began, error))
-        else:
-            addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in answers))
-            found.append(Lookup(addresses, time.monotonic() - began))
-
-    thread = threading.Thread(target=poll, daemon=True)
-    thread.start()
-    thread.join(NETWORK_TIMEOUT_S)
-    return found[0] if found else Lookup(seconds=NETWORK_TIMEOUT_S, late=True)
-
-
-def interfaces() -> tuple[Interface, ...]:
-    """Return all interfaces in the kernel's order, which gloo and NCCL also use."""
-    known = addresses()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        return tuple(_interface(probe, name, known) for _, name in socket.if_nameindex())
-
-
-def _interface(probe: socket.socket, name: str, known: Mapping[str, tuple[str, ...]]) -> Interface:
-    """Return an interface, including the addresses of its labels (``eth0:1``)."""
-
-    def ask(number: int) -> bytes:
-        """Return the bytes after the name in ``struct ifreq``, or zeros on error."""
-        try:
-            import fcntl
-
-            request = struct.pack("16s24x", name.encode()[:15])
-            return bytes(fcntl.ioctl(probe.fileno(), number, request)[16:])
-        except (ImportError, OSError):
-            return bytes(24)
-
-    own = [each for label in known if label.partition(":")[0] == name for each in known[label]]
-    sixes = [each for each in own if ":" in each and not IPv6Address(each).is_link_local]
-    flags = struct.unpack_from("=H", ask(0x8913))[0]  # SIOCGIFFLAGS of linux/sockios.h
-    up, loop, cable = flags & 0x1, flags & 0x8, flags & 0x40  # of linux/if.h
-    return Interface(
-        name,
-        (*(each for each in own if ":" not in each), *sixes),
-        up=bool(up and cable),
-        loopback=bool(loop),
-    )
-
-
-def loopback() -> tuple[str, str]:
-    """Return why connections over 127.0.0.1 fail, and what to try; two empty strings if not."""
-    reason, hint = loopback_problem()
-    if reason:
-        return reason, hint
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            server.settimeout(NETWORK_TIMEOUT_S)
-            address = server.getsockname()
-            with socket.create_connection(address, NETWORK_TIMEOUT_S), server.accept()[0]:
-                return "", ""
-    except OSError as error:
-        reason = f"A connection over 127.0.0.1 fails ({error.strerror or error})"
-        return reason, "Look for a packet filter that blocks it: nft list ruleset."
-
-
-def bind(port: int) -> str:
-    """Return the reason this port can't be bound, or "" if it is free. Never listens on it."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            return "in use" if error.errno == errno.EADDRINUSE else str(error.strerror or error)
-    return ""
-
-
-def disk_space(path: Path) -> DiskSpace | None:
-    """Return the size of the directory's file system, or None if it doesn't exist."""
-    try:
-        found = os.statvfs(path)
-    except (OSError, AttributeError):
-        return None
-    return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
-
-
-def writable(path: Path) -> bool:
-    """Return True if a file can be created in this directory."""
-    try:
-        with tempfile.TemporaryFile(dir=path):
-            return True
-    except OSError:
-        return False
-
-
-def rlimit(name: str) -> tuple[int, int] | None:
-    """Return a soft and a hard limit (-1: unlimited), or None if there is no such limit."""
-    try:
-        import resource
-
-        soft, hard = resource.getrlimit(getattr(resource, name))
-    except (ImportError, AttributeError, OSError):
-        return None
-    unlimited = resource.RLIM_INFINITY
-    return (-1 if soft == unlimited else soft, -1 if hard == unlimited else hard)
-
-
-def limits(start_method: str) -> Sequence[Limit]:
-    """Return the limits on ranks by memory, processes and open files, in this order."""
-    return launcher_limits.limits(WorldSpec(1, start_method=start_method))
-
-
-def installed(name: str) -> bool:
-    """Return True if a distribution of this name is installed."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        version(name)
-    except PackageNotFoundError:
-        return False
-    return True
-
-
-def torch() -> TorchFacts:
-    """Return the facts about the installed torch. Doesn't initialise a GPU.
-
-    Raises:
-        UsageError: torch is not installed, or broken.
-    """
-    from distdemo.launcher.torch_import import load_torch
-
-    load_torch()
-    import torch
-    import torch.distributed as dist
-
-    here = dist.is_available()
-    known = {name: getattr(dist, f"is_{name}_available", None) for name in backends.REGISTRY}
-    built = [name for name, available in known.items() if here and available and available()]
-    meant = {name: backends.REGISTRY[name].implementation() for name in built}
-    return TorchFacts(
-        version=str(torch.__version__),
-        cuda=str(torch.version.cuda or ""),
-        rocm=str(torch.version.hip or ""),
-        distributed=here,
-        backends={name: backends.REGISTRY[name].version() for name in built},
-        implementations={name: each for name, each in meant.items() if each},
-    )
 
 
 class ProgramRunner:
     """Cached, thread-safe runner for external programs."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # held while programs are started or the runner ends
-        self._answers: dict[tuple[str, ...], Future[Answer]] = {}
-        self._ended = False
-        self.running: set[subprocess.Popen[str]] = set()
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor()
+        self._outputs: dict[tuple[str, ...], Future[ProgramOutput]] = {}
+        self.processes: list[subprocess.Popen[str]] = []
+        self._has_ended = False
 
-    def __call__(self, command: Sequence[str], seconds: float) -> Answer:
-        """Run a command, or return the cached output of an earlier run."""
+    def __call__(self, command: Sequence[str], timeout_s: float) -> ProgramOutput:
+        """Run a command, or return the cached output of an earlier run.
+
+        Raises:
+            OSError: It can't be started.
+        """
         key = tuple(command)
         with self._lock:
-            is_new = key not in self._answers
-            answer = self._answers.setdefault(key, Future())
-        if is_new:
-            try:
-                answer.set_result(self._run(key, seconds))
-            except BaseException as error:  # every waiting check receives it
-                answer.set_exception(error)
-                raise
-        return answer.result()
-
-    def _run(self, command: Sequence[str], seconds: float) -> Answer:
-        """Run a command; after a timeout, kill it and its children."""
-        with self._lock:
-            if self._ended:
-                return Answer(None, error="doctor was stopped")
-            try:
+            if key not in self._outputs:
+                if self._has_ended:
+                    raise InterruptedError("doctor was stopped")
                 process = subprocess.Popen(  # noqa: S603 - on PATH or in Python's environment
-                    command,
+                    key,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
@@ -311,59 +78,56 @@ class ProgramRunner:
                     errors="replace",
                     start_new_session=True,
                 )
-            except OSError as error:
-                return Answer(None, error=error.strerror or str(error))
-            self.running.add(process)
-        try:
-            text, _ = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            process.communicate()
-            return Answer(None)
-        finally:
-            self.running.discard(process)
-        return Answer(process.returncode, text[:MAX_OUTPUT])
+                self.processes.append(process)
+                self._outputs[key] = self._pool.submit(_read, process, timeout_s)
+        return self._outputs[key].result()
 
     def end(self) -> None:
         """Kill all running programs and start no more."""
         with self._lock:
-            self._ended = True
-        for process in tuple(self.running):
+            self._has_ended = True
+        for process in self.processes:
             _kill(process)
 
 
+def _read(process: subprocess.Popen[str], timeout_s: float) -> ProgramOutput:
+    """Return a program's output; after a timeout, kill it and its children."""
+    try:
+        text, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        process.communicate()
+        return ProgramOutput(None)
+    return ProgramOutput(process.returncode, text[:MAX_OUTPUT])
+
+
 def _kill(process: subprocess.Popen[str]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
-@dataclass(frozen=True, slots=True)
 class System:
-    """The machine: its environment and functions that query it.
+    """The machine and its environment. Tests simulate one by replacing attributes.
 
     Attributes:
+        environ: Environment variables.
         hostname: Hostname of this machine.
         root: Directory that contains /proc, /sys, /dev and /etc.
         python: Python interpreter of the ranks.
-        run: Function that runs a command with a time limit in seconds.
+        runs_world: True if a test world may be started.
+        run: Runner of external programs, with a time limit in seconds.
     """
 
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    hostname: str = field(default_factory=socket.gethostname)
-    root: Path = Path("/")
-    python: Path = Path(sys.executable)
-    resolve: Callable[[str], Lookup] = resolve
-    interfaces: Callable[[], tuple[Interface, ...]] = interfaces
-    loopback: Callable[[], tuple[str, str]] = loopback
-    bind: Callable[[int], str] = bind
-    disk_space: Callable[[Path], DiskSpace | None] = disk_space
-    writable: Callable[[Path], bool] = writable
-    rlimit: Callable[[str], tuple[int, int] | None] = rlimit
-    limits: Callable[[str], Sequence[Limit]] = limits
-    cores: Callable[[], tuple[int, int]] = cores
-    run: Callable[[Sequence[str], float], Answer] = field(default_factory=ProgramRunner)
-    installed: Callable[[str], bool] = installed
-    torch: Callable[[], TorchFacts] = torch
+    def __init__(self, *, runs_world: bool = True) -> None:
+        self.environ: Mapping[str, str] = dict(os.environ)
+        self.hostname = socket.gethostname()
+        self.root = Path("/")
+        self.python = Path(sys.executable)
+        self.runs_world = runs_world
+        self.run = ProgramRunner()
+        self.disk_usage = shutil.disk_usage
+        self.rlimit = getrlimit
 
     def text(self, path: str) -> str:
         """Return the contents of a file such as ``proc/meminfo``, or "" if it is unreadable."""
@@ -372,19 +136,140 @@ class System:
         except OSError:
             return ""
 
-    def number(self, path: str) -> int | None:
-        """Return the integer at the start of a file, or None."""
-        words = self.text(path).split()
-        try:
-            return int(words[0]) if words else None
-        except ValueError:
-            return None
-
     def exists(self, path: str) -> bool:
         """Return True if the file or directory exists."""
         return (self.root / path).exists()
 
     def which(self, name: str) -> Path | None:
         """Return the path of the program that a shell would run, or None."""
-        found = shutil.which(name, path=self.environ.get("PATH", ""))
-        return Path(found) if found else None
+        path = shutil.which(name, path=self.environ.get("PATH", ""))
+        return Path(path) if path else None
+
+    def installed(self, module: str) -> bool:
+        """Return True if Python finds this module."""
+        return find_spec(module) is not None
+
+    def writable(self, folder: Path) -> bool:
+        """Return True if a file can be created in this directory."""
+        try:
+            with tempfile.TemporaryFile(dir=folder):
+                return True
+        except OSError:
+            return False
+
+    def rank_limits(self, start_method: str) -> Sequence[limits.Limit]:
+        """Return the limits on ranks by memory, processes and open files, in this order."""
+        return limits.limits(WorldSpec(1, start_method=start_method))
+
+    def resolve(self, name: str) -> tuple[tuple[str, ...], str]:
+        """Return the addresses of a name, and the reason if there are none."""
+        try:
+            answers = resolved(name, 0)
+        except UsageError as error:
+            return (), error.why
+        return tuple(dict.fromkeys(str(address[0]) for _, address in answers)), ""
+
+    def interfaces(self) -> dict[str, list[str]]:
+        """Return the addresses of the interfaces that are up, except IPv6 link-local ones.
+
+        They are in the kernel's order, which gloo and NCCL also use, and include the addresses of
+        labels (``eth0:1``).
+        """
+        interfaces = {}
+        for _, name in socket.if_nameindex():
+            own = [
+                address
+                for label, known in addresses().items()
+                if label.partition(":")[0] == name
+                for address in known
+                if not address.startswith("fe80:")
+            ]
+            if own and _is_up(name):
+                interfaces[name] = sorted(own, key=lambda address: ":" in address)
+        return interfaces
+
+    def loopback_problem(self) -> tuple[str, str]:
+        """Return why connections over 127.0.0.1 fail, and what to try; empty strings if not."""
+        reason, hint = limits.loopback_problem()
+        if reason:
+            return reason, hint
+        try:
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                server.settimeout(LOOPBACK_TIMEOUT_S)
+                address = server.getsockname()
+                with socket.create_connection(address, LOOPBACK_TIMEOUT_S), server.accept()[0]:
+                    return "", ""
+        except OSError as error:
+            reason = f"a connection over 127.0.0.1 fails ({error.strerror or error})"
+            return reason, "Look for a packet filter that blocks it: nft list ruleset."
+
+    def port_problem(self, port: int) -> str:
+        """Return the reason this port can't be bound, or "". Never listens on it."""
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", port))
+            except OSError as error:
+                return "in use" if error.errno == errno.EADDRINUSE else str(error)
+        return ""
+
+    def torch(self) -> Any:
+        """Return the module torch.
+
+        Raises:
+            UsageError: It is not installed, or broken.
+        """
+        from distdemo.launcher.torch_import import load_torch
+
+        load_torch()
+        import torch
+
+        return torch
+
+    def built_in_backends(self) -> dict[str, str]:
+        """Return descriptions of torch's backends, such as ``nccl 2.27``, by name."""
+        import torch.distributed as dist
+
+        built_in = {}
+        for name, backend in backends.REGISTRY.items():
+            is_available = getattr(dist, f"is_{name}_available", None)
+            if dist.is_available() and is_available and is_available():
+                built_in[name] = f"{name} {backend.version()}".strip()
+                implementation = backend.implementation()
+                if implementation:
+                    built_in[name] += f" ({name} means {implementation})"
+        return built_in
+
+    def test_world(self) -> WorldReport:
+        """Run an all_reduce in a two-rank world over gloo.
+
+        Raises:
+            UsageError: It can't be started.
+        """
+        from distdemo.launcher.local import run_world  # imports torch, which may be missing
+
+        return run_world(TEST_WORLD, sum_ranks)
+
+
+def _is_up(interface: str) -> bool:
+    """Return True if the interface is enabled and has a link."""
+    request = struct.pack("16s24x", interface.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            reply = fcntl.ioctl(probe.fileno(), 0x8913, request)  # SIOCGIFFLAGS: linux/sockios.h
+        except OSError:
+            return False
+    (flags,) = struct.unpack_from("=H", reply, 16)
+    return bool(flags & 0x1 and flags & 0x40)  # IFF_UP and IFF_RUNNING: linux/if.h
+
+
+def sum_ranks(rank: Rank) -> float:
+    """Return the sum of rank + 1 over all ranks. Collective."""
+    import torch
+    import torch.distributed as dist
+
+    number = torch.tensor([float(rank.rank + 1)])
+    rank.report_phase("entered all_reduce")
+    dist.all_reduce(number)
+    rank.report_phase("left all_reduce")
+    return float(number.item())

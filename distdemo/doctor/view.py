@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdemo.doctor.records import TOPICS, DoctorReport, Finding, Level
+from distdemo.doctor.records import TOPICS, Diagnosis, DoctorReport, Level
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Item, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -23,15 +23,15 @@ STYLES: dict[Level, str] = {
 def doctor_view(report: DoctorReport, sign: Signs) -> Iterator[Block]:
     """Yield the findings by topic, and the counts by level."""
     for topic, title in TOPICS.items():
-        found = [each for each in report.findings if each.topic == topic]
-        if found:
+        findings = [finding for finding in report.findings if finding.topic == topic]
+        if findings:
             yield Heading(title)
-            yield from (_finding(each, sign) for each in found)
+            yield from (_item(finding, sign) for finding in findings)
             yield Paragraph()
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     footer = f"{report.host}, {duration(report.elapsed_s)}; {versions}"
     yield Paragraph(one_line(footer), colours.QUIET)
-    counts = {level: count for level in STYLES if (count := report.count(level))}
+    counts = {level: count for level in STYLES if (count := report.counts[level])}
     worst: Level = next(iter(counts), "skipped")
     counted = ", ".join(
         f"{count} {level}{'s' if level == 'warning' and count > 1 else ''}"
@@ -45,7 +45,7 @@ def _mark(level: Level, sign: Signs) -> str:
     return {"fine": sign.right, "broken": sign.wrong, "skipped": sign.none}.get(level, "!")
 
 
-def _finding(finding: Finding, sign: Signs) -> Item:
+def _item(finding: Diagnosis, sign: Signs) -> Item:
     return Item(
         _mark(finding.level, sign),
         finding.title,

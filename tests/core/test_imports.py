@@ -143,8 +143,7 @@ MAY_WRITE = {
     "distdemo.cli.runner",  # documents, and files as text
     "distdemo.cli.app",  # the versions
     "distdemo.cli.session",  # numbers of ranks and of the exit code
-    "distdemo.doctor.gpu_child",  # JSON for its parent
-    "distdemo.doctor.mpi",  # a program in a text, likewise
+    "distdemo.doctor.gpus",  # JSON for its parent
     "distdemo.testing.rank",  # the number of a rank
     "distdemo.launcher.rank",  # the exception of a child that it has forked, as Python writes it
 }

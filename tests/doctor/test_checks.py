@@ -1,124 +1,448 @@
-"""Running all checks, and queries of the real system."""
+"""Every check of doctor on simulated machines."""
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from helpers import PATIENCE, wait_until
 
-from distdemo.doctor import checks, system
+from distdemo.doctor import checks, environment, gpus, machine, network, software, system
 from distdemo.doctor.checks import CHECKS, Check, examine
-from distdemo.doctor.records import TOPICS, fine
-from distdemo.doctor.system import Answer, ProgramRunner
+from distdemo.doctor.records import TOPICS, Diagnosis, fine
+from distdemo.doctor.system import ProgramOutput, ProgramRunner, System
 from distdemo.errors import UsageError
-from distdemo.measure.environment import cores
+from distdemo.launcher.limits import MIB, UNLIMITED, Limit
+from distdemo.launcher.records import Returned, Verdict, WorldReport, WorldSpec
+
+NAMES = {"node": ("10.0.0.1",), "localhost": ("127.0.0.1",)}
+LO = {"lo": ["127.0.0.1", "::1"]}
+ETH = {"eth0": ["10.0.0.1"]}
 
 
-def test_a_healthy_machine_has_no_warning(make_system: Any) -> None:
-    report = examine(make_system())
+class Machine(System):
+    """A healthy machine, on which tests replace attributes and methods."""
+
+    def __init__(self, root: Any) -> None:
+        super().__init__()
+        self.environ = {}
+        self.hostname = "node"
+        self.root = root
+        self.python = root / "bin" / "python"
+        self.disk_usage = returns(SimpleNamespace(total=1 << 34, free=1 << 33))
+        self.rlimit = returns((65536, 65536))
+        (root / "dev" / "shm").mkdir(parents=True, exist_ok=True)
+
+    def resolve(self, name):
+        return (NAMES.get(name, ()), "Name or service not known.")
+
+    def interfaces(self):
+        return LO | ETH
+
+    def installed(self, module):
+        return False
+
+    def writable(self, folder):
+        return True
+
+    def rank_limits(self, start_method):
+        return [Limit(1000, "Memory."), Limit(30000, "Processes."), Limit(500, "Files.")]
+
+    def torch(self):
+        return SimpleNamespace(__version__="2.13.0", version=SimpleNamespace(cuda="13.0", hip=None))
+
+    def built_in_backends(self):
+        return {"gloo": "gloo"}
+
+    def test_world(self):
+        return world(3.0, 3.0)
+
+
+def returns(value: Any) -> Any:
+    return lambda *_: value
+
+
+def world(*sums: float, verdict: Verdict | None = None) -> WorldReport:
+    outcomes = tuple(Returned(rank=rank, value=value) for rank, value in enumerate(sums))
+    return WorldReport(WorldSpec(2), outcomes, verdict, 0.2, "fork", "")
+
+
+@pytest.fixture
+def make_machine(tmp_path):
+    """Return a function that builds a machine with these attributes, files and variables."""
+
+    def make(files: Any = (), environ: Any = (), **changes: Any) -> Machine:
+        simulated = Machine(tmp_path)
+        simulated.environ = dict(environ)
+        for name in files:
+            path, _, text = name.partition(":")
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+        for name, value in changes.items():
+            setattr(simulated, name, value)
+        return simulated
+
+    return make
+
+
+def assert_finding(finding: Any, level: str, words: str) -> None:
+    """Assert a finding's level and words, and an explanation and fix for a problem."""
+    assert finding.level == level, finding
+    assert words in finding.what
+    assert not finding.what.endswith(".")
+    if level in ("warning", "broken"):
+        assert finding.why.endswith(".")
+        assert finding.hint
+
+
+# ----------------------------------------------------------------------------- the table of checks
+
+
+def env(**variables: str) -> dict[str, Any]:
+    return {"environ": variables}
+
+
+def resolves(*addresses: str) -> dict[str, Any]:
+    return {"resolve": returns((addresses, "No answer within 5 s."))}
+
+
+def free(mib: int) -> dict[str, Any]:
+    return {"disk_usage": returns(SimpleNamespace(total=64 * MIB, free=mib * MIB))}
+
+
+def limited(position: int, ranks: int) -> dict[str, Any]:
+    limits = [Limit(UNLIMITED, "") for _ in range(3)]
+    limits[position] = Limit(ranks, "Little is free.", "Stop other programs.")
+    return {"rank_limits": returns(limits)}
+
+
+def memlock(soft: int, *files: str) -> dict[str, Any]:
+    return {"files": files, "rlimit": returns((soft, soft))}
+
+
+def master(address: str = "", port: str = "", **variables: str) -> dict[str, Any]:
+    variables |= {"MASTER_ADDR": address, "MASTER_PORT": port}
+    return {"environ": {name: value for name, value in variables.items() if value}}
+
+
+READ_ONLY = {"writable": returns(False)}
+RDMA = "sys/class/infiniband/mlx5_0"
+DIED = Verdict("Rank 1 died.", "A signal.", "Look.")
+BY_HAND = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "29500"}
+SALLOC = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "node[1-2]"}
+STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}
+TABLE: Any = (
+    (network.hostname, {}, "fine", "node resolves to 10.0.0.1"),
+    (network.hostname, resolves("127.0.1.1"), "warning", "127.0.1.1, which is loopback"),
+    (network.hostname, resolves("10.9.9.9"), "warning", "which no interface here has"),
+    (network.hostname, resolves(), "broken", "node does not resolve"),
+    (network.loopback, {"loopback_problem": returns(("", ""))}, "fine", ""),
+    (network.loopback, {"loopback_problem": returns(("It is down", "Try."))}, "broken", "it is"),
+    (network.interfaces, {}, "fine", "eth0 10.0.0.1"),
+    (network.interfaces, {"interfaces": returns(LO)}, "warning", "except loopback"),
+    (network.gloo_interface, {}, "fine", "not restricted"),
+    (network.gloo_interface, env(GLOO_SOCKET_IFNAME="eth0"), "fine", "eth0, set by GLOO_SOCKET"),
+    (network.gloo_interface, env(GLOO_SOCKET_IFNAME="lo"), "warning", "loopback only"),
+    (network.gloo_interface, env(GLOO_SOCKET_IFNAME="eth0,eth1"), "broken", "interface 'eth1' is"),
+    (network.nccl_interface, {}, "fine", "not restricted"),
+    (network.nccl_interface, env(NCCL_SOCKET_IFNAME="=eth0"), "fine", "eth0, set by NCCL"),
+    (network.nccl_interface, env(NCCL_SOCKET_IFNAME="lo"), "warning", "loopback only"),
+    (network.nccl_interface, env(NCCL_SOCKET_IFNAME="ib"), "broken", "matches no interface"),
+    (network.default_port, {"port_problem": returns("")}, "fine", "29500 is free"),
+    (network.default_port, {"port_problem": returns("in use")}, "warning", "29500 is in use"),
+    (network.firewall, {}, "fine", "no packet filter found"),
+    (network.firewall, {"files": ["proc/net/ip_tables_names:a\nb\n"]}, "fine", "a, b"),
+    (network.firewall, {"files": ["run/firewalld/x"]}, "warning", "firewalld is enabled"),
+    (network.firewall, {"files": ["etc/ufw/ufw.conf:ENABLED=yes\n"]}, "warning", "ufw"),
+    (machine.shared_memory, {}, "fine", "8 GiB free of 16 GiB"),
+    (machine.shared_memory, free(64), "warning", "64 MiB free"),
+    (machine.shared_memory, free(1), "broken", "1 MiB free"),
+    (machine.shared_memory, READ_ONLY, "broken", "can't be written to"),
+    (machine.shared_memory, READ_ONLY | free(0), "broken", "is full"),
+    (machine.memory, {}, "fine", "1,000 ranks"),
+    (machine.memory, limited(0, 3), "warning", "3 ranks"),
+    (machine.memory, limited(0, -1), "broken", "0 ranks"),
+    (machine.memory, limited(1, 3), "fine", "unlimited"),
+    (machine.processes, limited(1, 3), "broken", "3 ranks"),
+    (machine.open_files, limited(2, 100), "warning", "100 ranks"),
+    (machine.temporary, {}, "fine", "tmp, 8 GiB free"),
+    (machine.temporary, READ_ONLY, "broken", "tmp"),
+    (
+        machine.temporary,
+        env(TMPDIR="/gone") | {"writable": lambda path: str(path) != "/gone"},
+        "warning",
+        "set by TMPDIR",
+    ),
+    (machine.temporary, free(1), "warning", "1 MiB free"),
+    (machine.locked_memory, memlock(8 << 20), "fine", "8 MiB"),
+    (machine.locked_memory, memlock(-1), "fine", "unlimited"),
+    (machine.locked_memory, memlock(8 << 20, RDMA), "warning", "RDMA"),
+    (software.build, {}, "fine", "2.13.0, for CUDA 13.0"),
+    (software.built_in, {}, "fine", "built in: gloo"),
+    (software.built_in, {"built_in_backends": returns({"mpi": "mpi"})}, "broken", "gloo is mis"),
+    (software.test_world, {}, "fine", "a world of 2 ranks over gloo: verified in 0.2 s"),
+    (software.test_world, {"runs_world": False}, "skipped", "--no-world"),
+    (software.test_world, {"test_world": returns(world(3.0, 4.0))}, "broken", "instead of 3"),
+    (software.test_world, {"test_world": returns(world(verdict=DIED))}, "broken", "Rank 1 died"),
+    (software.mpi_library, {}, "skipped", "not installed"),
+    (software.mpiexec, {}, "skipped", "without mpi4py"),
+    (environment.libraries, {}, "fine", ""),
+    (environment.libraries, env(LD_PRELOAD="/opt/libnccl.so"), "warning", "LD_PRELOAD=/opt/lib"),
+    (environment.engine, {}, "skipped", "no engine"),
+    (environment.engine, env(**BY_HAND, TORCHELASTIC_RUN_ID="x"), "fine", "0 of 2 (torchrun)"),
+    (environment.engine, env(**SALLOC), "skipped", "no engine"),
+    (environment.engine, env(**SALLOC, **STEP), "fine", "rank 1 of 4 (slurm)"),
+    (environment.master, {}, "skipped", "not set"),
+    (environment.master, master("node", "1", RANK="1", WORLD_SIZE="2"), "fine", "for rank 1 of 2"),
+    (environment.master, master("", "29500"), "warning", "(no MASTER_ADDR):29500"),
+    (environment.master, master("node", "http"), "broken", "is not a port"),
+    (environment.master, master("gone", "1"), "broken", "gone does not resolve"),
+)
+
+
+@pytest.mark.parametrize(("check", "changes", "level", "words"), TABLE)
+def test_finding_of_a_machine(make_machine, check, changes, level, words):
+    assert_finding(check(make_machine(**changes)), level, words)
+
+
+def test_names_of_interfaces(make_machine):
+    simulated = make_machine(environ={"GLOO_SOCKET_IFNAME": "=eth0"})
+    assert "NCCL's syntax" in network.gloo_interface(simulated).why
+    for pattern, name in (("eth,ib", "ib0"), ("=eth0,ib0", "ib0"), ("^=eth0", "eth01")):
+        assert network.matches(pattern, name)
+    for pattern, name in (("=eth", "eth0"), ("^eth", "eth0"), ("^=eth0", "eth0"), ("ib", "eth0")):
+        assert not network.matches(pattern, name)
+
+
+MPICH = "MPICH Version:      5.0.2\nMPICH Device: ch4:ucx ofi\n"
+HYDRA = "HYDRA build details:\n    Version:                                 5.0.2\n"
+OPENMPI = "Open MPI v5.0.11, package: Open MPI x@y Distribution, ident: 5.0.11\n"
+OLD_OPENMPI = "mpiexec (OpenRTE) 4.1.4\n\nReport bugs to"
+INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (id: b44796a)\n"
+
+
+@pytest.mark.parametrize(
+    ("library", "on_path", "in_bin", "level", "words"),
+    [
+        (MPICH, HYDRA, "", "fine", "is from MPICH 5.0.2, like the library"),
+        (MPICH, "", HYDRA, "fine", "bin/mpiexec is from MPICH 5.0.2"),
+        (MPICH, OPENMPI, HYDRA, "broken", "is from Open MPI 5.0.11, but mpi4py loads MPICH 5.0.2"),
+        (MPICH, INTEL, "", "warning", "is from Intel MPI 2021.18.1"),
+        (MPICH, "what?", "", "warning", "names no known MPI"),
+        (OPENMPI, OLD_OPENMPI, "", "warning", "is from Open MPI 4.1.4"),
+        (MPICH, "", "", "warning", "no mpiexec on PATH"),
+    ],
+)
+def test_mpiexec_matches_the_library(
+    make_machine, tmp_path, library, on_path, in_bin, level, words
+):
+    versions = {}
+    for folder, text in (("path", on_path), ("bin", in_bin)):
+        if text:
+            (tmp_path / folder).mkdir()
+            program = tmp_path / folder / "mpiexec"
+            program.touch(0o755)
+            versions[str(program)] = text
+    loaded = json.dumps(["4.1.2", library])
+    simulated = make_machine(
+        environ={"PATH": str(tmp_path / "path")},
+        installed=returns(True),
+        run=lambda command, timeout_s: ProgramOutput(0, versions.get(command[0], loaded)),
+    )
+    finding = software.mpiexec(simulated)
+    assert_finding(finding, level, words)
+    assert level != "broken" or "bin/mpiexec" in finding.hint  # the one that matches
+    assert_finding(software.mpi_library(simulated), "fine", "loaded by mpi4py 4.1.2")
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        (ProgramOutput(1, "Traceback\nRuntimeError: cannot load MPI library.\n"), "cannot load"),
+        (ProgramOutput(None), "didn't load within"),
+        (ProgramOutput(-11), "exited with -11"),
+    ],
+)
+def test_mpi_that_does_not_load(make_machine, output, why):
+    simulated = make_machine(installed=returns(True), run=returns(output))
+    finding = software.mpi_library(simulated)
+    assert_finding(finding, "broken", "can't be loaded")
+    assert why in finding.why
+
+
+H100, T4 = ("H100", 80 << 30), ("T4", 15 << 30)
+GPUS = {"gpus": [H100], "archs": ["sm_90"], "error": "", "warnings": ""}
+NO_GPUS = {"gpus": [], "for_gpus": True, "why_none": ["It is hidden.", "Unset it."]}
+
+
+@pytest.mark.parametrize(
+    ("output", "level", "words"),
+    [
+        (GPUS, "fine", "H100, 80 GiB"),
+        (GPUS | {"gpus": [T4, H100, H100]}, "fine", "T4, 15 GiB; 2 × H100, 80 GiB each"),
+        (GPUS | {"warnings": "sm_120 is not compatible."}, "warning", "H100"),
+        (GPUS | {"error": "CUDA error: no image."}, "broken", "kernel fails"),
+        (NO_GPUS, "broken", "torch can use none"),
+        (NO_GPUS | {"for_gpus": False}, "warning", "torch can use none"),
+        (ProgramOutput(None), "broken", "did not start within"),
+        (ProgramOutput(-11, "Segmentation fault."), "broken", "crashed the child"),
+    ],
+)
+def test_gpus(make_machine, output, level, words):
+    assert gpus.gpus(make_machine()).level == "skipped"
+    if isinstance(output, dict):
+        output = ProgramOutput(0, f"noise\n{json.dumps(output)}\n")
+    simulated = make_machine(files=["dev/nvidia0"], run=returns(output))
+    assert_finding(gpus.gpus(simulated), level, words)
+
+
+@pytest.mark.parametrize(
+    ("line", "level", "words"),
+    [
+        ("570.1, Default, [N/A]", "fine", "driver 570.1"),
+        ("570.1, Exclusive_Process, Disabled", "warning", "exclusive mode"),
+        ("570.1, Default, Enabled", "warning", "MIG is enabled"),
+        ("No devices were found", "skipped", ""),
+    ],
+)
+def test_driver_and_gpu_modes(make_machine, tmp_path, line, level, words):
+    (tmp_path / "nvidia-smi").touch(0o755)
+    simulated = make_machine(
+        files=["dev/nvidia0"],
+        environ={"PATH": str(tmp_path)},
+        run=returns(ProgramOutput(0, f"{line}\n")),
+    )
+    assert_finding(gpus.driver(simulated), level, words)
+
+
+def test_harmful_variables(make_machine):
+    environ = {
+        "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+        "GLOO_DEVICE_TRANSPORT": "tcp",
+        "NCCL_ALGO": "Ring",
+        "FI_PROVIDER": "tcp",
+        "HOME": "/x",
+    }
+    *harmful, rest = environment.harmful_variables(make_machine(environ=environ))
+    for finding, words in zip(harmful, ("NCCL_ALGO=Ring", "DEBUG=DETAIL"), strict=True):
+        assert_finding(finding, "warning", words)
+    assert_finding(rest, "fine", "set: FI_PROVIDER=tcp, GLOO_DEVICE_TRANSPORT=tcp")
+    assert rest.facts == {"FI_PROVIDER": "tcp", "GLOO_DEVICE_TRANSPORT": "tcp"}
+
+
+def test_libraries_on_ld_library_path(make_machine, tmp_path):
+    (tmp_path / "libnccl.so.2").touch()
+    simulated = make_machine(environ={"LD_LIBRARY_PATH": f":{tmp_path}"})
+    assert_finding(environment.libraries(simulated), "warning", "libnccl.so.2")
+
+
+# ------------------------------------------------------------------------------ running the checks
+
+
+def test_a_healthy_machine_has_no_warning(make_machine):
+    healthy = make_machine(port_problem=returns(""))
+    report = examine(healthy)
     assert report.ok
-    assert report.host == "node"
-    assert [f for f in report.findings if f.level in ("warning", "broken")] == []
-    names = [check.name for check in CHECKS]
-    assert [finding.check for finding in report.findings] == names
-    assert len(set(names)) == len(names)
+    assert [finding for finding in report.findings if finding.why] == []
+    assert [finding.check for finding in report.findings] == [check.name for check in CHECKS]
     assert list(dict.fromkeys(check.topic for check in CHECKS)) == list(TOPICS)
 
 
-def test_missing_torch_is_one_finding(make_system: Any) -> None:
+def test_missing_torch_is_one_finding(make_machine):
     def no_torch() -> Any:
         raise UsageError("torch can't be imported.", "No module named 'torch'.", "Install it.")
 
-    report = examine(make_system(torch=no_torch))
+    report = examine(make_machine(torch=no_torch))
     (broken,) = [finding for finding in report.findings if finding.level == "broken"]
-    assert broken.check == "torch"
-    assert broken.why == "No module named 'torch'."
+    assert (broken.check, broken.why) == ("torch", "No module named 'torch'.")
     assert "world" not in [finding.check for finding in report.findings]
-    only = examine(make_system(torch=no_torch), ("network", "memory"))
-    assert {finding.topic for finding in only.findings} == {"network", "memory"}
-    assert [finding for finding in only.findings if finding.level == "broken"] == []
+    assert examine(make_machine(torch=no_torch), ("network", "memory")).ok
 
 
-def test_a_check_that_raises_or_hangs_becomes_a_warning(make_system: Any, monkeypatch: Any) -> None:
+def test_a_check_that_raises_or_hangs_becomes_a_warning(make_machine, monkeypatch):
     never = threading.Event()
 
-    def fail(_: Any) -> Any:
+    def fail(_: System) -> Diagnosis:
         raise KeyError("odd")
 
-    def late() -> Any:
+    def hang(_: System) -> Diagnosis:
         never.wait()
         return fine("too late")
 
-    some = (
-        Check("failing", "network", "Failing", fail),
-        Check("good", "network", "Good", lambda _: fine("well")),
+    monkeypatch.setattr(
+        checks,
+        "CHECKS",
+        [
+            Check("failing", "network", "Failing", fail),
+            Check("good", "network", "Good", lambda _: fine("well")),
+            Check("hanging", "network", "Hanging", hang),
+        ],
     )
-    monkeypatch.setattr(checks, "CHECKS", some)
-    failing, good = examine(make_system()).findings
-    monkeypatch.setattr(checks, "CHECKS", (Check("late", "network", "Late", lambda _: late()),))
-    monkeypatch.setattr(checks, "CHECK_TIMEOUT_S", 0.05)
-    (hanging,) = examine(make_system()).findings
+    monkeypatch.setattr(checks, "CHECK_TIMEOUT_S", 0.5)
+    failing, good, hanging = examine(make_machine()).findings
     never.set()
-    assert failing.level == hanging.level == "warning"
-    assert "KeyError: 'odd'" in failing.what
-    assert "longer than 0.05 s" in hanging.what
+    assert_finding(failing, "warning", "KeyError: 'odd'")
+    assert_finding(hanging, "warning", "longer than 0.5 s")
     assert good.level == "fine"
 
 
-# --------------------------------------------------------------------------------- the real system
-
-
-def test_a_command_runs_once_for_concurrent_callers(tmp_path: Any) -> None:
-    run, file = ProgramRunner(), tmp_path / "asked"
+def test_a_command_runs_once_for_concurrent_callers(tmp_path):
+    run = ProgramRunner()
+    file = tmp_path / "calls"
     command = ["sh", "-c", f"echo x >> {file}; echo hello"]
     threads = [threading.Thread(target=run, args=(command, PATIENCE)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert run(command, PATIENCE) == Answer(0, "hello\n")
+    assert run(command, PATIENCE) == ProgramOutput(0, "hello\n")
     assert file.read_text() == "x\n"
 
 
-def test_a_program_is_killed_after_its_timeout() -> None:
+def test_a_program_is_killed_after_its_timeout_or_at_the_end():
     run = ProgramRunner()
-    assert run(["sleep", "60"], 0.05).late
-    missing = run(["/no/such/program"], PATIENCE)
-    assert missing.error
-    assert not missing.late
-    thread = threading.Thread(target=run, args=(["sleep", "61"], PATIENCE))
+    assert run(["sleep", "60"], 0.05).status is None
+    outputs = []
+    thread = threading.Thread(target=lambda: outputs.append(run(["sleep", "61"], PATIENCE)))
     thread.start()
-    assert wait_until(lambda: bool(run.running))
+    assert wait_until(lambda: len(run.processes) == 2)
     run.end()  # as after Ctrl-C
     thread.join(PATIENCE)
-    assert not thread.is_alive()
-    assert "was stopped" in run(["sleep", "62"], PATIENCE).error
+    assert outputs == [ProgramOutput(-9)]
+    with pytest.raises(InterruptedError):
+        run(["sleep", "62"], PATIENCE)
 
 
-def test_a_hanging_name_lookup_is_abandoned(monkeypatch: Any) -> None:
-    never = threading.Event()
-
-    def wait(*_: Any, **__: Any) -> Any:
-        never.wait()
-        return []
-
-    monkeypatch.setattr(system, "NETWORK_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(socket, "getaddrinfo", wait)
-    assert system.resolve("node").late
-    never.set()
+# --------------------------------------------------------------------------------- the real system
 
 
-def test_queries_of_this_machine() -> None:
-    assert system.resolve("127.0.0.1").found == ("127.0.0.1",)
-    assert system.resolve("no such name").error
-    assert system.loopback() == ("", "")
-    assert any(each.loopback and "127.0.0.1" in each.addresses for each in system.interfaces())
-    usable, total = cores()
-    assert 1 <= usable <= total
-    assert len(system.limits("fork")) == 3
-    assert system.rlimit("RLIMIT_NOFILE") is not None
-    assert system.rlimit("RLIMIT_OF_NOTHING") is None
-    assert system.installed("typer")
-    assert not system.installed("no-such-distribution")
+def test_queries_of_this_machine():
+    here = System()
+    assert here.resolve("127.0.0.1") == (("127.0.0.1",), "")
+    assert here.resolve("no such name")[1]
+    assert here.loopback_problem() == ("", "")
+    assert "127.0.0.1" in here.interfaces()["lo"]
+    assert here.installed("typer")
+    assert not here.installed("no_such_module")
+
+
+def test_addresses_of_labels_and_link_local_ones(monkeypatch):
+    known = {"lo": ("127.0.0.1", "::1", "fe80::1"), "lo:1": ("10.0.0.1",), "eth9": ("10.9.9.9",)}
+    monkeypatch.setattr(system, "addresses", lambda: known)
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo")])
+    assert System().interfaces() == {"lo": ["127.0.0.1", "10.0.0.1", "::1"]}
+
+
+def test_a_port_is_tested_without_listening_on_it(monkeypatch):
+    def listen(*_: Any) -> None:
+        raise AssertionError("this port would be open to others for a moment")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(socket.socket, "listen", listen)
+        port = server.getsockname()[1]
+        assert System().port_problem(port) == "in use"
+    assert System().port_problem(port) == ""

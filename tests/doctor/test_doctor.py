@@ -15,11 +15,11 @@ import pytest
 from forked import in_a_child
 from helpers import PATIENCE, commanded, wait_until, warmed
 
-from distdemo.doctor.gpus import _judge
+from distdemo.doctor.gpus import judge
 
 
 def finding(found: Any, check: str) -> Any:
-    (only,) = [each for each in found["findings"] if each["check"] == check]
+    (only,) = [finding for finding in found["findings"] if finding["check"] == check]
     return only
 
 
@@ -45,18 +45,16 @@ def test_all_checks_and_the_test_world_run(tmp_path):
     found = json.loads(out)
     assert (code, err) == (0 if found["ok"] else 1, "")
     assert "a world of 2 ranks over gloo: verified" in finding(found, "world")["what"]
-    failed = [each for each in found["findings"] if "the check failed" in each["what"]]
-    assert failed == []
+    assert "the check failed" not in out
     assert sum(found["counts"].values()) == len(found["findings"]) > 20
 
 
 def test_the_gpu_child_prints_what_is_judged(tmp_path):
-    with warmed(["-m", "distdemo.doctor.gpu_child"], tmp_path) as run:
+    with warmed(["-m", "distdemo.doctor.gpus"], tmp_path) as run:
         code, out, err = run.finish()
     assert code == 0, err
-    found = json.loads(out)
-    assert set(found) == {"gpus", "archs", "error", "warnings"}
-    assert _judge(found).level == ("fine" if found["gpus"] else "broken")
+    facts = json.loads(out)
+    assert judge(facts).level == ("fine" if facts["gpus"] else "warning")
 
 
 # -------------------------------------------------------------------------------- injected faults
@@ -82,7 +80,7 @@ def test_injected_faults_are_found_and_explained(command, monkeypatch):
         assert code == 1
         assert_explained(found, "hostname", "no-such-host-of-ours", "does not resolve")
         assert_explained(found, "shared-memory", "has 1 MiB free of 1 MiB")
-        assert_explained(found, "open-files", "100 at most")
+        assert_explained(found, "open-files", "room for 9 ranks")
         assert_explained(found, "gloo-interface", "no interface 'nonexistent0'")
 
     in_a_child(poll)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from golden import golden
 
-from distdemo.doctor.records import DoctorReport, Finding
+from distdemo.doctor.records import Diagnosis, DoctorReport
 from distdemo.doctor.view import doctor_view
 from distdemo.view.blocks import quiet
 
 GOLDEN = Path(__file__).parent / "golden"
 REPORT = DoctorReport(
     (
-        Finding("fine", "node resolves to 10.0.0.1", topic="network", title="Hostname"),
-        Finding(
+        Diagnosis("fine", "node resolves to 10.0.0.1", topic="network", title="Hostname"),
+        Diagnosis(
             "warning",
             "29500 is in use",
             "It is the default of torchrun.",
@@ -25,7 +25,7 @@ REPORT = DoctorReport(
             "network",
             "Default port",
         ),
-        Finding(
+        Diagnosis(
             "broken",
             "it has 1 MiB\x1b[2J\nfree",
             "Ranks over MPI die of a bus error.",
@@ -33,7 +33,7 @@ REPORT = DoctorReport(
             topic="memory",
             title="Shared memory",
         ),
-        Finding("skipped", "this system has no GPU", topic="gpus", title="GPUs"),
+        Diagnosis("skipped", "this system has no GPU", topic="gpus", title="GPUs"),
     ),
     "node",
     1.5,
