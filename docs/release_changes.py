@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from distdemo import backends, ops
-from distdemo.backends.capabilities import WRONG, ReleaseMap, by_release, value_in
+from distdemo.backends.capabilities import WRONG, CapabilityMap, capability_map, value_in
 from distdemo.dtypes import DTYPES, short
 from distdemo.ops.contract import Op
 from distdemo.ops.reduction import REDUCTIONS
@@ -69,7 +69,7 @@ class ReleaseChange:
 
 def page() -> str:
     """Return docs/releases.md."""
-    gloo = by_release("gloo")
+    gloo = capability_map("gloo")
     assert gloo is not None  # noqa: S101 - part of the package
     alike: defaultdict[tuple[object, ...], list[ReleaseChange]] = defaultdict(list)
     for each in release_changes():
@@ -110,7 +110,7 @@ def release_changes() -> list[ReleaseChange]:
             ReleaseChange(release, backend.name, "meaning", text=text)
             for release, text in backend.history
         ]
-        every = by_release(backend.name)
+        every = capability_map(backend.name)
         found += [] if every is None else changes_of(every)
     return sorted(found, key=lambda each: release_of(each.release))
 
@@ -125,7 +125,7 @@ def _names() -> Iterator[ReleaseChange]:
                 yield ReleaseChange(form.since, API, kind, forms, text=form.names)
 
 
-def changes_of(every: ReleaseMap) -> list[ReleaseChange]:
+def changes_of(every: CapabilityMap) -> list[ReleaseChange]:
     """Return a backend's changes: calls that began to work or fail, and the first release's bugs.
 
     Equal changes of forms, reduce ops and dtypes share an entry. A different failure isn't a
@@ -206,7 +206,7 @@ def _kind(before: str | None, now: str | None, *, first: bool) -> Change | None:
     return "fails" if not before else None
 
 
-def _fixed_later(every: ReleaseMap, row: str, place: int) -> bool:
+def _fixed_later(every: CapabilityMap, row: str, place: int) -> bool:
     """Return True if a later release gives the correct result or rejects the call."""
     return any(
         found and every.findings[found[place]] != WRONG for found in every.rows[row].values()

@@ -1,54 +1,155 @@
-"""Read, merge and write capability maps (``maps/*.json``)."""
+"""Merge reports of ``distdemo check --probe`` into the capability maps.
+
+    distdemo check --probe --backend nccl --output nccl.json
+    python tools/maps.py nccl.json
+
+A report covers one backend on one device in one release of torch. Its results replace those of the
+same release in ``distdemo/backends/maps``.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import asdict
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
-from distdemo.backends.capabilities import CapabilityMap, Note, ReleaseMap, value_in
+from distdemo import ops
+from distdemo.backends import REGISTRY
+from distdemo.backends.capabilities import WRONG, CapabilityMap, read_map, value_in
+from distdemo.check.controller import LOST
+from distdemo.dtypes import DTYPES
+from distdemo.ops.reduction import REDUCTIONS
 from distdemo.versions import release_of
 
+FORMS = [f"{op.name}/{form.name}" for op in ops.REGISTRY.values() for form in op.all_forms]
+ROWS = [
+    f"{form}{reduce_op}" for form in FORMS for reduce_op in ("", *(f" {r}" for r in REDUCTIONS))
+]
+"""Every possible row of a map, in order."""
 
-def fold(maps: Iterable[CapabilityMap], notes: Iterable[Note] = ()) -> ReleaseMap:
-    """Merge the maps of several releases; each row has the releases at which it changed.
+Rows = dict[str, list[str]]
+Shapes = dict[str, dict[str, str]]
+Value = TypeVar("Value")
 
-    Raises:
-        ValueError: The maps have different backends, devices or dtypes.
+MAPS = Path(__file__).resolve().parents[1] / "distdemo" / "backends" / "maps"
+
+
+def main() -> int:
+    """Merge the reports that are named on the command line."""
+    for name in sys.argv[1:]:
+        document = json.loads(Path(name).read_text("utf-8"))
+        if document.get("interrupted"):
+            sys.exit(f"{name} is incomplete.")
+        map_name = REGISTRY[document["backend"]].map_name()
+        file = MAPS / f"{map_name}.json"
+        old = file.read_text("utf-8") if file.exists() else ""
+        text = written(merged(read_map(file) if old else None, document))
+        file.write_text(text, encoding="utf-8")
+        print(f"{file.name} is {'unchanged' if text == old else 'changed: see git diff'}.")
+    return 0
+
+
+def merged(known: CapabilityMap | None, document: Mapping[str, Any]) -> CapabilityMap:
+    """Return the map with the results of a probe.
+
+    Args:
+        known: Map of other releases, or None.
+        document: JSON document of the probe.
     """
-    ordered = sorted(maps, key=lambda each: release_of(each.torch))
-    kinds = {(each.backend, each.device, each.dtypes) for each in ordered}
-    if len(kinds) != 1:
-        raise ValueError("maps with different backends, devices or dtypes can't be merged")
-    ((backend, device, dtypes),) = kinds
-    findings = tuple(dict.fromkeys(finding for each in ordered for finding in each.findings))
-    newest_first = [name for each in reversed(ordered) for name in each.rows]
-    rows: dict[str, dict[str, list[int]]] = {name: {} for name in dict.fromkeys(newest_first)}
-    kinds_of_shape = dict.fromkeys(kind for each in ordered for kind in each.shapes)
-    shapes: dict[str, dict[str, dict[str, str]]] = {kind: {} for kind in kinds_of_shape}
-    for each in ordered:
-        for name, changes in rows.items():
-            row = [findings.index(each.findings[place]) for place in each.rows.get(name, ())]
-            if row != (value_in(changes, each.torch) or []):
-                changes[each.torch] = row
-        for kind, forms in shapes.items():
-            here = each.shapes.get(kind, {})
-            for name in [*forms, *(other for other in here if other not in forms)]:
-                finding = here.get(name, "")
-                if finding != (value_in(forms.get(name, {}), each.torch) or ""):
-                    forms.setdefault(name, {})[each.torch] = finding
-    releases = tuple(each.torch for each in ordered)
-    return ReleaseMap(backend, device, releases, dtypes, findings, rows, shapes, tuple(notes))
+    probed = ".".join(map(str, release_of(document["versions"]["torch"])))
+    if known is None:
+        known = CapabilityMap(
+            document["backend"], document["device"], (), tuple(DTYPES), ("",), {}, {}
+        )
+    releases = sorted({probed, *known.releases}, key=release_of)
+    rows, shapes = outcomes(document)
+    findings = list(dict.fromkeys([*known.findings, *(f for row in rows.values() for f in row)]))
+
+    def changes(old: Mapping[str, Value], new: Value, absent: Value) -> dict[str, Value]:
+        """Return the values by the releases in which they change."""
+        values = [new if name == probed else value_in(old, name) or absent for name in releases]
+        return {
+            name: value
+            for name, value, before in zip(releases, values, [absent, *values], strict=False)
+            if value != before
+        }
+
+    merged_rows = {}
+    for row in sorted({*known.rows, *rows}, key=ROWS.index):
+        numbers = [findings.index(finding) for finding in rows.get(row, ())]
+        merged_rows[row] = changes(known.rows.get(row, {}), numbers, [])
+    used = sorted({number for row in merged_rows.values() for r in row.values() for number in r})
+    merged_shapes = {}
+    for kind in ("scalar", "empty"):
+        old = known.shapes.get(kind, {})
+        forms = sorted({*old, *shapes[kind]}, key=FORMS.index)
+        merged_shapes[kind] = {
+            form: changes(old.get(form, {}), shapes[kind].get(form, ""), "") for form in forms
+        }
+    return replace(
+        known,
+        releases=tuple(releases),
+        findings=tuple(findings[number] for number in used),
+        rows={
+            row: {name: [used.index(number) for number in numbers] for name, numbers in own.items()}
+            for row, own in merged_rows.items()
+        },
+        shapes=merged_shapes,
+    )
 
 
-def written(found: ReleaseMap) -> str:
+def outcomes(document: Mapping[str, Any]) -> tuple[Rows, Shapes]:
+    """Return the findings of a probe: one per dtype by row, and by shape and form."""
+    rows: Rows = {}
+    shapes: Shapes = {"scalar": {}, "empty": {}}
+    for case in document["cases"]:
+        op, form_name = case["id"].split("/")[:2]
+        form = f"{op}/{form_name.replace('-', ' ')}"
+        reduce_op = case["op"].get("reduce_op")
+        dtype = case["op"].get("dtype")
+        kind = {(): "scalar", (0,): "empty"}.get(tuple(case["op"].get("shape", ())))
+        finding = finding_of(case)
+        if dtype and kind:
+            if finding:
+                shapes[kind][form] = finding
+            continue
+        row = rows.setdefault(f"{form} {reduce_op}" if reduce_op else form, [""] * len(DTYPES))
+        for column, name in enumerate(DTYPES):
+            if dtype in (name, None):
+                row[column] = finding
+    return rows, shapes
+
+
+def finding_of(case: Mapping[str, Any]) -> str:
+    """Return the outcome of a case without details that vary between runs; empty if it passed."""
+    why = case.get("why", "")
+    if case["status"] == "passed":
+        return ""
+    if "elements are wrong" in why:
+        return WRONG
+    killed = re.search(r"was killed by (\w+)", why)
+    if killed:
+        return f"kills the process ({killed[1]})"
+    if why.startswith(("No progress", "Timed out")):
+        return "hangs"
+    raised = [line for line in case.get("details", ()) if re.match(r"rank \d+: \w+: ", line)]
+    text = min((line for line in raised if LOST not in line), default=why)
+    text = re.sub(r"^(rank \d+: |Rank \d+ raised )", "", text)
+    text = re.sub(r" \(expected .*", "", text)
+    # Some of torch's messages contain the reduce op's number as a control character.
+    return "raises " + re.sub(r"[\x00-\x1f]|\\x[01][0-9a-f]", " this reduce op ", text)[:120]
+
+
+def written(merged_map: CapabilityMap) -> str:
     """Return the file of this map, with one row per line."""
     text = json.dumps(
         {
-            "written_by": "tools/probe.py on each release, folded by tools/releases.py",
-            **asdict(found),
+            "written_by": "distdemo check --probe on each release, merged by tools/maps.py",
+            **asdict(merged_map),
         },
         indent=1,
         ensure_ascii=False,
@@ -57,9 +158,5 @@ def written(found: ReleaseMap) -> str:
     return rows.replace("[ ", "[") + "\n"
 
 
-def read(path: Path) -> CapabilityMap:
-    """Read the map of one release, as ``tools/probe.py --output FILE`` writes it."""
-    found = json.loads(path.read_text(encoding="utf-8"))
-    for name in ("dtypes", "findings"):
-        found[name] = tuple(found[name])
-    return CapabilityMap(**found)
+if __name__ == "__main__":
+    sys.exit(main())

@@ -17,19 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from distdemo.backends.capabilities import CapabilityMap
 
 ROOT = Path(__file__).resolve().parents[1]
 RELEASES = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
 TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "jsonschema", "hypothesis", "xmlschema")
-TESTS = ("tests/core", "tests/check", "tests/demo", "tests/calls/test_programs.py")
-MAPS = ROOT / "distdemo" / "backends" / "maps"
+TESTS = ("tests/core", "tests/check", "tests/demo", "tests/sanitizer/test_programs.py")
 VERSIONS = """
 import importlib.util as u, torch, distdemo
 print(torch.__version__, u.find_spec("xdist") is not None, distdemo.__file__)
@@ -40,21 +34,20 @@ def main() -> int:
     """Test the releases one by one and print a table."""
     asked = arguments()
     asked.cache = asked.cache.resolve()  # steps run in other folders
-    if asked.fold:
-        fold_maps(asked.fold)
-        return 0
-    missing = [
-        each for each in asked.releases or RELEASES if not (asked.cache / each / ".ok").exists()
-    ]
+    releases = asked.releases or RELEASES
+    missing = [release for release in releases if not (asked.cache / release / ".ok").exists()]
     if missing:
         print(f"Creating {len(missing)} environments in {asked.cache}, up to 7 GB each.\n")
     rows = []
-    for release in asked.releases or RELEASES:
+    for release in releases:
         print(f"torch {release}", flush=True)
         rows.append([release, *one_release(release, asked)])
         print(flush=True)
     if asked.maps:
-        fold_maps(sorted((asked.cache / "maps").glob("gloo-*.json")))
+        probes = [asked.cache / release / "probe.json" for release in releases]
+        existing = [probe for probe in probes if probe.exists()]
+        merge: list[str | Path] = [sys.executable, ROOT / "tools" / "maps.py", *existing]
+        step(merge, asked.cache / "maps.log")
     heads = ["torch", "installed", "tests", "check", *(["map"] if asked.maps else [])]
     widths = [max(len(row[place]) for row in [heads, *rows]) for place in range(len(heads))]
     for row in [heads, *rows]:
@@ -74,13 +67,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("releases", metavar="RELEASE", nargs="*", help="2.8.0; default: all")
     parser.add_argument("--cache", type=Path, default=home / "distdemo" / "releases")
     parser.add_argument("--again", action="store_true", help="recreate environments and probes")
-    parser.add_argument(
-        "--fold",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        help="only merge these probes into the maps",
-    )
     parser.add_argument("--maps", action="store_true", help="probe gloo and merge the maps")
     parser.add_argument(
         "--tests", nargs="*", default=TESTS, help="arguments of pytest; none: skip the tests"
@@ -111,11 +97,11 @@ def one_release(release: str, asked: argparse.Namespace) -> list[str]:
     cells.append(step(tests, folder / "tests.log") if asked.tests else "no tests")
     cells.append(step([python, "-m", "distdemo", "check"], folder / "check.log"))
     if asked.maps:
-        file = asked.cache / "maps" / f"gloo-{'.'.join(release.split('.')[:2])}.json"
-        file.parent.mkdir(exist_ok=True)
-        probe = [python, ROOT / "tools" / "probe.py", "gloo", "--output", file]
-        ready = file.exists() and not asked.again
-        cells.append("ready" if ready else step(probe, folder / "probe.log"))
+        file = folder / "probe.json"
+        probe: list[str | Path] = [python, "-m", "distdemo", "check", "--probe", "--output", file]
+        if asked.again or not file.exists():
+            step(probe, folder / "probe.log")  # fails, as many cases do
+        cells.append("ready" if file.exists() else "no map")
     return cells
 
 
@@ -163,28 +149,6 @@ def step(command: Sequence[str | Path], log: Path) -> str:
     if code:
         print(f"  Full output: {log}", flush=True)
     return result
-
-
-def fold_maps(files: Iterable[Path]) -> None:
-    """Replace these backends' and releases' parts of the maps by the probed ones."""
-    sys.path.insert(0, str(ROOT))
-    from maps import fold, read, written
-
-    from distdemo.backends import REGISTRY
-    from distdemo.backends.capabilities import by_release
-
-    probed: defaultdict[str, dict[str, CapabilityMap]] = defaultdict(dict)
-    for found in map(read, files):
-        probed[REGISTRY[found.backend].map_name()][found.torch] = found
-    for name, own in probed.items():
-        known = by_release(name)
-        before = {release: known.of(release) for release in known.releases} if known else {}
-        file = MAPS / f"{name}.json"
-        old = file.read_text("utf-8") if known else ""
-        text = written(fold((before | own).values(), known.notes if known else ()))
-        file.write_text(text, encoding="utf-8")
-        change = "unchanged" if text == old else "changed: see git diff"
-        print(f"{file.relative_to(ROOT)} is {change}.\n")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Capability maps: the calls that work on each backend, by torch release.
 
-tools/probe.py writes the maps. ``maps/gloo.json`` covers all probed releases of torch. It has one
-row per op, form and reduce op, with one number per dtype: the index of the result in ``findings``;
-0 means correct. ``shapes`` has the results for scalar (0-d) and empty tensors of a form. Both are
-keyed by the releases in which they changed::
+``distdemo check --probe`` finds them, and tools/maps.py writes them. ``maps/gloo.json`` covers all
+probed releases of torch. It has one row per op, form and reduce op, with one number per dtype: the
+index of the result in ``findings``; 0 means correct. ``shapes`` has the results for scalar (0-d)
+and empty tensors of a form. Both are keyed by the releases in which they changed::
 
     "broadcast/tensor": {"2.8": [0, 1], "2.9": [0, 0]}
 
@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from distdemo.versions import release_of, torch_version
+from distdemo.versions import release_of
 
 if TYPE_CHECKING:
     from distdemo.ops.contract import Op
@@ -32,30 +32,7 @@ FOLDER = Path(__file__).parent / "maps"
 WRONG = "gives a wrong result"
 """Finding for a call that returns a wrong result without an error."""
 
-Each = TypeVar("Each")
-
-
-@dataclass(frozen=True, slots=True)
-class CapabilityMap:
-    """A backend's capabilities in one release of torch, as probed.
-
-    Attributes:
-        backend: Name of the backend.
-        torch: Release that was probed, such as ``2.13``.
-        device: Device of the tensors.
-        dtypes: Names of the columns.
-        findings: Descriptions of the results; the first is empty and means correct.
-        rows: Index into ``findings`` per dtype, by op, form and reduce op.
-        shapes: Findings of the forms that reject ``scalar`` or ``empty`` tensors.
-    """
-
-    backend: str
-    torch: str
-    device: str
-    dtypes: tuple[str, ...]
-    findings: tuple[str, ...]
-    rows: Mapping[str, Sequence[int]]
-    shapes: Mapping[str, Mapping[str, str]]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +55,17 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseMap:
+class CapabilityMap:
     """A backend's capabilities in every probed release of torch.
 
     Attributes:
-        releases: Probed releases, oldest first.
-        rows: Rows by the releases in which they changed.
-        shapes: The same for findings by shape; an empty finding means correct.
+        backend: Name of the backend.
+        device: Device of the tensors.
+        releases: Probed releases, such as ``2.13``, oldest first.
+        dtypes: Names of the columns.
+        findings: Descriptions of the results; the first is empty and means correct.
+        rows: Index into ``findings`` per dtype, by row and by the release in which it changed.
+        shapes: Findings by ``scalar`` or ``empty``, form, and release in which it changed.
     """
 
     backend: str
@@ -96,62 +77,46 @@ class ReleaseMap:
     shapes: Mapping[str, Mapping[str, Mapping[str, str]]]
     notes: tuple[Note, ...] = ()
 
-    def of(self, release: str) -> CapabilityMap:
-        """Return the map of a release, or of the closest older one, or else of the oldest."""
-        older = [each for each in self.releases if release_of(each) <= release_of(release)]
-        chosen = older[-1] if older else self.releases[0]
-        rows = {name: value_in(changes, chosen) for name, changes in self.rows.items()}
-        there = {name: row for name, row in rows.items() if row}
-        used = list(dict.fromkeys([0, *(index for row in there.values() for index in row)]))
-        return CapabilityMap(
-            self.backend,
-            chosen,
-            self.device,
-            self.dtypes,
-            tuple(self.findings[index] for index in used),
-            {name: [used.index(index) for index in row] for name, row in there.items()},
-            {
-                kind: {name: bad for name, own in forms.items() if (bad := value_in(own, chosen))}
-                for kind, forms in self.shapes.items()
-            },
-        )
+    def closest(self, version: str) -> str:
+        """Return the probed release of this version of torch, else the closest older, or oldest."""
+        older = [name for name in self.releases if release_of(name) <= release_of(version)]
+        return older[-1] if older else self.releases[0]
+
+    def finding(self, op: Op, spec: OpSpec, release: str) -> str:
+        """Return the finding for this call, or "" if it works or wasn't probed."""
+        row = value_in(self.rows.get(key(op, spec), {}), release)
+        has_elements = not (spec.objects or op.is_barrier)
+        column = spec.dtype if has_elements else "float32"
+        if row and column in self.dtypes:
+            finding = self.findings[row[self.dtypes.index(column)]]
+            if finding:
+                return finding
+        if not has_elements or (spec.shape != () and spec.numel):
+            return ""
+        forms = self.shapes.get("scalar" if spec.shape == () else "empty", {})
+        return value_in(forms.get(form_key(op, spec), {}), release) or ""
 
     def fixed_in(self, op: Op, spec: OpSpec, release: str) -> str | None:
         """Return the first later release in which the call works, or None."""
-        for each in self.releases:
-            if release_of(each) > release_of(release):
-                known = self.of(each)
-                if key(op, spec) in known.rows and probed_finding(known, op, spec) is None:
-                    return each
+        changes = self.rows.get(key(op, spec), {})
+        for later in self.releases[self.releases.index(release) + 1 :]:
+            if value_in(changes, later) and not self.finding(op, spec, later):
+                return later
         return None
 
     def note(self, row: str, dtype: str, release: str) -> Note | None:
         """Return the note about a change to this row and dtype in this release, or None."""
-        for each in self.notes:
-            holds = each.release == release and row.startswith(each.rows)
-            if holds and dtype in (each.dtypes or (dtype,)):
-                return each
+        for note in self.notes:
+            is_about_row = note.release == release and row.startswith(note.rows)
+            if is_about_row and dtype in (note.dtypes or (dtype,)):
+                return note
         return None
 
 
-def value_in(changes: Mapping[str, Each], release: str) -> Each | None:
+def value_in(changes: Mapping[str, Value], release: str) -> Value | None:
     """Return the value in a release, given the values by the release that changed them."""
-    held = [each for each in changes if release_of(each) <= release_of(release)]
-    return changes[max(held, key=release_of)] if held else None
-
-
-def probed_finding(found: CapabilityMap, op: Op, spec: OpSpec) -> str | None:
-    """Return the finding for this call, or None if it works or wasn't probed."""
-    row = found.rows.get(key(op, spec))
-    column = "float32" if spec.objects or op.is_barrier else spec.dtype
-    if row is not None and column in found.dtypes:
-        finding = found.findings[row[found.dtypes.index(column)]]
-        if finding:
-            return finding
-    if spec.objects or op.is_barrier or (spec.shape != () and spec.numel):
-        return None
-    kind = "scalar" if spec.shape == () else "empty"
-    return found.shapes.get(kind, {}).get(form_key(op, spec))
+    earlier = [name for name in changes if release_of(name) <= release_of(release)]
+    return changes[max(earlier, key=release_of)] if earlier else None
 
 
 def form_key(op: Op, spec: OpSpec) -> str:
@@ -161,33 +126,24 @@ def form_key(op: Op, spec: OpSpec) -> str:
 
 def key(op: Op, spec: OpSpec) -> str:
     """Return the name of a row, such as ``all_reduce/tensor max``."""
-    reduce_op = "" if spec.reduce_op is None else f" {spec.reduce_op}"
-    return form_key(op, spec) + reduce_op
+    return form_key(op, spec) + ("" if spec.reduce_op is None else f" {spec.reduce_op}")
 
 
 @cache
-def by_release(name: str) -> ReleaseMap | None:
-    """Return the map with this ``Backend.map_name`` for all releases, or None."""
+def capability_map(name: str) -> CapabilityMap | None:
+    """Return the map with this ``Backend.map_name``, or None."""
     file = FOLDER / f"{name}.json"
-    return read_releases(file) if file.exists() else None
+    return read_map(file) if file.exists() else None
 
 
-@cache
-def capabilities(name: str) -> CapabilityMap | None:
-    """Return the map with this name for the installed torch, or None.
-
-    If the installed release wasn't probed, the closest older one is used, else the oldest.
-    """
-    found = by_release(name)
-    return None if found is None else found.of(torch_version())
-
-
-def read_releases(path: Path) -> ReleaseMap:
+def read_map(path: Path) -> CapabilityMap:
     """Read a file in ``maps``."""
-    found = json.loads(path.read_text(encoding="utf-8"))
-    found.pop("written_by", None)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    del document["written_by"]
     for name in ("releases", "dtypes", "findings"):
-        found[name] = tuple(found[name])
-    notes = [{**each, "rows": tuple(each["rows"])} for each in found.pop("notes", ())]
-    notes = [{**each, "dtypes": tuple(each.get("dtypes", ()))} for each in notes]
-    return ReleaseMap(**found, notes=tuple(Note(**each) for each in notes))
+        document[name] = tuple(document[name])
+    document["notes"] = tuple(
+        Note(**note | {"rows": tuple(note["rows"]), "dtypes": tuple(note.get("dtypes", ()))})
+        for note in document.get("notes", ())
+    )
+    return CapabilityMap(**document)

@@ -1,24 +1,24 @@
 """The backend contract: availability, devices, and unsupported calls with their reasons.
 
-A backend's capabilities are data written by the probe (``capabilities``). A backend without a map
-falls back to its documentation. Only ``missing``, ``version``, ``start_note`` and ``mpi_start``
+A backend's capabilities are data from a probe (``capabilities``). A backend without a map falls
+back to its documentation. Only ``missing``, ``version``, ``start_note`` and ``mpi_start``
 import torch or load a library.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
-from distdemo.backends.capabilities import WRONG, by_release, capabilities, key, probed_finding
+from distdemo.backends.capabilities import WRONG, capability_map, key
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.ops.reduction import why_undefined
+from distdemo.versions import torch_version
 
 if TYPE_CHECKING:
-    from distdemo.backends.capabilities import CapabilityMap, ReleaseMap
     from distdemo.launcher.records import MpiStart
     from distdemo.ops.contract import Op
     from distdemo.ops.spec import OpSpec
@@ -37,7 +37,7 @@ class Transport(str, Enum):
     TCP = "TCP stream"
 
 
-class Backend(ABC):
+class Backend:
     """One backend of torch.distributed.
 
     Class attributes:
@@ -46,7 +46,7 @@ class Backend(ABC):
         devices: Devices whose tensors it accepts; the first is the default. Objects are sent as
             CPU tensors, so without ``cpu`` they use an additional gloo group.
         dtypes: Documented dtypes of its collectives.
-        unsupported_reduce_ops: Reduce ops that torch's documentation doesn't list for it.
+        unsupported_reduce_ops: Reasons by reduce op that it doesn't have for any dtype.
         has_monitored_barrier: True if it has monitored_barrier according to its documentation.
         how_to_install: Installation instructions.
         provider: Module that registers the backend with torch; empty if torch includes it.
@@ -61,7 +61,9 @@ class Backend(ABC):
     summary: ClassVar[str]
     devices: ClassVar[tuple[str, ...]]
     dtypes: ClassVar[frozenset[str]]
-    unsupported_reduce_ops: ClassVar[frozenset[str]] = frozenset({"avg", "premul_sum"})
+    unsupported_reduce_ops: ClassVar[Mapping[str, str]] = {
+        "premul_sum": "Only NCCL has premul_sum."
+    }
     has_monitored_barrier: ClassVar[bool] = False
     how_to_install: ClassVar[str] = ""
     provider: ClassVar[str] = ""
@@ -70,12 +72,20 @@ class Backend(ABC):
     rank_per_gpu: ClassVar[bool] = False
     transport: ClassVar[Transport] = Transport.TCP
 
-    @abstractmethod
     def missing(self) -> str | None:
         """Return the reason this torch can't use the backend, or None if it can."""
+        import torch.distributed as dist
+
+        if dist.is_available() and getattr(dist, f"is_{self.name}_available")():
+            return None
+        return f"This torch was built without {self.name}."
 
     def version(self) -> str:
         """Return the version of the underlying library, or "" if there is none."""
+        return ""
+
+    def implementation(self) -> str:
+        """Return the implementation behind the name, or "" if there is only one. Imports torch."""
         return ""
 
     def start_note(self) -> str:
@@ -113,69 +123,38 @@ class Backend(ABC):
         lacking = op.form(spec).lacking()
         if lacking is not None:
             return lacking
-        known = capabilities(self.map_name())
-        if known is not None:
-            seen = probed_finding(known, op, spec)
-            if seen is None or self.known_bug(op, spec) is not None:
-                return None
-            return (
-                self.reason(op, spec)
-                or self._supported_later(op, spec)
-                or (f"Tried with torch {known.torch}: {seen}")
-            )
-        if spec.monitored and op.is_barrier and not self.has_monitored_barrier:
-            return f"{self.name} has no monitored_barrier; gloo has."
-        return self.reason(op, spec)
+        known = capability_map(self.map_name())
+        if known is None:
+            if spec.monitored and op.is_barrier and not self.has_monitored_barrier:
+                return f"{self.name} has no monitored_barrier; gloo has."
+            return self.reason(op, spec)
+        release = known.closest(torch_version())
+        finding = known.finding(op, spec, release)
+        if not finding or self.known_bug(op, spec) is not None:
+            return None
+        reason = self.reason(op, spec)
+        if reason is not None:
+            return reason
+        fixed = known.fixed_in(op, spec, release)
+        if fixed is not None:
+            return f"{self.name} doesn't support it in torch {release}; torch {fixed} does."
+        return f"Tried with torch {release}: {finding}"
 
     def known_bug(self, op: Op, spec: OpSpec) -> str | None:
         """Return a sentence if the result is wrong in this torch and fixed later, else None.
 
         ``why_unsupported`` doesn't reject such a call.
         """
-        known, every = self._maps()
-        if known is None or every is None or probed_finding(known, op, spec) != WRONG:
+        known = capability_map(self.map_name())
+        if known is None or self.reason(op, spec) is not None:
             return None
-        fixed = every.fixed_in(op, spec, known.torch)
-        if fixed is None or self.reason(op, spec) is not None:
+        release = known.closest(torch_version())
+        fixed = known.fixed_in(op, spec, release)
+        if known.finding(op, spec, release) != WRONG or fixed is None:
             return None
-        note = every.note(key(op, spec), spec.dtype, fixed)
+        note = known.note(key(op, spec), spec.dtype, fixed)
         source = f" ({note.source})" if note else ""
-        return f"Known to be wrong in torch {known.torch}: {WRONG}. Fixed in {fixed}{source}."
-
-    def _supported_later(self, op: Op, spec: OpSpec) -> str | None:
-        """Return a sentence if a later release of torch supports the call, else None."""
-        known, every = self._maps()
-        if known is None or every is None:
-            return None
-        fixed = every.fixed_in(op, spec, known.torch)
-        if fixed is None:
-            return None
-        return f"{self.name} doesn't support it in torch {known.torch}; torch {fixed} does."
-
-    def _maps(self) -> tuple[CapabilityMap | None, ReleaseMap | None]:
-        """Return the maps of the installed release and of all releases."""
-        name = self.map_name()
-        return capabilities(name), by_release(name)
-
-    def implementation(self) -> str:
-        """Return the implementation behind the name, or "" if there is only one. Imports torch."""
-        return ""
-
-    def documented(self, op: Op, spec: OpSpec) -> bool | None:
-        """Return True if PyTorch documents the call as supported, None if it doesn't say.
-
-        Sources in PyTorch 2.13: the table of backends in docs/source/distributed.md and the
-        docstring of ``ReduceOp``. Neither mentions dtypes.
-        """
-        if spec.reduce_op is None:
-            return True if spec.dtype == "float32" else None
-        if spec.reduce_op in self.unsupported_reduce_ops:
-            return False
-        if spec.reduce_op not in ("sum", "max", "min", "product"):
-            return None
-        if DTYPES[spec.dtype].kind == "complex" and spec.reduce_op != "sum":
-            return False
-        return True if spec.dtype == "float32" else None
+        return f"Known to be wrong in torch {release}: {WRONG}. Fixed in {fixed}{source}."
 
     def reason(self, op: Op, spec: OpSpec) -> str | None:
         """Return the known reason why the call can't work, or None."""
@@ -185,13 +164,14 @@ class Backend(ABC):
             return f"{self.name}'s collectives don't support {spec.dtype} tensors."
         if spec.reduce_op is None:
             return None
-        return self._why_no_reduction(DTYPES[spec.dtype].kind, spec.reduce_op)
-
-    def _why_no_reduction(self, kind: str, reduce_op: str) -> str | None:
-        """Return the reason that applies to every backend, or None. Subclasses add theirs."""
-        if kind == "complex" and reduce_op not in ("sum", "avg"):
-            return f"torch.distributed rejects {reduce_op} of complex tensors: sum and avg only."
-        return why_undefined(kind, reduce_op)
+        if spec.reduce_op in self.unsupported_reduce_ops:
+            return self.unsupported_reduce_ops[spec.reduce_op]
+        kind = DTYPES[spec.dtype].kind
+        if kind == "complex" and spec.reduce_op not in ("sum", "avg"):
+            return (
+                f"torch.distributed rejects {spec.reduce_op} of complex tensors: sum and avg only."
+            )
+        return why_undefined(kind, spec.reduce_op)
 
 
 def check_support(backend: Backend, op: Op, spec: OpSpec, device: str) -> None:

@@ -22,14 +22,6 @@ class Gloo(Backend):
     has_monitored_barrier = True
     how_to_install = "It is in every wheel of torch."
 
-    def missing(self) -> str | None:
-        """Return the reason this torch can't use gloo, or None if it can."""
-        import torch.distributed as dist
-
-        if dist.is_available() and dist.is_gloo_available():
-            return None
-        return "This torch was built without gloo."
-
     def why_unsupported(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
         """Return the reason gloo can't run the op. send and recv of CUDA tensors need no map.
 
@@ -50,11 +42,6 @@ class Gloo(Backend):
             return "gloo has no gather_single; use gather with a list."
         if op.name == "gather" and spec.dtype.startswith("complex") and not spec.objects:
             return "gloo's gather doesn't support complex tensors; its all_gather does."
-        return super().reason(op, spec)
-
-    def _why_no_reduction(self, kind: str, reduce_op: str) -> str | None:
-        if reduce_op == "premul_sum":
-            return "Only NCCL has premul_sum."
-        if kind == "bool" and reduce_op == "sum":
+        if spec.dtype == "bool" and spec.reduce_op == "sum":
             return "gloo adds bool tensors as bytes: 256 times True would be False."
-        return super()._why_no_reduction(kind, reduce_op)
+        return super().reason(op, spec)

@@ -16,15 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
 from distdemo.errors import UsageError
 from distdemo.launcher.records import MpiStart
-
-if TYPE_CHECKING:
-    from distdemo.ops.contract import Op
-    from distdemo.ops.spec import OpSpec
 
 
 class Mpi(Backend):
@@ -78,12 +73,6 @@ class Mpi(Backend):
         """Return the map's name; torch's own MPI backend has a separate map."""
         name = super().map_name()
         return f"{name}@torch" if _torch_has_its_own() else name
-
-    def documented(self, op: Op, spec: OpSpec) -> bool | None:
-        """Return None for distdemo's backend, which torch's documentation doesn't cover."""
-        if not _torch_has_its_own():
-            return None
-        return False if op.name == "reduce_scatter" else super().documented(op, spec)
 
 
 def _torch_has_its_own() -> bool:

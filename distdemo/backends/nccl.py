@@ -17,7 +17,6 @@ _FACTORS = frozenset({"float16", "float32", "float64"})
 """Dtypes of premul_sum in torch 2.8 to 2.15 (``unpackPreMulSum`` in ProcessGroupNCCL.cpp). bfloat16
 was added later, and some releases give its factors the wrong type."""
 
-_BITWISE = frozenset({"band", "bor", "bxor"})
 _SERIAL = (
     "NCCL runs a rank's calls in order: if every rank calls irecv before isend, all wait forever. "
     "Batched calls have no order: --pattern exchange."
@@ -40,7 +39,9 @@ class Nccl(Backend):
     devices = ("cuda",)
     rank_per_gpu = True
     transport = Transport.DEVICE_COPY
-    unsupported_reduce_ops = _BITWISE
+    unsupported_reduce_ops = dict.fromkeys(
+        ("band", "bor", "bxor"), "NCCL has no bitwise reductions."
+    )
     # NCCL 2.24's types; complex ones are sent as pairs of real ones.
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
     # register_backend in torch/distributed/distributed_c10d.py of 2.13, 2.14 and 2.15.
@@ -93,8 +94,3 @@ class Nccl(Backend):
         if spec.reduce_op == "avg" and spec.dtype.startswith("float8"):
             return "NCCL can't average float8 tensors; it can add them."
         return super().reason(op, spec)
-
-    def _why_no_reduction(self, kind: str, reduce_op: str) -> str | None:
-        if reduce_op in _BITWISE:
-            return "NCCL has no bitwise reductions."
-        return super()._why_no_reduction(kind, reduce_op)

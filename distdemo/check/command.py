@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,7 +36,6 @@ from distdemo.cli.types import (
 )
 from distdemo.dtypes import DTYPES
 from distdemo.errors import Terminated, UsageError
-from distdemo.view.foreign import write_message
 
 if TYPE_CHECKING:
     from distdemo.check.records import CheckReport
@@ -60,6 +58,15 @@ class CheckOptions(StartOptions, BackendOptions):
     timeout: Annotated[float | None, timeout_option("none")] = None
     full: Annotated[
         bool, typer.Option("--full", help="Combine the axes for every form: thousands of cases.")
+    ] = False
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe",
+            help="Run every form, dtype and reduce operation once, even unsupported ones, with a "
+            "world per case.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = False
     only_ops: Annotated[
         list[str] | None,
@@ -120,6 +127,13 @@ class CheckOptions(StartOptions, BackendOptions):
     seed: Seed = 0
     stall: Stall = STALL_S
 
+    @property
+    def scope(self) -> str:
+        """Name of the matrix."""
+        if self.probe:
+            return "probe"
+        return "full" if self.full else "quick"
+
 
 @command(
     joins=True,
@@ -135,17 +149,13 @@ def check(session: Session, options: CheckOptions) -> Result:
     in this release of torch are listed but not run. They count as failures only with --strict.
     """
     report = _run(session, options, _cases(options, _world_sizes(session, options)))
-    return _result(session, options, report)
+    return _result(options, report)
 
 
-def _result(session: Session, options: CheckOptions, report: CheckReport) -> Result:
-    """Return the result, and write GitHub's annotations."""
-    from distdemo.check.ci import github_annotations, junit_xml
+def _result(options: CheckOptions, report: CheckReport) -> Result:
+    from distdemo.check.junit import junit_xml
     from distdemo.check.view import check_view
 
-    if os.environ.get("GITHUB_ACTIONS") == "true" and session.is_first:
-        # GitHub's runner reads both streams, and shows annotations next to the change.
-        write_message("".join(f"{line}\n" for line in github_annotations(report)))
     return Result(
         report,
         check_view,
@@ -185,42 +195,43 @@ def _run(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) 
     from distdemo.view.progress import Progress
 
     largest = session.world_size(max(case.world_size for case in cases))
-    placed = WorldOptions(
+    world_options = WorldOptions(
         backend=options.backend,
         device=options.device,
         timeout=options.timeout,
         start_method=options.start_method,
     )
-    plan = controller.CheckPlan(
+    run = controller.CheckRun(
         cases=cases,
-        world=session.world(largest, placed, stall=options.stall),
-        scope="full" if options.full else "quick",
+        world=session.world(largest, world_options, stall=options.stall),
+        scope=options.scope,
         seed=options.seed or 0,
         fail_fast=options.fail_fast or session.one_world_only,
-        isolate=options.isolate,
+        isolate=options.isolate or options.probe,
+        skip_refused=not options.probe,
         strict=options.strict,
         timeout=options.timeout,
     )
-    nothing_ran = partial(plan.report, {}, controller.INTERRUPTED)
     # While torch is imported, a signal can't be caught here.
-    signals.on_early_stop(lambda _: conclude(session, _result(session, options, nothing_ran())))
+    signals.on_early_stop(
+        lambda _: conclude(session, _result(options, run.report(controller.INTERRUPTED)))
+    )
     with Progress(len(cases), enabled=session.shows_progress) as progress:
         try:
-            if not session.joined and backends.REGISTRY[plan.world.backend].rank_per_gpu:
+            if not session.joined and backends.REGISTRY[run.world.backend].rank_per_gpu:
                 load_torch()
-                gpus = backends.count_gpus()
-                fitting = [case.world_size for case in cases if case.world_size <= gpus]
-                world = replace(plan.world, world_size=max(fitting, default=largest))
-                plan = replace(plan, world=world, gpus=gpus)
-            session.prepare(plan.world)
+                run.gpus = backends.count_gpus()
+                fitting = [case.world_size for case in cases if case.world_size <= run.gpus]
+                run.world = replace(run.world, world_size=max(fitting, default=largest))
+            session.prepare(run.world)
         except (KeyboardInterrupt, Terminated):
-            return nothing_ran()
-        return controller.check(plan, session.start, progress.advance)
+            return run.report(controller.INTERRUPTED)
+        return run.run(session.start, progress.advance)
 
 
 def _errors(report: CheckReport) -> tuple[Error, ...]:
     """Return the errors of the document: failed cases, and reasons why others were not run."""
-    from distdemo.check.texts import reason_none_ran, verdict
+    from distdemo.check.view import reason_none_ran, verdict
 
     errors = [Error(f"{case.id} failed.", case.why, case.command) for case in report.of("failed")]
     if report.strict:
@@ -240,31 +251,18 @@ def _cases(options: CheckOptions, sizes: Collection[int]) -> list[matrix.Case]:
     Raises:
         UsageError: A case, operation or form doesn't exist, or no case matches.
     """
-    seed, only_ops, only_dtypes = options.seed or 0, options.only_ops, options.only_dtypes
     if options.only_case is not None:
-        if only_ops or only_dtypes:
+        if options.only_ops or options.only_dtypes:
             why = "The ID of a case includes its operation and dtype."
             raise UsageError("--case can't be combined with --op or --dtype.", why, "Remove them.")
-        return [_named_case(options.only_case, seed, sizes)]
-    wanted: set[tuple[str, str]] = set()
-    for text in (
-        part.strip() for each in only_ops or () for part in each.split(",") if part.strip()
-    ):
-        name, _, form = text.partition("/")
-        op = ops.find(name)
-        if op is None:
-            known = [each.command for each in ops.REGISTRY.values()]
-            raise unknown("operation", known, name, "--op")
-        forms = [matrix.form_name(each) for each in op.all_forms]
-        if form and form not in forms:
-            raise unknown("form", [f"{op.command}/{each}" for each in forms], text, "--op")
-        wanted |= {(op.name, each) for each in forms if form in ("", each)}
-    make = matrix.full if options.full else matrix.quick
+        return [_named_case(options.only_case, options.seed or 0, sizes)]
+    forms = _selected_forms(options.only_ops or ())
+    make = matrix.SCOPES[options.scope]
     cases = [
         case
-        for case in make(seed, sizes, {name for name, _ in wanted})
-        if not wanted or (case.op.name, matrix.form_name(case.form)) in wanted
-        if not only_dtypes or case.dtype in only_dtypes
+        for case in make(options.seed or 0, sizes, {name for name, _ in forms})
+        if not forms or (case.op.name, case.form_name) in forms
+        if not options.only_dtypes or case.dtype in options.only_dtypes
     ]
     if not cases:
         raise UsageError(
@@ -275,8 +273,30 @@ def _cases(options: CheckOptions, sizes: Collection[int]) -> list[matrix.Case]:
     return cases
 
 
+def _selected_forms(only_ops: Collection[str]) -> set[tuple[str, str]]:
+    """Return the ops and forms in ``--op``; empty for all.
+
+    Raises:
+        UsageError: An operation or form doesn't exist.
+    """
+    selected = set()
+    for text in ",".join(only_ops).split(","):
+        name, _, form = text.strip().partition("/")
+        if not name:
+            continue
+        op = ops.find(name)
+        if op is None:
+            known = [op.command for op in ops.REGISTRY.values()]
+            raise unknown("operation", known, name, "--op")
+        forms = [matrix.form_name(known) for known in op.all_forms]
+        if form and form not in forms:
+            raise unknown("form", [f"{op.command}/{known}" for known in forms], text, "--op")
+        selected |= {(op.name, known) for known in forms if form in ("", known)}
+    return selected
+
+
 def _named_case(name: str, seed: int, sizes: Collection[int]) -> matrix.Case:
-    """Return the case with this ID, from either scope.
+    """Return the case with this ID, from any scope.
 
     Raises:
         UsageError: There is no such case.
@@ -288,10 +308,11 @@ def _named_case(name: str, seed: int, sizes: Collection[int]) -> matrix.Case:
             known |= {case.id: case for case in make(seed, sizes, (op.name,))}
     if name not in known:
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+        suggestions = " or ".join(f"--case {other}" for other in near)
         raise UsageError(
             f"There is no case {name!r}.",
             "Reports list the IDs of all cases. Use the report's --world-size too.",
-            f"Did you mean {' or '.join('--case ' + each for each in near)}?" * bool(near),
+            f"Did you mean {suggestions}?" if near else "",
         )
     return known[name]
 
@@ -302,11 +323,14 @@ def list_backends(session: Session) -> Result:
     with session.waiting("trying the backends"):
         from distdemo.check.survey import survey
 
-        found = survey(session.start)
-    failing = [each for each in found.backends if each.works is False]
-    errors = [Error(f"{each.name} fails.", each.tried, each.get) for each in failing]
-    if not errors and not found.ok:
-        errors.append(Error("No backend works here.", "None could be tried."))
+        entries = survey(session.start)
     from distdemo.check.view import backends_view
 
-    return Result(found, backends_view, errors=tuple(errors))
+    errors = [
+        Error(f"{entry.name} fails.", entry.tried, entry.get)
+        for entry in entries.backends
+        if entry.works is False
+    ]
+    if not errors and not entries.ok:
+        errors.append(Error("No backend works here.", "None could be tried."))
+    return Result(entries, backends_view, errors=tuple(errors))

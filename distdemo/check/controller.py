@@ -8,7 +8,8 @@ remaining cases run in a new world, so failures are independent.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -42,14 +43,14 @@ Start = Callable[..., WorldReport]
 """``distdemo.launcher.local.run_world``, or its counterpart for a joined world."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckPlan:
-    """Cases and settings of a check.
+@dataclass(slots=True)
+class CheckRun:
+    """A check: its cases and settings, and the results so far.
 
     Attributes:
         cases: Cases in the order in which they run.
         world: World to start, except for its size. Its ``stall`` limits a single case.
-        scope: ``quick`` or ``full``.
+        scope: ``quick``, ``full`` or ``probe``.
         seed: Seed of the order and values.
         fail_fast: True to stop at the first failure.
         isolate: True to start one world per case.
@@ -59,6 +60,8 @@ class CheckPlan:
         strict: True to count cases known to be wrong as failures.
         timeout: Seconds until the remaining cases are given up, or None for no limit.
         started_at: Start of the command, on the monotonic clock.
+        worlds: Number of worlds that were started.
+        results: Results by case number.
     """
 
     cases: Sequence[Case]
@@ -72,37 +75,28 @@ class CheckPlan:
     strict: bool = False
     timeout: float | None = None
     started_at: float = field(default_factory=time.monotonic)
+    worlds: int = 0
+    results: dict[int, CaseResult] = field(default_factory=dict)
+    _failed: int = 0
+    _has_lost_node: bool = False  # no further world can start in the joined world
 
-    def time_left_s(self) -> float:
-        """Return the seconds until the check is given up."""
-        if self.timeout is None:
-            return WORLD_TIMEOUT_S
-        return self.started_at + self.timeout - time.monotonic()
+    def run(self, start: Start, progress: Progress | None = None) -> CheckReport:
+        """Run every case that the backend supports, and return the results."""
+        why = INTERRUPTED
+        with suppress(KeyboardInterrupt, Terminated):
+            for world_size, numbers in sorted(self._numbers_by_world_size().items()):
+                remaining = numbers
+                while remaining and not self._reason_to_stop():
+                    remaining = self._one_world(world_size, remaining, start, progress)
+            why = self._reason_to_stop()
+        report = self.report(why)
+        return replace(report, versions=report.versions | backends.versions_of(self.world))
 
-    def result(
-        self, number: int, status: Status, time_s: float = 0.0, why: str = "", *details: str
-    ) -> CaseResult:
-        """Return the result of a case. Its command names the device unless it is the default."""
-        case, world = self.cases[number], self.world
-        usual = backends.REGISTRY[world.backend].default_device()
-        return CaseResult(
-            id=case.id,
-            op=case.op.call(case.spec),
-            world_size=case.world_size,
-            status=status,
-            time_s=time_s,
-            why=why,
-            command=case.command(world.backend, "" if world.device == usual else world.device),
-            details=details,
-        )
-
-    def report(self, results: Mapping[int, CaseResult], why: str, worlds: int = 0) -> CheckReport:
+    def report(self, why: str) -> CheckReport:
         """Return the report.
 
         Args:
-            results: Results by case number; the other cases are not run.
-            why: Reason why they are not run.
-            worlds: Number of worlds that were started.
+            why: Reason why the cases without a result are not run.
         """
         return CheckReport(
             scope=self.scope,
@@ -110,131 +104,122 @@ class CheckPlan:
             device=self.world.device,
             seed=self.seed,
             cases=tuple(
-                results.get(number) or self.result(number, "not run", why=why)
+                self.results.get(number) or self._result(number, "not run", why=why)
                 for number in range(len(self.cases))
             ),
             time_s=time.monotonic() - self.started_at,
-            worlds=worlds,
+            worlds=self.worlds,
             versions=versions(),
             interrupted=why == INTERRUPTED,
             strict=self.strict,
         )
 
-
-def check(plan: CheckPlan, start: Start, progress: Progress | None = None) -> CheckReport:
-    """Run every case that the backend supports, and return the results."""
-    run = _Run(plan, start, progress)
-    why = INTERRUPTED
-    with suppress(KeyboardInterrupt, Terminated):
-        why = run.all()
-    report = plan.report(run.results, why, run.worlds)
-    return replace(report, versions=report.versions | backends.versions_of(plan.world))
-
-
-@dataclass(slots=True)
-class _Run:
-    """A check in progress, with the results so far by case number."""
-
-    plan: CheckPlan
-    start: Start
-    progress: Progress | None
-    worlds: int = 0
-    results: dict[int, CaseResult] = field(default_factory=dict)
-    _findings: dict[int, list[CaseFinding]] = field(default_factory=dict)
-    _failed: int = 0
-    _lost: bool = False  # a node of the joined world is gone: no further world can start
-
-    def all(self) -> str:
-        """Run all cases, world after world; return the reason why others are not run, or ""."""
-        sizes: dict[int, list[int]] = {}
-        for number, case in enumerate(self.plan.cases):
-            reason, wrong = self._refusal(case), self._known_wrong(case)
+    def _numbers_by_world_size(self) -> dict[int, list[int]]:
+        """Return the numbers of the cases to run; record why the other cases are skipped."""
+        backend = backends.REGISTRY[self.world.backend]
+        numbers: defaultdict[int, list[int]] = defaultdict(list)
+        for number, case in enumerate(self.cases):
+            reason = known_bug = None
+            if self.gpus is not None and case.world_size > self.gpus:
+                reason = f"It needs one GPU per rank, but this machine has {self.gpus}."
+            elif self.skip_refused:
+                reason = backend.why_unsupported(case.op, case.spec, self.world.device)
+                if case.world_size > 1:
+                    known_bug = backend.known_bug(case.op, case.spec)
             if reason is not None:
-                self.results[number] = self.plan.result(number, "not supported", why=reason)
-            elif wrong is not None:
-                self.results[number] = self.plan.result(number, "known wrong", why=wrong)
+                self.results[number] = self._result(number, "not supported", why=reason)
+            elif known_bug is not None:
+                self.results[number] = self._result(number, "known wrong", why=known_bug)
             else:
-                sizes.setdefault(case.world_size, []).append(number)
-        for world_size, left in sorted(sizes.items()):
-            while left and not self._given_up():
-                left = self._one_world(world_size, left)  # noqa: PLW2901 - the remaining cases
-        return self._given_up()
+                numbers[case.world_size].append(number)
+        return numbers
 
-    def _given_up(self) -> str:
+    def _reason_to_stop(self) -> str:
         """Return the reason to run no further case, or ""."""
-        if (self.plan.fail_fast or self._lost) and self._failed:
+        if (self.fail_fast or self._has_lost_node) and self._failed:
             return "An earlier case had failed."
-        if self.plan.time_left_s() <= 0:
-            return f"The time limit of {self.plan.timeout:g} s was reached (--timeout)."
+        if self._time_left_s() <= 0:
+            return f"The time limit of {self.timeout:g} s was reached (--timeout)."
         return ""
 
-    def _refusal(self, case: Case) -> str | None:
-        world, gpus = self.plan.world, self.plan.gpus
-        if gpus is not None and case.world_size > gpus:
-            return f"It needs one GPU per rank, but this machine has {gpus}."
-        if not self.plan.skip_refused:
-            return None
-        return backends.REGISTRY[world.backend].why_unsupported(case.op, case.spec, world.device)
+    def _time_left_s(self) -> float:
+        if self.timeout is None:
+            return WORLD_TIMEOUT_S
+        return self.started_at + self.timeout - time.monotonic()
 
-    def _known_wrong(self, case: Case) -> str | None:
-        world = self.plan.world
-        if not self.plan.skip_refused or case.world_size == 1:
-            return None
-        return backends.REGISTRY[world.backend].known_bug(case.op, case.spec)
-
-    def _one_world(self, world_size: int, numbers: list[int]) -> list[int]:
+    def _one_world(
+        self, world_size: int, numbers: list[int], start: Start, progress: Progress | None
+    ) -> list[int]:
         """Run cases in a new world until one fails; return the remaining ones."""
         from distdemo.check.rank import run_cases
 
-        mine = numbers[:1] if self.plan.isolate else numbers
-        self._findings = {number: [] for number in mine}
+        own = numbers[:1] if self.isolate else numbers
+        findings: dict[int, list[CaseFinding]] = {number: [] for number in own}
         self.worlds += 1
         world = replace(
-            self.plan.world,
+            self.world,
             world_size=world_size,
-            deadline=min(WORLD_TIMEOUT_S, max(0.1, self.plan.time_left_s())),
+            deadline=min(WORLD_TIMEOUT_S, max(0.1, self._time_left_s())),
             capture=True,
             lazy=False,
         )
 
         def on_message(_: int, finding: CaseFinding) -> bool:
             """Record a rank's finding; return True if it ends the world."""
-            findings = self._findings[finding.number]
-            findings.append(finding)
-            if not finding.wrong and len(findings) == world_size:
-                self._finish(
-                    self.plan.result(finding.number, "passed", _longest(findings)), finding.number
-                )
+            of_case = findings[finding.number]
+            of_case.append(finding)
+            if not finding.wrong and len(of_case) == world_size:
+                passed = self._result(finding.number, "passed", _longest(of_case))
+                self._finish(finding.number, passed, progress)
             return bool(finding.wrong)
 
-        report = self.start(world, run_cases, (self.plan.cases, tuple(mine)), on_message=on_message)
-        self._lost |= any(isinstance(outcome, Lost) for outcome in report.outcomes)
-        left = [number for number in mine if number not in self.results]
-        late = self.plan.time_left_s() <= 0
-        timed_out = late and any(isinstance(outcome, TimedOut) for outcome in report.outcomes)
-        if left and not timed_out:  # otherwise the case is not to blame
-            failed = failed_case(left, self._findings, report)
-            self._finish(self._failure(failed, report), failed)
-            left.remove(failed)  # the remaining cases run again
-        return [*left, *numbers[len(mine) :]]
+        report = start(world, run_cases, (self.cases, tuple(own)), on_message=on_message)
+        self._has_lost_node |= any(isinstance(outcome, Lost) for outcome in report.outcomes)
+        remaining = [number for number in own if number not in self.results]
+        timed_out = any(isinstance(outcome, TimedOut) for outcome in report.outcomes)
+        if remaining and not (timed_out and self._time_left_s() <= 0):  # else no case is to blame
+            number = failed_case(remaining, findings, report)
+            self._finish(number, self._failure(number, findings[number], report), progress)
+            remaining.remove(number)
+        return [*remaining, *numbers[len(own) :]]
 
-    def _finish(self, result: CaseResult, number: int) -> None:
+    def _finish(self, number: int, result: CaseResult, progress: Progress | None) -> None:
         self.results[number] = result
         self._failed += result.status == "failed"
-        if self.progress is not None:
-            self.progress(len(self.results), self._failed, result.id)
+        if progress is not None:
+            progress(len(self.results), self._failed, result.id)
 
-    def _failure(self, number: int, report: WorldReport) -> CaseResult:
+    def _failure(
+        self, number: int, findings: Sequence[CaseFinding], report: WorldReport
+    ) -> CaseResult:
         """Return the result of the case that ended its world."""
-        findings = self._findings[number]
         wrong = [finding.wrong for finding in findings if finding.wrong]
         if wrong:
             details = [line for lines in wrong for line in lines[1:]]
-            return self.plan.result(number, "failed", _longest(findings), wrong[0][0], *details)
+            return self._result(number, "failed", _longest(findings), wrong[0][0], *details)
         verdict = report.verdict
-        what, why = (verdict.what, verdict.why) if verdict else ("Its world ended.", "")
-        known = filter(None, (why, *map(_describe_failure, report.outcomes)))
-        return self.plan.result(number, "failed", report.seconds, what, *known)
+        what = verdict.what if verdict else "Its world ended."
+        details = [verdict.why] if verdict and verdict.why else []
+        details += filter(None, map(_describe_failure, report.outcomes))
+        return self._result(number, "failed", report.seconds, what, *details)
+
+    def _result(
+        self, number: int, status: Status, time_s: float = 0.0, why: str = "", *details: str
+    ) -> CaseResult:
+        """Return the result of a case. Its command names the device unless it is the default."""
+        case = self.cases[number]
+        usual = backends.REGISTRY[self.world.backend].default_device()
+        device = "" if self.world.device == usual else self.world.device
+        return CaseResult(
+            id=case.id,
+            op=case.op.call(case.spec),
+            world_size=case.world_size,
+            status=status,
+            time_s=time_s,
+            why=why,
+            command=case.command(self.world.backend, device),
+            details=details,
+        )
 
 
 def _longest(findings: Iterable[CaseFinding]) -> float:
@@ -262,7 +247,7 @@ def failed_case(
     verdict = report.verdict
     at_fault = [report.outcomes[rank] for rank in verdict.ranks[:1]] if verdict else []
     if not (at_fault and isinstance(at_fault[0], Raised | Died | Lost)):
-        at_fault = [each for each in report.outcomes if not isinstance(each, Returned)]
+        at_fault = [outcome for outcome in report.outcomes if not isinstance(outcome, Returned)]
     numbers = {case_of(outcome.phase.name) for outcome in at_fault}
     return next((number for number in left if number in numbers), left[0])
 

@@ -20,6 +20,7 @@ from distdemo.ops.spec import OpSpec
 
 QUICK_SIZES = (1, 2, 3, 4, 5)
 FULL_SIZES = (1, 2, 3, 4, 5, 8)
+PROBE_SIZES = (3,)  # odd, and enough for two ranks with equal data
 LARGE = 70_001  # elements: more than any backend sends as a small message, and not a round number
 SHAPES = ((), (0,), (1,), (7,), (3, 5), (LARGE,))
 LENGTHS = (3, 0, 7, 1, 2, 5, 0, 4)  # of uneven tensors, repeated across the ranks
@@ -59,6 +60,11 @@ class Case:
         return self.specs[0]
 
     @property
+    def form_name(self) -> str:
+        """Form as part of the ID."""
+        return form_name(self.form)
+
+    @property
     def dtype(self) -> str:
         """Element type; ``object`` or ``none`` if there are no elements."""
         if self.op.is_barrier:
@@ -69,8 +75,7 @@ class Case:
     def id(self) -> str:
         """Unique ID, made of the settings that differ between cases."""
         spec = self.spec
-        words = [self.op.name, form_name(self.form), spec.reduce_op, self.dtype]
-        words.append(f"n{self.world_size}")
+        words = [self.op.name, self.form_name, spec.reduce_op, self.dtype, f"n{self.world_size}"]
         if spec.sizes is not None:
             words.append("sizes" + ",".join(map(str, spec.sizes)))
         elif spec.splits is not None:
@@ -78,16 +83,22 @@ class Case:
         elif not (self.op.is_barrier or spec.objects):
             shape = "x".join(map(str, spec.shape)) if spec.numel else "empty"
             words.append(shape or "scalar")
-        words.append("nested" if spec.objects_json is not None else None)
-        words.append(f"root{spec.root}" if spec.root is not None else None)
-        words.append(f"{spec.src}to{spec.dst}" if spec.src is not None else None)
-        words.append(f"late{spec.straggler}" if spec.straggler is not None else None)
+        if spec.objects_json is not None:
+            words.append("nested")
+        if spec.root is not None:
+            words.append(f"root{spec.root}")
+        if spec.src is not None:
+            words.append(f"{spec.src}to{spec.dst}")
+        if spec.straggler is not None:
+            words.append(f"late{spec.straggler}")
         if spec.members is not None:
-            groups = (".".join(map(str, each.members or ())) for each in self.specs)
+            groups = (".".join(map(str, group.members or ())) for group in self.specs)
             words.append("groups" + "+".join(groups))
-        words.append("async" if spec.async_op else None)
-        words.append("inference" if spec.inference else None)
-        return "/".join(word for word in words if word is not None)
+        if spec.async_op:
+            words.append("async")
+        if spec.inference:
+            words.append("inference")
+        return "/".join(filter(None, words))
 
     def command(self, backend: str, device: str = "") -> str:
         """Return a command line that runs only this case.
@@ -103,23 +114,28 @@ class Case:
             words = list(self._flags())
         else:  # the op's own command has neither empty tensors nor inference mode
             words = ["check", "--case", self.id, "-n", str(self.world_size)]
-        words += ["--backend", backend, *(["--device", device] if device else [])]
+        words += ["--backend", backend]
+        if device:
+            words += ["--device", device]
         return shlex.join(["distdemo", *words])
 
     def _flags(self) -> Iterator[str]:
         """Yield the op's command and its flags."""
-        spec, specs = self.spec, self.specs
-        data = not (self.op.is_barrier or spec.objects)
-        sizes, splits = self._in_order("sizes"), self._in_order("splits")
-        neighbours = spec.members == tuple(range(spec.group_size))
-        split = f"{'' if neighbours else '%'}{len(specs)}" if len(specs) > 1 else None
+        spec = self.spec
+        has_data = not (self.op.is_barrier or spec.objects)
+        sizes = self._by_rank("sizes")
+        splits = self._by_rank("splits")
+        split = None
+        if len(self.specs) > 1:
+            are_neighbours = spec.members == tuple(range(spec.group_size))
+            split = f"{'' if are_neighbours else '%'}{len(self.specs)}"
         late = spec.straggler
         flags: dict[str, Any] = {
             "-n": self.world_size,
-            "--dtype": spec.dtype if data else None,
+            "--dtype": spec.dtype if has_data else None,
             "--sizes": sizes or None,
-            "--shape": (spec.shape or "scalar") if data and not (sizes or splits) else None,
-            "--seed": spec.seed if data else None,
+            "--shape": (spec.shape or "scalar") if has_data and not (sizes or splits) else None,
+            "--seed": spec.seed if has_data else None,
             "--reduce-op": spec.reduce_op,
             "--root": spec.root,
             "--src": spec.src,
@@ -136,27 +152,27 @@ class Case:
                 yield from (flag, _listed(value))
         for row in splits:
             yield from ("--splits", _listed(row))
-        for text in self._in_order("objects_json"):
+        for text in self._by_rank("objects_json"):
             yield from ("--values", text or "null")
         if spec.async_op and not self.form.settings.get("async_op"):
             yield "--async"
 
-    def _in_order(self, field: str) -> list[Any]:
+    def _by_rank(self, field: str) -> list[Any]:
         """Return the field's values of all groups, one per rank, ordered by rank."""
-        pairs: list[tuple[int, Any]] = []
+        values: dict[int, Any] = {}
         for spec in self.specs:
             share = getattr(spec, field) or ()
-            pairs += zip(spec.members or range(len(share)), share, strict=False)
-        return [each for _, each in sorted(pairs, key=lambda pair: pair[0])]
-
-
-def _listed(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            values |= zip(spec.members or range(len(share)), share, strict=False)
+        return [values[rank] for rank in sorted(values)]
 
 
 def form_name(form: Form) -> str:
     """Return the form as part of a case's ID."""
     return form.name.replace(" ", "-")
+
+
+def _listed(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _longest(spec: OpSpec) -> int:
@@ -206,6 +222,18 @@ def full(seed: int = 0, sizes: Collection[int] = (), names: Collection[str] = ()
     return _shuffled(_cases(settings, names, seed), seed)
 
 
+def probe(seed: int = 0, sizes: Collection[int] = (), names: Collection[str] = ()) -> list[Case]:
+    """Return every form × dtype × reduce op once, and with scalar and empty tensors."""
+    settings = []
+    for size in sizes or PROBE_SIZES:
+        settings += [Setting(size, dtype, name) for dtype, name in product(DTYPES, REDUCTIONS)]
+        settings += [Setting(size, shape=shape) for shape in ((), (0,))]
+    return [case for case in _cases(settings, names, seed) if case.form.lacking() is None]
+
+
+SCOPES = {"quick": quick, "full": full, "probe": probe}
+
+
 def _shuffled(cases: list[Case], seed: int) -> list[Case]:
     random.Random(seed).shuffle(cases)
     return cases
@@ -216,7 +244,7 @@ def _along_axes(sizes: tuple[int, ...]) -> list[Setting]:
 
     def size(least: int = 1) -> int:
         """Return the next world size that is large enough, or the largest if there is none."""
-        fitting = [each for each in sizes if each >= least] or [max(sizes)]
+        fitting = [size for size in sizes if size >= least] or [max(sizes)]
         return fitting[next(turn) % len(fitting)]
 
     settings = [Setting(size(2), dtype) for dtype in DTYPES]
@@ -226,24 +254,23 @@ def _along_axes(sizes: tuple[int, ...]) -> list[Setting]:
         settings.append(Setting(n, async_op=async_op))
         settings.append(Setting(n, "int64", "max", (3, 5), -1, async_op=async_op))
     settings += [Setting(n, shape=shape) for shape, n in product(SHAPES, sizes[1:4:2] or sizes)]
-    settings += [Setting(n, root=root) for n in sizes for root in (0, 1, -1)]
+    settings += [Setting(n, root=root) for n, root in product(sizes, (0, 1, -1))]
     for layout, async_op in product(LAYOUTS, (False, True)):
         settings.append(Setting(size(3), layout=layout, root=-1, async_op=async_op))
         settings.append(Setting(size(4), "int32", layout=layout, async_op=async_op))
-    settings += [Setting(size(2), inference=True, async_op=each) for each in (False, True)]
+    for async_op in (False, True):
+        settings.append(Setting(size(2), inference=True, async_op=async_op))
     return settings
 
 
 def _across(sizes: Collection[int]) -> list[Setting]:
     """Return two products that together cover every pair of values of any two axes."""
-    rest = list(product(SHAPES[2:5], (0, -1), ("", "ends"), (False, True), (False, True)))
+    other_axes = list(product(SHAPES[2:5], (0, -1), ("", "ends"), (False, True), (False, True)))
     settings = []
     for turn, (n, dtype, name) in enumerate(product(sizes, DTYPES, REDUCTIONS)):
-        shape, root, layout, async_op, inference = rest[turn * 7 % len(rest)]
-        settings.append(Setting(n, dtype, name, shape, root, layout, async_op, inference))
-    for n, shape, root, layout, async_op in product(
-        sizes, SHAPES, (0, 1, -1), LAYOUTS, (False, True)
-    ):
+        settings.append(Setting(n, dtype, name, *other_axes[turn * 7 % len(other_axes)]))
+    for axes in product(sizes, SHAPES, (0, 1, -1), LAYOUTS, (False, True)):
+        n, shape, root, layout, async_op = axes
         settings.append(Setting(n, "float32", "sum", shape, root, layout, async_op))
     return settings
 
@@ -256,10 +283,14 @@ def _cases(
     A seed shuffles the values that are reduced. Consecutive values would always make the first or
     last rank's the smallest or largest.
     """
-    chosen = [op for op in ops.REGISTRY.values() if not names or op.name in names]
-    forms = [(op, form) for op in chosen for form in op.all_forms]
-    found = (make_case(op, form, each, seed) for each, (op, form) in product(settings, forms))
-    return list({case.id: case for case in found if case is not None}.values())
+    cases = {}
+    selected = [op for op in ops.REGISTRY.values() if not names or op.name in names]
+    for setting, op in product(settings, selected):
+        for form in op.all_forms:
+            case = make_case(op, form, setting, seed)
+            if case is not None:
+                cases[case.id] = case
+    return list(cases.values())
 
 
 def make_case(op: Op, form: Form, setting: Setting, seed: int | None = None) -> Case | None:
@@ -297,7 +328,11 @@ def _spec(
         given |= {"pattern": "pair", "src": root, "dst": (root + 1) % n}
     if op.is_barrier or given.get("objects"):
         given["shape"] = ()
-    scale = 0 if setting.shape == (0,) else 1000 if setting.shape == (LARGE,) else 1
+    scale = 1  # of uneven lengths
+    if setting.shape == (0,):
+        scale = 0
+    elif setting.shape == (LARGE,):
+        scale = 1000
     if given.get("objects"):
         if setting.shape == (3, 5):
             given["objects_json"] = tuple(NESTED[rank % len(NESTED)] for rank in members)
@@ -316,7 +351,8 @@ def _groups(layout: str, n: int) -> tuple[tuple[int, ...], ...]:
     if not layout:
         return (tuple(range(n)),)
     if layout == "ends":
-        return () if n < 3 else ((0, *range(2, n)) if n > 3 else (0, 2),)
+        ends = (0, *range(2, n)) if n > 3 else (0, 2)
+        return (ends,) if n >= 3 else ()
     if n < 4 or n % 2:
         return ()
     if layout == "halves":

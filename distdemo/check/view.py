@@ -15,7 +15,6 @@ from distdemo.check.records import (
     CheckReport,
     Status,
 )
-from distdemo.check.texts import verdict
 from distdemo.dtypes import DTYPES, short
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
@@ -143,6 +142,46 @@ def _failures(report: CheckReport, sign: Signs) -> Iterator[Paragraph]:
     if len(failed) > FAILURES:
         more = plural(len(failed) - FAILURES, "more failure")
         yield Paragraph(f"{sign.more} {more}; --format json lists all", colours.WRONG)
+
+
+def verdict(report: CheckReport) -> str:
+    """Return the verdict in a sentence or two. A case that did not run never counts as passed."""
+    counts = report.counts
+    passed = counts["passed"]
+    not_run = counts["not_run"]
+    known = counts["known_wrong"]
+    start = "Interrupted: " if report.interrupted else ""
+    if not passed + counts["failed"]:
+        return f"{start}No case ran: {reason_none_ran(report)}."
+    cases = plural(passed + counts["failed"] + not_run, "case")
+    if counts["failed"]:
+        rest = f"; {not_run:,} not run" if not_run else ""
+        return f"{start}{counts['failed']:,} of {cases} failed{rest}."
+    if not_run:
+        return f"{start}{not_run:,} of {cases} not run."
+    if known and report.strict:
+        return f"{start}{known:,} of {plural(passed + known, 'case')} known to be wrong."
+    text = f"{start}{cases} passed."
+    if known:
+        text += f" {known:,} known to be wrong in this torch."
+    if counts["not_supported"]:
+        text += f" {counts['not_supported']:,} not supported."
+    return text
+
+
+def reason_none_ran(report: CheckReport) -> str:
+    """Return the reason no case ran."""
+    if not report.cases:
+        return "none was selected"
+    reasons = [result.why for result in report.of("not run")]
+    if reasons:
+        return one_line(next(filter(None, reasons), "no reason was given")).rstrip(".")
+    if report.of("known wrong"):
+        return (
+            f"{plural(len(report.cases), 'case')} known to be wrong in this torch, or unsupported"
+        )
+    number = plural(len(report.cases), "selected case")
+    return f"{report.backend} on {report.device} supports none of the {number}"
 
 
 # ------------------------------------------------------------------------------------ the backends

@@ -15,7 +15,7 @@ from golden import matches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdemo.check.ci import junit_xml
+from distdemo.check.junit import junit_xml
 from distdemo.check.records import CaseResult, CheckReport, Status
 from distdemo.ops.spec import Call
 

@@ -13,7 +13,7 @@ import torch
 from broken import broken
 
 from distdemo.check import matrix
-from distdemo.check.controller import CheckPlan, check, failed_case
+from distdemo.check.controller import CheckRun, failed_case
 from distdemo.check.rank import CaseFinding
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Phase, Raised, Returned, Verdict, WorldReport, WorldSpec
@@ -22,20 +22,20 @@ from distdemo.ops.spec import OpSpec
 
 
 def checked(cases, stall=20.0, progress=None, **more):
-    plan = CheckPlan(cases, WorldSpec(2, start_method="fork", stall=stall), **more)
-    return check(plan, run_world, progress)
+    run = CheckRun(cases, WorldSpec(2, start_method="fork", stall=stall), **more)
+    return run.run(run_world, progress)
 
 
 @cache
 def sound():
     """Return passing cases of three ranks."""
     known = matrix.quick(sizes=(3,), names=("scatter", "all_reduce"))
-    return [each for each in known if each.dtype == "float32" and each.spec.members is None]
+    return [case for case in known if case.dtype == "float32" and case.spec.members is None]
 
 
 def injected(how):
     """Return a case of three ranks with this fault."""
-    case = next(each for each in sound() if each.op.name == "all_reduce" and each.spec.numel == 7)
+    (case,) = [case for case in sound() if case.id == "all_reduce/tensor/sum/float32/n3/7"]
     return replace(case, op=broken("all_reduce", how))
 
 
@@ -65,14 +65,16 @@ def raising(call, buffers, spec, rank):
 
 
 def statuses(report):
-    return [each.status for each in report.cases]
+    return [case.status for case in report.cases]
 
 
 def test_every_kind_of_failure_is_isolated() -> None:
     good = sound()[:5]
     bad = map(injected, (wrong, aborting, raising, hanging))
-    cases = [each for pair in zip(good, bad, strict=False) for each in pair] + good[4:]
-    cases = [replace(each, specs=(replace(each.spec, seed=n),)) for n, each in enumerate(cases)]
+    cases = [case for pair in zip(good, bad, strict=False) for case in pair] + good[4:]
+    cases = [
+        replace(case, specs=(replace(case.spec, seed=seed),)) for seed, case in enumerate(cases)
+    ]
     expected = [*["passed", "failed"] * 4, "passed"]
     for stall in (1.0, 20.0):  # a busy machine may take more than a second for a good case
         calls: list[Any] = []
@@ -106,7 +108,7 @@ def test_fail_fast_and_isolate() -> None:
 def test_a_time_limit_blames_no_case() -> None:
     report = checked([injected(hanging), *sound()[:1]], timeout=1.0)
     assert statuses(report) == ["not run", "not run"]
-    assert {each.why for each in report.cases} == {"The time limit of 1 s was reached (--timeout)."}
+    assert {case.why for case in report.cases} == {"The time limit of 1 s was reached (--timeout)."}
     assert (report.ok, report.interrupted) == (False, False)
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden import drawn, golden, matches
+from golden import golden
 
-from distdemo.check.ci import LIMIT, github_annotations
 from distdemo.check.records import (
     BackendEntry,
     BackendList,
@@ -17,8 +16,7 @@ from distdemo.check.records import (
     CheckReport,
     Status,
 )
-from distdemo.check.texts import verdict
-from distdemo.check.view import backends_view, check_view
+from distdemo.check.view import backends_view, check_view, verdict
 from distdemo.ops.spec import Call
 from distdemo.view.blocks import View, quiet
 
@@ -97,10 +95,6 @@ def test_many_failures_are_truncated() -> None:
     golden(GOLDEN / "many.txt", partial(check_view, many))
 
 
-def test_no_backend_is_said_in_words() -> None:
-    assert "No backend is available." in drawn(partial(backends_view, BackendList(())))
-
-
 def test_a_case_that_did_not_run_never_counts_as_passed() -> None:
     for record, ok, start in (
         (report(case(1)), True, "1 case passed."),
@@ -121,17 +115,3 @@ def test_a_case_that_did_not_run_never_counts_as_passed() -> None:
     ):
         assert record.ok is ok
         assert verdict(record).startswith(start)
-
-
-def test_annotations_name_each_failure() -> None:
-    matches(GOLDEN / "annotations.txt", "\n".join(github_annotations(MIXED)) + "\n")
-    strict = report(case(1), case(2, "known wrong", why=KNOWN), strict=True)
-    (line,) = github_annotations(strict)
-    assert line.startswith("::error title=")
-    assert KNOWN in line
-    for failures in (LIMIT, LIMIT + 1):  # GitHub shows no more
-        many = report(*(case(n, "failed", why="a\n%") for n in range(failures)))
-        lines = github_annotations(many)
-        assert len(lines) == LIMIT
-        assert all(line.startswith("::error title=") and "\n" not in line for line in lines)
-        assert ("in the log" in lines[-1]) == (failures > LIMIT)

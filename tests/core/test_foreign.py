@@ -22,7 +22,7 @@ from traces import real
 from distdemo.bench.view import to_csv
 from distdemo.calls.notes import EndNote, call_line, end_line
 from distdemo.calls.records import Call, SourceLine
-from distdemo.check.ci import github_annotations, junit_xml
+from distdemo.check.junit import junit_xml
 from distdemo.check.records import CaseResult, CheckReport
 from distdemo.encoding import dumps
 from distdemo.errors import UsageError
@@ -253,7 +253,6 @@ def test_reports_for_ci() -> None:
     report = CheckReport("quick", HOSTILE, HOSTILE, 7, (case,), 1.5, 2, {HOSTILE: HOSTILE})
     assert controls(junit_xml(report)) == []
     assert SEEN in "".join(ET.fromstring(junit_xml(report)).itertext())  # noqa: S314 - ours
-    assert controls("\n".join(github_annotations(report))) == []
 
 
 def test_a_slide() -> None:

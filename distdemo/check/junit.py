@@ -1,4 +1,4 @@
-"""Output of ``check`` for CI: JUnit reports and GitHub annotations.
+"""JUnit reports of ``check`` for CI.
 
 JUnit XML isn't standardised. The reports use the common subset of these readers:
 
@@ -10,9 +10,6 @@ JUnit XML isn't standardised. The reports use the common subset of these readers
 
 A case that did not run is an ``error``, because a ``skipped`` one would count as success. A case
 known to be wrong in this release of torch is skipped, or a failure with ``--strict``.
-
-GitHub's annotations: docs.github.com, "Workflow commands for GitHub Actions", and ``command.ts`` of
-actions/toolkit for the escapes. GitHub drops more than ten annotations of one kind per step.
 """
 
 from __future__ import annotations
@@ -23,14 +20,11 @@ from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from distdemo.check.records import CaseResult, CheckReport, Status
-from distdemo.check.texts import reason_none_ran, verdict
+from distdemo.check.view import reason_none_ran
 from distdemo.ops.spec import Call
 from distdemo.view.foreign import printable
-from distdemo.view.format import plural
 
 SKIPPED: tuple[Status, ...] = ("known wrong", "not supported")
-LIMIT = 10  # annotations of one kind per step
-LINES = 5  # of details per failure; the log and the JUnit report are complete
 
 
 def junit_xml(report: CheckReport) -> str:
@@ -108,42 +102,3 @@ def _child(parent: ET.Element, tag: str, text: str = "", /, **attributes: str) -
     child = ET.SubElement(parent, tag, clean)
     child.text = printable(text) or None
     return child
-
-
-def github_annotations(report: CheckReport) -> list[str]:
-    """Return one error per failed case, or a notice of success; at most ``LIMIT``.
-
-    The last error is a summary if there is more to report: further failures, cases that did not
-    run, or no case at all.
-    """
-    where = f"distdemo check: {report.backend} on {report.device}"
-    if report.ok:
-        return [_annotation("notice", where, verdict(report))]
-    errors = []
-    for case in report.of("failed"):
-        lines = [case.why or "failed", *case.details[:LINES]]
-        lines += [f"Run it alone: {case.command}"] if case.command else []
-        errors.append(_annotation("error", f"distdemo check: {case.id}", "\n".join(lines)))
-    not_run = report.of("not run")
-    complete = not (not_run or (report.strict and report.of("known wrong")))
-    if errors and len(errors) <= LIMIT and complete:
-        return errors
-    shown = errors[: LIMIT - 1]
-    lines = [verdict(report)]
-    if len(errors) > len(shown):
-        lines.append(f"{plural(len(errors) - len(shown), 'more failure')} in the log.")
-    reasons = dict.fromkeys(case.why for case in not_run)
-    lines += [f"Not run: {why}" for why in reasons if why][:LINES]
-    if report.strict:
-        lines += list(dict.fromkeys(case.why for case in report.of("known wrong")))[:LINES]
-    return [*shown, _annotation("error", where, "\n".join(lines))]
-
-
-def _annotation(kind: str, title: str, message: str) -> str:
-    """Return a workflow command. Colons and commas in its title are escaped."""
-
-    def escaped(text: str) -> str:  # the percent sign first: the other escapes contain it
-        return printable(text).replace("%", "%25").replace("\n", "%0A")
-
-    name = escaped(title).replace(":", "%3A").replace(",", "%2C")
-    return f"::{kind} title={name}::{escaped(message)}"
