@@ -87,8 +87,8 @@ def _cost(runs: Sequence[Run], sign: Signs) -> Grid:
     grid = Grid([Column("Figure"), *(Column(run.mode, right=True) for run in runs)])
     grid.rows.append(["Time", *(duration(run.time_s) for run in runs)])
     grid.rows.append(["Steps", *(f"{run.steps:,}" for run in runs)])
-    collectives = ["Collectives per step"]
-    sizes = ["Bytes per step"]
+    collectives: list[Cell] = ["Collectives per step"]
+    sizes: list[Cell] = ["Bytes per step"]
     for run in runs:
         counts = run.collectives_per_step
         collectives.append(str(counts) if counts else sign.none)
