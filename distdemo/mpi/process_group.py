@@ -8,7 +8,7 @@ don't interpret the elements, so they support every dtype.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import torch
@@ -28,7 +28,6 @@ from distdemo.mpi.buffers import (
     joined,
     overlap,
     pieces,
-    plain,
     split_into,
     to_read,
     to_write,
@@ -146,7 +145,7 @@ class MpiProcessGroup(CommunicatorGroup):
         (outputs,), (tensor,) = output_tensors, input_tensors
         self.expect_one_each("all_gather", outputs)
         expect_alike("all_gather", (tensor, *outputs))
-        sizes = [each.numel() for each in outputs]
+        sizes = [output.numel() for output in outputs]
         expect(
             sizes[self.me] == tensor.numel(),
             f"all_gather: rank {self.me} passes {tensor.numel()} elements, "
@@ -211,7 +210,7 @@ class MpiProcessGroup(CommunicatorGroup):
         for tensors in (output_tensors, input_tensors):
             self.expect_one_each("all_to_all", tensors)
         expect_alike("all_to_all", (*output_tensors, *input_tensors))
-        sizes = [[each.numel() for each in list_] for list_ in (input_tensors, output_tensors)]
+        sizes = [[part.numel() for part in parts] for parts in (input_tensors, output_tensors)]
         source, held = joined(input_tensors), empty_for(output_tensors)
         return self._alltoall(source, held, sizes, output_tensors, input_tensors, opts)
 
@@ -279,10 +278,9 @@ class MpiProcessGroup(CommunicatorGroup):
         after = None
         if held is not tensor or reduction.average:
             after = partial(reduction.store, held, tensor, self.ranks)
-        comm, size = self.comm, held.nbytes
-        args = (_IN_PLACE, (_at(held.data_ptr(), size), reduction.datatype), reduction.op)
-        forms: Forms = (comm.Iallreduce, None if INTEL else comm.Allreduce)
-        return self.start("all_reduce", forms, args, opts, size, tensors, after)
+        args = (_IN_PLACE, _reduced(held, reduction), reduction.op)
+        forms: Forms = (self.comm.Iallreduce, None if INTEL else self.comm.Allreduce)
+        return self.start("all_reduce", forms, args, opts, held.nbytes, tensors, after)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Options = _COALESCED) -> dist.Work:
         """Reduce several tensors over all ranks, in place, in one call."""
@@ -295,7 +293,7 @@ class MpiProcessGroup(CommunicatorGroup):
             reduction.store(held, flat, self.ranks)
             split_into(flat, tensors)
 
-        args = (_IN_PLACE, _message(held, reduction), reduction.op)
+        args = (_IN_PLACE, _reduced(held, reduction), reduction.op)
         forms = (self.comm.Iallreduce, self.comm.Allreduce)
         return self.start("all_reduce_coalesced", forms, args, opts, held.nbytes, tensors, after)
 
@@ -305,7 +303,7 @@ class MpiProcessGroup(CommunicatorGroup):
         reduction, root = reduction_for(tensor.dtype, opts.reduceOp), opts.rootRank
         held = reduction.load(tensor, opts.reduceOp, in_place=self.me == root)
         forms = (self.comm.Ireduce, self.comm.Reduce)
-        message = _message(held, reduction)
+        message = _reduced(held, reduction)
         if self.me == root:
             after = partial(reduction.store, held, tensor, self.ranks)
             args: tuple[object, ...] = (_IN_PLACE, message, reduction.op, root)
@@ -324,7 +322,7 @@ class MpiProcessGroup(CommunicatorGroup):
         (output,), (inputs,) = output_tensors, input_tensors
         self.expect_one_each("reduce_scatter", inputs)
         expect_alike("reduce_scatter", (output, *inputs))
-        sizes = [each.numel() for each in inputs]
+        sizes = [part.numel() for part in inputs]
         expect(
             sizes[self.me] == output.numel(),
             f"reduce_scatter: rank {self.me}'s output has {output.numel()} elements, "
@@ -372,7 +370,7 @@ class MpiProcessGroup(CommunicatorGroup):
         held, result = reduction.load(source, opts.reduceOp), reduction.result_buffer(output)
         if overlap(held, result):  # MPI_IN_PLACE writes every rank's part to the start
             result = torch.empty_like(result)
-        args: tuple[object, ...] = (_message(held, reduction), _message(result, reduction))
+        args: tuple[object, ...] = (_reduced(held, reduction), _reduced(result, reduction))
         if sizes is None:
             forms = (self.comm.Ireduce_scatter_block, self.comm.Reduce_scatter_block)
             args = (*args, reduction.op)
@@ -389,27 +387,40 @@ class MpiProcessGroup(CommunicatorGroup):
     def send(self, tensors: Tensors, dstRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
         """Send a message to one rank."""
         (tensor,) = tensors
-        _expect_tag(tag)
         held = to_read(tensor)
-        event = self.event("send", tensors) if profiled() else None
-        try:
-            request = self.comm.Isend(units(held), dstRank, tag)
-        except MPI.Exception as error:
-            raise translated(error, "send") from error
-        return self.handle("send", [request], tensors, copy_back(None, (), held), event)
+        after = copy_back(None, (), held)
+        return self._message("send", self.comm.Isend, held, dstRank, tag, tensors, after)
 
     def recv(self, tensors: Tensors, srcRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
         """Receive a message from one rank; it may be shorter than the tensor, not longer."""
         (tensor,) = tensors
-        _expect_tag(tag)
-        held = tensor if plain(tensor) else clone(tensor)
-        name = "recv" if srcRank != MPI.ANY_SOURCE else "recvAnySource"
-        event = self.event(name, tensors) if profiled() else None
+        held = to_read(tensor)  # a shorter message leaves the rest as it was
+        after = copy_back(held, tensors)
+        return self._message("recv", self.comm.Irecv, held, srcRank, tag, tensors, after)
+
+    def _message(
+        self,
+        what: str,
+        method: Callable[..., MPI.Request],
+        held: torch.Tensor,
+        peer: int,
+        tag: int,
+        tensors: Tensors,
+        after: Callable[[], None] | None,
+    ) -> dist.Work:
+        """Start to send or receive a message."""
+        expect(
+            0 <= tag <= _largest_tag(),
+            f"Tag {tag} is out of range. Tags of this MPI library go from 0 to {_largest_tag()}.",
+        )
+        event = None
+        if profiled():
+            event = self.event("recvAnySource" if peer == MPI.ANY_SOURCE else what, tensors)
         try:
-            request = self.comm.Irecv(units(held), srcRank, tag)
+            request = method(units(held), peer, tag)
         except MPI.Exception as error:
-            raise translated(error, "recv") from error
-        return self.handle("recv", [request], tensors, copy_back(held, tensors), event)
+            raise translated(error, what) from error
+        return self.handle(what, [request], tensors, after, event)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> dist.Work:
         """Receive a message from any rank; the handle's ``source_rank`` returns which."""
@@ -420,17 +431,11 @@ class MpiProcessGroup(CommunicatorGroup):
         return self.start("barrier", (self.comm.Ibarrier, None), (), opts, 0)
 
 
-def _message(held: torch.Tensor, reduction: MpiReduction) -> Message:
+def _reduced(held: torch.Tensor, reduction: MpiReduction) -> Message:
+    """Return the buffer of a contiguous tensor, for ops that reduce elements."""
     return (_at(held.data_ptr(), held.nbytes), reduction.datatype)
 
 
 @cache
 def _largest_tag() -> int:
     return int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)  # the least that MPI promises
-
-
-def _expect_tag(tag: int) -> None:
-    expect(
-        0 <= tag <= _largest_tag(),
-        f"Tag {tag} is out of range. Tags of this MPI library go from 0 to {_largest_tag()}.",
-    )

@@ -232,8 +232,13 @@ def _reduction(dtype: torch.dtype, kind: Any) -> MpiReduction:
     if kind in _ORDER and reduced in _FLOATS:
         order = Order.of(reduced, largest=kind == _Kind.MAX)
         return MpiReduction(order.datatype, ops[kind], through, order=order)
-    average, weighted = kind == _Kind.AVG, kind == _Kind.PREMUL_SUM
-    return MpiReduction(datatypes[reduced], ops[kind], through, average, weighted)
+    return MpiReduction(
+        datatypes[reduced],
+        ops[kind],
+        through,
+        average=kind == _Kind.AVG,
+        weighted=kind == _Kind.PREMUL_SUM,
+    )
 
 
 def _why(dtype: torch.dtype, kind: Any) -> str:

@@ -182,9 +182,9 @@ def _check_not_alone() -> None:
         count = os.environ.get(variable, "1")
         if not count.isdigit() or int(count) <= 1:
             continue
-        if of_mpi:
-            why, hint = "which needs another launcher.", _MIXED
-        else:
+        why = "which needs another launcher."
+        hint = _MIXED
+        if not of_mpi:
             why = "which needs an MPI launcher."
             hint = f"{_by_mpiexec(int(count))}; or use another backend, such as gloo."
         raise UsageError(
@@ -240,7 +240,14 @@ def done_in_time(test: Callable[[], bool], seconds: float) -> bool:
         test: Function that returns True when done; calling it lets MPI make progress.
         seconds: Timeout.
     """
-    for _ in range(State.polls):
+    return poll(test, seconds, State.polls, YIELD_S, SLEEP_S)
+
+
+def poll(
+    test: Callable[[], bool], seconds: float, polls: int, yield_s: float, sleep_s: float
+) -> bool:
+    """Poll without a pause, then with yields, then with sleeps; return False on timeout."""
+    for _ in range(polls):
         if test():
             return True
     started = time.monotonic()
@@ -248,8 +255,8 @@ def done_in_time(test: Callable[[], bool], seconds: float) -> bool:
         waited = time.monotonic() - started
         if waited > seconds:
             return False
-        if waited > YIELD_S:
-            time.sleep(SLEEP_S)
+        if waited > yield_s:
+            time.sleep(sleep_s)
         else:
             sched_yield()
     return True
