@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import closing
 
-from distdemo.interactive.client import Ranks
+from distdemo.interactive.ranks import Ranks
 from distdemo.interactive.records import Cell, Settings
 
 ROUNDS = 7

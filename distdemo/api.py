@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distdemo.errors import DistdemoError, UnavailableError, UsageError
 from distdemo.launcher.limits import check_machine
+from distdemo.launcher.program import leading
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.start_method import METHODS
 from distdemo.launcher.torch_import import load_torch
@@ -130,13 +131,6 @@ def _call(rank: Rank, fn: Callable[..., Any], args: tuple[Any, ...], leading_arg
     """Call the user's function on a rank, with rank and world size if it takes them."""
     rank.set_variables()
     return fn(*(rank.rank, rank.world_size)[:leading_args], *args)
-
-
-def leading(names: Sequence[str]) -> int:
-    """Return 2 if the first parameters are rank and size, 1 if only rank is, else 0."""
-    if list(names[:1]) != ["rank"]:
-        return 0
-    return 2 if names[1:2] and names[1] in ("size", "world_size") else 1
 
 
 def _leading_args(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:

@@ -5,7 +5,7 @@
   times as long as a small world, differ from ``python -m distdemo``. Tests of these two, and of
   ranks that don't come from a fork, start a Python.
 - ``in_a_child`` runs a function that would leave something behind, such as an MPI library.
-- ``Warm`` does so in a process that has loaded torch's compiler and RPC, which takes seconds.
+- ``Warm`` does so in a host that has loaded torch's compiler and RPC, which takes seconds.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
+
+from distdemo.launcher.host import Channel, Host
 
 # --------------------------------------------------------------------------------- whole programs
 
@@ -217,35 +219,27 @@ def _answer(result_pipe: Connection, work: Callable[..., Any], args: tuple[objec
 
 
 class Warm:
-    """A process that runs functions in forks of itself.
+    """Runs functions in forks of a host that has loaded torch's compiler and RPC.
 
-    So the tests' own process never loads torch's compiler, whose memory every fork of every other
-    test would copy. It starts with the first function, and is no child: tests count their own.
+    So the tests' own process never loads the compiler, whose memory every fork of every other test
+    would copy. The host starts with the first function.
     """
 
     def __init__(self) -> None:
-        self._pipe: Connection | None = None
+        self._host: Host | None = None
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Run this in a fork of the process, and return its result; fail with what it raised.
+        """Run a function in a fork of the host, and return its result; fail with what it raised.
 
         Args:
-            function: Function of a module that was imported by the first call: pickled by name.
+            function: Function of a module, which the host imports.
             args: Its arguments; they are pickled, as is its result.
         """
-        if self._pipe is None:
-            self._pipe, there = multiprocessing.Pipe()
-            child = os.fork()
-            if not child:
-                if os.fork():
-                    os._exit(0)
-                self._pipe.close()
-                _serve(there)
-            os.waitpid(child, 0)
-            there.close()
+        if self._host is None:
+            self._host = Host("forked.serve", sys.path)
+        self._host.send((function, args))
         try:
-            self._pipe.send((function, args))
-            value, problem = self._pipe.recv()
+            value, problem = self._host.receive()
         except BaseException:  # a time limit: the answer may come when it is another's turn
             self.close()
             raise
@@ -254,26 +248,27 @@ class Warm:
         return value
 
     def close(self) -> None:
-        """Let the process end."""
-        if self._pipe is not None:
-            self._pipe.close()
-            self._pipe = None
+        """End the host."""
+        if self._host is not None:
+            self._host.close()
+            self._host = None
 
 
-def _serve(requests: Connection) -> NoReturn:
+def serve(channel: Channel) -> None:
+    """Run the functions that arrive, in the host of ``Warm``."""
+    import torch
+
     from distdemo.launcher.torch_import import load_compiler
     from distdemo.rpc.rank import load_rpc
     from distdemo.train.command import PRELOADED
 
-    forget_forkserver()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    torch.set_num_threads(1)
     load_rpc()
     load_compiler(PRELOADED)
-    while True:
-        try:
-            function, args = requests.recv()
-        except EOFError:
-            os._exit(0)
-        requests.send(_answer_of(function, args))
+    while (request := channel.receive()) is not None:
+        function, args = request
+        channel.send(_answer_of(function, args))
 
 
 def run_command(*arguments: str) -> tuple[int, str, str]:

@@ -15,16 +15,15 @@ import time
 import uuid
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forked import as_command, as_python
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-
-    Watched = AbstractContextManager["Run"]
 
 PATIENCE = 100.0  # seconds after which a test gives up
 MARK = "DISTDEMO_TEST_MARK"  # an environment variable that only the tests' own processes carry
@@ -176,73 +175,66 @@ class Run:
         assert wait_until(lambda: not unused(new & segments())), unused(new & segments())
 
 
-def running(arguments: list[str], temporary: Path, **options: Any) -> Watched:
-    """Start a Python command line; kill whatever of it is left at the end of the block.
-
-    Args:
-        arguments: Arguments of the program.
-        temporary: Where it may make files.
-        options: Options of Popen; ``env`` adds to this process's environment, and ``program`` is
-            started in place of Python.
-    """
-    program = options.pop("program", sys.executable)
-
-    def start(env: dict[str, str], **options: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen([program, *arguments], env=env, **options)
-
-    return _watched(start, arguments, temporary, uuid.uuid4().hex, **options)
-
-
-def commanded(arguments: list[str], temporary: Path, **options: Any) -> Watched:
-    """Do the same with the command itself, forked from here: torch need not be imported again."""
-    return _forked(as_command, arguments, temporary, **options)
-
-
-def warmed(words: list[str], temporary: Path, **options: Any) -> Watched:
-    """Do the same with another Python program, whose import of torch takes no time."""
-    return _forked(as_python, words, temporary, **options)
-
-
 @contextmanager
-def _forked(
-    program: Callable[..., dict[str, Any]], words: list[str], temporary: Path, **options: Any
-) -> Iterator[Run]:
-    def start(env: dict[str, str], **options: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(["python"], **program(words, env), **options)
-
-    mark = uuid.uuid4().hex
-    with (
-        tempfile.TemporaryDirectory(prefix=PLACE + mark) as place,
-        _watched(start, words, temporary, mark, cwd=place, **options) as run,
-    ):
-        yield run
-
-
-@contextmanager
-def _watched(
-    start: Callable[..., subprocess.Popen[str]],
+def started(
     words: list[str],
     temporary: Path,
-    mark: str,
+    *,
+    by: Callable[..., dict[str, Any]] | None = None,
+    program: str | Path = sys.executable,
+    env: Mapping[str, str | None] | None = None,
+    enter: Callable[[], None] | None = None,
     **options: Any,
 ) -> Iterator[Run]:
-    environment = {**os.environ, MARK: mark, "TMPDIR": str(temporary), "NO_COLOR": "1"}
-    environment |= options.pop("env", {})
-    defaults: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    """Start a program; kill whatever of it is left at the end of the block.
+
+    Args:
+        words: Arguments of the program.
+        temporary: Folder for its temporary files.
+        by: ``as_command`` or ``as_python``: fork it from here, so that it need not import torch.
+        program: Program to start otherwise.
+        env: Changes to this process's environment; None removes a variable.
+        enter: Function that a forked program calls first.
+        options: Options of Popen.
+    """
+    mark = uuid.uuid4().hex
+    changes = {MARK: mark, "TMPDIR": str(temporary), "NO_COLOR": "1", **(env or {})}
+    environment = {
+        name: value for name, value in {**os.environ, **changes}.items() if value is not None
+    }
+    defaults: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
     before = segments()
-    defaults |= {"text": True, "stdin": subprocess.DEVNULL}
-    process = start(environment, **{**defaults, **options})
-    run = Run(process, mark, temporary, before, any("mpi" in str(word) for word in words))
-    try:
-        yield run
-    finally:
-        for pid in marked_processes(mark):
-            with suppress(ProcessLookupError):
-                os.kill(pid, 9)
-        process.wait(PATIENCE)
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+    with tempfile.TemporaryDirectory(prefix=PLACE + mark) as place:
+        if by is None:
+            defaults["env"] = environment
+        else:
+            program = "python"
+            defaults |= {"cwd": place, **by(words, environment, enter)}
+        process = subprocess.Popen([program, *words], **{**defaults, **options})
+        run = Run(process, mark, temporary, before, any("mpi" in str(word) for word in words))
+        try:
+            yield run
+        finally:
+            for pid in marked_processes(mark):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+            process.wait(PATIENCE)
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+
+running = started
+"""Start a new Python."""
+commanded = partial(started, by=as_command)
+"""Start the command itself, forked from here."""
+warmed = partial(started, by=as_python)
+"""Start a Python program, forked from here."""
 
 
 @contextmanager

@@ -67,15 +67,15 @@ def real(
     values: list[list[dict[int, Any]]] = [[] for _ in range(n)]
     moments: list[list[Moment]] = [[] for _ in range(n)]
     sent = [0] * n
-    for step in schedule.steps():
-        holdings.play(step)
-        for each in step.transfers:
+    for exchange in schedule.exchanges():
+        holdings.play(exchange)
+        for each in exchange.transfers:
             sent[each.src] += 4 * each.elements
         for rank in range(n):
-            arrived = {chunk for t in step.transfers if t.dst == rank for chunk in t.chunks}
+            arrived = {chunk for t in exchange.transfers if t.dst == rank for chunk in t.chunks}
             values[rank].append({c: _first(holdings.held[rank][c]) for c in sorted(arrived)})
-            busy = any(t.elements and rank in (t.src, t.dst) for t in step.transfers)
-            began, took = 1e-3 * (step.number - 1), 5e-4 * (1 + rank / n) * busy
+            busy = any(t.elements and rank in (t.src, t.dst) for t in exchange.transfers)
+            began, took = 1e-3 * (exchange.number - 1), 5e-4 * (1 + rank / n) * busy
             moments[rank].append(
                 Moment(began, began + took / 8, began + took * 7 / 8, began + took)
             )

@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RELEASES = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
 TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "jsonschema", "hypothesis", "xmlschema")
-TESTS = ("tests/core", "tests/check", "tests/demo", "tests/sanitizer/test_programs.py")
+TESTS = ("tests/core", "tests/check", "tests/demo", "tests/calls/test_programs.py")
 VERSIONS = """
 import importlib.util as u, torch, distdemo
 print(torch.__version__, u.find_spec("xdist") is not None, distdemo.__file__)

@@ -4,8 +4,8 @@ Every rank writes a note before each call of ``torch.distributed``; the launcher
 while the ranks run. From a call to a finding:
 
 1. In the rank, ``record.hooks`` intercepts a call from Python, ``record.kernels`` one from C++.
-2. ``record.recorder`` writes a note: ``record.calls`` extracts what must be equal on all ranks.
-   ``record.buffers`` watches the tensors on request.
+2. ``record.recorder`` writes a note: ``record.calls`` extracts what must be equal on all ranks,
+   ``record.frames`` finds the line. ``record.buffers`` watches the tensors on request.
 3. ``notes`` defines the text of the note, and the shared memory that it is written to.
 4. In the launcher, ``inspector`` reads this memory; ``recording`` writes and reads files instead.
 5. ``match.judge`` passes each note to ``match.matching``, which matches the ranks' calls by

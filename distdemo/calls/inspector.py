@@ -10,7 +10,8 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -85,22 +86,20 @@ class Inspector:
         Args:
             outcomes: Outcome of each rank; None while it is running.
         """
-        try:
+        with self._guard():
             self._feed()
-            self._end(outcomes)
-            return self.judge.poll() is not None
-        except Exception as error:  # noqa: BLE001 - the program must not be affected
-            self._give_up(error)
-            return False
+            self._add_ends(outcomes)
+            self.judge.poll()
+        return self.judge.finding is not None
 
     def check(self) -> tuple[bool, list[Finding]]:
         """Return whether there is a certain finding now, and the warnings so far."""
-        try:
+        shifts: list[Finding] = []
+        with self._guard():
             self._feed()
-            return self.judge.check() is not None, self.judge.matcher.shifts()
-        except Exception as error:  # noqa: BLE001 - the program must not be affected
-            self._give_up(error)
-            return False, []
+            self.judge.check()
+            shifts = self.judge.matcher.shifts()
+        return self.judge.finding is not None, shifts
 
     def calls(self) -> tuple[tuple[CallCount, ...], str]:
         """Return the calls so far, and rank 0's last call."""
@@ -135,95 +134,87 @@ class Inspector:
         Args:
             report: Report of the world, after all its ranks have exited.
         """
-        try:
+        finding = None
+        with self._guard():
             finding = self._conclude(report)
             report = self._with_last_calls(report)
-        except Exception as error:  # noqa: BLE001 - the program must not be affected
-            self._give_up(error)
-            finding = None
         if finding is None:
             return report, ()
         for shift in self.judge.matcher.shifts():
             where = " and ".join(row.source_line for row in shift.rows)
             warning = f"{shift.what[:-1]}: {where}."
             finding = replace(finding, before=f"{finding.before}\n  {warning}".strip())
-        judged = verdict(finding, report.verdict)
-        if report.interrupted_by is not None and report.verdict is not None:
-            why = f"{finding.what}\n{reason(finding)}"
-            if finding.kind != "stuck":
-                why = f"{report.verdict.why}\n{why}"
-            judged = replace(report.verdict, why=why, hint=finding.rule)
-        return replace(report, verdict=judged), (finding,)
+        return replace(report, verdict=_verdict(finding, report)), (finding,)
 
-    def _give_up(self, error: Exception) -> None:
-        """Stop comparing after an internal error."""
-        self.judge.give_up(f"{type(error).__name__}: {error}")
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Stop comparing if the block raises; the program must not be affected."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - any internal error
+            self.judge.give_up(f"{type(error).__name__}: {error}")
 
     def _feed(self) -> None:
         for rank, ring in zip(self._ranks, self._rings, strict=False):
             if piece := ring.read():
                 self.judge.feed(rank, piece)
 
+    def _add_ends(self, outcomes: Sequence[Outcome | None]) -> None:
+        """Record the end of ranks that wrote no end note."""
+        matcher = self.judge.matcher
+        for rank, outcome in enumerate(outcomes):
+            state = matcher.ranks[rank]
+            if state.ended is not None or not isinstance(outcome, Died | Returned):
+                continue
+            self.judge.read()
+            if isinstance(outcome, Died) or outcome.left:
+                matcher.add(rank, _end_note(outcome, state.last))
+            elif state.ended is None and not state.lost:
+                matcher.stop(f"rank {rank} left no notes")
+
     def _conclude(self, report: WorldReport) -> Finding | None:
-        interrupted = report.interrupted_by is not None
-        finding = self.judge.interrupt(_stopped(report)) if interrupted else None
+        """Return the finding once all ranks have exited."""
+        matcher = self.judge.matcher
+        running = _running(report)
+        if report.interrupted_by is not None:
+            finding = self.judge.interrupt(running)
+            self._feed()
+            self.judge.read()
+            return finding
         self._feed()
         self.judge.read()
-        if interrupted:
+        self._add_ends(report.outcomes)
+        old = report.verdict
+        accuser = next((o for o in report.outcomes if isinstance(o, Raised) and o.missing), None)
+        if accuser is not None and old is not None and not (matcher.stopped or matcher.found):
+            rows = matcher.rows({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
+            rule = KINDS["absent"].rule
+            finding = Finding("absent", old.what, tuple(rows), "", rule, accuser.missing)
+        else:
+            finding = self.judge.conclude(running)
+        if finding is None or old is None:
             return finding
-        self._end(report.outcomes)
-        finding = self._at_the_end(report)
-        if finding is None or self.judge.matcher.found:
-            return finding
-        return _with_cause(finding, report)
+        if finding.kind == "stuck":
+            limit = old.what.partition(":")[0]  # which limit has passed
+            what = f"{limit}: {finding.what[0].lower()}{finding.what[1:]}"
+            finding = replace(finding, what=what, rule=old.hint)
+        return finding if matcher.found else _with_cause(finding, old, report.outcomes)
 
     def _with_last_calls(self, report: WorldReport) -> WorldReport:
         """Return a failed world's report with the last call of each rank."""
         if report.verdict is None:
             return report
         outcomes = tuple(
-            replace(o, last_call=self.judge.last_call(o.rank)) for o in report.outcomes
+            replace(outcome, last_call=self.judge.last_call(outcome.rank))
+            for outcome in report.outcomes
         )
-        judged = report.verdict
-        if report.interrupted_by is None and names_cause(judged, outcomes):
-            judged = judge(report.world, outcomes) or judged
-        return replace(report, outcomes=outcomes, verdict=judged)
-
-    def _end(self, outcomes: Sequence[Outcome | None]) -> None:
-        """Record the end of ranks that wrote no end note."""
-        matcher = self.judge.matcher
-        for rank, outcome in enumerate(outcomes):
-            state = matcher.ranks[rank]
-            if outcome is None or state.ended is not None:
-                continue
-            if isinstance(outcome, Died):
-                self.judge.read()
-                matcher.add(rank, _end_note(outcome, state.last))
-            elif isinstance(outcome, Returned):
-                self.judge.read()
-                if outcome.left:
-                    matcher.add(rank, _end_note(outcome, state.last))
-                elif state.ended is None and not state.lost:
-                    matcher.stop(f"rank {rank} left no notes")
-
-    def _at_the_end(self, report: WorldReport) -> Finding | None:
-        """Return the finding once all ranks have exited."""
-        matcher = self.judge.matcher
-        accuser = next((o for o in report.outcomes if isinstance(o, Raised) and o.missing), None)
-        decided = matcher.stopped or matcher.found
-        if accuser is not None and report.verdict is not None and not decided:
-            rows = matcher.rows({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
-            what, rule = report.verdict.what, KINDS["absent"].rule
-            return Finding("absent", what, tuple(rows), "", rule, accuser.missing)
-        found, old = self.judge.conclude(_stopped(report)), report.verdict
-        if found is not None and found.kind == "stuck" and old is not None:
-            limit = old.what.partition(":")[0]  # which limit has passed
-            what = f"{limit}: {found.what[0].lower()}{found.what[1:]}"
-            return replace(found, what=what, rule=old.hint)
-        return found
+        verdict = report.verdict
+        if report.interrupted_by is None and names_cause(verdict, outcomes):
+            verdict = judge(report.world, outcomes) or verdict
+        return replace(report, outcomes=outcomes, verdict=verdict)
 
 
-def _stopped(report: WorldReport) -> dict[int, str]:
+def _running(report: WorldReport) -> dict[int, str]:
     """Return the ranks that were stopped while running, and where they were."""
     return {
         outcome.rank: FROM.join((outcome.where.source_line, *outcome.where.callers))
@@ -250,37 +241,36 @@ def _end_note(end: Died | Returned, last: Call | None) -> EndNote:
     return EndNote(f"{how} after {last.op}", last.source_line)
 
 
-def _with_cause(finding: Finding, report: WorldReport) -> Finding:
+def _with_cause(finding: Finding, old: Verdict, outcomes: Sequence[Outcome]) -> Finding:
     """Replace the finding by the failure that made a rank miss the call, if there is one."""
-    old = report.verdict
     failed = [
         outcome
-        for outcome in report.outcomes
+        for outcome in outcomes
         if isinstance(outcome, Died) or (isinstance(outcome, Raised) and not outcome.consequence)
     ]
-    if finding.kind in ("absent", "uneven", "p2p", "stuck") and old is not None and failed:
-        guilty = {outcome.rank for outcome in failed}
-        named = {rank for row in finding.rows for rank in row.ranks}
-        if guilty & named and guilty & set(old.ranks):
-            rule = old.hint if isinstance(failed[0], Died) else KINDS[finding.kind].rule
-            return replace(
-                finding, kind="absent", what=old.what, rule=rule, ranks=old.ranks, so_far=False
-            )
-    return finding
+    guilty = {outcome.rank for outcome in failed}
+    named = {rank for row in finding.rows for rank in row.ranks}
+    if finding.kind not in ("absent", "uneven", "p2p", "stuck"):
+        return finding
+    if not guilty & named or not guilty & set(old.ranks):
+        return finding
+    rule = old.hint if isinstance(failed[0], Died) else KINDS[finding.kind].rule
+    return replace(finding, kind="absent", what=old.what, rule=rule, ranks=old.ranks, so_far=False)
 
 
-def verdict(finding: Finding, old: Verdict | None) -> Verdict:
+def _verdict(finding: Finding, report: WorldReport) -> Verdict:
     """Return the finding as a verdict, with the traceback of a rank at fault if there is one."""
-    kept = old is not None and set(old.ranks) & set(finding.ranks)
-    return Verdict(
-        finding.what,
-        reason(finding),
-        finding.rule,
-        finding.ranks,
-        finding.consequences,
-        old.traceback if kept and old else "",
-        old.excerpt if kept and old else "",
-    )
+    old = report.verdict
+    why = reason(finding)
+    if old is not None and report.interrupted_by is not None:
+        why = f"{finding.what}\n{why}"
+        if finding.kind != "stuck":
+            why = f"{old.why}\n{why}"
+        return replace(old, why=why, hint=finding.rule)
+    verdict = Verdict(finding.what, why, finding.rule, finding.ranks, finding.consequences)
+    if old is not None and set(old.ranks) & set(finding.ranks):
+        return replace(verdict, traceback=old.traceback, excerpt=old.excerpt)
+    return verdict
 
 
 def run_noted(

@@ -33,12 +33,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from distdemo.calls.match.rules import agreement
 from distdemo.calls.records import Call, SourceLine
-from distdemo.encoding import decode, loads
+from distdemo.encoding import decode, encode, loads
 
 T = TypeVar("T")
 GroupKey = tuple[tuple[int, ...], str, int]
@@ -97,11 +97,11 @@ class Ring:
             return b""
         first, last = start % self._size, (end - 1) % self._size + 1
         if first < last:
-            found = bytes(self._data[first:last])
+            data = bytes(self._data[first:last])
         else:
-            found = bytes(self._data[first:]) + bytes(self._data[:last])
+            data = bytes(self._data[first:]) + bytes(self._data[:last])
         self._counts[1] = end
-        return found
+        return data
 
 
 def shared(path: str, size: int, nth: int = 0) -> memoryview:
@@ -170,36 +170,15 @@ class Writer:
         return number
 
 
-def misuse_line(misuse: MisuseNote) -> str:
-    """Return the line for a misuse of a call's memory."""
-    return f"B {json.dumps(asdict(misuse))}"
-
-
-def stop_line(why: str) -> str:
-    """Return the line that ends the recording."""
-    return f"X {json.dumps(why)}"
-
-
-def destroy_line(groups: list[int], source_line: SourceLine, failing: str) -> str:
-    """Return the line for the destruction of groups."""
-    fields = {"groups": groups, "source_line": asdict(source_line), "failing": failing}
-    return f"D {json.dumps(fields)}"
-
-
-def checksums_line(group: int, number: str, checksums: Checksums) -> str:
-    """Return the line for checksums."""
-    return f"R {group} {number} {json.dumps(asdict(checksums))}"
-
-
-def end_line(ended: EndNote) -> str:
-    """Return the line for the end of the program."""
-    return f"E {json.dumps(asdict(ended))}"
+def json_line(start: str, record: object) -> str:
+    """Return a line that begins with a letter and numbers and ends with a record."""
+    fields = encode(record, decodable=True)
+    return f"{start} {json.dumps(fields, separators=(',', ':'))}"
 
 
 def call_line(number: int, group: int, call: Call) -> str:
     """Return the line that defines a call."""
-    fields = {name: value for name, value in asdict(call).items() if value not in ("", (), None)}
-    return f"C {number} {group} {json.dumps(fields, separators=(',', ':'))}"
+    return json_line(f"C {number} {group}", call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +290,15 @@ class DestroyNote:
 
 
 @dataclass(frozen=True, slots=True)
+class Destruction:
+    """`DestroyNote` in its written form, with group numbers."""
+
+    groups: tuple[int, ...]
+    source_line: SourceLine
+    failing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Checksums:
     """Checksums of tensors by name, and the source line of the step or check."""
 
@@ -381,96 +369,94 @@ class Reader:
         if self._broken:
             return []
         *lines, self._rest = (self._rest + piece).split(b"\n")
-        found: list[tuple[int, Note]] = []
         if len(self._rest) > MAX_LINE_BYTES:
             lines.append(b"?")
+        notes: list[tuple[int, Note]] = []
         for line in lines:
-            at, note = 0, None
             try:
                 text = line.decode("ascii")
+                time_us = thread = 0
                 if text.startswith("t"):
                     moment, _, text = text[1:].partition(" ")
-                    at = _number(moment, MAX_NUMBER)
-                note = self._note(text)
+                    time_us = _number(moment)
+                if text.startswith("@"):
+                    number, _, text = text[1:].partition(" ")
+                    thread = _number(number, MAX_THREADS)
+                note = self._note(text, thread)
             except (ValueError, LookupError, TypeError):
                 self._broken = True
-                return [*found, (0, StopNote(UNREADABLE))]
+                return [*notes, (0, StopNote(UNREADABLE))]
             if note is not None:
-                found.append((at, note))
-        return found
+                notes.append((time_us, note))
+        return notes
 
-    def _note(self, line: str) -> Note | None:
-        thread = 0
-        if line.startswith("@"):
-            number, _, line = line[1:].partition(" ")
-            thread = _number(number, MAX_THREADS)
-        if line[:1].isdigit():
-            number, _, rest = line.partition(" ")
-            note = self._calls[int(number)]
-            step = _number(rest, MAX_NUMBER) if rest else -1
-            return replace(note, thread=thread, step=step) if thread or rest else note
-        letter, _, rest = line.partition(" ")
-        if letter == "a":
-            return AcceptNote(thread, rest == "+")
-        if letter == "r":
-            return ReturnNote(thread, _number(rest, MAX_NUMBER) if rest else -1)
-        if letter in ("f", "u"):
-            return ReturnNote(thread, failed=True, undone=letter == "u")
-        if letter == "X":
-            return StopNote(_json(str, rest))
-        if letter == "w":
-            number, _, more = rest.partition(" ")
-            return WaitNote(_number(number, MAX_NUMBER), thread, more == "+")
-        if letter == "n":
-            return NoWaitNote(_number(rest, MAX_NUMBER))
-        if letter == "B":
-            return _json(MisuseNote, rest)
-        if letter == "R":
-            name, *numbers, text = rest.split(" ", 3)
-            after, check = (_number(each, MAX_NUMBER) for each in numbers)
-            return ReplicaNote(self._groups[int(name)], after, check, _json(Checksums, text))
-        if letter == "D":
-            fields = _json(_DestroyFields, rest)
-            groups = tuple(self._groups[each] for each in fields.groups)
-            return DestroyNote(groups, fields.source_line, fields.failing)
-        if letter == "E":
-            return _json(EndNote, rest)
-        if letter == "G":
-            name, nth, backend, members = rest.split(" ", 3)
-            key = self._group_key(members, backend, _number(nth, MAX_NUMBER))
-            self._groups[_number(name, MAX_GROUPS)] = key
-        elif letter == "C":
-            name, group, text = rest.split(" ", 2)
-            key = self._groups[int(group)]
-            call = replace(_json(Call, text), group=key[0])
-            call_note = CallNote(key, call, agreement(call))
-            self._calls[_number(name, MAX_KNOWN)] = call_note
-        elif letter != "H":  # the header, which is read when the file is opened
-            raise ValueError("unknown note")
-        return None
+    def _note(self, line: str, thread: int) -> Note | None:
+        """Return the note of a line, or None for a definition."""
+        start, _, rest = line.partition(" ")
+        if start.isdigit():
+            note = self._calls[int(start)]
+            if rest:
+                note = replace(note, step=_number(rest))
+            return replace(note, thread=thread) if thread else note
+        match start:
+            case "a":
+                return AcceptNote(thread, rest == "+")
+            case "r":
+                return ReturnNote(thread, _number(rest) if rest else -1)
+            case "f" | "u":
+                return ReturnNote(thread, failed=True, undone=start == "u")
+            case "w":
+                number, _, mark = rest.partition(" ")
+                return WaitNote(_number(number), thread, mark == "+")
+            case "n":
+                return NoWaitNote(_number(rest))
+            case "X":
+                return StopNote(_json(str, rest))
+            case "B":
+                return _json(MisuseNote, rest)
+            case "E":
+                return _json(EndNote, rest)
+            case "R":
+                name, step, check, text = rest.split(" ", 3)
+                checksums = _json(Checksums, text)
+                return ReplicaNote(
+                    self._groups[int(name)], _number(step), _number(check), checksums
+                )
+            case "D":
+                end = _json(Destruction, rest)
+                groups = tuple(self._groups[group] for group in end.groups)
+                return DestroyNote(groups, end.source_line, end.failing)
+            case "G":
+                number, nth, backend, members = rest.split(" ", 3)
+                self._groups[_number(number, MAX_GROUPS)] = (
+                    self._parsed_members(members),
+                    backend,
+                    _number(nth),
+                )
+                return None
+            case "C":
+                number, name, text = rest.split(" ", 2)
+                key = self._groups[int(name)]
+                call = replace(_json(Call, text), group=key[0])
+                self._calls[_number(number, MAX_KNOWN)] = CallNote(key, call, agreement(call))
+                return None
+            case "H":  # the header, which is read when the file is opened
+                return None
+        raise ValueError("unknown note")
 
-    def _group_key(self, text: str, backend: str, nth: int) -> GroupKey:
+    def _parsed_members(self, text: str) -> tuple[int, ...]:
         members = _json(tuple[int, ...], text)
         self._members += len(members)
         if self._members > MAX_MEMBERS:
             raise ValueError("its groups have too many members")
-        return members, backend, nth
-
-
-@dataclass(frozen=True, slots=True)
-class _DestroyFields:
-    """`DestroyNote` in its written form, with group numbers."""
-
-    groups: tuple[int, ...]
-    source_line: SourceLine
-    failing: str = ""
+        return members
 
 
 def _json(kind: type[T], text: str) -> T:
     return decode(kind, loads(text, max_bytes=MAX_LINE_BYTES))
 
 
-def _number(text: str, end: int) -> int:
+def _number(text: str, end: int = MAX_NUMBER) -> int:
     number = int(text)
     if not 0 <= number < end:
         raise ValueError(f"{text} is not in [0, {end})")

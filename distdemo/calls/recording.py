@@ -11,16 +11,16 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from distdemo.calls.match.judge import Judge
-from distdemo.calls.notes import UNREADABLE, EndNote
+from distdemo.calls.notes import UNREADABLE, EndNote, Writer
 from distdemo.calls.records import Finding, Recording, Row, SourceLine
-from distdemo.encoding import decode, loads
+from distdemo.encoding import decode, encode, loads
 from distdemo.errors import UsageError
 from distdemo.files import MEMORY_BYTES, create_file, limited_memory, open_file
 from distdemo.launcher.verdict import ranks_of
@@ -37,6 +37,7 @@ MAX_OPEN = 200_000
 """Maximum number of calls that other ranks haven't made; reading stops there."""
 _NAME = re.compile(r"rank-(\d{1,9})\.notes")
 _NONE = "Each rank that calls install() writes one, starting when its group is created."
+_ONE_JOB = "Use a separate folder for each job."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,9 @@ class _Header:
     rank: int
     world_size: int
     host: str
+
+
+# ------------------------------------------------------------------------------------ in a rank
 
 
 class _File:
@@ -64,11 +68,10 @@ class _File:
         if self._fd < 0:
             if not dist.is_initialized():
                 return
-            rank, size = dist.get_rank(), dist.get_world_size()
-            self._fd = create_file(self._folder / f"rank-{rank}.notes")
+            header = _Header(dist.get_rank(), dist.get_world_size(), socket.gethostname())
+            self._fd = create_file(self._folder / f"rank-{header.rank}.notes")
             self._pipe = Identity(self._fd)
-            about = {"rank": rank, "world_size": size, "host": socket.gethostname()}
-            os.write(self._fd, f"H {json.dumps(about)}\n".encode())
+            os.write(self._fd, f"H {json.dumps(encode(header))}\n".encode())
         if not self._pipe.is_open():
             raise BrokenPipeError("the program closed the file with its notes")
         while data:
@@ -83,37 +86,52 @@ def record(folder: Path) -> None:
     """
     import atexit
 
-    from distdemo.calls.notes import Writer
-    from distdemo.calls.record.hooks import install, is_installed
-    from distdemo.calls.record.recorder import Recorder, safely
+    from distdemo.calls.record.frames import source_line
+    from distdemo.calls.record.hooks import current_recorder, install
+    from distdemo.calls.record.recorder import Recorder
 
-    if is_installed():
+    if current_recorder() is not None:
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     recorder = install(Recorder(Writer(_File(folder.absolute()).write, timed=True)))
-    before, leave = sys.excepthook, sys.exit
-    left: list[tuple[int, object, SourceLine]] = []
+    show_error = sys.excepthook
+    leave = sys.exit
+    calls_at_exit = -1
+    exit_code: object = None
+    exit_line = SourceLine()
 
     def failed(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        safely(recorder, recorder.record_end, error)
+        recorder.safely(recorder.record_end, error)
         recorder.off = True
-        before(kind, error, trace)
+        show_error(kind, error, trace)
 
     def leaving(status: object = None, /) -> NoReturn:
-        left[:] = [(recorder.calls, status, recorder.source_line())]
+        nonlocal calls_at_exit, exit_code, exit_line
+        calls_at_exit = recorder.calls
+        exit_code = status
+        exit_line = source_line()
         leave(status)  # type: ignore[arg-type]  # any object
 
     def ended() -> None:
-        calls, status, source_line = left[0] if left else (-1, None, None)
-        if status in (None, 0) or calls != recorder.calls:  # SystemExit was caught
+        if exit_code in (None, 0) or calls_at_exit != recorder.calls:  # SystemExit was caught
             recorder.record_end(None)
         else:
-            recorder.record_end(SystemExit(status), source_line)
+            recorder.record_end(SystemExit(exit_code), exit_line)
 
-    sys.excepthook, sys.exit = failed, leaving  # atexit functions can't see the exit code
-    atexit.register(safely, recorder, ended)
+    sys.excepthook = failed  # atexit functions can't see the exit code
+    sys.exit = leaving
+    atexit.register(recorder.safely, ended)
+
+
+# ----------------------------------------------------------------------------------- afterwards
+
+
+def rank_of(path: Path) -> int:
+    """Return the rank in the name of a recording, ``rank-3.notes``; -1 if it has another name."""
+    match = _NAME.fullmatch(path.name)
+    return -1 if match is None else int(match[1])
 
 
 def compare_recordings(paths: Iterable[Path], timeline: Timeline | None = None) -> Recording:
@@ -140,8 +158,11 @@ def compare_recordings(paths: Iterable[Path], timeline: Timeline | None = None) 
             "Record fewer calls: install() later, or run fewer steps.",
         ) from None
     absent = tuple(sorted(set(range(size)) - set(files) - unreadable))
-    states = enumerate(judge.matcher.ranks)
-    unended = tuple(r for r, s in states if r in files and r not in unread and s.ended is None)
+    unended = tuple(
+        rank
+        for rank, state in enumerate(judge.matcher.ranks)
+        if rank in files and rank not in unread and state.ended is None
+    )
     finding = _finding(judge, set(absent))
     reasons = (
         judge.matcher.stopped,
@@ -161,9 +182,7 @@ def compare_recordings(paths: Iterable[Path], timeline: Timeline | None = None) 
     )
 
 
-def _ranks(
-    paths: Sequence[Path],
-) -> tuple[dict[int, Path], int, tuple[str, ...], set[int]]:
+def _ranks(paths: list[Path]) -> tuple[dict[int, Path], int, tuple[str, ...], set[int]]:
     """Read the first line of each file.
 
     Returns:
@@ -175,9 +194,9 @@ def _ranks(
     files: dict[int, Path] = {}
     headers: list[_Header] = []
     broken: dict[int, str] = {}
-    several = ""
+    conflict = ""
     for path in paths:
-        named = rank_of(path)
+        rank = rank_of(path)
         try:
             with open_file(path) as file:
                 first = file.readline(MAX_HEADER_BYTES).removeprefix(b"H ")
@@ -185,13 +204,13 @@ def _ranks(
                 continue
             header = decode(_Header, loads(first, max_bytes=MAX_HEADER_BYTES))
         except (OSError, ValueError) as error:
-            broken[named] = f"{path}: {getattr(error, 'strerror', None) or error}."
+            broken[rank] = f"{path}: {getattr(error, 'strerror', None) or error}."
             continue
-        if header.rank != named:
-            several = f"{path} has the notes of rank {header.rank}."
-        elif named in files:
-            several = f"{files[named]} and {path} are both of rank {named}."
-        files[named] = path
+        if header.rank != rank:
+            conflict = f"{path} has the notes of rank {header.rank}."
+        elif rank in files:
+            conflict = f"{files[rank]} and {path} are both of rank {rank}."
+        files[rank] = path
         headers.append(header)
     if not files:
         what = f"{', '.join(map(str, paths[:3]))}: there are no notes that can be read."
@@ -202,19 +221,10 @@ def _ranks(
         what = f"These are the notes of {sizes[-1]:,} ranks."
         raise UsageError(what, f"postmortem compares up to {MAX_RANKS:,}.", "Try another folder.")
     if len(sizes) > 1 or max((*files, *broken)) >= sizes[0]:
-        several = f"These worlds have {' and '.join(map(str, sizes))} ranks."
-    if several:
-        raise UsageError(
-            "These are the notes of several worlds.", several, "Use a separate folder for each job."
-        )
-    hosts = tuple(sorted({header.host for header in headers}))
-    return files, sizes[0], hosts, set(broken)
-
-
-def rank_of(path: Path) -> int:
-    """Return the rank in the name of a recording, ``rank-3.notes``; -1 if it has another name."""
-    found = _NAME.fullmatch(path.name)
-    return -1 if found is None else int(found[1])
+        conflict = f"These worlds have {' and '.join(map(str, sizes))} ranks."
+    if conflict:
+        raise UsageError("These are the notes of several worlds.", conflict, _ONE_JOB)
+    return files, sizes[0], tuple(sorted({header.host for header in headers})), set(broken)
 
 
 def _read(files: Mapping[int, Path], judge: Judge) -> set[int]:
@@ -224,25 +234,23 @@ def _read(files: Mapping[int, Path], judge: Judge) -> set[int]:
         Ranks whose notes were not read to the end: something was unreadable, or another rank's
         notes ended so long ago that more calls would change nothing.
     """
-    left = dict.fromkeys(sorted(files), 0)
-    while left and not judge.matcher.stopped and judge.matcher.open_calls < MAX_OPEN:
-        for rank, at in list(left.items()):
+    matcher = judge.matcher
+    positions = dict.fromkeys(sorted(files), 0)
+    while positions and not matcher.stopped and matcher.open_calls < MAX_OPEN:
+        for rank, position in list(positions.items()):
             try:
                 with open_file(files[rank]) as file:
-                    file.seek(at)
+                    file.seek(position)
                     piece = file.read(CHUNK)
-            except (OSError, ValueError):
-                judge.matcher.stop(f"rank {rank}: {UNREADABLE}")
-                break
-            left[rank] += len(piece)
-            if not piece:
-                del left[rank]
-            judge.feed(rank, piece)
-            try:
+                judge.feed(rank, piece)
                 judge.read()
-            except (ValueError, LookupError, TypeError, ArithmeticError):
-                judge.matcher.stop(f"rank {rank}: {UNREADABLE}")
-    return set(left)
+            except (OSError, ValueError, LookupError, TypeError, ArithmeticError):
+                matcher.stop(f"rank {rank}: {UNREADABLE}")
+                break
+            positions[rank] += len(piece)
+            if not piece:
+                del positions[rank]
+    return set(positions)
 
 
 def _text(ranks: Collection[int], did: str) -> str:
@@ -263,12 +271,12 @@ def _finding(judge: Judge, absent: set[int]) -> Finding | None:
         for rank, state in enumerate(matcher.ranks)
         if state.ended is None
     }
-    found = judge.conclude(running)
-    if found is None or found.kind != "stuck":
-        return found
-    what = f"At the end of the notes, {found.what[0].lower()}{found.what[1:]}"
+    finding = judge.conclude(running)
+    if finding is None or finding.kind != "stuck":
+        return finding
+    what = f"At the end of the notes, {finding.what[0].lower()}{finding.what[1:]}"
     rows = tuple(
         Row(row.ranks, "left no notes") if absent.issuperset(row.ranks) else row
-        for row in found.rows
+        for row in finding.rows
     )
-    return replace(found, what=what, rows=rows)
+    return replace(finding, what=what, rows=rows)

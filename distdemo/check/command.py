@@ -17,11 +17,9 @@ from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     ADVANCED,
     OUTPUT,
-    BackendOptions,
     Seed,
     Stall,
-    StartOptions,
-    WorldOptions,
+    WorldsOptions,
     timeout_option,
 )
 from distdemo.cli.runner import conclude
@@ -52,7 +50,7 @@ def parse_world_sizes(text: str) -> Sizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions(StartOptions, BackendOptions):
+class CheckOptions(WorldsOptions):
     """Options of ``distdemo check``."""
 
     timeout: Annotated[float | None, timeout_option("none")] = None
@@ -195,15 +193,9 @@ def _run(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) 
     from distdemo.view.progress import Progress
 
     largest = session.world_size(max(case.world_size for case in cases))
-    world_options = WorldOptions(
-        backend=options.backend,
-        device=options.device,
-        timeout=options.timeout,
-        start_method=options.start_method,
-    )
     run = controller.CheckRun(
         cases=cases,
-        world=session.world(largest, world_options, stall=options.stall),
+        world=session.world(largest, options, stall=options.stall),
         scope=options.scope,
         seed=options.seed or 0,
         fail_fast=options.fail_fast or session.one_world_only,

@@ -1,17 +1,19 @@
-"""The Typer app. Commands are imported lazily, when they are invoked."""
+"""The Typer app, and the command that a command line names. Commands are imported when invoked."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from distdemo import ops
-from distdemo.cli.arguments import normalize_argv
+from distdemo import ops, words
+from distdemo.cli.arguments import END, Syntax, own_words
 from distdemo.cli.runner import runnable
 
 COLLECTIVES = "Collectives: run one, prove it, see it"
@@ -158,10 +160,9 @@ class Commands(_PlainTypes, TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that these words start with. Shell completion calls this, too."""
         # Only completion calls this with raw words. Normalising twice would add another ``--``.
-        words = args
         if ctx.resilient_parsing:
-            words = normalize_argv(args, command_names(), typer_command)
-        name, _, rest = super().resolve_command(ctx, words)
+            args = normalize_argv(args)
+        name, _, rest = super().resolve_command(ctx, args)
         return name, name and typer_command(name), rest
 
 
@@ -241,6 +242,56 @@ def typer_command(name: str) -> Any:
     for param in made.params:
         param.help = _escaped(param.help or "")
     return made
+
+
+def normalize_argv(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with the command first, and with declared names.
+
+    People also type ``distdemo --format json all_reduce``, ``distdemo help scatter``, ``distdemo
+    isend``, ``p2p ring`` and ``--json``.
+    """
+    own = own_words(arguments)
+    rest = list(arguments[len(own) :])
+    index = 0
+    if own and own[0].startswith("-"):  # the options are first
+        meant = (place for place, word in enumerate(own) if command_words(word))
+        index = next(meant, len(own))
+    if index == len(own):
+        return list(arguments)
+    following = own[index + 1 :]
+    name, *implied = command_words(own[index]) or [own[index]]
+    if following and f"{name} {following[0]}" in COMMANDS:
+        name = f"{name} {following.pop(0)}"
+    others = [*implied, *own[:index], *following]
+    if name == "help":
+        return normalize_argv([*others, "--help"])
+    if name not in COMMANDS:
+        return [name, *others, *rest]
+    syntax = Syntax(typer_command(name))
+    if syntax.runs_programs and rest:  # the parser removes one ``--``; the program's own stays
+        rest = [END, *rest]
+    return [name, *syntax.translate(others), *rest]
+
+
+def command_words(word: str) -> list[str]:
+    """Return the command that a word names, with the options that the name implies, or []."""
+    dashed = word.replace("_", "-")
+    if dashed in COMMANDS or word == "help":
+        return [dashed]
+    if word.startswith("-"):
+        return []
+    if word.endswith(words.BENCH_SUFFIX):
+        measured = ops.find(word.removesuffix(words.BENCH_SUFFIX))
+        return [] if measured is None else ["bench", measured.command]
+    resolved = ops.resolve(word)
+    if resolved is not None:
+        op, flags = resolved
+        return [op.command, *flags]
+    if dashed in words.COMMANDS:
+        return words.COMMANDS[dashed].split()
+    if ".py" in (Path(word).suffix, Path(word.rpartition(":")[0]).suffix):
+        return ["run", word]
+    return []
 
 
 def options_of(name: str) -> list[str]:

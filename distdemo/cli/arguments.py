@@ -1,4 +1,4 @@
-"""Normalise argv: the command first, and declared names for the words that people type.
+"""Words of a command line: what people type for the options of a command.
 
 A word is replaced only if it can mean one thing (see ``distdemo.words``). All others are left to
 the parser, which refuses them, and ``cli.main`` suggests what is close.
@@ -7,7 +7,7 @@ the parser, which refuses them, and ``cli.main`` suggests what is close.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,63 +20,6 @@ END = "--"
 """Everything after it belongs to the program that ``run`` runs."""
 SIZE = re.compile(r"\d+(\.\d+)?[kmgt](i?b)?", re.IGNORECASE)
 """A number of bytes with a unit, which can't be a number of ranks."""
-
-
-def normalize_argv(
-    arguments: Sequence[str], commands: Collection[str], command_of: Callable[[str], Any]
-) -> list[str]:
-    """Return the arguments with the command first, and with declared names.
-
-    People also type ``distdemo --format json all_reduce``, ``distdemo help scatter``, ``distdemo
-    isend``, ``p2p ring`` and ``--json``.
-
-    Args:
-        arguments: Arguments as typed.
-        commands: Names of all commands.
-        command_of: Function that returns the parser's command of a name.
-    """
-    own = own_words(arguments)
-    rest = list(arguments[len(own) :])
-    index = 0
-    if own and own[0].startswith("-"):  # the options are first
-        meant = (place for place, word in enumerate(own) if command_words(word, commands))
-        index = next(meant, len(own))
-    if index == len(own):
-        return list(arguments)
-    following = own[index + 1 :]
-    name, *implied = command_words(own[index], commands) or [own[index]]
-    if following and f"{name} {following[0]}" in commands:
-        name = f"{name} {following.pop(0)}"
-    others = [*implied, *own[:index], *following]
-    if name == "help":
-        return normalize_argv([*others, "--help"], commands, command_of)
-    if name not in commands:
-        return [name, *others, *rest]
-    syntax = Syntax(command_of(name))
-    if syntax.runs_programs and rest:  # the parser removes one ``--``; the program's own stays
-        rest = [END, *rest]
-    return [name, *syntax.translate(others), *rest]
-
-
-def command_words(word: str, commands: Collection[str]) -> list[str]:
-    """Return the command that a word names, with the options that the name implies, or []."""
-    dashed = word.replace("_", "-")
-    if dashed in commands or word == "help":
-        return [dashed]
-    if word.startswith("-"):
-        return []
-    if word.endswith(words.BENCH_SUFFIX):
-        measured = ops.find(word.removesuffix(words.BENCH_SUFFIX))
-        return [] if measured is None else ["bench", measured.command]
-    resolved = ops.resolve(word)
-    if resolved is not None:
-        op, flags = resolved
-        return [op.command, *flags]
-    if dashed in words.COMMANDS:
-        return words.COMMANDS[dashed].split()
-    if ".py" in (Path(word).suffix, Path(word.rpartition(":")[0]).suffix):
-        return ["run", word]
-    return []
 
 
 class Syntax:

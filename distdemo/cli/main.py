@@ -19,10 +19,11 @@ from distdemo.cli.app import (
     command_names,
     commands_with,
     joins,
+    normalize_argv,
     options_of,
     typer_command,
 )
-from distdemo.cli.arguments import Syntax, last_value, normalize_argv, own_words
+from distdemo.cli.arguments import Syntax, last_value, own_words
 from distdemo.cli.runner import CommandEnded, envelope
 from distdemo.cli.types import BadValue, did_you_mean, nearest, unknown
 from distdemo.errors import (
@@ -49,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     signals.install()
     code = EXIT_OK
     try:
-        words = normalize_argv(arguments or ["--help"], command_names(), typer_command)
+        words = normalize_argv(arguments or ["--help"])
         if words[0] in ("--show-completion", "--install-completion") and len(words) > 1:
             # Typer finds out the shell itself, and takes its name only if it must not.
             os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"

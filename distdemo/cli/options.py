@@ -256,8 +256,13 @@ class StartOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorldOptions(StartOptions, BackendOptions, SizeOptions):
-    """Options of every command that starts a world of one backend and size."""
+class WorldsOptions(StartOptions, BackendOptions):
+    """Options of a command that starts worlds of several sizes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldOptions(WorldsOptions, SizeOptions):
+    """Options of every command that starts a world of one size."""
 
 
 @dataclass(frozen=True, kw_only=True)

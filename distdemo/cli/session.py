@@ -29,7 +29,7 @@ from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
-    from distdemo.cli.options import WorldOptions
+    from distdemo.cli.options import WorldsOptions
     from distdemo.joined.world import JoinedWorld
     from distdemo.launcher.records import WorldReport
     from distdemo.view.blocks import Block
@@ -206,7 +206,7 @@ class Session:
     def world(
         self,
         size: int,
-        options: WorldOptions,
+        options: WorldsOptions,
         *,
         stall: float | None = None,
         data_bytes: int = 0,

@@ -119,7 +119,8 @@ def parse_share(text: str) -> float:
     share = number / 100 if text.endswith("%") else number
     if not 0 < share < 1:
         why = "Write a percentage below 100%, or a part of 1: 0.05 is 5%."
-        raise BadValue(text, "not a share between 0 and 1.", why, "5%")
+        example = f"{text}%" if 1 <= share < 100 else "5%"
+        raise BadValue(text, "not a share between 0 and 1.", why, example)
     return share
 
 

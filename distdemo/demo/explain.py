@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from distdemo.demo.records import ExplainedRank, Explanation, Holding, ObjectPiece, Piece
+from distdemo.demo.records import Explanation, Held, Holding, ObjectPiece, Piece
 from distdemo.ops.contract import Op, Slice, Source, Undefined
 from distdemo.ops.reduction import reduce_numbers, wrapped
 from distdemo.ops.spec import Number, OpSpec, object_of, pickled_size
@@ -54,7 +54,7 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
             senders.update(*(source.ranks for source in result))
         senders &= {*ranks} - {rank}
         moves |= {(spec.member(sender), member) for sender in senders}
-        drawn.append(ExplainedRank(member, before, after))
+        drawn.append(Held(member, before, after))
     return Explanation(
         op=op.call(spec),
         spec=spec,

@@ -7,7 +7,8 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -89,18 +90,11 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
         wrong=verification.wrong,
         mismatches=verification.mismatches,
         tolerance=verification.tolerance,
-        time_s=timing.time_s,
-        launch_s=timing.launch_s,
-        wait_s=timing.wait_s,
-        clock=timing.clock,
+        **asdict(timing),
         events=tuple(events),
         steps=tuple(
-            CallStep(name, summarize(tensors, [None] * len(tensors)), sent)
-            for name, tensors, sent in buffers.trail
+            CallStep(name, summarize(tensors), sent) for name, tensors, sent in buffers.trail
         ),
-        started_s=timing.started_s,
-        ended_s=timing.ended_s,
-        present=timing.present,
         takes_part=op.takes_part(role.rank, spec),
         group=role.group,
         group_rank=None if role.group is None or role.rank == rank.rank else role.rank,
@@ -150,7 +144,7 @@ def _recorder(
     def record(call: str, called: float, tensors: Sequence[Tensor], rule: str) -> None:
         now = time.monotonic()
         unchanged = all(same(tensor, original[id(tensor)]) for tensor in tensors)
-        contents = summarize(tensors, [None] * len(tensors))
+        contents = summarize(tensors)
         events.append(Event(rank.rank, called, now, call, contents, unchanged, rule))
 
     return record
@@ -160,16 +154,16 @@ def _recorder(
 
 
 def summarize(
-    pieces: Sequence[Any], sources: Sequence[int | None], *, joined: bool = False
+    pieces: Sequence[Any], sources: Sequence[int | None] = (), *, joined: bool = False
 ) -> Holding:
     """Return small tensors and objects whole, and the ends of large tensors.
 
     Args:
         pieces: Tensors on any device, or objects, in order.
-        sources: Source ranks of the pieces, or None if it was reduced.
+        sources: Source ranks of the pieces, None for a reduced one; by default all are None.
         joined: True if the pieces are consecutive in a single tensor.
     """
-    kept = list(zip(pieces, sources, strict=True))
+    kept = list(zip_longest(pieces, sources))
     if not all(isinstance(piece, Tensor) for piece in pieces):
         objects = [ObjectPiece(value, pickled_size(value), source) for value, source in kept]
         return Holding(tuple(objects))

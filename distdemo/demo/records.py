@@ -10,10 +10,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from distdemo.launcher.clock import HOST
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import OpDoc, Traffic
-from distdemo.ops.spec import Call, Mismatch, Number, OpSpec
+from distdemo.ops.spec import Call, CallTiming, Mismatch, Number, OpSpec
 
 # ---------------------------------------------------------------------------- data of a rank
 
@@ -140,48 +139,46 @@ class CallStep:
     sent_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class RankResult:
-    """Result of an operation on one rank.
+@dataclass(frozen=True)
+class Held:
+    """Tensors or objects that a rank holds before and after an op.
 
     Attributes:
         before: Tensors or objects that the rank held, in order.
-        after: The same after the call; left out where the op leaves the buffer undefined.
+        after: The same after the call.
+    """
+
+    rank: int
+    before: Holding
+    after: Holding
+
+
+@dataclass(frozen=True)
+class RankResult(CallTiming, Held):
+    """Result of an operation on one rank.
+
+    The ranks are connected before the call; up to 64 also meet at a barrier. Times are since the
+    first call of the group on this host.
+
+    Attributes:
+        after: Left out where the op leaves the buffer undefined.
         checked: Number of elements that were compared with plain arithmetic on the inputs.
         wrong: Number of elements that differ.
         mismatches: The first wrong elements.
         tolerance: Largest allowed difference; 0 where the result must match exactly.
-        time_s: Seconds of the call, and of the wait if there was a handle. The ranks are connected
-            before; up to 64 also meet at a barrier.
-        launch_s: Seconds until the call returned its handle, by the host's clock; None if it
-            blocked.
-        wait_s: Seconds in ``wait``; None for a blocking call.
-        clock: Clock of ``time_s`` and ``wait_s``: ``HOST`` or ``EVENTS``.
-        started_s: Seconds from the first call of the group on this host until this rank's call.
-        ended_s: Seconds until this rank's call was complete, from the same moment.
         events: Calls of a non-blocking point-to-point op.
-        present: Number of ranks that had arrived at a barrier when this one left it.
         takes_part: True if the rank makes the call.
         group: Index of the rank's group, or None if it is in no group.
         group_rank: Rank within the group, if it differs from `rank`.
     """
 
-    rank: int
-    before: Holding
     after: Holding = Holding(undefined=True)
     checked: int = 0
     wrong: int = 0
     mismatches: tuple[Mismatch, ...] = ()
     tolerance: float = 0.0
-    time_s: float = 0.0
-    launch_s: float | None = None
-    wait_s: float | None = None
-    clock: str = HOST
-    started_s: float = 0.0
-    ended_s: float = 0.0
     events: tuple[Event, ...] = ()
     steps: tuple[CallStep, ...] = ()
-    present: int | None = None
     takes_part: bool = True
     group: int | None = 0
     group_rank: int | None = None
@@ -193,15 +190,6 @@ class RankResult:
 
 
 # ------------------------------------------------------------------------ reports of the commands
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainedRank:
-    """Data of one rank before and after an op."""
-
-    rank: int
-    before: Holding
-    after: Holding
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +208,7 @@ class Explanation:
     op: Call
     words: OpDoc
     traffic: Traffic
-    ranks: tuple[ExplainedRank, ...]
+    ranks: tuple[Held, ...]
     spec: OpSpec = field(metadata={"json": False})
     moves: tuple[tuple[int, int], ...] = ()
     is_barrier: bool = False

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
@@ -21,21 +21,14 @@ import typer
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import Backend, WorldOptions, WorldSize
 from distdemo.cli.session import Session
-from distdemo.errors import DistdemoError, UsageError
+from distdemo.errors import EXIT_USAGE, DistdemoError, UsageError
 from distdemo.files import read_file
-from distdemo.interactive.records import (
-    Calls,
-    Cell,
-    CellReport,
-    NewWorld,
-    Settings,
-    ShellReport,
-)
+from distdemo.interactive.records import Calls, Cell, CellReport, Settings, ShellReport
 from distdemo.view.blocks import Block, Facts, Paragraph
 from distdemo.view.format import plural
 
 if TYPE_CHECKING:
-    from distdemo.interactive.client import Ranks
+    from distdemo.interactive.ranks import Ranks
 
 PROMPT, MORE = ">>> ", "... "
 INDENT = "    "
@@ -80,50 +73,38 @@ def shell(session: Session, options: ShellOptions) -> Result:
     code is 1 if one of them failed.
     """
     from distdemo.interactive import view
+    from distdemo.interactive.ranks import Ranks
 
     size = session.world_size(options.world_size)
     world = session.world(size, WorldOptions(backend=options.backend))
     settings = Settings(size, world.backend, options.sanitize)
-    with ExitStack() as held:
-        opened = Shell(session, settings, held)
-        opened.run()
-    last = opened.ranks.settings
-    found = ShellReport(last.world_size, last.backend, tuple(opened.reports))
+    on_output = None if session.shares_output else lambda *_: None
+    with closing(Ranks(settings, on_output)) as ranks:
+        cells = Shell(session, ranks).run()
+    report = ShellReport(ranks.settings.world_size, ranks.settings.backend, tuple(cells))
     ok = session.is_interactive or None
-    return Result(found, view.session_view, is_shown=session.shares_output, ok=ok)
+    return Result(report, view.session_view, is_shown=session.shares_output, ok=ok)
 
 
 class Shell:
-    """The loop of the shell.
+    """The loop of the shell."""
 
-    Args:
-        session: Session of the command.
-        settings: World to start with.
-        held: Stack that ends the ranks.
-    """
-
-    def __init__(self, session: Session, settings: Settings, held: ExitStack) -> None:
-        from distdemo.interactive.client import Ranks
-        from distdemo.run.view_output import Stream
-
-        self.reports: list[CellReport] = []
+    def __init__(self, session: Session, ranks: Ranks) -> None:
         self._session = session
+        self._ranks = ranks
         self._only: frozenset[int] | None = None
-        self._stream = Stream(frozenset())
-        self._held = held
-        self.ranks = self._held.enter_context(closing(Ranks(settings, self._on_output)))
-        self._separate: Ranks | None = None  # for mistakes
+        self._reports: list[CellReport] = []
 
-    def run(self) -> None:
-        """Run what is typed until its end."""
+    def run(self) -> list[CellReport]:
+        """Run what is typed until its end, and return the report on each cell."""
         self._welcome()
         is_typed = self._session.is_interactive
-        lines = typed_lines(self._complete) if is_typed else piped_lines(self._session)
+        lines = typed_lines(self._complete) if is_typed else self._piped_lines()
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             for source in lines:
                 if EXIT.fullmatch(source.strip()):
-                    return
+                    break
                 try:
                     self._run_one(source)
                     continue
@@ -138,6 +119,7 @@ class Shell:
                 self._add(CellReport(source, ok=False, what=what))
         finally:
             signal.signal(signal.SIGINT, handler)
+        return self._reports
 
     def _run_one(self, source: str) -> None:
         """Run one line.
@@ -146,8 +128,7 @@ class Shell:
             UsageError: It is no command, or its words don't fit the command.
         """
         if not source.lstrip().startswith("%"):
-            file = f"<shell {len(self.reports) + 1}>"
-            self._add(self._run_cell(self.ranks, file, source))
+            self._run_cell(f"<shell {len(self._reports) + 1}>", source)
             return
         try:
             name, *words = shlex.split(source.strip()[1:]) or [""]
@@ -156,31 +137,26 @@ class Shell:
         if name not in COMMANDS:
             raise UsageError(f"%{name}: there is no such command.", "", "Try %help.")
         act = getattr(self, f"_do_{name}")
-        try:
-            signature(act).bind(*words)
-        except TypeError:
-            defaults = [each.default for each in signature(act).parameters.values()]
-            count = "at most one word" if "" in defaults else "one word"
-            takes = f"{count}, as in {COMMANDS[name][0]}" if defaults else "no words"
-            raise UsageError(f"%{name} takes {takes}.") from None
+        parameters = signature(act).parameters.values()
+        required = sum(parameter.default == parameter.empty for parameter in parameters)
+        if not required <= len(words) <= len(parameters):
+            count = "one word" if required else "at most one word"
+            takes = f"{count}, as in {COMMANDS[name][0]}" if parameters else "no words"
+            raise UsageError(f"%{name} takes {takes}.")
         act(*words)
 
-    def _run_cell(self, ranks: Ranks, file: str, source: str) -> CellReport:
-        from distdemo.run.view_output import Stream
+    def _run_cell(self, file: str, source: str) -> None:
         from distdemo.view.console import output
 
-        self._stream = Stream(frozenset(range(ranks.settings.world_size)))
-        cell = Cell(file, source, self._only if ranks is self.ranks else None)
+        cell = Cell(file, source, self._only)
         if self._session.is_interactive:
             cell = replace(cell, width=max(40, output().width - LABEL))
-        found = ranks.run(cell)
-        self._stream.flush()
-        return found
+        self._add(self._ranks.run(cell))
 
     def _add(self, cell: CellReport) -> None:
         from distdemo.interactive import view
 
-        self.reports.append(cell)
+        self._reports.append(cell)
         self._show(*view.cell_view(cell))
 
     def _show(self, *blocks: Block) -> None:
@@ -191,68 +167,83 @@ class Shell:
             show_blocks(output(), blocks)
 
     def _welcome(self) -> None:
-        settings = self.ranks.settings
+        settings = self._ranks.settings
         text = (
             f"{plural(settings.world_size, 'rank')} over {settings.backend}. Each line runs on "
             "every rank; rank, world_size, torch and dist are defined. %help lists commands."
         )
         self._show(Paragraph(text))
 
-    def _on_output(self, rank: int, data: bytes) -> None:
-        if self._session.shares_output:
-            self._stream.write(rank, data)  # a new one for every cell
-
     def _complete(self, prefix: str) -> list[str]:
-        """Return the names that begin so."""
+        """Return the names that begin with a prefix."""
         if prefix.startswith("%"):
             return [f"%{name}" for name in COMMANDS if name.startswith(prefix[1:])]
         before, dot, start = prefix.rpartition(".")
         try:
-            names = self.ranks.pull(f"dir({before})" if dot else "[*globals()]")[0]
+            names = self._ranks.pull(f"dir({before})" if dot else "[*globals()]")[0]
         except (DistdemoError, RuntimeError):
             return []
         return sorted(f"{before}{dot}{name}" for name in names if name.startswith(start))
 
+    def _piped_lines(self) -> Iterator[str]:
+        """Yield the statements of standard input, and show them as if they had been typed."""
+        for lines in piped_statements(sys.stdin):
+            if self._session.shares_output and not self._session.quiet:
+                for line, prompt in zip(lines, [PROMPT, *[MORE] * len(lines)], strict=False):
+                    sys.stdout.write(f"{prompt}{line}".rstrip() + "\n")
+                sys.stdout.flush()
+            yield "\n".join(lines)
+
     # ------------------------------------------------------------------------------ commands
 
     def _do_only(self, ranks: str = "") -> None:
-        self._only = self.ranks.ranks(ranks) if ranks else None
+        self._only = self._ranks.parse(ranks) if ranks else None
 
     def _do_world(self, size: str) -> None:
         if not size.isdecimal():
             raise UsageError(f"%world {size}: that isn't a number of ranks.")
-        self._start(replace(self.ranks.settings, world_size=int(size)))
+        self._start(replace(self._ranks.settings, world_size=int(size)))
 
     def _do_backend(self, name: str) -> None:
-        self._start(replace(self.ranks.settings, backend=name))
+        self._start(replace(self._ranks.settings, backend=name))
 
     def _do_reset(self) -> None:
-        self._start(self.ranks.settings)
+        self._start(self._ranks.settings)
 
     def _start(self, settings: Settings) -> None:
-        self.ranks.ask(NewWorld(settings))
+        self._ranks.ask(settings)
         self._only = None
         self._welcome()
 
     def _do_calls(self) -> None:
         from distdemo.calls.text import calls_text
 
-        calls = self.ranks.ask(Calls())[0]
+        calls, _ = self._ranks.ask(Calls())
         text = calls_text(calls) if calls else "These ranks have made no call yet."
         self._show(Paragraph(text, verbatim=True))
 
     def _do_trace(self) -> None:
-        _, last = self.ranks.ask(Calls())
-        if not last:
+        _, last_call = self._ranks.ask(Calls())
+        if not last_call:
             raise UsageError("This world has made no call yet.", "", "Try dist.all_reduce(t).")
-        op = last.partition(" ")[0].replace("_", "-")
-        words = ["trace", op, "-n", str(self.ranks.settings.world_size)]
+        op = last_call.partition(" ")[0].replace("_", "-")
+        self._run_command("trace", op, "-n", str(self._ranks.settings.world_size))
+
+    def _do_mistake(self, name: str) -> None:
+        self._run_command("mistakes", name)
+
+    def _run_command(self, *words: str) -> None:
+        """Run another command of distdemo, in its own process: this one has no torch."""
         shown = None if self._session.shares_output else subprocess.DEVNULL
         handler = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C ends the other process
         try:
-            subprocess.run([sys.executable, "-m", "distdemo", *words], stdout=shown, check=False)  # noqa: S603 - this Python and ourselves
+            done = subprocess.run(  # noqa: S603 - this Python and ourselves
+                [sys.executable, "-m", "distdemo", *words], stdout=shown, check=False
+            )
         finally:
             signal.signal(signal.SIGINT, handler)
+        if done.returncode == EXIT_USAGE:
+            raise UsageError(f"distdemo {shlex.join(words)} can't be carried out.")
 
     def _do_load(self, name: str) -> None:
         try:
@@ -260,27 +251,7 @@ class Shell:
             source = read_file(file).decode("utf-8-sig")
         except (OSError, ValueError, RuntimeError) as error:
             raise UsageError(f"{name} can't be read.", f"{error}.") from error
-        self._add(self._run_cell(self.ranks, str(file), source))
-
-    def _do_mistake(self, name: str) -> None:
-        from distdemo.interactive.client import Ranks
-        from distdemo.learn.catalogue import MISTAKES, find
-
-        mistake = find(MISTAKES, name)
-        if mistake is None:
-            raise UsageError(
-                f"%mistake {name}: there is no such mistake.", "", f"Try {', '.join(MISTAKES)}."
-            )
-        settings = replace(self.ranks.settings, world_size=mistake.world_size)
-        text = f"This runs on {settings.world_size} separate ranks; yours stay as they are."
-        self._show(Paragraph(text), Paragraph(mistake.source().rstrip(), verbatim=True))
-        source = f"{mistake.source().rstrip()}\n\n\nwork(rank, world_size)\n"
-        if self._separate is None:
-            self._separate = self._held.enter_context(closing(Ranks(settings, self._on_output)))
-        elif self._separate.settings != settings:
-            self._separate.ask(NewWorld(settings))
-        found = self._run_cell(self._separate, f"{mistake.module}.py", source)
-        self._add(replace(found, ok=True, variables=""))  # it has shown what it should
+        self._run_cell(str(file), source)
 
     def _do_help(self) -> None:
         self._show(Facts(tuple(COMMANDS.values())))
@@ -302,32 +273,28 @@ def is_incomplete(source: str) -> bool:
     return bool(last.strip()) and last.startswith((" ", "\t"))
 
 
-def piped_lines(session: Session) -> Iterator[str]:
-    """Yield each statement of standard input, and show it as if it had been typed."""
-
-    def shown() -> str:
-        while not held[-1].strip():
-            held.pop()
-        if session.shares_output and not session.quiet:
-            for line, prompt in zip(held, [PROMPT, *[MORE] * len(held)], strict=False):
-                sys.stdout.write(f"{prompt}{line}".rstrip() + "\n")
-            sys.stdout.flush()
-        source = "\n".join(held)
-        held.clear()
-        return source
-
-    held: list[str] = []
-    for line in sys.stdin:
+def piped_statements(file: Iterator[str]) -> Iterator[list[str]]:
+    """Yield the lines of each statement; a block ends before a line that doesn't continue it."""
+    lines: list[str] = []
+    for line in file:
         text = line.rstrip("\n")
-        inside = not text.strip() or text[0] in " \t#" or CONTINUES.match(text)
-        if held and not inside and not is_incomplete("\n".join([*held, ""])):
-            yield shown()
-        if text.strip() or held:
-            held.append(text)
-        if held and not inside and not is_incomplete("\n".join(held)):
-            yield shown()
-    if held:
-        yield shown()
+        continues = not text.strip() or text[0] in " \t#" or CONTINUES.match(text)
+        if lines and not continues and not is_incomplete("\n".join([*lines, ""])):
+            yield _without_blank_end(lines)
+            lines = []
+        if text.strip() or lines:
+            lines.append(text)
+        if lines and not continues and not is_incomplete("\n".join(lines)):
+            yield _without_blank_end(lines)
+            lines = []
+    if lines:
+        yield _without_blank_end(lines)
+
+
+def _without_blank_end(lines: list[str]) -> list[str]:
+    while not lines[-1].strip():
+        lines.pop()
+    return lines
 
 
 def typed_lines(complete: Callable[[str], list[str]]) -> Iterator[str]:
@@ -336,7 +303,10 @@ def typed_lines(complete: Callable[[str], list[str]]) -> Iterator[str]:
     Args:
         complete: Function that returns the names that begin with a text.
     """
-    ask = _toolkit(complete) or _plain()
+    try:
+        ask = _toolkit(complete)
+    except ImportError:
+        ask = _ask_plainly
     while True:
         try:
             source = ask()
@@ -350,16 +320,24 @@ def typed_lines(complete: Callable[[str], list[str]]) -> Iterator[str]:
             yield source
 
 
-def _toolkit(complete: Callable[[str], list[str]]) -> Callable[[], str] | None:
-    """Return a function that asks for a statement, or None without prompt_toolkit."""
-    try:
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.completion import Completer, Completion
-        from prompt_toolkit.filters import Condition
-        from prompt_toolkit.history import FileHistory, InMemoryHistory
-        from prompt_toolkit.key_binding import KeyBindings
-    except ImportError:
-        return None
+def _ask_plainly() -> str:
+    source = input(PROMPT)
+    while is_incomplete(source):
+        source = f"{source}\n{input(MORE)}"
+    return source
+
+
+def _toolkit(complete: Callable[[str], list[str]]) -> Callable[[], str]:
+    """Return a function that asks for a statement.
+
+    Raises:
+        ImportError: prompt_toolkit isn't installed.
+    """
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer, Completion
+    from prompt_toolkit.filters import Condition
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+    from prompt_toolkit.key_binding import KeyBindings
 
     class Known(Completer):
         def get_completions(self, document: Any, _: Any) -> Iterator[Completion]:
@@ -377,11 +355,14 @@ def _toolkit(complete: Callable[[str], list[str]]) -> Callable[[], str] | None:
     )
     buffer = session.default_buffer
 
-    @keys.add("tab", filter=Condition(lambda: not _line_before(buffer)))
+    def line_before_cursor() -> str:
+        return buffer.document.current_line_before_cursor.strip()
+
+    @keys.add("tab", filter=Condition(lambda: not line_before_cursor()))
     def _(_: object) -> None:
         buffer.insert_text(INDENT)
 
-    @keys.add("enter", filter=Condition(lambda: _line_before(buffer).endswith(":")))
+    @keys.add("enter", filter=Condition(lambda: line_before_cursor().endswith(":")))
     def _(_: object) -> None:
         buffer.newline()
         buffer.insert_text(INDENT)
@@ -396,26 +377,6 @@ def _toolkit(complete: Callable[[str], list[str]]) -> Callable[[], str] | None:
     return ask
 
 
-def _line_before(buffer: Any) -> str:
-    """Return the line up to the cursor, without blanks at both ends."""
-    return str(buffer.document.current_line_before_cursor).strip()
-
-
-def _plain() -> Callable[[], str]:
-    """Return a function that asks for a statement by ``input``."""
-    with suppress(ImportError):
-        import readline  # noqa: F401 - for editing and the history
-
-    def ask() -> str:
-        source = input(PROMPT)
-        while is_incomplete(source):
-            source = f"{source}\n{input(MORE)}"
-        return source
-
-    return ask
-
-
 def last_name(text: str) -> str:
     """Return the dotted name that a line ends with."""
-    found = re.search(r"[\w.%]*$", text)
-    return "" if found is None else found[0]
+    return str(re.findall(r"[\w.%]*$", text)[0])

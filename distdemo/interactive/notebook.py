@@ -13,10 +13,9 @@ from IPython.display import display
 
 from distdemo.calls.text import rank_label
 from distdemo.errors import DistdemoError, UsageError
-from distdemo.interactive.client import Ranks
-from distdemo.interactive.records import Cell, CellReport, NewWorld, Settings
-from distdemo.interactive.view_notebook import Shown
-from distdemo.run.view_output import Stream
+from distdemo.interactive.ranks import Ranks
+from distdemo.interactive.records import Cell, CellReport, Settings
+from distdemo.interactive.view import CellInNotebook
 from distdemo.view.format import plural
 
 
@@ -40,7 +39,6 @@ class RanksMagics(Magics):
         super().__init__(shell)
         self._shell = shell
         self._ranks: Ranks | None = None
-        self._stream = Stream(frozenset())
         parser = self._parser = _Parser(prog="%%ranks", add_help=False)
         parser.add_argument("world_size", nargs="?", type=int)
         parser.add_argument("--backend")
@@ -54,27 +52,28 @@ class RanksMagics(Magics):
         try:
             given = self._parser.parse_args(shlex.split(line))
             ranks = self._world(given)
-            only = None if given.only is None else ranks.ranks(given.only)
+            only = None if given.only is None else ranks.parse(given.only)
         except (DistdemoError, RuntimeError, ValueError) as error:
             raise NotebookError(str(error)) from None
-        self._stream = Stream(frozenset(range(ranks.settings.world_size)))
-        found = ranks.run(Cell(f"<cell {self._shell.execution_count}>", cell, only))
-        self._stream.flush()
-        if found.values or found.what or not found.ok:
-            display(Shown(found))  # type: ignore[no-untyped-call]  # IPython's
-        if not found.ok:
-            lines = [f"{rank_label(e.ranks)}: {e.text.splitlines()[-1]}" for e in found.errors]
-            raise CellFailedError(found.what or lines[0])
+        report = ranks.run(Cell(f"<cell {self._shell.execution_count}>", cell, only))
+        if report.values or report.what or not report.ok:
+            _show(report)
+        if not report.ok:
+            lines = [
+                f"{rank_label(error.ranks)}: {error.text.splitlines()[-1]}"
+                for error in report.errors
+            ]
+            raise CellFailedError(report.what or lines[0])
 
     def pull(self, expression: str) -> list[Any]:
-        """Return each rank's value of an expression."""
+        """Return every rank's value of an expression."""
         return self._running().pull(expression)
 
     def push(self, **values: list[Any]) -> None:
         """Set variables on the ranks: for each name a list with one value per rank."""
         size = self._running().settings.world_size
-        for name, each in values.items():
-            if not isinstance(each, (list, tuple)) or len(each) != size:
+        for name, by_rank in values.items():
+            if not isinstance(by_rank, (list, tuple)) or len(by_rank) != size:
                 raise ValueError(f"{name}: a list with {size} values, one per rank, is required")
         self._running().push(values)
 
@@ -83,9 +82,6 @@ class RanksMagics(Magics):
         if self._ranks is not None:
             self._ranks.close()
             self._ranks = None
-
-    def _on_output(self, rank: int, data: bytes) -> None:
-        self._stream.write(rank, data)  # a new one for every cell
 
     def _running(self) -> Ranks:
         if self._ranks is None:
@@ -101,7 +97,7 @@ class RanksMagics(Magics):
             not given.no_sanitize and (old.sanitize or given.new),
         )
         if self._ranks is None:
-            ranks = Ranks(wanted, self._on_output)
+            ranks = Ranks(wanted)
             try:
                 ranks.wait()
             except BaseException:
@@ -109,11 +105,15 @@ class RanksMagics(Magics):
                 raise
             self._ranks = ranks
         elif given.new or wanted != old:
-            self._ranks.ask(NewWorld(wanted))
+            self._ranks.ask(wanted)
             size = plural(wanted.world_size, "rank")
             text = f"They are {size} over {wanted.backend}, without the variables."
-            display(Shown(CellReport("", ok=True, variables=text)))  # type: ignore[no-untyped-call]  # IPython's
+            _show(CellReport("", ok=True, variables=text))
         return self._ranks
+
+
+def _show(report: CellReport) -> None:
+    display(CellInNotebook(report))  # type: ignore[no-untyped-call]  # IPython's
 
 
 def load(shell: InteractiveShell) -> None:

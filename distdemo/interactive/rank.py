@@ -26,8 +26,9 @@ import torch
 import torch.distributed as dist
 
 from distdemo.calls.records import END_OF_CELL
-from distdemo.interactive.records import START, Cell, CellResult, Copy, Interrupt, Pull, Push
+from distdemo.interactive.records import Cell, CellResult, Copy, Pull, Push
 from distdemo.launcher.failures import raised, text_of
+from distdemo.launcher.host import Interrupt
 from distdemo.launcher.stacks import is_ours
 from distdemo.run.value import plain_value
 
@@ -44,37 +45,33 @@ INTERNAL = ("/torch/_ops.py", "/torch/utils/_python_dispatch.py")
 
 def serve(
     rank: Rank,
-    channels: list[tuple[Connection, Connection]],
-    marker: bytes,
+    pipes: list[tuple[Connection, Connection]],
     notes: Notes | None,
-    copies: Mapping[int, tuple[bytes, str]],
+    copies: Mapping[int, Copy],
 ) -> None:
     """Run cells until the world ends.
 
     Args:
         rank: This rank.
-        channels: The host's end and the rank's end of each rank's channel.
-        marker: Bytes that a rank writes to its output after each cell.
+        pipes: The host's end and the rank's end of the pipe to each rank.
         notes: Settings for recording its calls, or None.
         copies: Variables to start with, by rank: a copy of those of an earlier world.
     """
-    channel = channels[rank.rank][1]
-    for ours, theirs in channels:
-        ours.close()
-        if theirs is not channel:
-            theirs.close()
-    Server(rank, channel, marker).run(notes, copies.get(rank.rank, (b"", ""))[0])
+    pipe = pipes[rank.rank][1]
+    for host_end, rank_end in pipes:
+        host_end.close()
+        if rank_end is not pipe:
+            rank_end.close()
+    Server(rank, pipe).run(notes, copies.get(rank.rank, Copy()).variables)
 
 
 class Server:
     """Runs the cells of one rank."""
 
-    def __init__(self, rank: Rank, channel: Connection, marker: bytes) -> None:
+    def __init__(self, rank: Rank, pipe: Connection) -> None:
         self._rank = rank
-        self._channel = channel
-        self._marker = marker
-        self._output = os.dup(1)  # a cell may close its own
-        self._cells: queue.SimpleQueue[tuple[int, Cell | None]] = queue.SimpleQueue()
+        self._pipe = pipe
+        self._cells: queue.SimpleQueue[Cell | None] = queue.SimpleQueue()
         self._busy = False
         self._width = Cell("", "").width  # torch's default
         self._module = ModuleType("__main__")
@@ -91,18 +88,17 @@ class Server:
         signal.signal(signal.SIGINT, self._interrupted)
         with record_calls(notes, self._rank.rank, self._rank.world_size):
             recorder = current_recorder()
-            self._rank.send((START, self._answer(Push({self._rank.rank: variables}))))
+            self._rank.send(self._answer(Push({self._rank.rank: variables})))
             threading.Thread(target=self._read, daemon=True).start()
             while True:
                 meets = recorder if dist.is_initialized() else None
                 with nullcontext() if meets is None else meets.record_meeting(END_OF_CELL):
-                    number, cell = self._cells.get()
+                    cell = self._cells.get()
                 result = CellResult() if cell is None else self._result(cell)
                 for stream in (sys.stdout, sys.stderr):
                     with suppress(OSError, ValueError):  # closed by the cell
                         stream.flush()
-                os.write(self._output, self._marker)
-                self._rank.send((number, replace(result, has_group=dist.is_initialized())))
+                self._rank.send(replace(result, has_group=dist.is_initialized()))
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         if self._busy:
@@ -113,17 +109,17 @@ class Server:
         """Answer requests; the main thread runs the cells."""
         while True:
             try:
-                number, request = self._channel.recv()
+                request = self._pipe.recv()
             except (EOFError, OSError):
                 os._exit(0)
             match request:
                 case Cell() | None:
-                    self._cells.put((number, request))
+                    self._cells.put(request)
                 case Interrupt():
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 case _:
                     with suppress(BrokenPipeError):
-                        self._rank.send((number, self._answer(request)))
+                        self._rank.send(self._answer(request))
 
     def _answer(self, request: Push | Pull | Copy) -> Any:
         """Return the answer to a request, or the text of an exception."""
@@ -139,6 +135,8 @@ class Server:
                     return self._copy()
         except Exception as error:  # noqa: BLE001 - a user's value may raise anything
             return f"{type(error).__name__}: {text_of(error)}"
+
+    # --------------------------------------------------------------------------------- cells
 
     def _result(self, cell: Cell) -> CellResult:
         """Run a cell and return its result."""
@@ -165,12 +163,11 @@ class Server:
             self._width = cell.width
             torch.set_printoptions(linewidth=cell.width)  # type: ignore[no-untyped-call]  # torch's
         tree = ast.parse(cell.source, cell.file)
-        last = tree.body[-1] if tree.body else None
-        if isinstance(last, ast.Expr):
-            tree.body.pop()
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, cell.file, "exec", dont_inherit=True), self._variables)  # noqa: S102 - the user's own
-        if not isinstance(last, ast.Expr):
+        if last is None:
             return ""
+        assert isinstance(last, ast.Expr)  # noqa: S101 - for the type checker
         expression = compile(ast.Expression(last.value), cell.file, "eval", dont_inherit=True)
         value = eval(expression, self._variables)  # noqa: S307 - as above
         if value is None or cell.source.rstrip().endswith(";"):
@@ -180,24 +177,21 @@ class Server:
 
     # ----------------------------------------------------------------------------- variables
 
-    def _copy(self) -> tuple[bytes, str]:
-        """Return the variables, pickled together, and the names of those that can't be."""
+    def _copy(self) -> Copy:
+        """Return the variables, pickled together so that they go on sharing values."""
         values = {
             name: value
             for name, value in self._variables.copy().items()
             if not (name.startswith("__") or self._given.get(name) is value)
         }
         lost = []
-        try:
-            return _dumps(values), ""
-        except Exception:  # noqa: BLE001 - depends on the values
-            for name in list(values):
-                try:
-                    _dumps(values[name])
-                except Exception:  # noqa: BLE001 - as above
-                    lost.append(name)
-                    del values[name]
-        return _dumps(values), ", ".join(name for name in lost if name != "_")
+        for name in list(values):
+            try:
+                _dumps(values[name])
+            except Exception:  # noqa: BLE001 - depends on the value
+                lost.append(name)
+                del values[name]
+        return Copy(_dumps(values), ", ".join(name for name in lost if name != "_"))
 
 
 class _Pickler(pickle.Pickler):

@@ -1,4 +1,4 @@
-"""Messages between the program, the host process and the ranks. No torch."""
+"""Messages between the program, the host and the ranks. No torch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from typing import Any
 
 from distdemo.calls.records import Row
 
-START, COPY = 0, -1
-"""Numbers of a rank's messages that answer no request of the program."""
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a world.
+    """Settings of a world. As a request: start it in place of the present one.
 
     Attributes:
         sanitize: True to compare the ranks' calls.
@@ -23,13 +20,6 @@ class Settings:
     world_size: int = 4
     backend: str = "gloo"
     sanitize: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class NewWorld:
-    """Start a world, in place of the present one, without its variables."""
-
-    settings: Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +53,16 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """Return the variables; sent by the host."""
-
-
-@dataclass(frozen=True, slots=True)
 class Calls:
     """Return the calls of this world so far, and rank 0's last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """Interrupt the cell that is running. It has no answer."""
-
-
-Request = NewWorld | Cell | Push | Pull | Calls | Interrupt
+Request = Settings | Cell | Push | Pull | Calls
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Piece of a rank's output."""
+    """Piece of a rank's output; arrives before the answer to the request."""
 
     rank: int
     data: bytes
@@ -93,16 +73,27 @@ class Done:
     """Answer to a request.
 
     Attributes:
-        number: Number of the request.
         ok: False if a rank raised, or the world could not go on.
         what: What went wrong, unless the payload says it.
         payload: Report on a cell, or the answer to ``Pull`` and ``Calls``.
     """
 
-    number: int
     ok: bool = True
     what: str = ""
     payload: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Have a rank copy its variables, for the world that replaces this one.
+
+    Attributes:
+        variables: In the answer: the variables, pickled together.
+        lost: In the answer: names of the variables that can't be pickled.
+    """
+
+    variables: bytes = b""
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +161,8 @@ class ShellReport:
 
 
 def in_common(texts: Mapping[int, str]) -> tuple[RanksText, ...]:
-    """Return each text once, with the ranks that have it."""
-    found: dict[str, list[int]] = {}
+    """Return the different texts, with the ranks that have them."""
+    ranks_by_text: dict[str, list[int]] = {}
     for rank in sorted(texts):
-        found.setdefault(texts[rank], []).append(rank)
-    return tuple(RanksText(tuple(ranks), text) for text, ranks in found.items())
+        ranks_by_text.setdefault(texts[rank], []).append(rank)
+    return tuple(RanksText(tuple(ranks), text) for text, ranks in ranks_by_text.items())

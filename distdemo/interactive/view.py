@@ -1,23 +1,29 @@
-"""Show the result of a cell."""
+"""Show the result of a cell, on a terminal and in a notebook."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rich.console import Console
+from rich.table import Table
+
 from distdemo.calls.text import rank_label, rows_text
 from distdemo.interactive.records import CellReport, RanksText, ShellReport
 from distdemo.view import colours
-from distdemo.view.blocks import Block, Paragraph, Summary
-from distdemo.view.console import Signs
-from distdemo.view.format import plural
+from distdemo.view.blocks import Block, Paragraph, Summary, show_blocks
+from distdemo.view.console import Signs, recorder
+from distdemo.view.format import plural, ranks_text
+
+NOTEBOOK_WIDTH = 100
+NOTEBOOK_FORMAT = '<pre style="white-space:pre;overflow-x:auto;line-height:normal">{code}</pre>'
 
 
 def cell_view(cell: CellReport, *, values: bool = True) -> Iterator[Block]:
     """Yield the values, if they are wanted, and the errors and verdict of a cell."""
     if cell.values and values:
         yield Paragraph(_aligned(cell.values), verbatim=True)
-    for each in cell.errors:
-        yield Paragraph(f"{rank_label(each.ranks)}\n{each.text}", colours.WRONG, verbatim=True)
+    for error in cell.errors:
+        yield Paragraph(f"{rank_label(error.ranks)}\n{error.text}", colours.WRONG, verbatim=True)
     if cell.what:
         yield Paragraph(cell.what, colours.WRONG)
     if cell.rows:
@@ -35,12 +41,36 @@ def session_view(report: ShellReport, _: Signs) -> Iterator[Block]:
     yield Summary(text, report.ok)
 
 
-def _aligned(texts: tuple[RanksText, ...]) -> str:
-    """Return each text after its ranks, its further lines below its first."""
-    labels = [rank_label(each.ranks) for each in texts]
+def _aligned(values: tuple[RanksText, ...]) -> str:
+    """Return each value after its ranks, its further lines below its first."""
+    labels = [rank_label(value.ranks) for value in values]
     width = max(map(len, labels))
     gap = "\n" + " " * (width + 2)
     return "\n".join(
-        f"{label:{width}}  {each.text.replace(chr(10), gap)}"
-        for label, each in zip(labels, texts, strict=True)
+        f"{label:{width}}  {value.text.replace(chr(10), gap)}"
+        for label, value in zip(labels, values, strict=True)
     )
+
+
+class CellInNotebook:
+    """Result of a cell, in the forms that a notebook asks for: text and HTML."""
+
+    def __init__(self, cell: CellReport) -> None:
+        self._cell = cell
+
+    def __repr__(self) -> str:
+        """Return it as text."""
+        return self._console().export_text().rstrip()
+
+    def _repr_html_(self) -> str:
+        return self._console().export_html(inline_styles=True, code_format=NOTEBOOK_FORMAT)
+
+    def _console(self) -> Console:
+        console = recorder(NOTEBOOK_WIDTH)
+        if self._cell.values:
+            table = Table("Ranks", "Value")
+            for value in self._cell.values:
+                table.add_row(ranks_text(value.ranks), value.text)
+            console.print(table)
+        show_blocks(console, cell_view(self._cell, values=False))
+        return console

@@ -19,7 +19,7 @@ from distdemo.launcher.rendezvous import Agent, LocalRanks, file_rendezvous
 from distdemo.launcher.start_method import StartMethod, choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.worker import OnMessage, OnOutput, Poll
-from distdemo.launcher.workers import Peers, StopReason, Workers
+from distdemo.launcher.workers import Listener, Peers, StopReason, Workers
 from distdemo.signals import Interrupts
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -44,6 +44,9 @@ def sends(kind: Any) -> Callable[[Function], Function]:
 class World:
     """World whose ranks all run on this machine.
 
+    Args:
+        listener: Another source of events, such as a host's connection to its client.
+
     A subclass for a world that is started by several processes overrides ``_begin``, ``_watch`` and
     ``_stop``.
 
@@ -53,7 +56,8 @@ class World:
 
     engine = "local"
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Listener | None = None) -> None:
+        self._listener = listener
         self._agent: Agent | None = None
         self._peers: Peers | None = None
 
@@ -156,7 +160,7 @@ class World:
         relay: Relay | None,
     ) -> None:
         """Watch the ranks until they have ended or must be stopped."""
-        workers.watch(on_message, on_output, poll)
+        workers.watch(on_message, on_output, poll, self._listener)
 
     def _stop(self) -> None:
         """Make other processes of the world stop their ranks."""

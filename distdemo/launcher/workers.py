@@ -39,7 +39,7 @@ POLLED_AT_ONCE = 64  # processes per poll, each with a system call
 OTHERS_TIMEOUT_S = 0.4  # for the other ranks to exit on their own after one failed
 STACKS_TIMEOUT_S = 1.0  # for late ranks to write their stacks, at most
 QUIET_TIMEOUT_S = 0.05  # of silence, after which stacks are complete
-MAX_LAST_READS = 32  # of a rank's output after its exit: more than fits into a pipe
+MAX_READS = 32  # of a rank's output at once: more than fits into a pipe
 
 
 class StopReason(Enum):
@@ -53,7 +53,21 @@ class StopReason(Enum):
     INTERRUPTED = auto()
 
 
-class Peers(Protocol):
+class Listener(Protocol):
+    """Another source of events while ranks run."""
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Reason to stop the world, or None."""
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when there are messages."""
+
+    def on_message(self) -> bool:
+        """Handle the messages that have arrived, without waiting; False at end of file."""
+
+
+class Peers(Listener, Protocol):
     """Ranks of the world that other processes started, as this process knows them.
 
     Attributes:
@@ -77,16 +91,6 @@ class Peers(Protocol):
     @property
     def running(self) -> bool:
         """True if this process must wait for the outcomes of other ranks."""
-
-    @property
-    def stop_reason(self) -> StopReason | None:
-        """Reason for which another process stops the world, or None."""
-
-    def fileno(self) -> int:
-        """Return the descriptor that is readable when there are messages."""
-
-    def on_message(self) -> bool:
-        """Handle the messages that have arrived, without waiting; False at end of file."""
 
 
 class Workers:
@@ -131,6 +135,7 @@ class Workers:
         self._modules = [*modules, world.provider] if world.provider else modules
         self._pmi = pmi
         self._peers = peers
+        self._listeners: list[Listener] = []
         self._context: BaseContext = mp.get_context(method.name)
         self._workers: list[Worker] = []
         self._running: set[Worker] = set()
@@ -225,6 +230,7 @@ class Workers:
         on_message: OnMessage | None = None,
         on_output: OnOutput | None = None,
         poll: Poll | None = None,
+        listener: Listener | None = None,
     ) -> None:
         """Wait until every rank of the world has ended or the world must be stopped.
 
@@ -235,14 +241,16 @@ class Workers:
             on_message: Called for each value that a rank sends.
             on_output: Called for each piece of a captured rank's output, until it raises.
             poll: Called at every poll with the outcome of each rank.
+            listener: Another source of events.
         """
         self._on_message, self._on_output = on_message, on_output
+        self._listeners = [source for source in (self._peers, listener) if source is not None]
         if (self._tree is not None or self.world.silent) and self.world.stall is not None:
             self._activity = Activity({worker.process.pid or 0 for worker in self._workers})
         with selectors.DefaultSelector() as selector:
             selector.register(self._interrupts, selectors.EVENT_READ)
-            if self._peers is not None:
-                selector.register(self._peers, selectors.EVENT_READ, self._peers.on_message)
+            for source in self._listeners:
+                selector.register(source, selectors.EVENT_READ, source.on_message)
             for port in self._pmi.open_ports if self._pmi is not None else ():
                 selector.register(port, selectors.EVENT_READ, port.on_message)
             for worker in self._workers:
@@ -279,6 +287,25 @@ class Workers:
             self._ended_early = self._on_message(rank, value) is True
         self._progress_at = time.monotonic()
 
+    def _deliver_from(self, worker: Worker) -> OnMessage | None:
+        """Return the callback for a rank's values, which follow the output before them."""
+        if self._on_message is None:
+            return None
+
+        def deliver(rank: int, value: object) -> None:
+            self._drain(worker)
+            self.deliver(rank, value)
+
+        return deliver
+
+    def _drain(self, worker: Worker) -> None:
+        """Show the output that has arrived."""
+        for _ in range(MAX_READS):  # a daemon of the rank may write forever
+            piece = worker.read()
+            if not piece:
+                return
+            self._show(worker.rank, piece)
+
     def _outcomes_so_far(self) -> list[Outcome | None]:
         outcomes: list[Outcome | None] = [None] * self.world.world_size
         for worker in self._workers:
@@ -289,7 +316,7 @@ class Workers:
 
     def _receive(self, worker: Worker) -> bool:
         """Handle a rank's messages; False at end of file."""
-        more = worker.receive(None if self._on_message is None else self.deliver)
+        more = worker.receive(self._deliver_from(worker))
         self._record_progress(worker)
         return more
 
@@ -312,8 +339,7 @@ class Workers:
 
     def _poll(self) -> None:
         for worker in self._workers[self._polled : self._polled + POLLED_AT_ONCE]:
-            on_message = None if self._on_message is None else self.deliver
-            if worker in self._running and worker.check_exit(on_message):
+            if worker in self._running and worker.check_exit(self._deliver_from(worker)):
                 self._record_progress(worker)
         self._polled += POLLED_AT_ONCE
         if self._polled >= len(self._workers):
@@ -340,8 +366,9 @@ class Workers:
             return StopReason.DONE
         if self._ended_early:
             return StopReason.ENDED_EARLY
-        if peers is not None and peers.stop_reason is not None:
-            return peers.stop_reason
+        for listener in self._listeners:
+            if listener.stop_reason is not None:
+                return listener.stop_reason
         failed_at = self._first_failure_at()
         if failed_at is not None:
             over = now >= min(failed_at + OTHERS_TIMEOUT_S, self._deadline)
@@ -416,11 +443,7 @@ class Workers:
             self._tree.end()
         for worker in self._workers:
             worker.process.join()
-            for _ in range(MAX_LAST_READS):  # a daemon of the rank may write forever
-                piece = worker.read()
-                if not piece:
-                    break
-                self._show(worker.rank, piece)
+            self._drain(worker)
             worker.close()
 
     def _stop(self) -> None:

@@ -1,7 +1,7 @@
-"""The lists of steps, mistakes and exercises, read from their programs.
+"""The steps, mistakes and exercises of the lesson, read from their programs.
 
-A program begins with a header: comments with the fields of its record, a line or more each.
-Continuation lines are indented, and a field that is a list of texts has a comment for each::
+A program begins with a header: comments with the fields of `Example`, a line or more for a field.
+Continuation lines are indented, and a field that is a list of texts has a comment for each text::
 
     # number: 4
     # title: A different root on each rank
@@ -24,29 +24,121 @@ from __future__ import annotations
 import re
 from ast import literal_eval
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, get_type_hints
 
-from distdemo.learn.records import Line, Mistake, Program, Step
+from distdemo.encoding import derived
 
-P = TypeVar("P", bound=Program)
 HERE = Path(__file__).parent
 WRONG = "  # wrong"
 RIGHT = re.compile(r"(\s*)# right: (.*)")
+OutcomeKind = Literal["right", "wrong", "hang", "abort", "error", "lost"]
+"""Outcome of a rank: it returned the right value or a wrong one, hung, aborted or raised, or was
+lost: it lost a peer or was stopped with the other ranks."""
 
 
-def read_programs(kind: type[P], folder: str) -> dict[str, P]:
-    """Return the programs in a folder by name, in the order of their numbers."""
-    types = get_type_hints(kind)
-    programs = []
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a program.
+
+    Attributes:
+        role: ``wrong`` if only the broken version has it, ``right`` if only the repaired one has.
+    """
+
+    text: str
+    role: Literal["both", "wrong", "right"] = "both"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A program with a header: a step of the lesson, a mistake, or an exercise.
+
+    Attributes:
+        name: Name on the command line.
+        number: Position in its list, from 1.
+        title: Subject in one line.
+        world_size: Number of ranks.
+        expected: Right return value of each rank.
+        outcomes: Documented outcome of each rank by backend, such as ``hang wrong right/wrong``;
+            unknown for missing backends. Measured with torch 2.13, and MPICH for mpi.
+        why: Explanation of what it does.
+        hints: Hints, from vague to precise; those of a mistake are to the place, rank and line.
+        text: What is new in a step.
+        question: Question about one rank of a step.
+        form: Form of the answer, with an example.
+        rank: Rank that the question is about.
+        column: Part of its value that the question is about; empty for the whole value.
+        commands: Commands to try next.
+        finding: Kind of the sanitizer's finding of a mistake, or empty; ``shift`` is a warning.
+        link: Address of a real-world report.
+        lines: Lines of its code; those of a mistake are of both versions.
+    """
+
+    name: str
+    number: int
+    title: str
+    world_size: int = 0
+    expected: tuple[Any, ...] = ()
+    outcomes: dict[str, str] = field(default_factory=dict)
+    why: str = ""
+    hints: tuple[str, ...] = ()
+    text: str = ""
+    question: str = ""
+    form: str = ""
+    rank: int = 0
+    column: str = ""
+    commands: tuple[str, ...] = ()
+    finding: str = ""
+    link: str = ""
+    lines: tuple[Line, ...] = field(metadata={"json": False})
+
+    @derived
+    def program(self) -> str:
+        """Its code; of a mistake the broken version."""
+        return self.source()
+
+    @property
+    def module(self) -> str:
+        """Name of its file, without the suffix."""
+        return self.name.replace("-", "_")
+
+    def source(self, *, repaired: bool = False) -> str:
+        """Return its code; of a mistake with the mistake, or repaired."""
+        left_out = "wrong" if repaired else "right"
+        return "".join(f"{line.text}\n" for line in self.lines if line.role != left_out)
+
+    def documented(self, backend: str) -> list[list[str]]:
+        """Return the documented outcomes of each rank; empty if unknown for this backend."""
+        return [kinds.split("/") for kinds in self.outcomes.get(backend, "").split()]
+
+    @property
+    def answer(self) -> Any:
+        """Documented answer to the question."""
+        kind = self.documented("gloo")[self.rank][0]
+        return self.answer_of(kind, self.expected[self.rank])
+
+    def answer_of(self, kind: str, value: Any) -> Any:
+        """Return the answer that a rank's outcome gives."""
+        if kind not in ("right", "wrong"):
+            return "hangs" if kind == "hang" else "error"
+        if self.expected[self.rank] is None:  # the question is about the outcome
+            return "right"
+        return value[self.column] if self.column else value
+
+
+def read_examples(folder: str) -> dict[str, Example]:
+    """Return the examples in a folder by name, in the order of their numbers."""
+    types = get_type_hints(Example)
+    examples = []
     for file in (HERE / folder).glob("*.py"):
         header, code = split_header(file.read_text(encoding="utf-8"))
         if header:
-            values = {key: _value(types[key], texts) for key, texts in header.items()}
+            fields = {key: _value(types[key], texts) for key, texts in header.items()}
             lines = tuple(map(_line, code))
-            programs.append(kind(name=file.stem.replace("_", "-"), lines=lines, **values))
-    programs.sort(key=lambda program: program.number)
-    return {program.name: program for program in programs}
+            examples.append(Example(name=file.stem.replace("_", "-"), lines=lines, **fields))
+    examples.sort(key=lambda example: example.number)
+    return {example.name: example for example in examples}
 
 
 def split_header(text: str) -> tuple[dict[str, list[str]], list[str]]:
@@ -81,12 +173,12 @@ def _line(text: str) -> Line:
     return Line(text)
 
 
-STEPS = read_programs(Step, "steps")
-MISTAKES = read_programs(Mistake, "mistakes/programs")
-EXERCISES: dict[str, Program] = {**read_programs(Program, "exercises/files"), **MISTAKES}
+STEPS = read_examples("steps")
+MISTAKES = read_examples("mistakes/programs")
+EXERCISES = {**read_examples("exercises/files"), **MISTAKES}
 """Exercises: first functions to write, in order of difficulty, then mistakes to repair."""
 
 
-def find(programs: Mapping[str, P], text: str) -> P | None:
-    """Return the program with this name, in any case and with either dash."""
-    return programs.get(text.lower().replace("_", "-"))
+def find(examples: Mapping[str, Example], text: str) -> Example | None:
+    """Return the example with this name, in any case and with either dash."""
+    return examples.get(text.lower().replace("_", "-"))

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from distdemo import backends, ops
+from distdemo import backends
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import WorldOptions
 from distdemo.cli.session import Session
 from distdemo.cli.types import offer, one_of, unknown
 from distdemo.errors import UsageError
 from distdemo.learn.answers import compare
-from distdemo.learn.catalogue import MISTAKES, STEPS, find
+from distdemo.learn.catalogue import EXERCISES, MISTAKES, STEPS, Example, find
 from distdemo.learn.records import (
+    Hint,
     Lesson,
-    Mistake,
     MistakeList,
     MistakeReport,
     PlayedStep,
-    Step,
     StepList,
 )
 
-if TYPE_CHECKING:
-    from distdemo.view.blocks import Block
-    from distdemo.view.console import Signs
-
 DEADLINE_S = 60.0  # of a program that doesn't hang
 QUIT = ("q", "quit", "exit")
-CHOICES = ("", "b", "back")
-"""Answers after a step, in addition to those that quit: nothing to continue, or to go back."""
 
 
 # ---------------------------------------------------------------------------------------- learn
@@ -83,26 +75,25 @@ def learn(session: Session, options: LearnOptions) -> Result:
     if options.step is None and not session.is_interactive:
         return Result(StepList(tuple(STEPS.values())), view.steps_view)
     names = list(STEPS)
-    index = 0 if options.step is None else names.index(_step_name(options.step))
-    end = len(names) if session.is_interactive else index + 1
+    first = 0 if options.step is None else names.index(_step_name(options.step))
+    remaining = names[first:] if session.is_interactive else names[first : first + 1]
     played: list[PlayedStep] = []
     interrupted = False
     session.show(view.welcome)
     try:
-        while index < end and (result := _play(session, STEPS[names[index]])) is not None:
+        while remaining and (result := _play(session, STEPS[remaining[0]])) is not None:
             played.append(result)
-            index += 1
-            if index < end:
-                go_on = f"Enter continues with step {index + 1}, {names[index]}"
-                prompt = f"{go_on}; b goes back, q stops: "
-                choice = _ask(session, prompt, lambda typed: typed.lower() in CHOICES, view.choices)
-                if choice is None:
+            del remaining[0]
+            if remaining:
+                following = STEPS[remaining[0]]
+                go_on = f"Enter continues with step {following.number}, {following.name}"
+                typed = session.ask(f"{go_on}; q stops: ")
+                if typed is None or typed.lower() in QUIT:
                     break
-                index = max(index - 2, 0) if choice else index
     except KeyboardInterrupt:
         interrupted = True
     return Result(
-        Lesson(tuple(played), names[index] if index < end else ""),
+        Lesson(tuple(played), remaining[0] if remaining else ""),
         partial(view.lesson_view, interrupted=interrupted),
         is_shown=session.is_interactive,
         interrupted=interrupted,
@@ -119,7 +110,7 @@ def _step_name(text: str) -> str:
     return step.name
 
 
-def _play(session: Session, step: Step) -> PlayedStep | None:
+def _play(session: Session, step: Example) -> PlayedStep | None:
     """Show a step, ask for a prediction, and run its program; None if the learner stops."""
     from distdemo.launcher.torch_import import load_compiler
     from distdemo.learn import view
@@ -128,63 +119,54 @@ def _play(session: Session, step: Step) -> PlayedStep | None:
     session.show(partial(view.step_view, step))
     world = session.world(step.world_size, WorldOptions(backend="gloo", timeout=DEADLINE_S))
     session.prepare(world)  # while the learner reads
-    if step.needs_compiler:
+    if "DistributedDataParallel" in step.program:
         load_compiler()
-    from distdemo.learn.trial import try_program
+    from distdemo.learn.trial import try_example
 
-    prediction = _ask(
-        session,
-        "Your prediction: ",
-        lambda typed: not typed or compare(typed, step.answer) is not None,
-        partial(view.help_view, step),
-    )
-    if prediction is None:
-        return None
+    prediction = session.ask("Your prediction: ")
+    if session.is_interactive:
+        while prediction and prediction.lower() not in QUIT:
+            if compare(prediction, step.answer) is not None:
+                break
+            session.show(partial(view.help_view, step, prediction))
+            prediction = session.ask("Your prediction: ")
+        if prediction is None or prediction.lower() in QUIT:
+            return None
     with session.waiting(f"{step.name} on {step.world_size} ranks", world):
-        played = PlayedStep(step, try_program(step, world), prediction)
+        played = PlayedStep(step, try_example(step, world), prediction or "")
     session.show(partial(view.result_view, played))
     session.show(view.gap)
     return played
 
 
-def _ask(
-    session: Session,
-    prompt: str,
-    accepts: Callable[[str], bool],
-    help_view: Callable[[str, Signs], Iterator[Block]],
-) -> str | None:
-    """Return what the learner types at a prompt, or None to stop.
-
-    In a terminal, text that isn't accepted is asked for again, with help. Otherwise there may be no
-    text; then it is empty.
-    """
-    while True:
-        typed = session.ask(prompt)
-        if typed is None and not session.is_interactive:
-            return ""
-        if typed is None or typed.lower() in QUIT:
-            return None
-        if accepts(typed) or not session.is_interactive:
-            return typed
-        session.show(partial(help_view, typed))
-
-
 def _exercises(options: LearnOptions) -> Result:
     """Write the exercises, or show a hint."""
-    from distdemo.learn import exercises, view
+    from distdemo.learn import view
+    from distdemo.learn.exercises import write_exercises
 
     name, folder, number = options.step, options.write, options.hint
-    if number is None and folder is not None and name is None:
-        return Result(exercises.write_exercises(folder), view.exercises_view)
-    if number is not None and folder is None and name is not None:
-        return Result(exercises.hint(name, number), view.hint_view)
-    raise UsageError(
-        "--hint requires the name of an exercise."
-        if folder is None
-        else "--write writes all exercises.",
-        "A hint belongs to one exercise, and --write takes no name and no hint.",
-        "Try distdemo learn ring --hint 1, or distdemo learn --write exercises.",
-    )
+    if folder is not None and (name, number) == (None, None):
+        return Result(write_exercises(folder), view.exercises_view)
+    if folder is not None or name is None or number is None:
+        raise UsageError(
+            "--hint requires the name of an exercise."
+            if folder is None
+            else "--write writes all exercises.",
+            "A hint belongs to one exercise, and --write takes no name and no hint.",
+            "Try distdemo learn ring --hint 1, or distdemo learn --write exercises.",
+        )
+    exercise = find(EXERCISES, name)
+    if exercise is None:
+        raise unknown("exercise", EXERCISES, name, "distdemo learn")
+    count = len(exercise.hints)
+    if number > count:
+        raise UsageError(
+            f"{exercise.name} has no hint {number}.",
+            f"It has {count} hints.",
+            f"Try distdemo learn {exercise.name} --hint 1.",
+        )
+    hint = Hint(exercise.name, number, count, exercise.hints[number - 1])
+    return Result(hint, view.hint_view)
 
 
 # ------------------------------------------------------------------------------------- mistakes
@@ -210,7 +192,7 @@ class MistakesOptions:
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="Mistake to run, or a word to search for: deadlock. [default: list all]",
+            help="Mistake to run. [default: list all]",
             autocompletion=offer(MISTAKES),
         ),
     ] = None
@@ -239,34 +221,23 @@ def mistakes(session: Session, options: MistakesOptions) -> Result:
     """
     from distdemo.learn import view
 
-    mistake = find(MISTAKES, options.name or "")
-    if mistake is not None:
-        report = _run(mistake, options.backend or ("gloo",), session)
-        errors = tuple(map(Error, report.problems))
-        return Result(report, partial(view.report_view, explain=options.explain), errors=errors)
-    listed = tuple(MISTAKES.values() if options.name is None else _search(options.name))
-    if not listed:
-        raise unknown("mistake", MISTAKES, options.name or "", "distdemo mistakes")
-    if options.explain or options.backend:
-        raise UsageError(
-            f"{'--explain' if options.explain else '--backend'} requires a mistake to run.",
-            "The list runs no program.",
-            "Try distdemo mistakes shape --backend gloo,mpi --explain.",
-        )
-    return Result(MistakeList(listed), view.mistakes_view)
+    if options.name is None:
+        if options.explain or options.backend:
+            raise UsageError(
+                f"{'--explain' if options.explain else '--backend'} requires a mistake to run.",
+                "The list runs no program.",
+                "Try distdemo mistakes shape --backend gloo,mpi --explain.",
+            )
+        return Result(MistakeList(tuple(MISTAKES.values())), view.mistakes_view)
+    mistake = find(MISTAKES, options.name)
+    if mistake is None:
+        raise unknown("mistake", MISTAKES, options.name, "distdemo mistakes")
+    report = _run(mistake, options.backend or ("gloo",), session)
+    errors = tuple(map(Error, report.problems))
+    return Result(report, partial(view.report_view, explain=options.explain), errors=errors)
 
 
-def _search(word: str) -> Iterator[Mistake]:
-    """Yield the mistakes with this word as finding, outcome or in the title, or with this call."""
-    op = ops.find(word)
-    for mistake in MISTAKES.values():
-        outcomes = " ".join(mistake.outcomes.values())
-        words = f"{mistake.finding} {outcomes} {mistake.title}".lower().split()
-        if word.lower() in words or (op is not None and f"dist.{op.name}(" in mistake.source()):
-            yield mistake
-
-
-def _run(mistake: Mistake, names: tuple[str, ...], session: Session) -> MistakeReport:
+def _run(mistake: Example, names: tuple[str, ...], session: Session) -> MistakeReport:
     """Run a mistake over each of these backends."""
     worlds = [
         session.world(mistake.world_size, WorldOptions(backend=name, timeout=DEADLINE_S))

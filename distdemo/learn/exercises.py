@@ -1,4 +1,4 @@
-"""Exercises as pytest files: write them to a folder, and print their hints.
+"""Write the exercises to a folder, as programs with pytest files.
 
 The folder ``exercises`` has a program with a header and a test per exercise. The common mistakes
 are exercises, too: their programs must be repaired. No solution is in this package.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distdemo.cli.types import unknown
 from distdemo.errors import UsageError
-from distdemo.learn.catalogue import EXERCISES, HERE, MISTAKES, find
-from distdemo.learn.records import ExerciseFolder, Hint, Mistake, Program
+from distdemo.learn.catalogue import EXERCISES, HERE, MISTAKES, Example
+from distdemo.learn.records import ExerciseFolder
 
 COMMON = ("README.md", "judge.py", "pytest.ini")
 """Files that all exercises share."""
@@ -40,10 +39,11 @@ def write_exercises(folder: Path) -> ExerciseFolder:
         UsageError: The folder is not empty or can't be written.
     """
     files = {name: _text(name) for name in COMMON}
-    for program in EXERCISES.values():
-        home = "mistakes/" if program.name in MISTAKES else ""
-        files[f"{home}{program.module}.py"] = program.source()
-        files[f"{home}test_{program.module}.py"] = _test(program)
+    for name, exercise in EXERCISES.items():
+        home = "mistakes/" if name in MISTAKES else ""
+        test = f"test_{exercise.module}.py"
+        files[f"{home}{exercise.module}.py"] = exercise.source()
+        files[f"{home}{test}"] = _test_of_mistake(exercise) if home else _text(test)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -67,30 +67,8 @@ def _text(name: str) -> str:
     return (HERE / "exercises/files" / name).read_text(encoding="utf-8")
 
 
-def _test(program: Program) -> str:
-    """Return the test of an exercise."""
-    if not isinstance(program, Mistake):
-        return _text(f"test_{program.module}.py")
-    first, *others = program.expected
+def _test_of_mistake(mistake: Example) -> str:
+    first, *others = mistake.expected
     same = others.count(first) == len(others)
-    expected = repr(first) if same else f"{[*program.expected]}[rank]"
-    return TEST.format(mistake=program, goal=program.lines[0].text, expected=expected)
-
-
-def hint(name: str, number: int) -> Hint:
-    """Return one hint of an exercise, which may be a mistake.
-
-    Raises:
-        UsageError: There is no such exercise or hint.
-    """
-    exercise = find(EXERCISES, name)
-    if exercise is None:
-        raise unknown("exercise", EXERCISES, name, "distdemo learn")
-    count = len(exercise.hints)
-    if not 1 <= number <= count:
-        raise UsageError(
-            f"{exercise.name} has no hint {number}.",
-            f"It has {count} hints.",
-            f"Try distdemo learn {exercise.name} --hint 1.",
-        )
-    return Hint(exercise.name, number, count, exercise.hints[number - 1])
+    expected = repr(first) if same else f"{[*mistake.expected]}[rank]"
+    return TEST.format(mistake=mistake, goal=mistake.lines[0].text, expected=expected)

@@ -1,138 +1,14 @@
-"""Programs and what came of running them: frozen records; no torch, no rich."""
+"""Results of running examples: frozen records; no torch, no rich."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from distdemo.calls.records import Finding
 from distdemo.encoding import derived
 from distdemo.learn.answers import compare
-
-OutcomeKind = Literal["right", "wrong", "hang", "abort", "error", "lost"]
-"""Outcome of a rank: it returned the right value or a wrong one, hung, aborted or raised, or was
-lost: it lost a peer or was stopped with the other ranks."""
-
-# ------------------------------------------------------------------------------------- programs
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a program.
-
-    Attributes:
-        role: ``wrong`` if only the broken version has it, ``right`` if only the repaired one has.
-    """
-
-    text: str
-    role: Literal["both", "wrong", "right"] = "both"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """A program with a header. An exercise has nothing but a title and hints.
-
-    Attributes:
-        name: Name on the command line.
-        number: Position in the list, from 1.
-        title: Subject in one line.
-        world_size: Number of ranks.
-        expected: Right return value of each rank.
-        outcomes: Documented outcome of each rank by backend, such as ``hang wrong right/wrong``;
-            unknown for missing backends. Measured with torch 2.13, and MPICH for mpi.
-        why: Explanation of what it does.
-        hints: Hints, from vague to precise; those of a mistake are to the place, rank and line.
-        lines: Lines of its code; those of a mistake are of both versions.
-    """
-
-    name: str
-    number: int
-    title: str
-    world_size: int = 0
-    expected: tuple[Any, ...] = ()
-    outcomes: dict[str, str] = field(default_factory=dict)
-    why: str = ""
-    hints: tuple[str, ...] = ()
-    lines: tuple[Line, ...] = field(metadata={"json": False})
-
-    @property
-    def module(self) -> str:
-        """Name of its file, without the suffix."""
-        return self.name.replace("-", "_")
-
-    def source(self, *, repaired: bool = False) -> str:
-        """Return its code; of a mistake with the mistake, or repaired."""
-        left_out = "wrong" if repaired else "right"
-        return "".join(f"{line.text}\n" for line in self.lines if line.role != left_out)
-
-    def documented(self, backend: str) -> list[list[str]]:
-        """Return the documented outcomes of each rank; empty if unknown for this backend."""
-        return [kinds.split("/") for kinds in self.outcomes.get(backend, "").split()]
-
-    def is_documented(self, backend: str, outcomes: tuple[RankOutcome, ...]) -> bool:
-        """Return True if every rank ended in a documented way, or if none is documented."""
-        documented = self.documented(backend)
-        return not documented or all(
-            outcome.kind in kinds for outcome, kinds in zip(outcomes, documented, strict=True)
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step(Program):
-    """A step of the lesson.
-
-    Attributes:
-        text: What is new.
-        question: Question about one rank.
-        form: Form of the answer, with an example.
-        rank: Rank that the question is about.
-        column: Part of its value that the question is about; empty for the whole value.
-        commands: Commands to try next.
-        needs_compiler: True if the program imports torch's compiler, as DDP does.
-    """
-
-    text: str
-    question: str
-    form: str
-    rank: int
-    column: str = ""
-    commands: tuple[str, ...]
-    needs_compiler: bool = False
-
-    @derived
-    def program(self) -> str:
-        """Its code."""
-        return self.source()
-
-    @property
-    def answer(self) -> Any:
-        """Documented answer."""
-        kind = self.documented("gloo")[self.rank][0]
-        return self.answer_of(kind, self.expected[self.rank])
-
-    def answer_of(self, kind: str, value: Any) -> Any:
-        """Return the answer that a rank's outcome gives."""
-        if kind not in ("right", "wrong"):
-            return "hangs" if kind == "hang" else "error"
-        if self.expected[self.rank] is None:  # the question is about the outcome
-            return "right"
-        return value[self.column] if self.column else value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mistake(Program):
-    """A mistake.
-
-    Attributes:
-        finding: Kind of the sanitizer's finding, or empty; ``shift`` is a warning.
-        link: Address of a real-world report.
-    """
-
-    finding: str = ""
-    link: str = ""
-
-
-# -------------------------------------------------------------------------------------- results
+from distdemo.learn.catalogue import Example, Line, OutcomeKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +28,28 @@ class RankOutcome:
     what: str = ""
 
 
+Outcomes = tuple[RankOutcome, ...]
+"""Outcome of each rank, in order."""
+
+
+def is_documented(example: Example, backend: str, outcomes: Outcomes) -> bool:
+    """Return True if every rank ended in a documented way, or if none is documented."""
+    documented = example.documented(backend)
+    return not documented or all(
+        outcome.kind in kinds for outcome, kinds in zip(outcomes, documented, strict=True)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class PlayedStep:
     """A step that was run.
 
     Attributes:
-        outcomes: Outcome of each rank.
         prediction: Answer that the learner typed; empty if none.
     """
 
-    step: Step
-    outcomes: tuple[RankOutcome, ...]
+    step: Example
+    outcomes: Outcomes
     prediction: str = ""
 
     @derived
@@ -180,7 +67,7 @@ class PlayedStep:
     @property
     def ok(self) -> bool:
         """True if the program ran as documented."""
-        return self.step.is_documented("gloo", self.outcomes)
+        return is_documented(self.step, "gloo", self.outcomes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +91,15 @@ class Lesson:
 class StepList:
     """The list of steps."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[Example, ...]
+    ok: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class MistakeList:
+    """The list of mistakes."""
+
+    mistakes: tuple[Example, ...]
     ok: ClassVar[bool] = True
 
 
@@ -220,9 +115,9 @@ class Trial:
     """
 
     backend: str
-    outcomes: tuple[RankOutcome, ...]
+    outcomes: Outcomes
     findings: tuple[Finding, ...]
-    repaired: tuple[RankOutcome, ...]
+    repaired: Outcomes
     problems: tuple[str, ...]
 
 
@@ -234,7 +129,7 @@ class MistakeReport:
         trials: One trial per backend.
     """
 
-    mistake: Mistake
+    mistake: Example
     trials: tuple[Trial, ...]
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -256,14 +151,6 @@ class MistakeReport:
     def ok(self) -> bool:
         """True if it behaved as documented and the repaired program is correct."""
         return not self.problems
-
-
-@dataclass(frozen=True, slots=True)
-class MistakeList:
-    """The list of mistakes."""
-
-    mistakes: tuple[Mistake, ...]
-    ok: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""Run a program on real ranks, and judge how each rank ended."""
+"""Run an example on real ranks, and judge how each rank ended."""
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from distdemo.calls.record.hooks import record_calls
 from distdemo.calls.records import Notes
 from distdemo.launcher.local import run_world
 from distdemo.launcher.process_tree import temporary_folder
+from distdemo.launcher.program import Program, load_function
 from distdemo.launcher.records import (
     Died,
     Outcome,
@@ -24,17 +24,18 @@ from distdemo.launcher.records import (
     headline,
     signal_name,
 )
-from distdemo.learn.records import Mistake, OutcomeKind, Program, RankOutcome, Trial
+from distdemo.learn.records import RankOutcome, Trial, is_documented
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
-    from distdemo.launcher.worker import Poll
+    from distdemo.learn.catalogue import Example, OutcomeKind
+    from distdemo.learn.records import Outcomes
 
 HANG_TIMEOUT_S = 2.0  # without progress, for a program documented to hang
 STALL_TIMEOUT_S = 20.0  # for other programs, and for one that didn't behave as documented
 
 
-def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
+def try_mistake(mistake: Example, world: WorldSpec) -> Trial:
     """Run a mistake as it is, under the sanitizer, and repaired, each in a new world.
 
     Args:
@@ -42,15 +43,14 @@ def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
         world: World for it, prepared for the backend, with a deadline for a program that doesn't
             hang.
     """
-    outcomes = try_program(mistake, world)
+    outcomes = try_example(mistake, world)
     inspector = Inspector(world)
-    notes = replace(inspector.notes, buffers=mistake.finding == "buffers")
-    _, findings = inspector.conclude(run_program(mistake, world, notes=notes, poll=inspector.poll))
+    _, findings = inspector.conclude(run_example(mistake, world, inspector=inspector))
     findings = findings or tuple(inspector.judge.matcher.shifts())
     patient = replace(world, stall=STALL_TIMEOUT_S)
-    repaired = rank_outcomes(mistake, run_program(mistake, patient, repaired=True))
+    repaired = rank_outcomes(mistake, run_example(mistake, patient, repaired=True))
     problems = []
-    if not mistake.is_documented(world.backend, outcomes):
+    if not is_documented(mistake, world.backend, outcomes):
         problems.append(f"The documented outcome differs: {mistake.outcomes[world.backend]}.")
     if inspector.stopped:
         problems.append(f"The sanitizer did not compare the calls: {inspector.stopped}.")
@@ -64,46 +64,49 @@ def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
     return Trial(world.backend, outcomes, findings, repaired, tuple(problems))
 
 
-def try_program(program: Program, world: WorldSpec) -> tuple[RankOutcome, ...]:
-    """Run a program in a new world, and again if it doesn't end as documented.
+def try_example(example: Example, world: WorldSpec) -> Outcomes:
+    """Run an example in a new world, and again if it doesn't end as documented.
 
     A program that is documented to hang is stopped soon. If the machine is slow, that may be too
     soon; then the second run shows the right outcome.
     """
-    may_hang = any("hang" in kinds for kinds in program.documented(world.backend))
+    may_hang = any("hang" in kinds for kinds in example.documented(world.backend))
     for stall in (HANG_TIMEOUT_S if may_hang else STALL_TIMEOUT_S, STALL_TIMEOUT_S):
-        outcomes = rank_outcomes(program, run_program(program, replace(world, stall=stall)))
-        if program.is_documented(world.backend, outcomes):
+        outcomes = rank_outcomes(example, run_example(example, replace(world, stall=stall)))
+        if is_documented(example, world.backend, outcomes):
             break
     return outcomes
 
 
-def run_program(
-    program: Program,
+def run_example(
+    example: Example,
     world: WorldSpec,
     *,
     repaired: bool = False,
-    notes: Notes | None = None,
-    poll: Poll | None = None,
+    inspector: Inspector | None = None,
 ) -> WorldReport:
-    """Run a program, or its repaired version, in a new world.
+    """Run an example, or its repaired version, in a new world.
 
     Args:
-        program: Program to run.
+        example: Example to run.
         world: World for it, prepared for the backend.
         repaired: True to run the repaired version.
-        notes: Settings of the recording of its calls, or None.
-        poll: Called regularly; see ``launcher.local.run_world``.
+        inspector: Sanitizer of the world, or None.
     """
+    notes = None
+    poll = None
+    if inspector is not None:
+        notes = replace(inspector.notes, buffers=example.finding == "buffers")
+        poll = inspector.poll
     # The sanitizer and tracebacks hide frames of distdemo, so the program must be elsewhere.
     with temporary_folder("distdemo-learn-") as folder:
-        file = folder / f"{program.module}.py"
-        file.write_text(program.source(repaired=repaired), encoding="utf-8")
+        file = folder / f"{example.module}.py"
+        file.write_text(example.source(repaired=repaired), encoding="utf-8")
         return run_world(world, work, (str(file), notes), poll=poll)
 
 
 def work(rank: Rank, file: str, notes: Notes | None) -> Any:
-    """Run a program on this rank with the process group initialized. Collective.
+    """Run a program's ``work`` on this rank with the process group initialized. Collective.
 
     Args:
         rank: Handle of this rank.
@@ -115,12 +118,13 @@ def work(rank: Rank, file: str, notes: Notes | None) -> Any:
     rank.barrier("all are here")
     rank.report_phase("the program runs")  # start-up time doesn't count
     with record_calls(notes, rank.rank, rank.world_size):
-        return runpy.run_path(file)["work"](rank.rank, rank.world_size)
+        function = load_function(Program(file, function="work"))
+        return function(rank.rank, rank.world_size)
 
 
-def rank_outcomes(program: Program, report: WorldReport) -> tuple[RankOutcome, ...]:
+def rank_outcomes(example: Example, report: WorldReport) -> Outcomes:
     """Return how each rank ended, and whether it returned the expected value."""
-    return tuple(map(_rank_outcome, report.outcomes, program.expected))
+    return tuple(map(_rank_outcome, report.outcomes, example.expected))
 
 
 def _rank_outcome(outcome: Outcome, expected: Any) -> RankOutcome:
@@ -128,17 +132,21 @@ def _rank_outcome(outcome: Outcome, expected: Any) -> RankOutcome:
     value = None
     what = "stopped with the other ranks"
     if isinstance(outcome, Returned):
+        kind = "right" if outcome.value == expected else "wrong"
         value = outcome.value
-        kind, what = "right" if value == expected else "wrong", ""
+        what = ""
     elif isinstance(outcome, TimedOut):
-        kind, what = "hang", ""
+        kind = "hang"
+        what = ""
         if where := outcome.where:
             what = f"in {where.collective or 'Python'} at {where.source_line.partition(' ')[0]}"
     elif isinstance(outcome, Died):
         number = outcome.signal
-        kind, what = "abort", signal_name(number) if number else f"exit code {outcome.exit_code}"
+        kind = "abort"
+        what = signal_name(number) if number else f"exit code {outcome.exit_code}"
     elif isinstance(outcome, Raised) and outcome.consequence:
         what = "lost a peer"
     elif isinstance(outcome, Raised):
-        kind, what = "error", f"{outcome.type}: {headline(outcome.message)}"
+        kind = "error"
+        what = f"{outcome.type}: {headline(outcome.message)}"
     return RankOutcome(outcome.rank, kind, value, expected, what)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
@@ -10,17 +10,16 @@ from rich.text import Text
 
 from distdemo.calls.view import finding_view
 from distdemo.learn.answers import parse_answer
-from distdemo.learn.catalogue import STEPS
+from distdemo.learn.catalogue import STEPS, Example
 from distdemo.learn.records import (
     ExerciseFolder,
     Hint,
     Lesson,
     MistakeList,
     MistakeReport,
+    Outcomes,
     PlayedStep,
-    Program,
     RankOutcome,
-    Step,
     StepList,
 )
 from distdemo.view import colours
@@ -33,6 +32,11 @@ BACKENDS = ("gloo", "mpi")  # in the list of mistakes
 LONGEST = 72  # most characters of an exception in a cell
 KIND_TEXTS = {"hang": "hangs", "abort": "aborts", "error": "error", "wrong": "wrong"}
 """Text of each outcome in the list, the worst first."""
+WELCOME = (
+    "Each step shows a program and asks what comes of it. Type your prediction and press Enter: "
+    "the program runs on real processes, and you see what every rank holds. Enter alone runs it "
+    "without a prediction, ? shows how to type an answer, and q stops."
+)
 LEGEND = (
     "wrong: a wrong result without an error; aborts: the process ends without a traceback; "
     "right by luck: right here, but not everywhere.\n"
@@ -47,16 +51,16 @@ NOTHING = "No finding: all ranks make the same calls in the same order."
 # ------------------------------------------------------------------------- programs and outcomes
 
 
-def program_text(program: Program, marks: Mapping[str, tuple[str, str]]) -> Text:
+def program_text(example: Example, marks: Mapping[str, tuple[str, str]]) -> Text:
     """Return the numbered lines of a program; lines that its repair removes have no number.
 
     Args:
-        program: Program to show.
+        example: Example to show.
         marks: Mark and style of the lines of each role; other lines are left out.
     """
     shown = []
     count = 0
-    for line in program.lines:
+    for line in example.lines:
         if line.role in marks:
             mark, style = marks[line.role]
             is_removed = line.role == "wrong" and "right" in marks
@@ -107,34 +111,28 @@ def steps_view(record: StepList, _: Signs) -> Iterator[Block]:
     )
 
 
-def note(text: str = "", style: str = "") -> Callable[..., Iterator[Block]]:
-    """Return a view of one paragraph; by default it is an empty line."""
-    return lambda *_: iter([Paragraph(text, style)])
+def welcome(_: Signs) -> Iterator[Block]:
+    """Yield what a learner reads first."""
+    yield Paragraph(WELCOME)
 
 
-gap = note()
-choices = note("Enter: the next step. b: one step back. q: stop.", colours.QUIET)
-welcome = note(
-    "Each step shows a program and asks what comes of it. Type your prediction and press Enter: "
-    "the program runs on real processes, and you see what every rank holds. Enter alone runs it "
-    "without a prediction, ? shows how to type an answer, and q stops."
-)
+def gap(_: Signs) -> Iterator[Block]:
+    """Yield an empty line."""
+    yield Paragraph()
 
 
-def step_view(step: Step, sign: Signs) -> Iterator[Block]:
+def step_view(step: Example, sign: Signs) -> Iterator[Block]:
     """Yield what a learner reads before a step runs."""
     place = f"Step {step.number} of {len(STEPS)}"
     yield Heading(f" {sign.dot} ".join((place, step.name, plural(step.world_size, "rank"))))
-    yield Paragraph(step.title)
-    yield Paragraph()
-    yield Paragraph(step.text)
-    yield Paragraph()
+    for text in (step.title, "", step.text, ""):
+        yield Paragraph(text)
     yield Paragraph(program_text(step, {"both": ("", "")}), verbatim=True)
     yield Paragraph()
     yield Paragraph(f"{step.question} ({step.form.partition(', such as')[0]})", "bold")
 
 
-def help_view(step: Step, typed: str, _: Signs) -> Iterator[Block]:
+def help_view(step: Example, typed: str, _: Signs) -> Iterator[Block]:
     """Yield the form of the answer, and how the one that was typed differs."""
     parts = parse_answer(typed)
     are_numbers = parts and not any(isinstance(part, str) for part in parts)
@@ -228,17 +226,15 @@ def mistakes_view(record: MistakeList, _: Signs) -> Iterator[Block]:
     columns = [Column("Name"), Column("Mistake", folds=True), Column("Sanitizer")]
     grid = Grid([*columns, *(Column(name, folds=True) for name in BACKENDS)])
     for mistake in record.mistakes:
-        outcomes = [_summary(mistake.documented(name)) for name in BACKENDS]
-        grid.rows.append([mistake.name, mistake.title, mistake.finding or "nothing", *outcomes])
+        row: list[Cell] = [mistake.name, mistake.title, mistake.finding or "nothing"]
+        for backend in BACKENDS:
+            usual = [kinds[0] for kinds in mistake.documented(backend)]
+            texts = [text for kind, text in KIND_TEXTS.items() if kind in usual]
+            row.append(", ".join(texts) or "right by luck")
+        grid.rows.append(row)
     yield grid
     yield Summary(f"{plural(len(record.mistakes), 'mistake')}.", ok=None)
     yield Paragraph(LEGEND, colours.QUIET)
-
-
-def _summary(documented: list[list[str]]) -> str:
-    """Return the outcomes of all ranks in a few words."""
-    usual = [kinds[0] for kinds in documented]
-    return ", ".join(text for kind, text in KIND_TEXTS.items() if kind in usual) or "right by luck"
 
 
 def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) -> Iterator[Block]:
@@ -249,7 +245,8 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
         sign: Signs of the terminal.
         explain: Add the explanation of the cause.
     """
-    mistake, trials = report.mistake, report.trials
+    mistake = report.mistake
+    trials = report.trials
     broken = {"both": ("  ", ""), "wrong": (f"{sign.arrow} ", colours.WRONG)}
     repaired = broken | {"wrong": ("- ", colours.WRONG), "right": ("+ ", colours.RIGHT)}
     names = [trial.backend for trial in trials]
@@ -283,12 +280,18 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
         if mistake.link:
             yield Paragraph(f"Seen in practice: {mistake.link}")
         yield Paragraph()
-    yield _verdict(report)
+    if report.problems:
+        yield Summary(f"{mistake.name}. {' '.join(report.problems)}", ok=False)
+    else:
+        seen = {"": "not found", "shift": "warned of"}.get(mistake.finding, "found")
+        behaved = "behaved as documented, " * all(map(mistake.documented, names))
+        ending = f"{behaved}{seen} by the sanitizer, correct when repaired."
+        yield Summary(f"{mistake.name} over {listing(names)}: {ending}")
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     yield Paragraph(versions, colours.QUIET)
 
 
-def _outcomes(names: list[str], by_backend: list[tuple[RankOutcome, ...]], sign: Signs) -> Grid:
+def _outcomes(names: list[str], by_backend: list[Outcomes], sign: Signs) -> Grid:
     """Return the outcome of each rank, the backends side by side."""
     by_rank = zip(*by_backend, strict=True)
     return rank_grid(names, ([_marked(outcome, sign) for outcome in row] for row in by_rank))
@@ -304,14 +307,3 @@ def _marked(outcome: RankOutcome, sign: Signs) -> Text:
     if outcome.kind == "wrong":
         text = f"{outcome.value}, not {outcome.expected}: no error"
     return Text(f"{sign.wrong} {text}", style=colours.WRONG)
-
-
-def _verdict(report: MistakeReport) -> Summary:
-    mistake = report.mistake
-    over = [trial.backend for trial in report.trials]
-    if report.problems:
-        return Summary(f"{mistake.name}. {' '.join(report.problems)}", ok=False)
-    seen = {"": "not found", "shift": "warned of"}.get(mistake.finding, "found")
-    behaved = "behaved as documented, " * all(map(mistake.documented, over))
-    ending = f"{behaved}{seen} by the sanitizer, correct when repaired."
-    return Summary(f"{mistake.name} over {listing(over)}: {ending}")

@@ -5,18 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from distdemo.ops.contract import (
-    BoundCall,
-    Buffers,
-    Form,
-    Group,
-    Op,
-    OpDoc,
-    Slice,
-    Source,
-    Traffic,
-    objects_form,
-)
+from distdemo.ops.contract import BoundCall, Buffers, Form, Group, Op, OpDoc, Slice, Source, Traffic
 from distdemo.ops.spec import OpSpec
 
 
@@ -54,7 +43,7 @@ class AllGather(Op):
             "Tensors of unequal sizes: gather the sizes, pad, gather, trim.",
             uneven=True,
         ),
-        objects_form("all_gather_object", "Every rank gets every rank's object."),
+        Form.objects("all_gather_object", "Every rank gets every rank's object."),
     )
     list_after = True
     doc = OpDoc(

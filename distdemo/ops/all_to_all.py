@@ -6,17 +6,7 @@ import math
 from functools import partial
 from typing import Any
 
-from distdemo.ops.contract import (
-    BoundCall,
-    Buffers,
-    Form,
-    Group,
-    Op,
-    OpDoc,
-    Slice,
-    Source,
-    Traffic,
-)
+from distdemo.ops.contract import BoundCall, Buffers, Form, Group, Op, OpDoc, Slice, Source, Traffic
 from distdemo.ops.spec import OpSpec
 
 

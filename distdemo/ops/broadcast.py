@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from distdemo.ops.contract import (
-    BoundCall,
-    Buffers,
-    Form,
-    Group,
-    Op,
-    OpDoc,
-    Source,
-    Traffic,
-    objects_form,
-)
+from distdemo.ops.contract import BoundCall, Buffers, Form, Group, Op, OpDoc, Source, Traffic
 from distdemo.ops.spec import OpSpec
 
 
@@ -31,7 +21,7 @@ class Broadcast(Op):
     takes = frozenset({"root", "async_op", "objects"})
     forms = (
         Form("tensor", "broadcast", {"objects": False}),
-        objects_form("broadcast_object_list", "Every rank gets a copy of the root's object."),
+        Form.objects("broadcast_object_list", "Every rank gets a copy of the root's object."),
     )
     root_is = "src"
     in_place = True

@@ -108,12 +108,15 @@ class Source:
 class Undefined:
     """Result of a rank whose buffer the op leaves undefined."""
 
-    def __repr__(self) -> str:
-        return "UNDEFINED"
 
-
-UNDEFINED = Undefined()
 Result = tuple[Source, ...] | Undefined
+
+
+OBJECTS_LACK = frozenset(
+    {"async_op", "nonblocking", "dtype", "shape", "seed", "reduce_op", "variant", "pattern"}
+    | {"uneven", "sizes", "splits"}
+)
+"""Options that objects don't have: they are pickled as they are, in one blocking call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,11 @@ class Form:
     since: str = ""
     older: str = ""
 
+    @classmethod
+    def objects(cls, calls: str, summary: str) -> Form:
+        """Return the form of an op that takes Python objects."""
+        return cls("objects", calls, {"objects": True}, "--objects", OBJECTS_LACK, summary)
+
     @property
     def call(self) -> str:
         """Name of the function in the installed torch."""
@@ -164,18 +172,6 @@ class Form:
     def fits(self, spec: Call) -> bool:
         """Return True if the spec selects this form."""
         return all(getattr(spec, name) == value for name, value in self.settings.items())
-
-
-OBJECTS_LACK = frozenset(
-    {"async_op", "nonblocking", "dtype", "shape", "seed", "reduce_op", "variant", "pattern"}
-    | {"uneven", "sizes", "splits"}
-)
-"""Options that objects don't have: they are pickled as they are, in one blocking call."""
-
-
-def objects_form(calls: str, summary: str) -> Form:
-    """Return the form of an op that takes Python objects."""
-    return Form("objects", calls, {"objects": True}, "--objects", OBJECTS_LACK, summary)
 
 
 @dataclass(slots=True)

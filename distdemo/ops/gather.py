@@ -6,17 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from distdemo.ops.contract import (
-    BoundCall,
-    Buffers,
-    Form,
-    Group,
-    Op,
-    OpDoc,
-    Source,
-    Traffic,
-    objects_form,
-)
+from distdemo.ops.contract import BoundCall, Buffers, Form, Group, Op, OpDoc, Source, Traffic
 from distdemo.ops.spec import OpSpec
 
 
@@ -43,7 +33,7 @@ class Gather(Op):
             summary="The root gets all tensors, concatenated into one.",
             since="2.14",
         ),
-        objects_form("gather_object", "The root gets every rank's object."),
+        Form.objects("gather_object", "The root gets every rank's object."),
     )
     list_after = True
     root_is = "dst"

@@ -18,7 +18,6 @@ from distdemo.ops.contract import (
     Traffic,
     handles,
     in_sequence,
-    objects_form,
     post_all,
 )
 from distdemo.ops.spec import OpSpec
@@ -86,7 +85,7 @@ class PointToPoint(Op):
             "--pattern exchange",
             summary="Every rank exchanges its tensor with both neighbours in one batch.",
         ),
-        objects_form("send/recv_object_list", "One rank sends its object to another."),
+        Form.objects("send/recv_object_list", "One rank sends its object to another."),
     )
     doc = OpDoc(
         summary="One rank sends its tensor to another.",
@@ -146,12 +145,9 @@ class PointToPoint(Op):
 
         if spec.pattern == "exchange":
             return _batch(buffers, spec, group, async_op=async_op)
+        receives, sends = _calls(buffers, spec, group, async_op=async_op)
         if async_op:
-            receives, sends = _calls(dist.irecv, dist.isend, buffers, spec, group)
             return post_all(*receives, *sends)
-        receive = dist.recv_object_list if spec.objects else dist.recv
-        send = dist.send_object_list if spec.objects else dist.send
-        receives, sends = _calls(receive, send, buffers, spec, group)
         # In a ring even ranks send first and odd ranks receive first. With an odd number of ranks
         # the last and the first both send first, but rank 1 receives and unblocks them.
         even = dist.get_rank(group) % 2 == 0
@@ -159,13 +155,10 @@ class PointToPoint(Op):
 
     def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[Stage]:
         """Return the receives, then the sends; an exchange is a single batch."""
-        import torch.distributed as dist
-
         if spec.pattern == "exchange":
             both = partial(self.run, buffers, spec, group, async_op=True)
-            rule = "not to be read yet"
-            return [Stage("batch_isend_irecv", rule, buffers.recv, both)]
-        receives, sends = _calls(dist.irecv, dist.isend, buffers, spec, group)
+            return [Stage("batch_isend_irecv", "not to be read yet", buffers.recv, both)]
+        receives, sends = _calls(buffers, spec, group, async_op=True)
         receive = post_all(*receives)
         send = post_all(*sends)
         return [
@@ -175,22 +168,21 @@ class PointToPoint(Op):
 
 
 def _calls(
-    receive: Callable[..., Any],
-    send: Callable[..., Any],
-    buffers: Buffers,
-    spec: OpSpec,
-    group: Group,
+    buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool
 ) -> tuple[list[BoundCall], list[BoundCall]]:
     """Return this rank's receive and send in a pair or ring, as lists of at most one call."""
     import torch.distributed as dist
 
-    gives, takes = _peers(dist.get_rank(group), spec)
-    give, take = (
-        (buffers.send, buffers.recv) if spec.objects else (buffers.send[0], buffers.recv[0])
-    )
+    receive: Callable[..., Any] = dist.irecv if async_op else dist.recv
+    send: Callable[..., Any] = dist.isend if async_op else dist.send
+    received, sent = buffers.recv[0], buffers.send[0]
+    if spec.objects:
+        receive, send = dist.recv_object_list, dist.send_object_list
+        received, sent = buffers.recv, buffers.send
+    receivers, senders = _peers(dist.get_rank(group), spec)
     return (
-        [partial(receive, take, group=group, group_src=peer) for peer in takes],
-        [partial(send, give, group=group, group_dst=peer) for peer in gives],
+        [partial(receive, received, group=group, group_src=peer) for peer in senders],
+        [partial(send, sent, group=group, group_dst=peer) for peer in receivers],
     )
 
 
@@ -198,14 +190,13 @@ def _batch(buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> B
     """Return a call that posts all sends and receives, and waits for them unless ``async_op``."""
     import torch.distributed as dist
 
-    gives, takes = _peers(dist.get_rank(group), spec)
+    receivers, senders = _peers(dist.get_rank(group), spec)
     calls = [
         dist.P2POp(dist.irecv, buffer, group=group, group_peer=peer)
-        for buffer, peer in zip(buffers.recv, takes, strict=True)
+        for buffer, peer in zip(buffers.recv, senders, strict=True)
     ]
-    calls += [
-        dist.P2POp(dist.isend, buffers.send[0], group=group, group_peer=peer) for peer in gives
-    ]
+    sent = buffers.send[0]
+    calls += [dist.P2POp(dist.isend, sent, group=group, group_peer=peer) for peer in receivers]
     post = partial(dist.batch_isend_irecv, calls)
 
     def exchange() -> None:

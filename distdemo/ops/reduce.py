@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from distdemo.ops.contract import (
-    UNDEFINED,
-    BoundCall,
-    Buffers,
-    Group,
-    Op,
-    OpDoc,
-    Result,
-    Source,
-    Traffic,
-)
+from distdemo.ops.contract import BoundCall, Buffers, Group, Op, OpDoc, Source, Traffic, Undefined
 from distdemo.ops.reduction import torch_reduce_op
 from distdemo.ops.spec import OpSpec
 
@@ -40,10 +30,10 @@ class Reduce(Op):
         call="dist.reduce(tensor, dst=root, op=ReduceOp.{OP})",
     )
 
-    def result(self, rank: int, spec: OpSpec) -> Result:
+    def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...] | Undefined:
         """Return the reduction on the root; other ranks hold the backend's scratch data."""
         if rank != (spec.root or 0):
-            return UNDEFINED
+            return Undefined()
         return (Source(tuple(range(spec.group_size)), reduced=True),)
 
     def traffic(self, spec: OpSpec) -> Traffic:

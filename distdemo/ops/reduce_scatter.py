@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from distdemo.ops.contract import (
-    BoundCall,
-    Buffers,
-    Form,
-    Group,
-    Op,
-    OpDoc,
-    Slice,
-    Source,
-    Traffic,
-)
+from distdemo.ops.contract import BoundCall, Buffers, Form, Group, Op, OpDoc, Slice, Source, Traffic
 from distdemo.ops.reduction import torch_reduce_op
 from distdemo.ops.spec import OpSpec
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from distdemo.launcher.clock import HOST, Clock, clock_of
+from distdemo.launcher.clock import Clock, clock_of
 from distdemo.ops.buffers import expected, expected_objects
-from distdemo.ops.spec import Mismatch, Verification
+from distdemo.ops.spec import CallTiming, Mismatch, Verification
 from distdemo.ops.verify import verify, verify_objects
 
 if TYPE_CHECKING:
@@ -32,30 +32,6 @@ if TYPE_CHECKING:
 Observer = Callable[[str, float, "Sequence[Tensor]", str], object]
 """Callback after every call of a non-blocking op: the call (``irecv``), the time at which it was
 made, its tensors, and the permitted use of them from here on."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallTiming:
-    """Times of a call.
-
-    Attributes:
-        time_s: Seconds of the call, and of the wait if there was a handle.
-        launch_s: Seconds until the call returned its handle, by the host's clock; None if it
-            blocked.
-        wait_s: Seconds in ``wait``; None for a blocking call.
-        clock: Clock of ``time_s`` and ``wait_s``.
-        started_s: Time of the call, by ``time.monotonic``.
-        ended_s: Time at which it was complete, by the same clock.
-        present: Number of ranks that had arrived at a barrier when this one left it.
-    """
-
-    time_s: float = 0.0
-    launch_s: float | None = None
-    wait_s: float | None = None
-    clock: str = HOST
-    started_s: float = 0.0
-    ended_s: float = 0.0
-    present: int | None = None
 
 
 def run_role(

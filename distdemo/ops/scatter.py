@@ -5,18 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from distdemo.ops.contract import (
-    BoundCall,
-    Buffers,
-    Form,
-    Group,
-    Op,
-    OpDoc,
-    Slice,
-    Source,
-    Traffic,
-    objects_form,
-)
+from distdemo.ops.contract import BoundCall, Buffers, Form, Group, Op, OpDoc, Slice, Source, Traffic
 from distdemo.ops.spec import OpSpec
 
 
@@ -33,7 +22,7 @@ class Scatter(Op):
     takes = frozenset({"root", "async_op", "objects"})
     forms = (
         Form("list", "scatter", {"objects": False}),
-        objects_form("scatter_object_list", "The root sends one object of its list to each rank."),
+        Form.objects("scatter_object_list", "The root sends one object of its list to each rank."),
     )
     list_before = True
     root_is = "src"

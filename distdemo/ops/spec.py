@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from distdemo.dtypes import DTYPES
+from distdemo.launcher.clock import HOST
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -131,7 +132,31 @@ class OpSpec(Call):
         return max(pickled_size(object_of(one, self)) for one in labels)
 
 
-# ---------------------------------------------------------------------------------- verification
+# ------------------------------------------------------------------------ timing and verification
+
+
+@dataclass(frozen=True)
+class CallTiming:
+    """Times of a call.
+
+    Attributes:
+        time_s: Seconds of the call, and of the wait if there was a handle.
+        launch_s: Seconds until the call returned its handle, by the host's clock; None if it
+            blocked.
+        wait_s: Seconds in ``wait``; None for a blocking call.
+        clock: Clock of ``time_s`` and ``wait_s``.
+        started_s: Time of the call, by ``time.monotonic``.
+        ended_s: Time at which it was complete, by the same clock.
+        present: Number of ranks that had arrived at a barrier when this one left it.
+    """
+
+    time_s: float = 0.0
+    launch_s: float | None = None
+    wait_s: float | None = None
+    clock: str = HOST
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    present: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

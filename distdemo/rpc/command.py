@@ -9,7 +9,7 @@ from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     SizeOptions,
     StartOptions,
-    WorldOptions,
+    WorldsOptions,
     stall_option,
     world_size_option,
 )
@@ -52,7 +52,7 @@ def rpc(session: Session, options: RpcOptions) -> Result:
     loading = 20 + LOADING_S * size if options.start_method in ("spawn", "forkserver") else 0
     deadline = options.timeout or 30.0 + LOADING_S * size
     stall = min(options.stall or STALL_S + loading, deadline)
-    group = WorldOptions(  # the calls use TensorPipe
+    group = WorldsOptions(  # the calls use TensorPipe
         backend="gloo", device="cpu", timeout=deadline, start_method=options.start_method
     )
     world = session.world(size, group, stall=stall)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,22 +26,20 @@ from distdemo.cli.options import Timeline as TimelineFile
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
     MAX_SECONDS,
-    BadValue,
     check_rank,
     parse_seconds,
     ranks_to_show,
     whole,
 )
 from distdemo.errors import Terminated, UsageError
+from distdemo.launcher.program import Program
 from distdemo.launcher.records import UserProgram, WorldSpec
 from distdemo.launcher.verdict import report_of
-from distdemo.run.records import Program, RunReport, shaken_text, with_output
-from distdemo.run.source import check_source, parse_program
-from distdemo.view.foreign import printable
+from distdemo.run.records import RunReport, shaken_text, with_output
+from distdemo.run.source import check_source, parse_program, preload
 
 if TYPE_CHECKING:
     from distdemo.calls.inspector import Inspector
-    from distdemo.calls.records import Finding
     from distdemo.calls.timeline import Timeline
     from distdemo.launcher.records import WorldReport
 
@@ -52,22 +48,7 @@ STALL = 60.0  # seconds
 
 def parse_stall(text: Any) -> float:
     """Parse seconds; return infinity for ``never``."""
-    if text in ("0", "0s"):
-        why = "To turn the limit off, use never."
-        raise BadValue(text, "not a positive number of seconds.", why, "never")
     return math.inf if str(text).lower() == "never" else parse_seconds(text)
-
-
-def complete_files(incomplete: str) -> list[str]:
-    """Return shell completions: Python files, and folders."""
-    folder = incomplete[: incomplete.rfind("/") + 1]
-    try:
-        found = sorted(Path(folder or ".").iterdir())
-    except OSError:
-        return []
-    found_names = [f"{folder}{each.name}/" for each in found if each.is_dir()]
-    found_names += [f"{folder}{each.name}" for each in found if each.suffix == ".py"]
-    return [each for each in found_names if each.startswith(incomplete) and each == printable(each)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +62,6 @@ class RunOptions(WorldOptions):
             metavar="FILE[:FUNCTION] [-- ARGS]",
             help="Script, or a function in it; put the program's arguments after --.",
             show_default=False,
-            autocompletion=complete_files,
         ),
     ] = None
     module: Annotated[
@@ -176,8 +156,10 @@ def run(session: Session, options: RunOptions) -> Result:
     shown = ranks_to_show(options.ranks, size) or frozenset(range(size))
     if options.pdb is not None:
         check_rank("--pdb", options.pdb, size)
-    given = (options.calls, options.strict, options.record, options.rules, options.check_replicas)
-    if options.sanitize == "off" and (any(given) or options.shake is not None):
+    needs_notes = (options.calls, options.strict, options.record, options.rules)
+    if options.sanitize == "off" and (
+        any(needs_notes) or options.check_replicas or options.shake is not None
+    ):
         raise UsageError(
             "Without the sanitizer, --calls, --strict, --record, --rules, --shake and "
             "--check-replicas do nothing.",
@@ -188,16 +170,16 @@ def run(session: Session, options: RunOptions) -> Result:
     captured = options.capture or options.pdb is not None or not session.shares_output
     streams = not session.joined and not (captured or session.quiet)
     report, timeline = _execute(session, options, program, world, shown if streams else frozenset())
-    report = replace(report, ranks=tuple(each for each in report.ranks if each.rank in shown))
+    report = replace(report, ranks=tuple(own for own in report.ranks if own.rank in shown))
     from distdemo.run.view import run_view
 
-    has_output = captured and any(each.output for each in report.ranks)
+    has_output = captured and any(own.output for own in report.ranks)
     return Result(
         report,
         partial(run_view, whole=options.ranks is not None, calls=options.calls, captured=captured),
         interrupted=report.interrupted,
         errors=(Error("Interrupted."),) if report.world is None else (),
-        partial=options.calls or has_output or any(each.text for each in report.ranks),
+        partial=options.calls or has_output or any(own.text for own in report.ranks),
         writes_failure=report.world is not None,
         files=() if timeline is None else timeline.files,
     )
@@ -205,21 +187,23 @@ def run(session: Session, options: RunOptions) -> Result:
 
 def _check_output(session: Session, options: RunOptions) -> None:
     """Raise `UsageError` if the ranks would write into a document, or can't be captured."""
-    if session.joined:
-        asked = {"--pdb": options.pdb is not None, "--capture": options.capture}
-        asked[f"--format {session.format}"] = not session.shares_output
-        for option in (option for option, given in asked.items() if given):
-            raise UsageError(
-                f"{option} can't be used here.",
-                "On one node of a world, the ranks write to this process's output "
-                f"({session.joined}).",
-                "Try --output FILE.json."
-                if option.startswith("--format")
-                else "Leave it out, or start all ranks here with --launcher local.",
-            )
-    if options.pdb is not None and not session.shares_output:
+    as_document = f"--format {session.format}"
+    given = {
+        "--pdb": options.pdb is not None,
+        "--capture": options.capture,
+        as_document: not session.shares_output,
+    }
+    option = next((name for name, is_given in given.items() if is_given), "")
+    if session.joined and option:
+        why = session.joined
         raise UsageError(
-            f"--pdb and --format {session.format} can't be combined.",
+            f"{option} can't be used here.",
+            f"On one node of a world, the ranks write to this process's output ({why}).",
+            "Try --output FILE.json, or start all ranks here with --launcher local.",
+        )
+    if options.pdb is not None and given[as_document]:
+        raise UsageError(
+            f"--pdb and {as_document} can't be combined.",
             "Standard output may contain the document only.",
             "Use one of them.",
         )
@@ -265,59 +249,45 @@ def _execute(
     """
     from distdemo.run.view_output import Stream, transcripts
 
-    kept, stream = transcripts(world.world_size), Stream(ranks)
+    outputs = transcripts(world.world_size)
+    stream = Stream(ranks)
 
     def on_output(rank: int, piece: bytes) -> None:
-        kept[rank].add(piece)
+        outputs[rank].add(piece)
         stream.write(rank, piece)
 
     inspector: Inspector | None = None
     timeline: Timeline | None = None
     ended: WorldReport | None
-    findings: tuple[Finding, ...] = ()
-    silent = not session.joined and not ranks and options.pdb is None
-    with ExitStack() as held:
+    callbacks: dict[str, Any] = {} if session.joined else {"on_output": on_output}
+    is_silent = not (session.joined or ranks) and options.pdb is None
+    with session.waiting(program.name) if is_silent else nullcontext():
         try:
-            held.enter_context(session.waiting(program.name) if silent else nullcontext())
             session.prepare(world)
-            from distdemo.run.preload import preload
             from distdemo.run.rank import run_program
 
             preload(program)
-            how: dict[str, Any] = {} if session.joined else {"on_output": on_output}
             if options.sanitize != "off":
                 inspector, timeline = _sanitizer(session, options, world)
-                how |= {name: getattr(inspector, name) for name in ("poll", "on_message", "relay")}
+                for name in ("poll", "on_message", "relay"):
+                    callbacks[name] = getattr(inspector, name)
             work = (program, options.pdb, inspector and inspector.notes)
-            ended = session.start(world, run_program, work, **how)
+            ended = session.start(world, run_program, work, **callbacks)
         except (KeyboardInterrupt, Terminated) as stop:
             ended = report_of(stop)
         finally:
             stream.flush()
-        if inspector is not None and ended is not None:
-            ended, findings = inspector.conclude(ended)
-            if options.shake is not None and ended.verdict is not None:
-                why = f"{ended.verdict.why}\n{shaken_text(options.shake)}"
-                ended = replace(ended, verdict=replace(ended.verdict, why=why.strip("\n")))
-    report = RunReport(program, world.world_size, ended, findings=findings, strict=options.strict)
-    if inspector is not None:
-        report = replace(
-            report,
-            calls=inspector.judge.calls(),
-            late=inspector.judge.lateness.ranking(inspector.judge.matcher.line),
-            warnings=tuple(inspector.judge.warnings()),
-            shake=options.shake,
-            no_replicas=bool(options.check_replicas) and not inspector.judge.matcher.has_replicas,
-            stopped="" if findings or report.interrupted else inspector.stopped,
-        )
-    return with_output(report, [each.finished() for each in kept]), timeline
+        report = RunReport(program, world.world_size, ended, strict=options.strict)
+        if inspector is not None:
+            report = _inspected(report, inspector, options)
+    report = with_output(report, [output.finished() for output in outputs])
+    return report, timeline
 
 
 def _sanitizer(
     session: Session, options: RunOptions, world: WorldSpec
 ) -> tuple[Inspector, Timeline | None]:
     """Return the sanitizer of a world, and the timeline of ``--record``."""
-    import_module("distdemo.calls.record.hooks")  # once, for all forked ranks
     from distdemo.calls.inspector import Inspector
     from distdemo.calls.timeline import Timeline
 
@@ -334,3 +304,24 @@ def _sanitizer(
         shake=options.shake,
     )
     return inspector, timeline
+
+
+def _inspected(report: RunReport, inspector: Inspector, options: RunOptions) -> RunReport:
+    """Return the report with the sanitizer's results."""
+    ended = report.world
+    if ended is not None:
+        ended, findings = inspector.conclude(ended)
+        if options.shake is not None and ended.verdict is not None:
+            why = f"{ended.verdict.why}\n{shaken_text(options.shake)}"
+            ended = replace(ended, verdict=replace(ended.verdict, why=why.strip("\n")))
+        report = replace(report, world=ended, findings=findings)
+    judge = inspector.judge
+    return replace(
+        report,
+        calls=judge.calls(),
+        late=judge.lateness.ranking(judge.matcher.line),
+        warnings=tuple(judge.warnings()),
+        shake=options.shake,
+        no_replicas=bool(options.check_replicas) and not judge.matcher.has_replicas,
+        stopped="" if report.findings or report.interrupted else inspector.stopped,
+    )

@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import atexit
 import bdb
-import builtins
 import functools
-import importlib.util
 import inspect
 import multiprocessing
 import os
-import runpy
 import sys
 import threading
 import weakref
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.machinery import SourceFileLoader
 from multiprocessing import util
-from pathlib import Path, PurePath
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from distdemo.calls.record.hooks import record_calls
 from distdemo.errors import UsageError
 from distdemo.launcher.local import sends
+from distdemo.launcher.program import Program, load_function, run_whole, set_up
 from distdemo.run.records import Finished
-from distdemo.run.source import no_such_function
 from distdemo.run.value import bind, plain_value
 
 if TYPE_CHECKING:
     from distdemo.calls.records import Notes
     from distdemo.launcher.rank import Rank
-    from distdemo.run.records import Program
 
 
 @sends(str)
@@ -50,66 +43,21 @@ def run_program(
         pdb: Rank to debug, or None.
         notes: Settings for recording its calls, or None.
     """
-    if notes is None:
-        return _run(rank, program, pdb)
-    from distdemo.calls.record.hooks import record_calls
-
-    with record_calls(notes, rank.rank, rank.world_size):
-        return _run(rank, program, pdb)
-
-
-def _run(rank: Rank, program: Program, pdb: int | None) -> Finished:
-    _set_up_process(program)
-    with _debugger(rank.rank, pdb), _exit_handlers():
+    multiprocessing.set_start_method(None, force=True)  # the program may choose its own
+    set_up(program)
+    with (
+        record_calls(notes, rank.rank, rank.world_size),
+        _debugger(rank.rank, pdb),
+        _exit_handlers(),
+    ):
         if not program.function:
             created = _watch_group_creation()
-            _run_whole(program)
+            run_whole(program)
             return Finished(has_group=bool(created))
         rank.set_variables()
         if dist.is_initialized():
             rank.barrier("all ranks are connected")  # else a failing rank breaks connects
         return Finished(*plain_value(_call_function(program, rank.rank, rank.world_size)))
-
-
-def _set_up_process(program: Program) -> None:
-    """Set ``sys.argv`` and ``sys.path[0]`` as Python's command line would for the program.
-
-    Also reset the start method, so that the program can choose one for its own processes.
-    """
-    multiprocessing.set_start_method(None, force=True)
-    sys.argv = [program.file or "-m", *program.arguments]
-    if getattr(sys.flags, "safe_path", False):  # python -P: no such entry
-        return
-    home = Path.cwd()
-    if program.file:
-        path = Path(os.path.realpath(program.file))
-        home = path if path.is_dir() else path.parent
-    sys.path[0] = str(home)
-
-
-# -------------------------------------------------------------------------------- a whole program
-
-
-def _run_whole(program: Program) -> None:
-    """Run the program as ``python FILE`` or ``python -m MODULE`` does."""
-    if program.module:
-        runpy.run_module(program.module, run_name="__main__", alter_sys=True)
-        return
-    path = os.path.abspath(program.file)  # noqa: PTH100 - like Python, don't follow links
-    if Path(path).is_dir() or zipfile.is_zipfile(path):
-        runpy.run_path(program.file, run_name="__main__")
-        return
-    # ``runpy.run_path`` sets a different ``__file__`` and removes the module at the end.
-    main = ModuleType("__main__")
-    main.__dict__.update(
-        __file__=path,
-        __builtins__=builtins,
-        __cached__=None,
-        __loader__=SourceFileLoader("__main__", path),
-    )
-    sys.modules["__main__"] = main
-    code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
-    exec(code, main.__dict__)  # noqa: S102 - the user's own program
 
 
 def _watch_group_creation() -> list[bool]:
@@ -139,8 +87,8 @@ def _exit_handlers() -> Iterator[None]:
     failure is reported first: threads may wait forever.
     """
     atexit._clear()
-    for each in weakref.finalize._registry:  # type: ignore[attr-defined]
-        each.atexit = False
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+        finalizer.atexit = False
     atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]
     try:
         yield
@@ -152,26 +100,14 @@ def _exit_handlers() -> Iterator[None]:
     atexit._run_exitfuncs()
 
 
-# ------------------------------------------------------------------------------------- a function
-
-
 def _call_function(program: Program, rank: int, world_size: int) -> Any:
-    """Import the program under its own name and call its function.
+    """Import the program and call its function.
 
     Raises:
         UsageError: There is no such function, or it can't be called with these arguments.
         BaseException: The program raised it.
     """
-    module = importlib.import_module(program.module) if program.module else _load(program.file)
-    function = getattr(module, program.function, None)
-    if not callable(function):
-        known = [
-            name
-            for name, each in vars(module).items()
-            if inspect.isfunction(each) and each.__module__ == module.__name__
-        ]
-        where = program.name.partition(":")[0].removeprefix("-m ")
-        raise no_such_function(program, where, known)
+    function = load_function(program)
     try:
         returned = function(*bind(function, rank, world_size, program.arguments))
     except ValueError as error:
@@ -188,24 +124,6 @@ def _call_function(program: Program, rank: int, world_size: int) -> Any:
             f"{program.function} did not run: it returned a {kind}, which the program must run"
         )
     return returned
-
-
-def _load(file: str) -> ModuleType:
-    """Import the file as a module under its own name, to which its pickles refer."""
-    path = os.path.abspath(file)  # noqa: PTH100 - follows no links
-    name = PurePath(path).stem
-    if name in sys.modules:  # the name of a loaded module: random.py, torch.py
-        name = f"{name}__"
-    spec = importlib.util.spec_from_file_location(name, path, loader=SourceFileLoader(name, path))
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{file} can't be loaded", name=name, path=path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-# -------------------------------------------------------------------------------------- debugging
 
 
 @contextmanager

@@ -4,39 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
 from typing import Any
 
 from distdemo.calls.records import CallCount, Finding, LateRank
-from distdemo.encoding import derived
+from distdemo.launcher.program import Program
 from distdemo.launcher.records import Returned, WorldReport
 from distdemo.versions import versions
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A user's program.
-
-    Attributes:
-        file: Path as it was typed; empty for a module.
-        module: Dotted name, as for ``python -m``; empty for a file.
-        function: Function that every rank calls; empty to run the whole program, as
-            ``python FILE`` would, which creates its own group.
-        arguments: Program arguments, ``sys.argv[1:]``; a function gets them as parameters.
-        creates_group: True if the program creates the process group itself.
-    """
-
-    file: str = ""
-    module: str = ""
-    function: str = ""
-    arguments: tuple[str, ...] = ()
-    creates_group: bool = False
-
-    @derived
-    def name(self) -> str:
-        """Display name: ``prog.py:run``, ``train.py``, ``-m package.module``."""
-        home = PurePath(self.file).name if self.file else f"-m {self.module}"
-        return f"{home}:{self.function}" if self.function else home
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +104,18 @@ def with_output(report: RunReport, texts: Sequence[tuple[str, int]]) -> RunRepor
         texts: Output of each rank, and the number of bytes left out of it.
     """
     outcomes = () if report.world is None else report.world.outcomes
-    # A rank that exited has no value.
-    found = {each.rank: each.value or Finished() for each in outcomes if isinstance(each, Returned)}
+    finished = {  # a rank that exited has no value
+        outcome.rank: outcome.value or Finished()
+        for outcome in outcomes
+        if isinstance(outcome, Returned)
+    }
     ranks = []
     for rank, (text, left_out) in enumerate(texts):
-        end = found.get(rank, Finished())
+        end = finished.get(rank, Finished())
         ranks.append(RankOutput(rank, text, left_out, end.value, end.text))
     return replace(
         report,
         ranks=tuple(ranks),
-        has_group=not found or any(each.has_group for each in found.values()),
+        has_group=not finished or any(end.has_group for end in finished.values()),
         versions=versions(),
     )

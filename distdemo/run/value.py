@@ -9,15 +9,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from distdemo.api import leading
 from distdemo.errors import UsageError
+from distdemo.launcher.program import leading
 
 MAX_CHARS = 4_000  # of a value's text
 MAX_ITEMS = 20_000  # numbers, strings, lists and objects of one value in JSON
 MAX_DEPTH = 32  # of nested lists
 MAX_INTEGER = 1 << 64  # JSON readers have floats and 64 bits
-
-
 TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
 FALSEHOODS = {"false": False, "no": False, "off": False, "0": False}
 KINDS: dict[str, Callable[[str], Any]] = {
@@ -45,17 +43,17 @@ def bind(
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins
         return tuple(arguments)
-    parameters = [
-        each
-        for each in signature.parameters.values()
-        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD, each.VAR_POSITIONAL)
+    positional = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
     ]
-    first = leading([each.name for each in parameters])
-    taken = parameters[first:]
+    first = leading([parameter.name for parameter in positional])
+    taken = positional[first:]
     if taken and taken[-1].kind is inspect.Parameter.VAR_POSITIONAL:
         taken += [taken[-1]] * (len(arguments) - len(taken))
-    typed = [_converted(each, text) for each, text in zip(taken, arguments, strict=False)]
-    values = (*(rank, size)[:first], *typed, *arguments[len(typed) :])
+    converted = [_converted(*pair) for pair in zip(taken, arguments, strict=False)]
+    values = (*(rank, size)[:first], *converted, *arguments[len(converted) :])
     try:
         signature.bind(*values)
     except TypeError as error:
@@ -136,12 +134,12 @@ def _plain(thing: Any, remaining: list[int], parents: tuple[int, ...]) -> Any:
             return hex(number) if isinstance(number, int) and abs(number) > MAX_INTEGER else number
     parents = (*parents, id(thing))
     if isinstance(thing, list | tuple | set | frozenset):
-        return [_plain(each, remaining, parents) for each in thing]
+        return [_plain(item, remaining, parents) for item in thing]
     if isinstance(thing, Mapping):
-        found = {str(key): _plain(each, remaining, parents) for key, each in thing.items()}
-        if len(found) < len(thing):  # 1 and "1"
+        items = {str(key): _plain(item, remaining, parents) for key, item in thing.items()}
+        if len(items) < len(thing):  # 1 and "1"
             raise _TooMuchError
-        return found
+        return items
     numbers = getattr(thing, "tolist", None)  # a tensor, an array, a scalar of NumPy
     if not callable(numbers):
         return _text(thing)

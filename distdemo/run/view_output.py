@@ -94,7 +94,7 @@ class Stream:
     def __init__(self, ranks: frozenset[int], file: TextIO | None = None) -> None:
         self._file = sys.stdout if file is None else file
         console = output(self._file)
-        bar = "│" if signs(console).right == "✓" else "|"
+        bar = signs(console).bar
         width = len(str(max(ranks, default=0)))
         self._lines = {
             rank: _Line(_painted(console, f"{rank:>{width}} {bar} ", colours.of_rank(rank)))

@@ -1,4 +1,4 @@
-"""Schedules of collectives: the algorithms as data, one file per op, and their registry."""
+"""Schedules of collectives: the algorithms as data, and their registry."""
 
 from __future__ import annotations
 
@@ -6,46 +6,26 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from distdemo.errors import UsageError
-from distdemo.schedules import (
-    all_gather,
-    all_reduce,
-    all_to_all,
-    broadcast,
-    gather,
-    reduce,
-    reduce_scatter,
-    scatter,
-)
-from distdemo.schedules.contract import Algorithm
+from distdemo.schedules import movements, reductions  # noqa: F401 - they register their algorithms
+from distdemo.schedules.contract import REGISTERED, Algorithm
 from distdemo.schedules.schedule import Schedule
 
 if TYPE_CHECKING:
     from distdemo.ops.spec import OpSpec
 
-REGISTRY: tuple[Algorithm, ...] = (
-    *all_reduce.ALGORITHMS,
-    *reduce_scatter.ALGORITHMS,
-    *all_gather.ALGORITHMS,
-    *broadcast.ALGORITHMS,
-    *reduce.ALGORITHMS,
-    *scatter.ALGORITHMS,
-    *gather.ALGORITHMS,
-    *all_to_all.ALGORITHMS,
-)
-"""Registry of algorithms. The first one of each op is its default."""
 
-if len({(each.op, each.name) for each in REGISTRY}) != len(REGISTRY):
-    raise RuntimeError("two algorithms of one op have the same name")
+REGISTRY = tuple(REGISTERED)
+"""Registry of algorithms. The first one of each op is its default."""
 
 
 def ops() -> tuple[str, ...]:
     """Return torch's names of the ops that have algorithms."""
-    return tuple(dict.fromkeys(each.op for each in REGISTRY))
+    return tuple(dict.fromkeys(algorithm.op for algorithm in REGISTRY))
 
 
 def of_op(op: str) -> tuple[Algorithm, ...]:
     """Return the algorithms of this op, given torch's name of it."""
-    return tuple(each for each in REGISTRY if each.op == op)
+    return tuple(algorithm for algorithm in REGISTRY if algorithm.op == op)
 
 
 def find(op: str, name: str | None = None) -> Algorithm:
@@ -54,12 +34,12 @@ def find(op: str, name: str | None = None) -> Algorithm:
     Raises:
         UsageError: There is none.
     """
-    known = {each.name: each for each in of_op(op)}
+    known = {algorithm.name: algorithm for algorithm in of_op(op)}
     command = op.replace("_", "-")
     if not known:
         raise UsageError(
             f"{command} has no algorithms.",
-            f"These operations have some: {', '.join(each.replace('_', '-') for each in ops())}.",
+            f"These operations have some: {', '.join(ops()).replace('_', '-')}.",
             f"Try distdemo explain {command}, or distdemo trace list.",
         )
     if name is None:

@@ -7,13 +7,14 @@ knows an op or an algorithm by name. For many ranks the formulas are evaluated i
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import ClassVar, Literal
+from functools import cache
+from types import CodeType
+from typing import Literal
 
-Number = int | Fraction
 MOST_DEFAULT = 16  # chunks of a pipeline: more cost α, fewer leave ranks idle at both ends
 
 THAKUR = "Thakur, Rabenseifner, Gropp 2005"
@@ -29,7 +30,6 @@ PJESIVAC = (
     "Cluster Computing 10(2), 2007"
 )
 
-
 # ------------------------------------------------------------------------------------ goal of an op
 
 Where = Literal["all", "root", "own", "from", "to"]
@@ -43,6 +43,7 @@ class Goal:
     Equivalent to the op's ``pieces`` and ``result``, in chunks (a test compares them).
 
     Attributes:
+        op: torch's name of the op.
         given: Ranks that hold a chunk before.
         due: Ranks that must hold it after.
         whole: True if the chunks are cut from one tensor; otherwise each is a separate piece.
@@ -50,6 +51,7 @@ class Goal:
         moved: True if a rank no longer needs a chunk that it has sent.
     """
 
+    op: str
     given: Where
     due: Where
     whole: bool = False
@@ -84,8 +86,7 @@ class Round:
     Attributes:
         moves: Messages. No two have the same sender or the same receiver.
         reduce: True if the receiver combines a chunk with what it holds instead of replacing that.
-        content: Version of the chunks that is sent: the sender's current one, its initial one, or
-            the one in the last message that it received.
+        content: Version of the chunks that is sent.
         phase: Phase of the algorithm in a word or two; empty if it has only one.
     """
 
@@ -95,84 +96,78 @@ class Round:
     phase: str = ""
 
 
-# -------------------------------------------------------------------------------------- algorithms
-
-
-@dataclass(frozen=True, slots=True)
-class Formula:
-    """A formula in n and the number of chunks.
-
-    Attributes:
-        text: Formula as text. n: ranks, C: chunks, lg: logarithm to base 2 rounded up, p: largest
-            power of 2 that is at most n, e = n − p, S: the payload (``Op.traffic``).
-        value: Function that returns a number of rounds, or bytes as a multiple of S; exact if all
-            chunks are equal.
-    """
-
-    text: str
-    value: Callable[[int, int], Number]
+# ---------------------------------------------------------------------------------------- formulas
 
 
 @dataclass(frozen=True, slots=True)
 class Formulas:
-    """Cost of an algorithm.
+    """Cost of an algorithm on two or more ranks, as formulas in the letters of `evaluate`.
+
+    Bytes are multiples of S, the payload (``Op.traffic``), and exact if all chunks are equal.
 
     Attributes:
         rounds: Number of rounds. Each costs α.
         sent: Bytes sent by the rank that sends most.
         busiest: Bytes sent and received by the busiest rank.
         total: Bytes sent by all ranks together.
-        serial: Largest message of each round, added up, as a multiple of S. It costs β per byte.
+        serial: Largest message of each round, added up. It costs β per byte.
     """
 
-    rounds: Formula
-    sent: Formula
-    busiest: Formula
-    total: Formula
-    serial: Callable[[int, int], Number]
+    rounds: str
+    sent: str
+    busiest: str
+    total: str
+    serial: str
+
+    def values(self, n: int, chunks: int) -> dict[str, Fraction]:
+        """Return the value of each formula on n ranks with S = 1, by name."""
+        return {
+            field.name: evaluate(getattr(self, field.name), n, chunks) for field in fields(self)
+        }
 
 
-class Algorithm(ABC):
-    """One way to do one op.
+LETTERS = (
+    "n: ranks; C: chunks; lg: logarithm to base 2, rounded up; p: largest power of 2 that is not "
+    "above n; e = n − p; [e>0]: 1 if so, else 0; b: bits set in 1 to n−1, added up (n(lg n)/2 if "
+    "e = 0); f: min(2^k, e) for k from 0, 2^k < p, added up; m: largest power of 2 below n."
+)
+"""Letters in the formulas, except S."""
 
-    Class attributes:
-        op: torch's name of the op.
-        goal: Goal of the op.
-        name: Name, such as ``ring`` or ``halving-doubling``.
-        summary: One sentence on how it works.
-        source: Paper or textbook, with the section.
-        formulas: Cost of the algorithm.
-        chunked: True if the user can choose the number of chunks (``--chunks``).
+
+def evaluate(formula: str, n: int, chunks: int) -> Fraction:
+    """Return the value of a formula with S = 1. One rank sends nothing.
+
+    Args:
+        formula: Formula such as ``(n−1)/n·S``.
+        n: Number of ranks.
+        chunks: C, the number of chunks.
     """
-
-    op: ClassVar[str]
-    goal: ClassVar[Goal]
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    source: ClassVar[str]
-    formulas: ClassVar[Formulas]
-    chunked: ClassVar[bool] = False
-
-    def chunks(self, n: int) -> int:
-        """Return the number of chunks on n ranks: the op's pieces, or those of a pipeline."""
-        return min(n, MOST_DEFAULT) if self.chunked else self.goal.pieces(n)
-
-    @abstractmethod
-    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """Yield the rounds for n ranks, at least 1; the root is rank 0.
-
-        Args:
-            n: Number of ranks.
-            chunks: Number of chunks: the result of ``chunks``, or the user's if ``chunked``.
-        """
+    if n == 1:
+        return Fraction(0)
+    p = power(n)
+    letters = {
+        "n": Fraction(n),
+        "C": Fraction(chunks),
+        "S": 1,
+        "p": Fraction(p),
+        "e": n - p,
+        "b": sum(n // (2 * bit) * bit + max(0, n % (2 * bit) - bit) for bit in masks(n)),
+        "f": sum(min(bit, n - p) for bit in masks(p)),
+        "m": Fraction(masks(n)[-1]),
+        "lg": lambda number: (int(number) - 1).bit_length(),
+        "min": min,
+        "max": max,
+    }
+    return Fraction(eval(_compiled(formula), {"__builtins__": {}}, letters))  # noqa: S307 - a formula of ours
 
 
-# ---------------------------------------------------------------------------- terms of the formulas
-
-
-def log(n: int) -> int:
-    """Return the logarithm to base 2, rounded up: the rounds for a message to reach n ranks."""
-    return (n - 1).bit_length()
+@cache
+def _compiled(formula: str) -> CodeType:
+    """Compile a formula as Python: ``2 lg p·[e>0]`` is ``2*lg(p)*(e>0)``."""
+    text = formula.translate(str.maketrans("−·[]", "-*()")).replace("=", "==")
+    text = re.sub(r"lg (\w)", r"lg(\1)", text)
+    text = re.sub(r"(?<=[\d)])\s*(?=[A-Za-z(])|(?<=\b[nCpebfm])(?=\()", "*", text)
+    return compile(text, formula, "eval")
 
 
 def power(n: int) -> int:
@@ -180,65 +175,81 @@ def power(n: int) -> int:
     return 1 << (n.bit_length() - 1)
 
 
-def floor_log(n: int) -> int:
-    """Return the logarithm to base 2, rounded down."""
-    return n.bit_length() - 1
-
-
-def odd(n: int) -> int:
-    """Return 0 if n is a power of 2, else 1."""
-    return int(power(n) != n)
-
-
-def several(n: int) -> int:
-    """Return 1 if there is more than one rank, else 0."""
-    return int(n > 1)
-
-
-def others(n: int) -> Fraction:
-    """Return the share of all parts except a rank's own: (n − 1) / n."""
-    return Fraction(n - 1, n)
-
-
 def masks(n: int) -> tuple[int, ...]:
     """Return 1, 2, 4, ... below n."""
-    return tuple(1 << bit for bit in range(log(n)))
+    return tuple(1 << bit for bit in range((n - 1).bit_length()))
 
 
-def with_bit(n: int, bit: int) -> int:
-    """Return the count of numbers below n that have this bit set."""
-    whole, rest = divmod(n, 2 * bit)
-    return whole * bit + max(0, rest - bit)
+# -------------------------------------------------------------------------------------- algorithms
 
 
-def bits_set(n: int) -> int:
-    """Return the total of set bits in all numbers below n: the sends of bitwise routing."""
-    return sum(with_bit(n, bit) for bit in masks(n))
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One way to do one op.
+
+    Attributes:
+        goal: Goal of the op.
+        name: Name, such as ``ring`` or ``halving-doubling``.
+        summary: One sentence on how it works.
+        source: Paper or textbook, with the section.
+        formulas: Cost of the algorithm.
+        rounds: Function that yields the rounds for n ranks, at least 1, and a number of chunks;
+            the root is rank 0.
+        cut: Function that returns the number of chunks on n ranks; None for the op's pieces.
+        chunked: True if the user can choose the number of chunks (``--chunks``).
+    """
+
+    goal: Goal
+    name: str
+    summary: str
+    source: str
+    formulas: Formulas
+    rounds: Callable[[int, int], Iterable[Round]]
+    cut: Callable[[int], int] | None = None
+    chunked: bool = False
+
+    @property
+    def op(self) -> str:
+        """Name of the op in torch."""
+        return self.goal.op
+
+    def chunks(self, n: int) -> int:
+        """Return the number of chunks on n ranks: the op's pieces, or those of a pipeline."""
+        if self.chunked:
+            return min(n, MOST_DEFAULT)
+        return self.goal.pieces(n) if self.cut is None else self.cut(n)
 
 
-def stood_for(n: int) -> int:
-    """Return the ranks beyond p that rank 0's blocks represent, over all sizes from 1 to p / 2."""
-    core = power(n)
-    return sum(min(bit, n - core) for bit in masks(core))
+REGISTERED: list[Algorithm] = []
+"""Algorithms in the order of their definition."""
 
 
-RING = Formulas(
-    rounds=Formula("n−1", lambda n, _: n - 1),
-    sent=Formula("(n−1)/n·S", lambda n, _: others(n)),
-    busiest=Formula("2(n−1)/n·S", lambda n, _: 2 * others(n)),
-    total=Formula("(n−1)S", lambda n, _: n - 1),
-    serial=lambda n, _: others(n),
-)
-"""Costs if every rank sends and receives one part in each round."""
-BITS = Formula(
-    "bits set in 1..n−1, /n·S; (lg n)/2·S where e=0", lambda n, _: Fraction(bits_set(n), n)
-)
-"""Bytes if each part is sent once per set bit of its distance."""
-PIPELINE = Formulas(
-    rounds=Formula("n−1 + C−1, n > 1", lambda n, c: several(n) * (n - 1 + c - 1)),
-    sent=Formula("S", lambda n, _: several(n)),
-    busiest=Formula("S, 2S from n = 3", lambda n, _: min(n - 1, 2)),
-    total=Formula("(n−1)S", lambda n, _: n - 1),
-    serial=lambda n, c: Fraction(several(n) * (n - 1 + c - 1), c),
-)
-"""Costs if chunks follow each other along a chain of ranks."""
+def algorithm(
+    goal: Goal,
+    name: str,
+    source: str,
+    formulas: Formulas,
+    *,
+    cut: Callable[[int], int] | None = None,
+    chunked: bool = False,
+) -> Callable[[Callable[[int, int], Iterable[Round]]], Algorithm]:
+    """Register a function as the rounds of an algorithm, and its docstring's first line as summary.
+
+    Args:
+        goal: Goal of the op.
+        name: Name of the algorithm.
+        source: Paper or textbook, with the section.
+        formulas: Cost of the algorithm.
+        cut: Function that returns the number of chunks on n ranks; None for the op's pieces.
+        chunked: True if the user can choose the number of chunks.
+    """
+
+    def register(rounds: Callable[[int, int], Iterable[Round]]) -> Algorithm:
+        summary = (rounds.__doc__ or "").partition("\n")[0]
+        made = Algorithm(goal, name, summary, source, formulas, rounds, cut, chunked)
+        if any((known.op, known.name) == (made.op, name) for known in REGISTERED):
+            raise ValueError(f"{made.op} has two algorithms {name}")
+        REGISTERED.append(made)
+        return made
+
+    return register

@@ -1,7 +1,4 @@
-"""Cost of a schedule: rounds and bytes, counted message by message or by formula.
-
-Other features may use ``cost`` and ``crossovers``, which take names of ops and algorithms.
-"""
+"""Cost of a schedule: rounds and bytes, counted message by message or by formula."""
 
 from __future__ import annotations
 
@@ -109,9 +106,6 @@ class Crossover:
     above: str
 
 
-# ------------------------------------------------------------------------------ the cost of an op
-
-
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Cost of an algorithm on n ranks with a payload of S bytes: ``rounds · α + share · S · β``.
@@ -133,27 +127,16 @@ class Cost:
         return self.rounds * alpha_s + float(self.share) * size_bytes * beta_s_per_byte
 
 
-def cost(op: str, algorithm: str, n: int, chunks: int | None = None) -> Cost:
-    """Return the cost of this algorithm (``ring``) of this op (``all_reduce``) on n ranks.
-
-    Args:
-        op: torch's name of the op.
-        algorithm: Name of the algorithm; ``schedules.of_op(op)`` lists them.
-        n: Number of ranks.
-        chunks: Number of chunks, if the algorithm lets the caller choose; None for its default.
-
-    Raises:
-        UsageError: There is no such algorithm.
-    """
-    schedule = Schedule.of(schedules.find(op, algorithm), n, 1, chunks=chunks)
-    formulas, size = schedule.algorithm.formulas, (n, schedule.sizes.chunks)
-    rounds, share = formulas.rounds.value(*size), formulas.serial(*size)
-    return Cost(algorithm, int(rounds), Fraction(share))
+# ------------------------------------------------------------------------------------- by formula
 
 
-def costs(op: str, n: int, chunks: int | None = None) -> list[Cost]:
-    """Return the costs of all algorithms of this op."""
-    return [cost(op, each.name, n, chunks) for each in schedules.of_op(op)]
+def costs(op: str, n: int) -> list[Cost]:
+    """Return the costs of all algorithms of this op (``all_reduce``) on n ranks."""
+    found = []
+    for algorithm in schedules.of_op(op):
+        values = algorithm.formulas.values(n, algorithm.chunks(n))
+        found.append(Cost(algorithm.name, int(values["rounds"]), values["serial"]))
+    return found
 
 
 def crossovers(
@@ -165,18 +148,14 @@ def crossovers(
     only decreases: start at 0 B with the fewest rounds; the next line is the first one crossed.
     """
     changes: list[Crossover] = []
-    fastest = min(candidates, key=lambda each: (each.rounds, each.share))
+    fastest = min(candidates, key=lambda cost: (cost.rounds, cost.share))
     while beta_s_per_byte > 0:
-        crossed = [
-            (
-                (each.rounds - fastest.rounds)
-                * alpha_s
-                / (float(fastest.share - each.share) * beta_s_per_byte),
-                each,
-            )
-            for each in candidates
-            if each.share < fastest.share
-        ]
+        crossed = []
+        for cost in candidates:
+            if cost.share < fastest.share:
+                more_alpha_s = (cost.rounds - fastest.rounds) * alpha_s
+                less_beta_s = float(fastest.share - cost.share) * beta_s_per_byte
+                crossed.append((more_alpha_s / less_beta_s, cost))
         if not crossed:
             break
         size, following = min(crossed, key=lambda pair: (pair[0], pair[1].share))
@@ -185,12 +164,20 @@ def crossovers(
     return changes
 
 
-def predicted(counts: Counts, link: CostModel) -> float:
-    """Return seconds by the α–β model: α per round, and β per byte of its largest message."""
-    return counts.alpha_rounds * link.alpha_s + counts.beta_bytes * link.beta_s_per_byte
+def by_formula(schedule: Schedule, payload: int) -> Counts:
+    """Evaluate the algorithm's formulas, which assume equal chunks. Fast for any n.
+
+    Args:
+        schedule: Schedule to evaluate.
+        payload: S in bytes.
+    """
+    values = schedule.algorithm.formulas.values(schedule.n, schedule.sizes.chunks)
+    rounds = int(values.pop("rounds"))
+    sent, busiest, total, serial = (round(share * payload) for share in values.values())
+    return Counts(rounds, sent, busiest, total, rounds, serial)
 
 
-# ---------------------------------------------------------------------------------------- counting
+# ------------------------------------------------------------------------------ message by message
 
 
 class Counted(NamedTuple):
@@ -208,49 +195,26 @@ def count(schedule: Schedule, itemsize: int) -> Counted:
         schedule: Schedule to count.
         itemsize: Bytes per element.
     """
-    sent, received = [0] * schedule.n, [0] * schedule.n
-    rounds = alphas = serial = 0
-    for step in schedule.steps():
-        largest = 0
-        for each in step.transfers:
-            sent[each.src] += each.elements
-            received[each.dst] += each.elements
-            largest = max(largest, each.elements)
-        rounds += 1
-        alphas += largest > 0
-        serial += largest
+    sent = [0] * schedule.n
+    received = [0] * schedule.n
+    largest = []
+    for exchange in schedule.exchanges():
+        for transfer in exchange.transfers:
+            size = transfer.elements * itemsize
+            sent[transfer.src] += size
+            received[transfer.dst] += size
+        largest.append(
+            max((message.elements * itemsize for message in exchange.transfers), default=0)
+        )
     counts = Counts(
-        rounds=rounds,
-        sent_bytes=itemsize * max(sent),
-        busiest_bytes=itemsize * max(map(sum, zip(sent, received, strict=True))),
-        total_bytes=itemsize * sum(sent),
-        alpha_rounds=alphas,
-        beta_bytes=itemsize * serial,
+        rounds=len(largest),
+        sent_bytes=max(sent),
+        busiest_bytes=max(map(sum, zip(sent, received, strict=True))),
+        total_bytes=sum(sent),
+        alpha_rounds=sum(size > 0 for size in largest),
+        beta_bytes=sum(largest),
     )
-    by_rank = (tuple(itemsize * each for each in side) for side in (sent, received))
-    return Counted(counts, *by_rank)
-
-
-def by_formula(schedule: Schedule, payload: int) -> Counts:
-    """Evaluate the algorithm's formulas, which assume equal chunks. Fast for any n.
-
-    Args:
-        schedule: Schedule to evaluate.
-        payload: S in bytes.
-    """
-    formulas, size = schedule.algorithm.formulas, (schedule.n, schedule.sizes.chunks)
-    rounds = int(formulas.rounds.value(*size))
-    return Counts(
-        rounds=rounds,
-        sent_bytes=round(formulas.sent.value(*size) * payload),
-        busiest_bytes=round(formulas.busiest.value(*size) * payload),
-        total_bytes=round(formulas.total.value(*size) * payload),
-        alpha_rounds=rounds,
-        beta_bytes=round(formulas.serial(*size) * payload),
-    )
-
-
-# ------------------------------------------------------------------------ compared with formulas
+    return Counted(counts, tuple(sent), tuple(received))
 
 
 def checks(schedule: Schedule, counts: Counts, payload: int) -> tuple[FormulaCheck, ...]:
@@ -261,29 +225,23 @@ def checks(schedule: Schedule, counts: Counts, payload: int) -> tuple[FormulaChe
         counts: Counts of the schedule.
         payload: S in bytes.
     """
-    formulas, chunks = schedule.algorithm.formulas, schedule.sizes.chunks
-    equal = schedule.sizes.larger == 0
+    values = schedule.algorithm.formulas.values(schedule.n, schedule.sizes.chunks)
     checked = []
-    for name, formula, number in (
-        ("rounds", formulas.rounds, counts.rounds),
-        ("sent_bytes", formulas.sent, counts.sent_bytes),
-        ("busiest_bytes", formulas.busiest, counts.busiest_bytes),
-        ("total_bytes", formulas.total, counts.total_bytes),
-    ):
-        times = 1 if name == "rounds" else payload
-        value = Fraction(formula.value(schedule.n, chunks)) * times
+    for formula, text in info(schedule.algorithm).formulas.items():
+        is_rounds = formula == "rounds"
+        name = formula if is_rounds else f"{formula}_bytes"
+        value = values[formula] * (1 if is_rounds else payload)
+        counted = getattr(counts, name)
         shown = value.numerator if value.denominator == 1 else float(value)
-        same = value == number
-        checked.append(
-            FormulaCheck(name, formula.text, shown, number, same, equal or same or name == "rounds")
-        )
+        exact = is_rounds or value == counted or schedule.sizes.larger == 0
+        checked.append(FormulaCheck(name, text, shown, counted, value == counted, exact))
     return tuple(checked)
 
 
 def info(algorithm: Algorithm) -> AlgorithmInfo:
     """Return the description of an algorithm."""
     names = ("rounds", "sent", "busiest", "total")
-    texts = {name: getattr(algorithm.formulas, name).text for name in names}
+    texts = {name: getattr(algorithm.formulas, name) for name in names}
     return AlgorithmInfo(algorithm.op, algorithm.name, algorithm.summary, algorithm.source, texts)
 
 

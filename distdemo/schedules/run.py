@@ -42,15 +42,15 @@ class Role:
     """One rank's part in one round.
 
     Attributes:
-        sends: Non-empty messages that it sends.
-        receives: Non-empty messages that it receives.
+        send: Message that it sends, unless there is none or it is empty.
+        receive: Message that it receives, likewise.
         unfilled: Received chunks that it didn't hold before, so there is nothing to combine with.
         arrived: Chunks that are new or changed after the round, including empty ones.
         held: Chunks held after the round.
     """
 
-    sends: tuple[Transfer, ...]
-    receives: tuple[Transfer, ...]
+    send: Transfer | None
+    receive: Transfer | None
     unfilled: frozenset[int]
     arrived: frozenset[int]
     held: frozenset[int]
@@ -62,27 +62,27 @@ def roles(rank: int, schedule: Schedule) -> Iterator[Role]:
     Raises:
         ScheduleError: A rank sends a chunk that it doesn't hold.
     """
-    held = set(schedule.given(rank))
-    for step in schedule.steps():
-        sends = [transfer for transfer in step.transfers if transfer.src == rank]
-        receives = [transfer for transfer in step.transfers if transfer.dst == rank]
-        sent = {chunk for transfer in sends for chunk in transfer.chunks}
+    held = frozenset(schedule.given(rank))
+    for exchange in schedule.exchanges():
+        send = next((t for t in exchange.transfers if t.src == rank), None)
+        receive = next((t for t in exchange.transfers if t.dst == rank), None)
+        sent = frozenset(send.chunks if send else ())
+        arrived = frozenset(receive.chunks if receive else ())
         if not sent <= held:
             raise ScheduleError(
-                f"In round {step.number} rank {rank} sends chunk {min(sent - held)}, "
+                f"In round {exchange.number} rank {rank} sends chunk {min(sent - held)}, "
                 "which it doesn't hold."
             )
         if schedule.goal.moved:
             held -= sent
-        arrived = frozenset(chunk for transfer in receives for chunk in transfer.chunks)
         unfilled = arrived - held
         held |= arrived
         yield Role(
-            tuple(transfer for transfer in sends if transfer.elements),
-            tuple(transfer for transfer in receives if transfer.elements),
+            send if send and send.elements else None,
+            receive if receive and receive.elements else None,
             unfilled,
             arrived,
-            frozenset(held),
+            held,
         )
 
 
@@ -108,8 +108,8 @@ class Memory:
         self._spans: dict[int, tuple[int, int]] = {}
         end = 0
         for chunk in order:
-            start, end = end, end + sizes.of(chunk)
-            self._spans[chunk] = (start, end)
+            self._spans[chunk] = (end, end + sizes.of(chunk))
+            end += sizes.of(chunk)
         self.flat: Tensor = torch.empty(end, dtype=dtype, device=device)
 
     def of(self, chunk: int) -> Tensor:
@@ -122,11 +122,9 @@ class Memory:
         spans: list[tuple[int, int]] = []
         for chunk in chunks:
             start, end = self._spans[chunk]
-            if start == end:
-                continue
             if spans and spans[-1][1] == start:
                 spans[-1] = (spans[-1][0], end)
-            else:
+            elif start < end:
                 spans.append((start, end))
         return [self.flat[start:end] for start, end in spans]
 
@@ -164,8 +162,8 @@ class Runner:
     Attributes:
         roles: This rank's part in each round.
         rounds: Prepared rounds; None where this rank sends and receives nothing.
-        before: Actions before the first round.
-        after: Actions after the last round.
+        before: Actions before the first round: the multiplications of ``premul_sum``.
+        after: Actions after the last round: the divisions of ``avg``.
         held: Chunks that the rank holds now.
         sent_bytes: Bytes that one run hands to the backend for sending.
 
@@ -174,23 +172,39 @@ class Runner:
     """
 
     def __init__(self, rank: int, schedule: Schedule, spec: OpSpec, device: str) -> None:
-        self._rank, self._schedule, self._spec, self._device = rank, schedule, spec, device
+        self._rank = rank
+        self._schedule = schedule
+        self._spec = spec
+        self._device = device
         self.roles = tuple(roles(rank, schedule))
-        self._allocate()
+        given = schedule.given(rank)
+        dtype = torch_dtype(spec)
+        self._memory = Memory(schedule.sizes, self._memory_order(), dtype, device)
+        self._inputs = Memory(schedule.sizes, given, dtype, device)
+        self._original = self._inputs
+        self.before: list[Action] = []
+        self.after: list[Action] = []
+        if spec.reduce_op == "premul_sum":  # the original chunks are multiplied before sending
+            self._original = Memory(schedule.sizes, given, dtype, device)
+            for source, target in (
+                (self._memory, self._memory),
+                (self._inputs, self._original),
+            ):
+                self.before.append(partial(torch.mul, source.flat, spec.factor, out=target.flat))
+        if spec.reduce_op == "avg" and schedule.n > 1:
+            runs = self._memory.runs(schedule.due(rank))
+            self.after = [partial(run.div_, schedule.n) for run in runs]
         self._combine = getattr(torch, REDUCTIONS[spec.reduce_op or "sum"].torch_combine)
         # Handles are kept until the next round has posted its own. Dropping one of gloo's right
         # after its wait() waits for gloo's thread again, which doubles a round's time on
         # oversubscribed cores.
         self._in_flight: list[Any] = []
-        # If ranks forward the last message that they received, it must not be overwritten.
-        self._forwards_last = any(t.content == "last" for role in self.roles for t in role.sends)
-        self._last: Tensor | None = None
-        self._buffers: list[Tensor] = []
-        self._busy_buffers: list[Tensor] = []
+        self._buffers: dict[tuple[str, int], Tensor] = {}
+        self._last: Tensor | None = None  # message that was received last, if it is forwarded
+        self._forwards_last = any(role.send and role.send.content == "last" for role in self.roles)
         self.sent_bytes = 0
-        self.rounds = [self._round(role) for role in self.roles]
-        self.before, self.after = self._scaling()
-        self.held = frozenset(schedule.given(rank))
+        self.rounds = [self._round(*numbered) for numbered in enumerate(self.roles)]
+        self.held = frozenset(given)
 
     # ------------------------------------------------------------------------------------ running
 
@@ -217,19 +231,19 @@ class Runner:
     def run(self) -> None:
         """Run all rounds. Collective."""
         run_all(self.before)
-        for each in self.rounds:
-            if each is not None:
-                self.post(each)
+        for prepared in self.rounds:
+            if prepared is not None:
+                self.post(prepared)
                 self.wait()
-                run_all(each.unpack)
+                run_all(prepared.unpack)
         run_all(self.after)
         if self.roles:
             self.held = self.roles[-1].held
 
-    def post(self, each: PreparedRound) -> None:
+    def post(self, prepared: PreparedRound) -> None:
         """Pack and post all messages."""
-        run_all(each.pack)
-        self._in_flight = each.post()
+        run_all(prepared.pack)
+        self._in_flight = prepared.post()
 
     def wait(self) -> None:
         """Wait for all posted messages. Collective."""
@@ -242,38 +256,37 @@ class Runner:
 
     def result(self) -> list[Tensor]:
         """Return the op's result as views, one per piece, in the order of ``expected``."""
-        due, shape = self._schedule.due(self._rank), self._spec.shape
-        if not due:
-            return []
-        if self._schedule.goal.whole:
+        due = self._schedule.due(self._rank)
+        shape = self._spec.shape
+        if due and self._schedule.goal.whole:
             return [self._memory.flat.view(shape)]
         return [self._memory.of(chunk).view(shape) for chunk in due]
 
     # -------------------------------------------------------------------------- preparing a round
     #
-    # Messages whose chunks are contiguous are sent without a copy; other messages are packed. A
-    # message that isn't reduced is received in place unless the same round also sends or refills
-    # that memory; a message that is reduced is received into a separate buffer.
+    # A message whose chunks are contiguous is sent without a copy; other messages are packed. A
+    # message that isn't reduced is received in place unless the same round also sends that memory;
+    # a message that is reduced is received into a separate buffer.
 
-    def _round(self, role: Role) -> PreparedRound | None:
+    def _round(self, number: int, role: Role) -> PreparedRound | None:
         """Prepare a round; return None if this rank sends and receives nothing in it."""
-        if not role.sends and not role.receives:
+        if role.send is None and role.receive is None:
             return None
-        self._busy_buffers = [] if self._last is None else [self._last]
         pack: list[Action] = []
         unpack: list[Action] = []
-        unfilled = set(role.unfilled)
-        out = [(transfer.dst, self._send_tensor(transfer, pack)) for transfer in role.sends]
-        into = [
-            (transfer.src, self._receive_tensor(transfer, role, unfilled, unpack))
-            for transfer in role.receives
-        ]
-        if self._forwards_last and into:
-            self._last = into[-1][1]
-        self.sent_bytes += sum(tensor.nbytes for _, tensor in out)
-        return PreparedRound(pack, self._posting(out, into), unpack)
+        calls: list[tuple[Any, Tensor, int]] = []
+        outgoing = self._outgoing(role.send, pack) if role.send else None
+        if role.receive is not None:
+            # A message that is forwarded in the next round must not be overwritten there.
+            self._last = self._incoming(role.receive, role, f"received {number % 2}", unpack)
+            calls.append((dist.irecv, self._last, role.receive.src))
+        if role.send is not None and outgoing is not None:
+            self.sent_bytes += outgoing.nbytes
+            calls.append((dist.isend, outgoing, role.send.dst))
+        return PreparedRound(pack, self._posting(calls), unpack)
 
-    def _send_tensor(self, transfer: Transfer, pack: list[Action]) -> Tensor:
+    def _outgoing(self, transfer: Transfer, pack: list[Action]) -> Tensor:
+        """Return the tensor to send; actions before the send are appended to ``pack``."""
         if transfer.content == "last":
             if self._last is None:
                 raise ScheduleError(f"Rank {transfer.src} forwards a message before it got one.")
@@ -282,125 +295,77 @@ class Runner:
         runs = source.runs(transfer.chunks)
         if len(runs) == 1:
             return runs[0]
-        message = self._buffer(transfer.elements)
+        message = self._buffer("packed", transfer.elements)
         pack.append(partial(torch.cat, runs, out=message))
         return message
 
-    def _receive_tensor(
-        self, transfer: Transfer, role: Role, unfilled: set[int], unpack: list[Action]
+    def _incoming(
+        self, transfer: Transfer, role: Role, buffer: str, unpack: list[Action]
     ) -> Tensor:
-        """Return the tensor to receive this message into.
+        """Return the tensor to receive into; actions after the receive are appended to ``unpack``.
 
         Args:
             transfer: Message to receive.
             role: This rank's part in the round.
-            unfilled: Chunks with nothing to combine with yet. The message's chunks are removed.
-            unpack: List to which the actions after the receive are appended.
+            buffer: Name of the buffer to use if it can't be received in place.
+            unpack: List of actions.
         """
         runs = self._memory.runs(transfer.chunks)
-        reduced = transfer.reduce and unfilled.isdisjoint(transfer.chunks)
-        touching = [
-            each
-            for each in (*role.sends, *role.receives)
-            if not set(each.chunks).isdisjoint(transfer.chunks)
-        ]
-        in_place = len(runs) == 1 and not transfer.reduce and len(touching) == 1
-        if in_place and not self._forwards_last:
+        sends_it = role.send is not None and not role.arrived.isdisjoint(role.send.chunks)
+        if len(runs) == 1 and not (transfer.reduce or sends_it or self._forwards_last):
             return runs[0]
-        message = self._buffer(transfer.elements)
-        if reduced or not transfer.reduce:
-            unpack += self._unpacking(runs, message, reduce=reduced)
-        else:  # chunk by chunk: combine those already held, copy the rest
-            chunks = [self._memory.of(chunk) for chunk in transfer.chunks]
-            parts = torch.split(message, [chunk.numel() for chunk in chunks])
-            for number, chunk, part in zip(transfer.chunks, chunks, parts, strict=True):
-                unpack += self._unpacking([chunk], part, reduce=number not in unfilled)
-        unfilled.difference_update(transfer.chunks)
+        message = self._buffer(buffer, transfer.elements)
+        reduced = [transfer.reduce] * len(runs)
+        if transfer.reduce and role.unfilled:  # chunk by chunk: combine some, copy the rest
+            runs = [self._memory.of(chunk) for chunk in transfer.chunks]
+            reduced = [chunk not in role.unfilled for chunk in transfer.chunks]
+        parts = torch.split(message, [run.numel() for run in runs])
+        for run, part, is_reduced in zip(runs, parts, reduced, strict=True):
+            combine = partial(self._combine, run, part, out=run)
+            unpack.append(combine if is_reduced else partial(run.copy_, part))
         return message
 
-    def _buffer(self, elements: int) -> Tensor:
-        """Return a buffer for a message outside the chunks' memory; other rounds reuse it."""
-        for buffer in self._buffers:
-            if buffer.numel() == elements and not any(buffer is b for b in self._busy_buffers):
-                break
-        else:
-            buffer = self._memory.flat.new_empty(elements)
-            self._buffers.append(buffer)
-        self._busy_buffers.append(buffer)
-        return buffer
+    def _buffer(self, name: str, elements: int) -> Tensor:
+        """Return a buffer outside the chunks' memory; other rounds reuse it."""
+        key = (name, elements)
+        if key not in self._buffers:
+            self._buffers[key] = self._memory.flat.new_empty(elements)
+        return self._buffers[key]
 
-    def _unpacking(self, runs: Sequence[Tensor], message: Tensor, *, reduce: bool) -> list[Action]:
-        parts = torch.split(message, [run.numel() for run in runs])
-        return [
-            partial(self._combine, run, part, out=run) if reduce else partial(run.copy_, part)
-            for run, part in zip(runs, parts, strict=True)
+    def _posting(self, calls: Sequence[tuple[Any, Tensor, int]]) -> Callable[[], list[Any]]:
+        """Return a function that makes these calls (function, tensor, peer); on a GPU at once."""
+        sendable = [
+            (call, tensor if tensor.dtype in _NATIVE_DTYPES else tensor.view(torch.uint8), peer)
+            for call, tensor, peer in calls
         ]
-
-    def _posting(
-        self, out: Sequence[tuple[int, Tensor]], into: Sequence[tuple[int, Tensor]]
-    ) -> Callable[[], list[Any]]:
-        """Return a function that posts all receives, then all sends; on a GPU in one launch."""
-
-        def as_bytes(tensor: Tensor) -> Tensor:
-            return tensor if tensor.dtype in _NATIVE_DTYPES else tensor.view(torch.uint8)
-
         if self._device != "cpu":
-            batch = [dist.P2POp(dist.irecv, as_bytes(tensor), peer) for peer, tensor in into]
-            batch += [dist.P2POp(dist.isend, as_bytes(tensor), peer) for peer, tensor in out]
-            return partial(dist.batch_isend_irecv, batch)
-        calls = [partial(dist.irecv, as_bytes(tensor), peer) for peer, tensor in into]
-        calls += [partial(dist.isend, as_bytes(tensor), peer) for peer, tensor in out]
-        return lambda: [call() for call in calls]
-
-    # ---------------------------------------------------------------------------- preparing memory
-
-    def _allocate(self) -> None:
-        """Allocate the memory of the chunks and of the inputs."""
-        schedule, dtype = self._schedule, torch_dtype(self._spec)
-        given = schedule.given(self._rank)
-        self._memory = Memory(schedule.sizes, self._memory_order(), dtype, self._device)
-        self._inputs = Memory(schedule.sizes, given, dtype, self._device)
-        # premul_sum multiplies before sending, so the original chunks need separate memory.
-        self._original = self._inputs
-        if self._spec.reduce_op == "premul_sum":
-            self._original = Memory(schedule.sizes, given, dtype, self._device)
+            return partial(dist.batch_isend_irecv, [dist.P2POp(*call) for call in sendable])
+        return lambda: [call(tensor, peer) for call, tensor, peer in sendable]
 
     def _memory_order(self) -> Sequence[int]:
         """Return the memory order: a tensor's chunks in sequence, others to minimize packing."""
-        schedule, rank = self._schedule, self._rank
+        schedule = self._schedule
         if schedule.goal.whole:
             return range(schedule.sizes.chunks)
-        messages = [each for role in self.roles for each in (*role.sends, *role.receives)]
-        needed = {*schedule.given(rank), *schedule.due(rank)}
-        needed |= {chunk for role in self.roles for chunk in role.arrived}
-        needed |= {chunk for each in messages for chunk in each.chunks}
+        messages = [
+            message for role in self.roles for message in (role.send, role.receive) if message
+        ]
+        needed = {*schedule.given(self._rank), *schedule.due(self._rank)}
+        needed.update(*(role.arrived for role in self.roles))
+        needed.update(*(message.chunks for message in messages))
         row = sorted(needed)
 
         def packed(order: Sequence[int]) -> int:
             """Return the number of elements in messages whose chunks aren't contiguous."""
             position = {chunk: index for index, chunk in enumerate(order)}
             return sum(
-                each.elements
-                for each in messages
-                if any(position[b] != position[a] + 1 for a, b in pairwise(each.chunks))
+                message.elements
+                for message in messages
+                if any(position[b] != position[a] + 1 for a, b in pairwise(message.chunks))
             )
 
-        cuts = (bisect_left(row, start) for start in (0, rank, schedule.root))
+        cuts = (bisect_left(row, start) for start in (0, self._rank, schedule.root))
         return min(([*row[cut:], *row[:cut]] for cut in cuts), key=packed)
-
-    def _scaling(self) -> tuple[list[Action], list[Action]]:
-        """Return the multiplications of ``premul_sum`` and the divisions of ``avg``.
-
-        The former precede the first round, the latter follow the last.
-        """
-        if self._spec.reduce_op == "premul_sum":
-            factor, flat = self._spec.factor, self._memory.flat
-            copies = (flat, flat), (self._inputs.flat, self._original.flat)
-            return [partial(torch.mul, source, factor, out=out) for source, out in copies], []
-        if self._spec.reduce_op == "avg" and self._schedule.n > 1:
-            runs = self._memory.runs(self._schedule.due(self._rank))
-            return [], [partial(run.div_, self._schedule.n) for run in runs]
-        return [], []
 
 
 def run_all(actions: Iterable[Action]) -> None:

@@ -21,45 +21,21 @@ class ScheduleError(DistdemoError):
     """A schedule that no link can carry out: a bug in the algorithm."""
 
 
-# ------------------------------------------------------------------------------------------ chunks
-
-
-def chunks_of(where: Where, rank: int, n: int, root: int, chunks: int) -> range:
-    """Return the chunks that this rank has, out of this number of chunks."""
-    if where == "all" or (where == "root" and rank == root):
-        return range(chunks)
-    if where == "own":
-        return range(rank, rank + 1)
-    if where == "from":
-        return range(rank * n, (rank + 1) * n)
-    if where == "to":
-        return range(rank, n * n, n)
-    return range(0)
-
-
 @dataclass(frozen=True, slots=True)
 class ChunkSizes:
-    """Elements per chunk: ``each``, and one more in the first ``larger`` chunks."""
+    """Elements per chunk: ``smaller``, and one more in the first ``larger`` chunks."""
 
     chunks: int
-    each: int
+    smaller: int
     larger: int = 0
-
-    @classmethod
-    def cut(cls, elements: int, chunks: int) -> ChunkSizes:
-        """Split elements as evenly as possible, like numpy.array_split."""
-        return cls(chunks, *divmod(elements, chunks))
 
     def before(self, chunk: int) -> int:
         """Return the number of elements in all chunks before this one."""
-        return chunk * self.each + min(chunk, self.larger)
+        return chunk * self.smaller + min(chunk, self.larger)
 
     def of(self, chunk: int) -> int:
         """Return the number of elements in this chunk."""
-        return self.each + (chunk < self.larger)
-
-
-# ---------------------------------------------------------------------------------------- schedule
+        return self.smaller + (chunk < self.larger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +58,7 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Exchange:
     """A round written out.
 
     Attributes:
@@ -121,18 +97,14 @@ class Schedule:
         Args:
             algorithm: Algorithm to apply.
             n: Number of ranks.
-            elements: Elements of the tensor that is cut, or of one piece if the op has pieces.
+            elements: Elements of the tensor that is cut as evenly as possible, or of one piece if
+                the op has pieces.
             root: Root of the op, if it has one.
             chunks: Number of chunks, if the algorithm lets the caller choose; None for its default.
         """
         count = (chunks if algorithm.chunked else None) or algorithm.chunks(n)
-        whole = algorithm.goal.whole
-        return cls(
-            algorithm,
-            n,
-            root,
-            ChunkSizes.cut(elements, count) if whole else ChunkSizes(count, elements),
-        )
+        smaller, larger = divmod(elements, count) if algorithm.goal.whole else (elements, 0)
+        return cls(algorithm, n, root, ChunkSizes(count, smaller, larger))
 
     @property
     def goal(self) -> Goal:
@@ -141,11 +113,20 @@ class Schedule:
 
     def given(self, rank: int) -> range:
         """Return the chunks that this rank holds before the first round."""
-        return chunks_of(self.goal.given, rank, self.n, self.root, self.sizes.chunks)
+        return self._chunks(self.goal.given, rank)
 
     def due(self, rank: int) -> range:
         """Return the chunks that this rank must hold after the last round."""
-        return chunks_of(self.goal.due, rank, self.n, self.root, self.sizes.chunks)
+        return self._chunks(self.goal.due, rank)
+
+    def _chunks(self, where: Where, rank: int) -> range:
+        if where == "all" or (where == "root" and rank == self.root):
+            return range(self.sizes.chunks)
+        if where == "own":
+            return range(rank, rank + 1)
+        if where == "from":
+            return range(rank * self.n, (rank + 1) * self.n)
+        return range(rank, self.n * self.n, self.n) if where == "to" else range(0)
 
     def complete(self, chunk: int) -> tuple[int, ...]:
         """Return the ranks whose contributions are in this chunk at the end."""
@@ -159,31 +140,29 @@ class Schedule:
         """Return the chunk's name: its number, or ``0→3`` if each rank has a part for each."""
         return f"{chunk // self.n}→{chunk % self.n}" if self.goal.given == "from" else str(chunk)
 
-    def rounds(self) -> Iterator[Round]:
-        """Return the algorithm's rounds, as if rank 0 were the root."""
-        return self.algorithm.rounds(self.n, self.sizes.chunks)
-
-    def steps(self) -> Iterator[Step]:
+    def exchanges(self) -> Iterator[Exchange]:
         """Yield the rounds written out, with real rank numbers.
 
         Raises:
             ScheduleError: A rank sends or receives twice in one round, or sends to itself.
         """
-        for number, each in enumerate(self.rounds(), start=1):
-            transfers = tuple(self._transfer(each, *move) for move in each.moves)
-            if len({each.src for each in transfers}) < len(transfers):
-                raise ScheduleError(f"In round {number} a rank sends two messages.")
-            if len({each.dst for each in transfers}) < len(transfers):
-                raise ScheduleError(f"In round {number} a rank receives two messages.")
-            if any(each.src == each.dst for each in transfers):
-                raise ScheduleError(f"In round {number} a rank sends to itself.")
-            yield Step(number, each.phase, transfers)
+        rounds = self.algorithm.rounds(self.n, self.sizes.chunks)
+        for number, moves in enumerate(rounds, start=1):
+            transfers = tuple(self._transfer(moves, *move) for move in moves.moves)
+            problems = {
+                "a rank sends two messages": len({t.src for t in transfers}) < len(transfers),
+                "a rank receives two messages": len({t.dst for t in transfers}) < len(transfers),
+                "a rank sends to itself": any(t.src == t.dst for t in transfers),
+            }
+            for problem, has_problem in problems.items():
+                if has_problem:
+                    raise ScheduleError(f"In round {number} {problem}.")
+            yield Exchange(number, moves.phase, transfers)
 
-    def _transfer(self, each: Round, src: int, dst: int, chunks: Sequence[int]) -> Transfer:
-        carried = tuple(map(self._rotated, chunks) if self.goal.rooted else chunks)
+    def _transfer(self, moves: Round, src: int, dst: int, chunks: Sequence[int]) -> Transfer:
+        def rotated(rank: int) -> int:
+            return (rank + self.root) % self.n
+
+        carried = tuple(map(rotated, chunks) if self.goal.rooted else chunks)
         elements = sum(map(self.sizes.of, carried))
-        ends = self._rotated(src), self._rotated(dst)
-        return Transfer(*ends, carried, elements, each.reduce, each.content)
-
-    def _rotated(self, rank: int) -> int:
-        return (rank + self.root) % self.n
+        return Transfer(rotated(src), rotated(dst), carried, elements, moves.reduce, moves.content)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from distdemo.schedules.contract import Move, Round, masks, power
+from distdemo.schedules.contract import Formulas, Move, Round, masks, power
 
 ChunksOf = Callable[[int], Sequence[int]]
 """Function that returns the chunks of a message by rank, which is the sender by default."""
+RING = Formulas("n−1", "(n−1)/n·S", "2(n−1)/n·S", "(n−1)S", "(n−1)/n·S")
+"""Costs if every rank sends and receives one part in each round."""
+PIPELINE = Formulas("n−1 + C−1", "S", "min(n−1, 2)·S", "(n−1)S", "(n−1 + C−1)/C·S")
+"""Costs if chunks follow each other along a chain of ranks."""
 
 
 def shift(n: int, by: int, chunks: ChunksOf) -> list[Move]:
@@ -133,3 +137,8 @@ def block(rank: int, width: int, chunks: int, core: int = 0) -> list[int]:
     own = range(first, min(first + width, chunks))
     beyond = range(first + core, min(first + core + width, chunks)) if core else ()
     return [*own, *beyond]
+
+
+def following(rank: int, count: int, n: int) -> list[int]:
+    """Return the chunk of this number and those that follow it, modulo n."""
+    return [(rank + offset) % n for offset in range(count)]

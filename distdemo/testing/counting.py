@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from distdemo import dtypes
@@ -72,20 +72,17 @@ def counted() -> Iterator[Traffic]:
     rank, n = dist.get_rank(), dist.get_world_size()
     store = c10d._get_default_store()
     used = Traffic()
-    copy = recorder.start_copy()
-    first = recorder.calls
-    try:
+    with recorder.copied() as copy:
+        first = recorder.calls
         yield used
-    finally:
-        recorder.stop_copy(copy)
     block = store.add(f"distdemo/traffic/{rank}", 1)
     with recorder.record_meeting(END_OF_TRAFFIC):
         store.set(f"distdemo/traffic/{block}/{rank}", f"{first}\n{copy.decode()}")
         copies = [store.get(f"distdemo/traffic/{block}/{other}") for other in range(n)]
-    activities = [Activity.read(other, each) for other, each in enumerate(copies)]
-    sent = [each.sent_bytes for each in activities]
-    used.sent_bytes, used.total_bytes = sent[rank], sum(sent)
-    used.rounds = count_rounds([each.steps for each in activities])
+    activities = [read_activity(other, notes) for other, notes in enumerate(copies)]
+    used.sent_bytes = activities[rank].sent_bytes
+    used.total_bytes = sum(activity.sent_bytes for activity in activities)
+    used.rounds = count_rounds([activity.steps for activity in activities])
     used.calls = tuple(activities[rank].calls)
 
 
@@ -118,61 +115,24 @@ class Step(NamedTuple):
     waits: bool = False
 
 
+@dataclass(slots=True)
 class Activity:
     """Sends, receives and calls of one rank in a block.
 
-    Args:
-        rank: Global rank.
-
     Attributes:
         sent_bytes: Bytes that it sent in point-to-point messages.
-        steps: Its steps in order; each receive is waited for, at the latest at the end.
+        steps: Its steps in order; every receive is waited for, at the latest at the end.
         calls: Its collective calls.
     """
 
-    def __init__(self, rank: int) -> None:
-        self.sent_bytes = 0
-        self.steps: list[Step] = []
-        self.calls: list[CollectiveCall] = []
-        self._rank = rank
+    sent_bytes: int = 0
+    steps: list[Step] = field(default_factory=list)
+    calls: list[CollectiveCall] = field(default_factory=list)
 
-    @classmethod
-    def read(cls, rank: int, text: bytes) -> Activity:
-        """Return the activity that these notes describe.
-
-        Args:
-            rank: Global rank.
-            text: Line with the number of the first call, then the notes.
-
-        Raises:
-            RuntimeError: The notes are incomplete.
-        """
-        found = cls(rank)
-        number, _, text = text.partition(b"\n")
-        nth = int(number)
-        unwaited: dict[int, Message] = {}
-        waits: dict[int, Message] = {}  # the receive that each thread waits for
-        for _, note in Reader().read(text):
-            if isinstance(note, StopNote):
-                raise RuntimeError(f"the traffic of rank {rank} is unknown: {note.why}")  # noqa: TRY004 - not about types
-            if isinstance(note, CallNote):
-                message = found._add(note)
-                if message is not None and not message.sends:
-                    unwaited[nth] = message
-                nth += 1
-            elif isinstance(note, WaitNote) and note.number in unwaited:
-                message = waits[note.thread] = unwaited.pop(note.number)
-                found.steps.append(Step(message, waits=True))
-            elif isinstance(note, ReturnNote):
-                message = waits.pop(note.thread, None)
-                if message is not None and note.source >= 0:
-                    message.peer = message.group[0][note.source]
-        found.steps += (Step(message, waits=True) for message in unwaited.values())
-        return found
-
-    def _add(self, note: CallNote) -> Message | None:
-        """Add a call; return its message if it is a send or receive."""
-        call, members = note.call, note.group[0]
+    def add(self, note: CallNote) -> Message | None:
+        """Add a call; return its message if it is a receive."""
+        call = note.call
+        members = note.group[0]
         itemsize = dtypes.DTYPES[call.dtype].itemsize if call.dtype else 0
         if call.peer is None:
             if not call.rules.internal and call.op != "new_group":
@@ -183,8 +143,45 @@ class Activity:
         peer = members[call.peer] if call.peer >= 0 else -1
         message = Message(note.group, sends, peer, call.tag)
         self.steps.append(Step(message))
-        self.sent_bytes += call.count * itemsize * sends
+        if sends:
+            self.sent_bytes += call.count * itemsize
+            return None
         return message
+
+
+def read_activity(rank: int, text: bytes) -> Activity:
+    """Return the activity that a rank's notes describe.
+
+    Args:
+        rank: Global rank.
+        text: Line with the number of the first call, then the notes.
+
+    Raises:
+        RuntimeError: The notes are incomplete.
+    """
+    activity = Activity()
+    first, _, text = text.partition(b"\n")
+    number = int(first)
+    unwaited: dict[int, Message] = {}  # receives by number
+    waiting: dict[int, Message] = {}  # the receive that a thread waits for
+    for _, note in Reader().read(text):
+        match note:
+            case StopNote():
+                raise RuntimeError(f"the traffic of rank {rank} is unknown: {note.why}")
+            case CallNote():
+                receive = activity.add(note)
+                if receive is not None:
+                    unwaited[number] = receive
+                number += 1
+            case WaitNote() if note.number in unwaited:
+                waiting[note.thread] = unwaited.pop(note.number)
+                activity.steps.append(Step(waiting[note.thread], waits=True))
+            case ReturnNote() if note.thread in waiting:
+                receive = waiting.pop(note.thread)
+                if note.source >= 0:
+                    receive.peer = receive.group[0][note.source]
+    activity.steps += (Step(message, waits=True) for message in unwaited.values())
+    return activity
 
 
 def _elements(call: Call, n: int) -> int:
@@ -213,8 +210,10 @@ def count_rounds(programs: Sequence[Sequence[Step]]) -> int:
         programs: Steps of each rank, in order.
     """
     n = len(programs)
-    clocks, next_send, positions = [0] * n, [0] * n, [0] * n
-    receiving: list[set[int]] = [set() for _ in programs]  # rounds in which each rank receives
+    clocks = [0] * n
+    next_send = [0] * n
+    positions = [0] * n
+    receiving: list[set[int]] = [set() for _ in programs]  # rounds in which a rank receives
     arrivals: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
     expected: defaultdict[tuple[object, ...], int] = defaultdict(int)
 

@@ -27,21 +27,23 @@ NO_FAILURES = {"", "Skipped", "StopTest", "UnsatisfiedAssumption"}
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Example:
-    """An example that hypothesis drew on a rank.
+    """An example that hypothesis drew on a rank; sent when it begins and when it has ended.
 
     Attributes:
         drawn: Arguments of the test.
+        has_ended: False if it has only begun.
         error: Exception that it raised, or empty.
     """
 
     drawn: str
+    has_ended: bool = False
     error: str = ""
 
 
 class Recording:
-    """Sends an example before it runs, and its error afterwards.
+    """Context that sends an example.
 
     Failed and passed examples run the same lines here: hypothesis reports lines that only failed
     ones run.
@@ -49,13 +51,13 @@ class Recording:
 
     def __init__(self, rank: Rank, drawn: str) -> None:
         self._rank = rank
-        text = ADDRESS.sub("", drawn)
-        if len(text) > MAX_CHARS:
-            text = f"{text[:MAX_CHARS]}… (CRC {crc32(text.encode()):x})"
-        rank.send({"example": text})
+        self._drawn = ADDRESS.sub("", drawn)
+        if len(self._drawn) > MAX_CHARS:
+            crc = crc32(self._drawn.encode())
+            self._drawn = f"{self._drawn[:MAX_CHARS]}… (CRC {crc:x})"
 
     def __enter__(self) -> None:
-        pass
+        self._rank.send(Example(self._drawn))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
@@ -63,7 +65,7 @@ class Recording:
         self._rank.exit_if_forked(error)
         name = "" if kind is None else kind.__name__
         text = "" if name in NO_FAILURES else f"{name}: {error}".partition("\n")[0]
-        self._rank.send({"example_error": text[:MAX_CHARS]})
+        self._rank.send(Example(self._drawn, has_ended=True, error=text[:MAX_CHARS]))
 
 
 def prepare(rank: Rank, item: pytest.Item, seed: int) -> None:
@@ -99,7 +101,7 @@ def prepare(rank: Rank, item: pytest.Item, seed: int) -> None:
     def recorded(*args: Any, **named: Any) -> Any:
         __tracebackhide__ = True
         values = {name: named[name] for name in names if name in named}
-        drawn = ", ".join(f"{name}={saferepr(each, None)}" for name, each in values.items())
+        drawn = ", ".join(f"{name}={saferepr(value, None)}" for name, value in values.items())
         with Recording(rank, drawn):
             return inner(*args, **named)
 
@@ -110,23 +112,25 @@ def difference(examples: Mapping[int, Sequence[Example]]) -> str:
     """Describe the first example that differs between ranks; return "" if there is none.
 
     Args:
-        examples: Each rank's examples, in order.
+        examples: Every rank's examples, in order.
     """
-    by_index = zip(*examples.values(), strict=False)  # as far as every rank came
-    index = next((i for i, each in enumerate(by_index) if len({e.drawn for e in each}) > 1), None)
-    if index is None:
-        return ""
-    drawn: dict[str, int] = {}
-    for rank, of_rank in sorted(examples.items()):
-        drawn.setdefault(of_rank[index].drawn, rank)
-    values = "; ".join(f"{text} on rank {rank}" for text, rank in drawn.items())
-    text = f"The ranks drew different examples. Example {index + 1}: {values}."
-    for at in range(index):
-        for rank, of_rank in sorted(examples.items()):
-            failed = of_rank[at]
-            if failed.error:
-                return (
-                    f"{text}\nRank {rank} had failed example {at + 1}, {failed.drawn}, and looked "
-                    f"for a simpler one without the other ranks: {failed.error}"
-                )
-    return text
+    ranks = sorted(examples)
+    failed: tuple[int, int, Example] | None = None
+    for index, drawn in enumerate(zip(*(examples[rank] for rank in ranks), strict=False)):
+        first_ranks: dict[str, int] = {}
+        for rank, example in zip(ranks, drawn, strict=True):
+            first_ranks.setdefault(example.drawn, rank)
+        if len(first_ranks) > 1:
+            values = "; ".join(f"{text} on rank {rank}" for text, rank in first_ranks.items())
+            text = f"The ranks drew different examples. Example {index + 1}: {values}."
+            if failed is None:
+                return text
+            rank, number, example = failed
+            return (
+                f"{text}\nRank {rank} had failed example {number}, {example.drawn}, and looked "
+                f"for a simpler one without the other ranks: {example.error}"
+            )
+        for rank, example in zip(ranks, drawn, strict=True):
+            if example.error and failed is None:
+                failed = rank, index + 1, example
+    return ""

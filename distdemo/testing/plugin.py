@@ -1,16 +1,15 @@
 """The pytest plugin: ``@pytest.mark.ranks(4)`` runs a test on every rank of a new world.
 
 This module runs in pytest's process, which never runs a marked test itself. It sends the test to a
-second process (``template``) that has torch and the tests loaded and forks the ranks. This module
-never imports torch, and starts nothing if no test is marked.
+host (``session``) that has torch and the tests loaded and forks the ranks. This module never
+imports torch, and starts nothing if no test is marked.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ import pytest
 from distdemo.testing.records import RanksOptions
 
 if TYPE_CHECKING:
-    from distdemo.testing.client import Template
+    from distdemo.testing.client import RanksSession
     from distdemo.testing.records import SessionSetup
 
 MARK = "ranks"
@@ -37,16 +36,16 @@ RUNS_NO_TEST = (
 """Options of pytest that print something instead of running tests."""
 SIZE = "_ranks"
 """Parameter of a test that is marked with several numbers of ranks."""
-TEMPLATE: pytest.StashKey[Template] = pytest.StashKey()
-"""Process that ranks are forked from, once it is needed."""
+SESSION: pytest.StashKey[RanksSession] = pytest.StashKey()
+"""Session that ranks are forked from, once it is needed."""
 BROKEN = pytest.StashKey[tuple[str, str]]()
-"""Test whose report says why that process can't start, and the reason."""
+"""Test whose report says why that session can't start, and the reason."""
 TIMEOUT = pytest.StashKey[float]()
 """Seconds after which pytest-timeout would stop a marked test."""
 THIS_RANK = pytest.StashKey[tuple[int, int]]()
 """Rank and world size; only set on a rank."""
 SETUP: pytest.StashKey[SessionSetup] = pytest.StashKey()
-"""Only set in the template and on ranks."""
+"""Only set in the host and on ranks."""
 
 
 def parse_mark(mark: pytest.Mark) -> RanksOptions:
@@ -69,6 +68,16 @@ def parse_mark(mark: pytest.Mark) -> RanksOptions:
     if options.sanitize not in (True, False):
         raise ValueError(f"sanitize must be True or False, not {options.sanitize!r}")
     return options
+
+
+def options_of(item: pytest.Item) -> tuple[RanksOptions, int]:
+    """Return the arguments of a test's mark, and its number of ranks."""
+    mark = item.get_closest_marker(MARK)
+    assert mark is not None  # noqa: S101 - only called for marked tests
+    options = parse_mark(mark)
+    callspec = getattr(item, "callspec", None)
+    size = options.sizes[0] if callspec is None else callspec.params.get(SIZE, options.sizes[0])
+    return options, size
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -98,9 +107,9 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark, and choose the seed of this run."""
     option = config.option
-    given = option.ranks_seed, getattr(option, "randomly_seed", None)
     inherited = getattr(config, "workerinput", {}).get("ranks_seed")  # pytest-xdist's
-    seeds = [each for each in (inherited, *given) if isinstance(each, int)]
+    candidates = inherited, option.ranks_seed, getattr(option, "randomly_seed", None)
+    seeds = [seed for seed in candidates if isinstance(seed, int)]
     option.ranks_seed = (seeds or [random.SystemRandom().getrandbits(32)])[0] % 2**32
     config.addinivalue_line(
         "markers",
@@ -148,32 +157,31 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["ranks_seed"] = node.config.option.ranks_seed
 
 
-# ------------------------------------------------------------------------------------ the template
+# ---------------------------------------------------------------------------- the second session
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Start the template if a file of the command line has marked tests.
+    """Start the second session if a file of the command line has marked tests.
 
-    This process and the template then import torch at the same time, even if a conftest.py does.
+    This process and the host then import torch at the same time, even if a conftest.py does.
     """
     option = early_config.known_args_namespace
     if _runs_tests(early_config, option):
-        names = (str(each).partition("::")[0] for each in option.file_or_dir)
-        paths = (early_config.invocation_params.dir / name for name in names)
-        if any(_mentions_mark(path) for path in paths):
-            _start_template(early_config)
+        names = (str(argument).partition("::")[0] for argument in option.file_or_dir)
+        if any(_mentions_mark(early_config.invocation_params.dir / name) for name in names):
+            _start_session(early_config)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
-    """Start the template before pytest imports a file with marked tests, which imports torch."""
+    """Start it before pytest imports a file with marked tests, which imports torch."""
     session, config = parent.session, parent.config
-    if TEMPLATE in config.stash or not _runs_tests(config, config.option):
+    if SESSION in config.stash or not _runs_tests(config, config.option):
         return
     # Pytest also makes modules of the files next to a named one, and doesn't collect them.
-    collected = any(session.isinitpath(each) for each in (module_path, *module_path.parents))
+    collected = any(session.isinitpath(path) for path in (module_path, *module_path.parents))
     if collected and _mentions_mark(module_path):
-        _template(config)
+        _session(config)
 
 
 def _mentions_mark(file: Path) -> bool:
@@ -185,51 +193,51 @@ def _mentions_mark(file: Path) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Send the session to a template that was started early, or start a new one."""
-    template = session.config.stash.get(TEMPLATE, None)
-    if template is not None and not template.configure(session.config):
-        template.close()
-        _template(session.config)
+    """Send the configuration to a session that was started early, or start a new one."""
+    early = session.config.stash.get(SESSION, None)
+    if early is not None and not early.configure(session.config):
+        early.close()
+        _session(session.config)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start the template for tests that were marked in another way; it loads while others run."""
-    marked = any(item.get_closest_marker(MARK) for item in session.items)
-    if marked and _runs_tests(session.config, session.config.option):
-        _template(session.config)
+    """Start it for tests that were marked in another way; it loads while other tests run."""
+    is_marked = any(item.get_closest_marker(MARK) for item in session.items)
+    if is_marked and _runs_tests(session.config, session.config.option):
+        _session(session.config)
 
 
 def _runs_tests(config: pytest.Config, option: Any) -> bool:
     """Return True if this process runs tests; the workers of pytest-xdist do it for another."""
     elsewhere = SETUP in config.stash or getattr(option, "numprocesses", None)
-    return not (elsewhere or any(getattr(option, each, False) for each in RUNS_NO_TEST))
+    return not (elsewhere or any(getattr(option, name, False) for name in RUNS_NO_TEST))
 
 
-def _template(config: pytest.Config) -> Template:
-    """Return the template process; start one if there is none or it has exited."""
-    template = config.stash.get(TEMPLATE, None)
-    if template is None or template.closed:
-        template = _start_template(config)
-        template.configure(config)
-    return template
+def _session(config: pytest.Config) -> RanksSession:
+    """Return the second session; start one if there is none or it has exited."""
+    session = config.stash.get(SESSION, None)
+    if session is None or session.host.closed:
+        session = _start_session(config)
+        session.configure(config)
+    return session
 
 
-def _start_template(config: pytest.Config) -> Template:
-    from distdemo.testing.client import Template
+def _start_session(config: pytest.Config) -> RanksSession:
+    from distdemo.testing.client import RanksSession
 
-    template = config.stash[TEMPLATE] = Template(config)
-    config.add_cleanup(template.close)
-    return template
+    session = config.stash[SESSION] = RanksSession(config)
+    config.add_cleanup(session.close)
+    return session
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
-    """Stop the template after the last test, before pytest-cov combines what was measured."""
+    """Stop it after the last test, before pytest-cov combines what was measured."""
     try:
         return (yield)
     finally:
-        if template := session.config.stash.get(TEMPLATE, None):
-            template.close()
+        if SESSION in session.config.stash:
+            session.config.stash[SESSION].close()
 
 
 # ------------------------------------------------------------------------------------- the tests
@@ -238,7 +246,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Run a marked test on ranks, and report the result as one test."""
-    if item.get_closest_marker(MARK) is None or TEMPLATE not in item.config.stash:
+    if item.get_closest_marker(MARK) is None or SESSION not in item.config.stash:
         return None
     from distdemo.testing.reruns import rerun
 
@@ -279,45 +287,34 @@ def _report_of(item: pytest.Item, call: pytest.CallInfo[Any]) -> pytest.TestRepo
 
 
 def _merged_reports(item: pytest.Item) -> list[pytest.TestReport]:
-    from distdemo.testing.client import StartError
+    from distdemo.launcher.host import HostError
     from distdemo.testing.reports import failure_report, merged
 
-    mark = item.get_closest_marker(MARK)
-    assert mark is not None  # noqa: S101 - checked before
-    options = parse_mark(mark)
     config = item.config
-    callspec = getattr(item, "callspec", None)
-    size = options.sizes[0] if callspec is None else callspec.params.get(SIZE, options.sizes[0])
-    if limit := item.stash.get(TIMEOUT, 0.0):
-        options = replace(options, timeout=min(options.timeout, limit))
-    try:
-        if BROKEN not in config.stash:
-            result = _template(config).run(item, options, size, config.option.ranks_seed)
-    except StartError as error:
-        config.stash[BROKEN] = item.nodeid, str(error)
-    except RuntimeError as error:
-        return [failure_report(item, "call", str(error))]
+    options, size = options_of(item)
+    timeout = min(options.timeout, item.stash.get(TIMEOUT, 0.0) or options.timeout)
+    if BROKEN not in config.stash:
+        session = _session(config)
+        try:
+            result = session.run(item, timeout)
+        except HostError as error:
+            if session.host.ready:
+                return [failure_report(item, "call", str(error))]
+            config.stash[BROKEN] = item.nodeid, str(error)
     if BROKEN in config.stash:
         test, why = config.stash[BROKEN]
         if item.nodeid != test:  # pytest-rerunfailures may run the same test again
             why = f"Ranks can't be started: see the report of {test}."
         return [failure_report(item, "setup", why)]
-    for warning, when, nodeid, location in result.warnings:
-        item.ihook.pytest_warning_recorded.call_historic(
-            kwargs={
-                "warning_message": warning,
-                "when": when,
-                "nodeid": nodeid,
-                "location": location,
-            }
-        )
+    for warning in result.warnings.values():
+        item.ihook.pytest_warning_recorded.call_historic(kwargs=vars(warning))
     return merged(item, result, size, config.option.ranks_report)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Print the seed if a marked test failed."""
     stats = terminalreporter.stats
-    failed: Sequence[Any] = [*stats.get("failed", ()), *stats.get("error", ())]
+    failed = [*stats.get("failed", ()), *stats.get("error", ())]
     if any(MARK in getattr(report, "keywords", ()) for report in failed):
         terminalreporter.write_line(
             f"Random numbers on ranks: --ranks-seed={config.option.ranks_seed}"

@@ -20,12 +20,14 @@ from _pytest.runner import runtestprotocol
 from distdemo.calls.record.hooks import record_calls
 from distdemo.testing import examples
 from distdemo.testing.plugin import SETUP, THIS_RANK
+from distdemo.testing.records import Warned
 from distdemo.testing.reports import passed_unexpectedly
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from distdemo.calls.records import Notes
     from distdemo.launcher.rank import Rank
-    from distdemo.testing.records import Task
 
 
 class Listener:
@@ -34,14 +36,15 @@ class Listener:
     Args:
         rank: This rank.
         config: pytest's configuration.
-        debugged: True if the first rank that fails gets the terminal.
+
+    Attributes:
+        error: First exception, or None.
     """
 
-    def __init__(self, rank: Rank, config: pytest.Config, *, debugged: bool) -> None:
+    def __init__(self, rank: Rank, config: pytest.Config) -> None:
         self.error: BaseException | None = None
         self._rank = rank
         self._config = config
-        self._debugged = debugged
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
@@ -67,14 +70,12 @@ class Listener:
         """Send a warning for pytest's summary, as a built-in category that every process has."""
         if when != "runtest":  # recorded before the ranks started
             return
-        known = next(
-            each for each in warning_message.category.__mro__ if each.__module__ == "builtins"
-        )
-        text = str(warning_message.message)
-        sent = warnings.WarningMessage(
-            known(text), known, warning_message.filename, warning_message.lineno
-        )
-        self._rank.send({"warning": (sent, when, nodeid, location)})
+        bases = warning_message.category.__mro__
+        known = next(base for base in bases if base.__module__ == "builtins")
+        text = known(str(warning_message.message))
+        line = warning_message.filename, warning_message.lineno
+        sent = warnings.WarningMessage(text, known, *line)
+        self._rank.send(Warned(sent, when, nodeid, location))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Any:
@@ -89,7 +90,7 @@ class Listener:
     @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(self) -> None:
         """Let only the first rank that fails start the debugger."""
-        if not self._debugged:
+        if not self._config.option.usepdb:
             return
         if self._rank.count("debugged", 1) > 1:
             self._rank.barrier("the end of debugging", among=self._rank.world_size + 1)
@@ -97,7 +98,7 @@ class Listener:
 
 
 def run_test(
-    rank: Rank, item: pytest.Item, task: Task, notes: Notes | None, terminal: int | None
+    rank: Rank, item: pytest.Item, basetemp: Path, notes: Notes | None, terminal: int | None
 ) -> None:
     """Run a test on this rank. Collective.
 
@@ -107,13 +108,13 @@ def run_test(
     """
     config: Any = item.config
     config.stash[THIS_RANK] = (rank.rank, rank.world_size)
-    config._tmp_path_factory._basetemp = task.basetemp
+    config._tmp_path_factory._basetemp = basetemp
     logging.getLogger("c10d-NullHandler-default").disabled = True  # torch's exception logger
     known = len(sys.modules)
     rank.set_variables()
-    _seed(task.seed, rank.device)
-    examples.prepare(rank, item, task.seed)
-    listener = Listener(rank, config, debugged=task.pdb)
+    _seed(config.option.ranks_seed, rank.device)
+    examples.prepare(rank, item, config.option.ranks_seed)
+    listener = Listener(rank, config)
     config.pluginmanager.register(listener)
     if terminal is not None:  # for the debugger; capturing hides it until then
         os.dup2(terminal, 0)
@@ -121,10 +122,7 @@ def run_test(
     capture = config.pluginmanager.getplugin("capturemanager")
     capture.start_global_capturing()
     try:
-        with (
-            _measured(item),
-            record_calls(notes, rank.rank, rank.world_size),
-        ):
+        with _measured(item), record_calls(notes, rank.rank, rank.world_size):
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
             if isinstance(listener.error, SystemExit):  # an ordinary error in a test
                 raise RuntimeError("sys.exit in a test") from listener.error  # noqa: TRY004 - no type
@@ -134,8 +132,8 @@ def run_test(
         capture.stop_global_capturing()
         # Reading all names would copy their memory pages.
         names = islice(reversed(sys.modules), max(0, len(sys.modules) - known))
-        if new := [name for name in names if name.startswith("torch.")]:
-            rank.send({"modules": new})
+        if new := tuple(name for name in names if name.startswith("torch.")):
+            rank.send(new)
 
 
 def _seed(seed: int, device: str) -> None:

@@ -1,8 +1,8 @@
-"""Options of a marked test, and what pytest's process and the template send each other."""
+"""Options of a marked test, and messages between pytest's process and the host."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class RanksOptions:
     """Arguments of the mark.
 
     Attributes:
-        sizes: Numbers of ranks, one test each.
+        sizes: Numbers of ranks, one test per number.
         timeout: Seconds until the test is stopped on all ranks.
         sanitize: True to compare the ranks' calls.
         backend: Backend of the default group.
@@ -34,7 +34,7 @@ class RanksOptions:
 
 @dataclass(frozen=True)
 class SessionSetup:
-    """Parts of pytest's session that the template repeats.
+    """Parts of pytest's session that the host repeats.
 
     Attributes:
         options: Values of pytest's options.
@@ -61,45 +61,47 @@ class Task:
         nodeid: pytest's node ID.
         file: File that contains the test.
         path: Value of ``sys.path``.
-        options: Arguments of its mark.
-        size: Number of ranks.
-        seed: Seed of the ranks' random numbers.
+        timeout: Seconds until the test is stopped on all ranks.
         basetemp: Folder for temporary folders.
-        pdb: True if the first rank that fails gets the terminal.
-        capture: True to capture the ranks' output for the report.
     """
 
     nodeid: str
     file: str
     path: tuple[str, ...]
-    options: RanksOptions
-    size: int
-    seed: int
+    timeout: float
     basetemp: Path
-    pdb: bool
-    capture: bool
 
 
 @dataclass(frozen=True)
+class Warned:
+    """A warning that pytest recorded on a rank, as the arguments of its hook."""
+
+    warning_message: Any
+    when: str
+    nodeid: str
+    location: tuple[str, int, str] | None
+
+
+@dataclass
 class TaskResult:
     """Result of a test.
 
     Attributes:
-        world: Outcomes of the ranks.
-        findings: Findings of the sanitizer.
-        reports: Each rank's pytest reports in serialized form.
-        warnings: Warnings that pytest recorded on ranks, as arguments of its hook.
-        examples: Description of the first hypothesis example that differed between ranks, or empty.
+        world: Outcomes of the ranks, or None if they were not started.
         refused: Reason why the test could not be run, or empty.
-        calls: Recorded calls of all ranks, with their counts.
         unavailable: Reason why this machine doesn't have the test's backend, or empty.
+        reports: Every rank's pytest reports in serialized form.
+        findings: Findings of the sanitizer.
+        calls: Recorded calls of all ranks, with their counts.
+        warnings: Warnings of all ranks by message and line.
+        examples: Description of the first hypothesis example that differed between ranks, or empty.
     """
 
-    world: WorldReport | None
-    findings: tuple[Finding, ...]
-    reports: dict[int, list[dict[str, Any]]]
-    warnings: tuple[tuple[Any, ...], ...] = ()
-    examples: str = ""
+    world: WorldReport | None = None
     refused: str = ""
-    calls: tuple[CallCount, ...] = ()
     unavailable: str = ""
+    reports: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    calls: tuple[CallCount, ...] = ()
+    warnings: dict[tuple[object, ...], Warned] = field(default_factory=dict)
+    examples: str = ""

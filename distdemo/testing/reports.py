@@ -42,53 +42,71 @@ def merged(
         detail: Value of ``--ranks-report``.
     """
     if result.world is None:
-        if result.unavailable:
+        if result.refused:
+            refusal = failure_report(item, "setup", result.refused)
+        else:
             line = (item.location[1] or 0) + 1
             place = str(item.path), line, f"Skipped: {result.unavailable}"
-            return [_report(item, "setup", "skipped", place), _passed(item, "teardown")]
-        return [failure_report(item, "setup", result.refused), _passed(item, "teardown")]
+            refusal = _report(item, "setup", "skipped", place)
+        return [refusal, _passed(item, "teardown")]
     hook = item.config.hook
     reports: Reports = {
-        rank: [hook.pytest_report_from_serializable(config=item.config, data=each) for each in sent]
+        rank: [hook.pytest_report_from_serializable(config=item.config, data=data) for data in sent]
         for rank, sent in sorted(result.reports.items())
     }
-    decided = _decided(item, result, reports, size, whole=detail == "all")
-    subtests = _subtests(reports, decided)
-    if decided in subtests:
-        count = sum(each.failed for each in subtests)
+    failure = _failure(item, result, reports, size, whole=detail == "all")
+    subtests = _subtests(reports, failure)
+    if failure in subtests:
+        count = sum(report.failed for report in subtests)
         text = f"contains {count} failed subtest{'s' * (count > 1)}"  # as pytest's own
-        decided = _report(item, "call", "failed", text)
+        failure = _report(item, "call", "failed", text)
     merged = []
     for when in PHASES:
         if when == "call":
             merged += subtests
-        if decided is not None and decided.when == when:
-            merged.append(decided)
-            if when == "setup":
-                merged.append(_passed(item, "teardown"))
-                break
-            continue
-        of_all = [
-            each
-            for sent in reports.values()
-            for each in sent
-            if each.when == when and not _is_subtest(each)
-        ]
-        if failed := [each for each in of_all if each.failed]:
-            merged.append(failed[0])
-        elif of_all:
-            merged.append(_best(of_all, reports))
-        elif when == "teardown" or (decided is not None and when == "setup"):
-            merged.append(_passed(item, when))
+        if failure is not None and failure.when == when:
+            merged.append(failure)
+        else:
+            merged += _phase(item, reports, when, is_needed=failure is not None)
+        if when == "setup" and merged[-1:] == [failure]:
+            merged.append(_passed(item, "teardown"))
+            break
     for report in merged:
         if report.failed and detail == "calls" and isinstance(report.longrepr, ExceptionChainRepr):
             report.longrepr.addsection("calls of all ranks", _calls(result.calls))
     return merged
 
 
+def _phase(
+    item: pytest.Item, reports: Reports, when: str, *, is_needed: bool
+) -> list[pytest.TestReport]:
+    """Return the report of a phase, apart from the failure that decided the test, if any.
+
+    Args:
+        item: Test.
+        reports: Reports of all ranks.
+        when: Name of the phase.
+        is_needed: True if pytest needs the report of a set-up although no rank has sent one.
+    """
+    of_phase = [
+        report
+        for sent in reports.values()
+        for report in sent
+        if report.when == when and not _is_subtest(report)
+    ]
+    failed = [report for report in of_phase if report.failed]
+    if failed:
+        return failed[:1]
+    if of_phase:  # passed if any rank passed, else skipped
+        best = min(of_phase, key=lambda report: (report.skipped, -report.duration))
+        best.sections = _sections(reports, {best.when})
+        return [best]
+    return [_passed(item, when)] if when == "teardown" or (is_needed and when == "setup") else []
+
+
 def _calls(calls: Sequence[CallCount]) -> str:
     """Return the calls of all ranks; a caller that they share is the test, and left out."""
-    callers = {each.source_line.partition(FROM)[2] for each in calls}
+    callers = {call.source_line.partition(FROM)[2] for call in calls}
     text = calls_text(calls[:MAX_CALLS])
     if len(callers) == 1:
         text = text.replace(f"{FROM}{callers.pop()}", "")
@@ -100,87 +118,105 @@ def _is_subtest(report: pytest.TestReport) -> bool:
     return hasattr(report, "context")
 
 
-def _subtests(reports: Reports, decided: pytest.TestReport | None) -> list[pytest.TestReport]:
-    """Return one report per subtest: the one that decided, else of a rank that failed, else any."""
-    found: dict[str, pytest.TestReport] = {}
-    for each in (each for sent in reports.values() for each in sent if _is_subtest(each)):
-        name = str(vars(each)["context"])
-        if each is decided or name not in found or (each.failed and found[name].passed):
-            found[name] = each
-    return list(found.values())
+def _subtests(reports: Reports, failure: pytest.TestReport | None) -> list[pytest.TestReport]:
+    """Return one report per subtest: the failure, else of a rank that failed, else of any rank."""
+    chosen: dict[str, pytest.TestReport] = {}
+    for sent in reports.values():
+        for report in filter(_is_subtest, sent):
+            name = str(vars(report)["context"])
+            is_worse = name not in chosen or (report.failed and chosen[name].passed)
+            if report is failure or is_worse:
+                chosen[name] = report
+    return list(chosen.values())
 
 
-def _best(of_all: list[pytest.TestReport], reports: Reports) -> pytest.TestReport:
-    """Return the report of a phase without failures: passed if any rank passed, else skipped."""
-    best = min(of_all, key=lambda each: (each.skipped, -each.duration))
-    best.sections = _sections(reports, {best.when})
-    return best
+# ----------------------------------------------------------------------------------- the failure
 
 
-def _decided(
+def _failure(
     item: pytest.Item, result: TaskResult, reports: Reports, size: int, *, whole: bool
 ) -> pytest.TestReport | None:
     """Return the report of the failure, expected or not, or None if no rank failed."""
-    world = result.world
-    assert world is not None  # noqa: S101 - the test ran
-    verdict = world.verdict
-    failing = {rank: each for rank, sent in reports.items() for each in sent[::-1] if _ends(each)}
-    if verdict is None:
+    assert result.world is not None  # noqa: S101 - the test ran
+    if result.world.verdict is None:
         return None
-    raised = [o.rank for o in world.outcomes if isinstance(o, Raised) and not o.consequence]
-    causes = [rank for rank in raised if rank in failing]
-    causes.sort(key=lambda rank: failing[rank].skipped)  # failures that xfail doesn't expect first
-    lines = [part for part in (verdict.what, verdict.why, verdict.hint) if part]
-    if not causes:  # a finding, a dead rank or a timeout
-        started = any(
-            each.when == "setup" and each.passed for one in reports.values() for each in one
-        )
-        report = failure_report(item, "call" if started else "setup", "\n".join(lines))
-        report.duration = world.seconds
-        stacks = [
-            f"rank {o.rank}: {f'in {o.where.collective} ' if o.where.collective else ''}"
-            f"at {o.where.source_line or 'an unknown line'}"
-            for o in world.outcomes
-            if isinstance(o, TimedOut) and o.where is not None
-        ]
-        sections = {
-            "where ranks were": "\n".join(stacks),
-            "hypothesis": result.examples,
-            "traceback": verdict.traceback,  # of a plugin
-        }
-        for title, text in sections.items():
-            if text:
-                report.longrepr.addsection(title, text)  # type: ignore[union-attr]  # as built above
-        report.sections = _sections(reports, {*PHASES})
-        return _expected(item, report)
-    report = failing[causes[0]]
+    failures = {
+        rank: report for rank, sent in reports.items() for report in sent[::-1] if _ends(report)
+    }
+    causes = [
+        outcome.rank
+        for outcome in result.world.outcomes
+        if isinstance(outcome, Raised) and not outcome.consequence and outcome.rank in failures
+    ]
+    if not causes:
+        return _verdict_report(item, result, reports)
+    causes.sort(key=lambda rank: failures[rank].skipped)  # failures that xfail doesn't expect first
+    report = failures[causes[0]]
     alike: dict[tuple[Any, ...], list[int]] = {}
     for rank in causes:
-        alike.setdefault(_crash(failing[rank]), []).append(rank)
+        alike.setdefault(_crash(failures[rank]), []).append(rank)
     first, *others = map(sorted, alike.values())
-    suffered = sorted(set(range(size)) - set(causes))
     head = f"{ranks_of(causes)} failed{' alike' * (len(first) == len(causes) > 1)}."
-    ran = [r for r in suffered if reports.get(r) and reports[r][-1].when == "teardown"]
-    well = [rank for rank in ran if rank not in failing]
-    left = [rank for rank in suffered if rank not in well]
-    if left:
+    lost = [
+        rank
+        for rank in sorted(set(range(size)) - set(causes))
+        if rank in failures or not reports.get(rank) or reports[rank][-1].when != "teardown"
+    ]
+    if lost:
         them = "them" if len(causes) > 1 else "it"
-        head += f" {ranks_of(left)} waited for {them} and lost the connection."
-    chain = report.longrepr
-    if isinstance(chain, ExceptionChainRepr):
-        heading = ReprTraceback([ReprEntryNative([head + "\n"])], None, "native")
-        chain.chain = [(heading, None, None), *chain.chain]
-        add = chain.addsection
-        for group in others:
-            add(ranks_of(group), _text(item, failing[group[0]], whole=whole))
-        for each in result.findings:
-            if each.kind in ("argument", "shift") or not {*each.ranks} <= {*causes}:
-                add("finding", "\n".join((each.what, reason(each), each.rule)))
-        if result.examples:
-            add("hypothesis", result.examples)
-    else:
-        report.longrepr = f"{report.longreprtext}\n{head}"
+        head += f" {ranks_of(lost)} waited for {them} and lost the connection."
     report.sections = _sections({rank: reports[rank] for rank in causes}, {*PHASES})
+    chain = report.longrepr
+    if not isinstance(chain, ExceptionChainRepr):
+        report.longrepr = f"{report.longreprtext}\n{head}"
+        return report
+    heading = ReprTraceback([ReprEntryNative([head + "\n"])], None, "native")
+    chain.chain = [(heading, None, None), *chain.chain]
+    for ranks in others:
+        chain.addsection(ranks_of(ranks), _text(item, failures[ranks[0]], whole=whole))
+    for finding in result.findings:
+        if finding.kind in ("argument", "shift") or not {*finding.ranks} <= {*causes}:
+            text = "\n".join((finding.what, reason(finding), finding.rule))
+            chain.addsection("finding", text)
+    if result.examples:
+        chain.addsection("hypothesis", result.examples)
+    return report
+
+
+def _verdict_report(
+    item: pytest.Item, result: TaskResult, reports: Reports
+) -> pytest.TestReport | None:
+    """Return the report of a finding, a dead rank or a timeout."""
+    world = result.world
+    if world is None or world.verdict is None:
+        return None
+    verdict = world.verdict
+    text = "\n".join(part for part in (verdict.what, verdict.why, verdict.hint) if part)
+    has_begun = any(
+        report.when == "setup" and report.passed for sent in reports.values() for report in sent
+    )
+    report = failure_report(item, "call" if has_begun else "setup", text)
+    report.duration = world.seconds
+    stacks = []
+    for outcome in world.outcomes:
+        if isinstance(outcome, TimedOut) and outcome.where is not None:
+            where = outcome.where
+            call = f"in {where.collective} " if where.collective else ""
+            stacks.append(f"rank {outcome.rank}: {call}at {where.source_line or 'an unknown line'}")
+    sections = {
+        "where ranks were": "\n".join(stacks),
+        "hypothesis": result.examples,
+        "traceback": verdict.traceback,  # of a plugin
+    }
+    for title, text in sections.items():
+        if text:
+            report.longrepr.addsection(title, text)  # type: ignore[union-attr]  # as built above
+    report.sections = _sections(reports, {*PHASES})
+    # No rank could report that the test's xfail marks expect this.
+    expected = None if item.config.option.runxfail else evaluate_xfail_marks(item)
+    if expected is not None and expected.raises is None:
+        report.outcome = "skipped"
+        report.wasxfail = expected.reason
     return report
 
 
@@ -222,14 +258,6 @@ def _sections(reports: Reports, phases: set[str | None]) -> list[tuple[str, str]
                     if rank not in ranks:
                         ranks.append(rank)
     return [(f"{title}, {ranks_of(ranks).lower()}", text) for (title, text), ranks in texts.items()]
-
-
-def _expected(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
-    """Apply the test's xfail marks to a failure that no rank could report."""
-    expected = None if item.config.option.runxfail else evaluate_xfail_marks(item)
-    if expected is not None and expected.raises is None:
-        report.outcome, report.wasxfail = "skipped", expected.reason
-    return report
 
 
 def failure_report(item: pytest.Item, when: str, text: str) -> pytest.TestReport:

@@ -67,12 +67,14 @@ def trace(session: Session, options: TraceOptions) -> Result:
         ended = session.start(world, run_trace, (spec,))
         report = make_report(spec, ended)
     from distdemo.trace.page import page
-    from distdemo.trace.view import trace_slides, trace_text, trace_view
+    from distdemo.trace.view import play, trace_slides, trace_text, trace_view
 
-    animate = options.animate or options.speed is not None
+    player = None
+    if options.animate or options.speed is not None:
+        player = partial(play, speed=options.speed)
     return Result(
         report,
-        partial(trace_view, ranks=shown, animate=animate, speed=options.speed),
+        partial(trace_view, ranks=shown, player=player),
         exports={".html": page, ".txt": partial(trace_text, ranks=shown)},
         slides=partial(trace_slides, ranks=shown),
         errors=_wrong_ranks(report),
@@ -82,8 +84,8 @@ def trace(session: Session, options: TraceOptions) -> Result:
 def _wrong_ranks(report: TraceReport) -> tuple[Error, ...]:
     """Return one error per rank with wrong chunks."""
     names: dict[int, list[str]] = {}
-    for each in report.wrong:
-        names.setdefault(each.rank, []).append(report.chunk_names[each.chunk])
+    for wrong in report.wrong:
+        names.setdefault(wrong.rank, []).append(report.chunk_names[wrong.chunk])
     return tuple(
         Error(f"Rank {rank} holds wrong chunks: {', '.join(names[rank])}.", ranks=(rank,))
         for rank in sorted(names)
@@ -102,8 +104,8 @@ def list_algorithms(options: ListOptions) -> Result:
     """
     from distdemo.measure.fit import link_of_files
     from distdemo.schedules.count import infos
-    from distdemo.trace.costs import costs_on, with_times
     from distdemo.trace.records import AlgorithmList
+    from distdemo.trace.report import costs_on, with_times
     from distdemo.trace.view import costs_view, list_view
 
     algorithms = schedules.REGISTRY

@@ -17,21 +17,19 @@ from itertools import pairwise
 from string import Template
 from typing import Any
 
+from distdemo.schedules.contract import LETTERS
 from distdemo.trace.records import Cell, PlayedRound, TraceReport
 from distdemo.trace.texts import (
-    LETTERS,
     cost_table,
     notes,
     payload_text,
-    range_names,
-    ranges,
     title,
     verdict_text,
     wrong_text,
 )
 from distdemo.view.console import Signs
 from distdemo.view.foreign import one_line
-from distdemo.view.format import duration, exact_size, listing, number, plural
+from distdemo.view.format import duration, exact_size, listing, number, plural, ranges, ranks_text
 
 SCRIPTS = (
     "data.js",  # the rounds, and the state after k rounds
@@ -71,7 +69,7 @@ def page(report: TraceReport) -> str:
         counts=_counts(report),
         by_rank=_by_rank(report),
         notes="".join(
-            f'<p class="quiet">{to_html(each)}</p>' for each in (*notes(report), built_by)
+            f'<p class="quiet">{to_html(note)}</p>' for note in (*notes(report), built_by)
         ),
         policy=(
             f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
@@ -105,29 +103,29 @@ def to_html(text: object) -> str:
 def page_data(report: TraceReport) -> dict[str, Any]:
     """Return the run in compact form: 64 ranks in 126 rounds have half a million cells."""
     slots = [set(wanted) for wanted in report.wanted]
-    for cells in (report.start, *(each.arrived for each in report.rounds)):
-        for own, here in zip(slots, cells, strict=False):
-            own.update(cell.chunk for cell in here)
+    for by_rank in (report.start, *(played.arrived for played in report.rounds)):
+        for slot, cells in zip(slots, by_rank, strict=False):
+            slot.update(cell.chunk for cell in cells)
     return {
         "op": report.op.op,
         "algorithm": report.algorithm.name,
         "n": report.n,
         "reduced": report.op.reduce_op is not None,
         "chunks": list(report.chunk_names),
-        "wanted": [list(each) for each in report.wanted],
+        "wanted": [list(chunks) for chunks in report.wanted],
         # Chunks that each rank ever holds or should hold: each has a fixed position.
-        "slots": [sorted(each) for each in slots] if report.start else [],
+        "slots": [sorted(slot) for slot in slots] if report.start else [],
         # The ranks' chunks of a failed run are unknown, so there is no picture.
         "start": [[_cell(cell) for cell in cells] for cells in report.start] or None,
-        "rounds": [_round_data(each, report.element_bytes) for each in report.rounds],
+        "rounds": [_round_data(played, report.element_bytes) for played in report.rounds],
         "words": round_texts(report) if report.start else [],
         "wrong": [
             {
-                "rank": each.rank,
-                "chunk": each.chunk,
-                "words": wrong_text(each, report.chunk_names),
+                "rank": wrong.rank,
+                "chunk": wrong.chunk,
+                "words": wrong_text(wrong, report.chunk_names),
             }
-            for each in report.wrong
+            for wrong in report.wrong
         ],
     }
 
@@ -199,10 +197,10 @@ def _messages(report: TraceReport, played: PlayedRound) -> str:
 
 
 def _chunk_list(report: TraceReport, chunks: Sequence[int]) -> str:
-    """Return ``chunk 2`` or ``chunks 0–3 and 6``; a long list is shortened."""
-    names = report.chunk_names
-    plain = all(names[each] == str(each) for each in chunks)
-    texts = range_names(chunks) if plain else [names[each] for each in chunks]
+    """Return ``chunk 2`` or ``chunks 0-3 and 6``; a long list is shortened."""
+    names = [report.chunk_names[chunk] for chunk in chunks]
+    is_plain = names == [str(chunk) for chunk in chunks]
+    texts = ranks_text(chunks).split(", ") if is_plain else names
     return f"{'chunk' if len(chunks) == 1 else 'chunks'} {listing(_shorten(texts))}"
 
 
@@ -243,9 +241,8 @@ def _verdict(report: TraceReport) -> Iterator[str]:
         why = report.world.verdict
         yield f'<p class="bad">✗ Failed. {to_html(f"{why.what} {why.why} {why.hint}")}</p>'
     elif not report.ok:
-        items = "".join(
-            f"<li>✗ {to_html(wrong_text(each, report.chunk_names))}</li>" for each in report.wrong
-        )
+        texts = (wrong_text(wrong, report.chunk_names) for wrong in report.wrong)
+        items = "".join(f"<li>✗ {to_html(text)}</li>" for text in texts)
         opened = " open" if len(report.wrong) <= MOST_OPEN else ""
         head = f'<summary class="bad">✗ {verdict_text(report)}</summary>'
         yield f'<details class="wrong"{opened}>{head}<ul>{items}</ul></details>'

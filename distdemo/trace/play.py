@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from distdemo.schedules.schedule import Schedule, ScheduleError, Step, Transfer
+from distdemo.schedules.schedule import Exchange, Schedule, ScheduleError, Transfer
 
 V = TypeVar("V")
 Contributions = tuple[int, ...]
@@ -36,15 +36,17 @@ class Holdings(Generic[V]):
         self._last: list[dict[int, V]] = [{} for _ in start]
         self.held = tuple(dict(contents) for contents in start)
 
-    def play(self, step: Step) -> None:
+    def play(self, exchange: Exchange) -> None:
         """Play one round: all messages are sent before any arrives.
 
         Raises:
             ScheduleError: A rank sends a chunk that it doesn't hold.
         """
-        messages = [(transfer, self._message(step, transfer)) for transfer in step.transfers]
+        messages = [
+            (transfer, self._message(exchange.number, transfer)) for transfer in exchange.transfers
+        ]
         if self._moved:
-            for transfer in step.transfers:
+            for transfer in exchange.transfers:
                 for chunk in transfer.chunks:
                     self.held[transfer.src].pop(chunk, None)
         for transfer, message in messages:
@@ -54,13 +56,13 @@ class Holdings(Generic[V]):
                 contents[chunk] = self._combine(contents[chunk], content) if combined else content
             self._last[transfer.dst] = message
 
-    def _message(self, step: Step, transfer: Transfer) -> dict[int, V]:
+    def _message(self, number: int, transfer: Transfer) -> dict[int, V]:
         sources = {"held": self.held, "original": self._start, "last": self._last}
         source = sources[transfer.content][transfer.src]
         for chunk in transfer.chunks:
             if chunk not in source:
                 raise ScheduleError(
-                    f"In round {step.number} rank {transfer.src} sends chunk {chunk}, "
+                    f"In round {number} rank {transfer.src} sends chunk {chunk}, "
                     "which it doesn't hold."
                 )
         return {chunk: source[chunk] for chunk in transfer.chunks}

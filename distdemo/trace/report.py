@@ -1,20 +1,34 @@
-"""Build the report of a traced run: state after each round, counts, formulas and wrong chunks.
+"""Build the report of a traced run, and the list of costs.
 
 Contributions follow from the schedule; numbers are those that the ranks really held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
 from distdemo import backends, ops, schedules
 from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import Returned, WorldReport
-from distdemo.schedules.count import checks, count, info
+from distdemo.schedules.contract import Algorithm
+from distdemo.schedules.count import (
+    CostModel,
+    by_formula,
+    checks,
+    costs,
+    count,
+    crossovers,
+    info,
+    infos,
+)
 from distdemo.schedules.schedule import Schedule
 from distdemo.trace.play import Contributions, contributions
 from distdemo.trace.records import (
+    AlgorithmCost,
+    AlgorithmList,
     Cell,
     Moment,
     PlayedRound,
@@ -89,26 +103,35 @@ def _rounds(
     )
     moments = relative_moments(traces, hosts)
     rounds = []
-    for step in schedule.steps():
-        holdings.play(step)
+    for exchange in schedule.exchanges():
+        holdings.play(exchange)
         held = holdings.held
         arrived: list[set[int]] = [set() for _ in held]
         gone: list[set[int]] = [set() for _ in held]
-        for transfer in step.transfers:
+        for transfer in exchange.transfers:
             arrived[transfer.dst].update(transfer.chunks)
             gone[transfer.src].update(transfer.chunks)
-        if spec.divides and step.number == len(moments):  # the division changes these chunks too
-            for rank, chunks in enumerate(arrived):
+        is_last = exchange.number == len(moments)
+        for rank, chunks in enumerate(arrived):
+            if spec.divides and is_last:  # the division changes these chunks, too
                 chunks.update(schedule.due(rank))
         cells = tuple(
-            tuple(cell(rank, chunk, held[rank][chunk], step.number) for chunk in sorted(chunks))
+            tuple(cell(rank, chunk, held[rank][chunk], exchange.number) for chunk in sorted(chunks))
             for rank, chunks in enumerate(arrived)
         )
         left = tuple(
             tuple(sorted(chunks - here.keys())) for chunks, here in zip(gone, held, strict=True)
         )
-        times = moments[step.number - 1]
-        rounds.append(PlayedRound(step.number, step.phase, step.transfers, cells, left, times))
+        rounds.append(
+            PlayedRound(
+                exchange.number,
+                exchange.phase,
+                exchange.transfers,
+                cells,
+                left,
+                moments[exchange.number - 1],
+            )
+        )
     return start, tuple(rounds)
 
 
@@ -128,3 +151,44 @@ def relative_moments(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[
         tuple(each.since(begins[host]) for host, each in zip(host_of_rank, moments, strict=True))
         for moments in zip(*(trace.moments for trace in traces), strict=True)
     ]
+
+
+# ------------------------------------------------------------------------------ costs by formula
+
+
+def costs_on(n: int, algorithms: Sequence[Algorithm], sizes: Sequence[int]) -> AlgorithmList:
+    """Return the costs of these algorithms on n ranks.
+
+    Args:
+        n: Number of ranks.
+        algorithms: Algorithms, those of one op together.
+        sizes: Sizes in bytes.
+    """
+    rows = [
+        AlgorithmCost(op, algorithm.name, size, by_formula(Schedule.of(algorithm, n, 1), size))
+        for op, members in groupby(algorithms, attrgetter("op"))
+        for same_op in [tuple(members)]
+        for size in sorted(set(sizes))
+        for algorithm in same_op
+    ]
+    return AlgorithmList(infos(algorithms), n, tuple(rows))
+
+
+def with_times(record: AlgorithmList, links: Mapping[str, CostModel]) -> AlgorithmList:
+    """Return the costs with predicted times.
+
+    Args:
+        record: Costs on a number of ranks.
+        links: α and β for each op.
+    """
+    changes = {}
+    for op, link in links.items():
+        lines = costs(op, record.world_size or 0)
+        changes[op] = tuple(crossovers(lines, link.alpha_s, link.beta_s_per_byte))
+    timed = []
+    for row in record.costs:
+        link = links[row.op]
+        predicted_s = row.counts.alpha_rounds * link.alpha_s
+        predicted_s += row.counts.beta_bytes * link.beta_s_per_byte
+        timed.append(replace(row, predicted_s=predicted_s))
+    return replace(record, costs=tuple(timed), links=dict(links), crossovers=changes)

@@ -18,6 +18,7 @@ from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import footprint
 from distdemo.ops.spec import OpSpec
+from distdemo.schedules.contract import evaluate
 from distdemo.schedules.support import check_arithmetic, check_backend
 from distdemo.trace.options import TraceOptions
 from distdemo.trace.records import TraceSpec
@@ -120,7 +121,7 @@ def make_trace(options: TraceOptions, session: Session, n: int) -> tuple[TraceSp
     else:
         spec = one_element_per_chunk(spec, algorithm, options.chunks)
     schedule = schedules.schedule(spec, algorithm.name, options.chunks)
-    rounds = int(schedule.algorithm.formulas.rounds.value(n, schedule.sizes.chunks))
+    rounds = int(evaluate(algorithm.formulas.rounds, n, schedule.sizes.chunks))
     held = sum(max(len(schedule.given(rank)), len(schedule.due(rank))) for rank in range(n))
     if rounds * held > MOST_CELLS:
         raise UsageError(

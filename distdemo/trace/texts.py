@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from distdemo.ops.contract import Traffic
 from distdemo.schedules.count import CostModel, FormulaCheck
 from distdemo.trace.records import TraceReport, WrongChunk
-from distdemo.view.console import ASCII_SIGNS, Signs
+from distdemo.view.console import Signs
 from distdemo.view.format import (
     distinct,
     duration,
     exact_size,
     listing,
     plural,
+    ranks_text,
     rate,
     shape_text,
 )
@@ -25,11 +26,6 @@ COSTS = {
     "total_bytes": "Total",
 }
 """Labels of the checks, in display order."""
-LETTERS = (
-    "n: ranks; C: chunks; lg: logarithm to base 2, rounded up (⌊ ⌋: down); p: largest power of 2 "
-    "that is not above n; e = n − p; [e>0]: 1 if so, else 0."
-)
-"""Symbols in the formulas, except S."""
 
 
 def amount(check: FormulaCheck, value: float) -> str:
@@ -37,11 +33,6 @@ def amount(check: FormulaCheck, value: float) -> str:
     if check.name == "rounds":
         return f"{value:,.10g}"
     return exact_size(int(value)) if value == int(value) else f"{value:,.2f} B"
-
-
-def formula(text: str, sign: Signs) -> str:
-    """Return the formula in the characters that this terminal supports."""
-    return text.replace("·", "*") if sign == ASCII_SIGNS else text
 
 
 def agreement_sign(check: FormulaCheck) -> str:
@@ -59,7 +50,7 @@ def cost_table(report: TraceReport, sign: Signs) -> tuple[list[str], list[list[s
     rows = []
     for check in report.checks:
         counted = f"{amount(check, check.counted)} {agreement_sign(check)}"
-        row = [COSTS[check.name], formula(check.formula, sign), amount(check, check.value), counted]
+        row = [COSTS[check.name], check.formula, amount(check, check.value), counted]
         if check.name in given:
             same = "✓" if given[check.name] == check.counted else "≠"
             row.append(f"{exact_size(given[check.name])} {same}")
@@ -105,30 +96,6 @@ def wrong_text(wrong: WrongChunk, names: Sequence[str]) -> str:
     return f"{text}."
 
 
-def _ranks(numbers: Sequence[int]) -> str:
-    """Return ``rank 1``, ``ranks 0, 1 and 3`` or ``ranks 0–3 and 5``."""
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {listing(range_names(numbers))}"
-
-
-def range_names(numbers: Sequence[int]) -> list[str]:
-    """Return ``0–3``, ``5``, ``6``: three or more consecutive numbers as a range."""
-    names: list[str] = []
-    for first, last in ranges(numbers):
-        names += [f"{first}–{last}"] if last > first + 1 else map(str, range(first, last + 1))
-    return names
-
-
-def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and last of each run of consecutive numbers."""
-    ends: list[tuple[int, int]] = []
-    for number in numbers:
-        if ends and number == ends[-1][1] + 1:
-            ends[-1] = (ends[-1][0], number)
-        else:
-            ends.append((number, number))
-    return ends
-
-
 def notes(report: TraceReport) -> Iterator[str]:
     """Yield notes for the reader."""
     op, world = report.op, report.world
@@ -144,13 +111,13 @@ def notes(report: TraceReport) -> Iterator[str]:
 
 def verdict_text(report: TraceReport) -> str:
     """Return the verdict and the amount sent, in one line."""
-    checked = sum(each.checked for each in report.verifications)
+    checked = sum(verification.checked for verification in report.verifications)
     if not report.ok:
-        ranks = sorted({each.rank for each in report.wrong})
-        wrong = sum(each.wrong for each in report.verifications)
+        ranks = sorted({chunk.rank for chunk in report.wrong})
+        wrong = sum(verification.wrong for verification in report.verifications)
         amounts = f"{plural(len(report.wrong), 'chunk')}, {wrong:,} of {checked:,} elements"
-        return f"Wrong: {amounts}, on {_ranks(ranks)}."
-    same = ", matching the formulas" if all(each.same for each in report.checks) else ""
+        return f"Wrong: {amounts}, on rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}."
+    same = ", matching the formulas" if all(check.same for check in report.checks) else ""
     total = exact_size(report.counts.total_bytes)
     sent = f"{plural(report.messages, 'message')}, {total} in total{same}"
     right = f"{plural(checked, 'element')} on {plural(report.n, 'rank')} right"

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
+from time import sleep
 
 from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.text import Text
 
+from distdemo.schedules.contract import LETTERS
 from distdemo.schedules.count import AlgorithmInfo
 from distdemo.trace.records import AlgorithmCost, AlgorithmList, TraceReport
 from distdemo.trace.texts import (
-    LETTERS,
     agreement_sign,
     cost_table,
-    formula,
     link_text,
     notes,
     payload_text,
@@ -44,6 +50,10 @@ MODEL_NOTE = (
     "and that reducing is free."
 )
 STAR = "★"
+ROUND_S = 1.2  # seconds that each round is shown at speed 1
+BAR_COLUMNS = 20  # columns of the bar of rounds
+BACK = (b"\x1b[D", b"\x1bOD", b"\x7f")  # left arrow, backspace
+QUIT = (b"q", b"Q", b"\x04", b"")  # also Ctrl-D, and a terminal that was closed
 
 
 def trace_view(
@@ -52,24 +62,23 @@ def trace_view(
     *,
     ranks: frozenset[int] | None = None,
     every: bool = False,
-    animate: bool = False,
-    speed: float | None = None,
+    player: Callable[[Picture, Console], None] | None = None,
 ) -> Iterator[Block]:
     """Yield setup, rounds, formulas and counts, and the verdict.
 
     Args:
-        report: Report of a run or a simulation.
+        report: Report of a run.
         sign: Signs of the terminal.
         ranks: Ranks to show. None: all of up to 16, otherwise both ends and those with errors.
         every: True to show all rounds, however many there are.
-        animate: True to show the rounds in place if the terminal allows it.
-        speed: Speed at which they follow each other; None: by keys.
+        player: Function that shows the rounds in place if the terminal allows it, such as `play`.
     """
     yield Heading(title(report, sign))
-    least, most = min(report.chunk_elements), max(report.chunk_elements)
-    each = plural(most, "element") if least == most else f"{least:,} to {plural(most, 'element')}"
+    least = min(report.chunk_elements)
+    most = plural(max(report.chunk_elements), "element")
+    size = most if least == max(report.chunk_elements) else f"{least:,} to {most}"
     chunks = plural(len(report.chunk_elements), "chunk")
-    yield Paragraph(f"S = {payload_text(report.traffic)}, in {chunks} of {each}.")
+    yield Paragraph(f"S = {payload_text(report.traffic)}, in {chunks} of {size}.")
     yield Paragraph(report.algorithm.summary)
     yield Paragraph(f"Source: {report.algorithm.source}.", colours.QUIET)
     yield Paragraph()
@@ -78,11 +87,10 @@ def trace_view(
         return Picture(report, console, ranks).draw(every=every)
 
     def play_rounds(console: Console) -> None:
-        from distdemo.trace.view_animation import play
+        if player is not None:
+            player(Picture(report, console, ranks), console)
 
-        play(Picture(report, console, ranks), console, speed)
-
-    yield Drawing(draw, play_rounds if animate and report.rounds else None)
+    yield Drawing(draw, play_rounds if player and report.rounds else None)
     yield from _costs(report, sign)
     for note in notes(report):
         yield Paragraph(note, colours.QUIET)
@@ -92,6 +100,52 @@ def trace_view(
         more = plural(len(report.wrong) - MOST_WRONG, "more wrong chunk")
         yield Paragraph(more, colours.QUIET)
     yield Summary(verdict_text(report), report.ok)
+
+
+def play(picture: Picture, console: Console, *, speed: float | None = None) -> None:
+    """Show all rounds in place: by keys, or at a speed.
+
+    Args:
+        picture: Picture of the trace.
+        console: Terminal.
+        speed: Speed at which the rounds follow each other; 1 shows each for 1.2 s. None: left and
+            backspace show the round before, q quits, another key shows the next round; without a
+            terminal for input, speed 1.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed. The terminal is restored.
+    """
+    last = len(picture.frames) - 1
+    index = 0
+    by_keys = speed is None and sys.stdin is not None and sys.stdin.isatty()
+    console.print(picture.draw_legend(), Text(), sep="\n")
+    live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+    with _unbuffered() if by_keys else nullcontext(), live:
+        while index <= last:
+            done = round(BAR_COLUMNS * index / last)
+            status = f"{'━' * done}{'╌' * (BAR_COLUMNS - done)} {index}/{last}"
+            status += "  any key: next · ←: back · q: quit" if by_keys else ""
+            frame = (*picture.draw_still(index), Text(status, style=colours.QUIET))
+            live.update(Group(*frame), refresh=True)
+            keys = b" "
+            if by_keys:
+                keys = os.read(sys.stdin.fileno(), 16)  # several if they are pressed fast
+            else:
+                sleep(ROUND_S / (speed or 1.0))
+            if keys[:1] in QUIT:
+                break
+            index = max(0, index - 1) if keys.startswith(BACK) else index + 1
+
+
+@contextmanager
+def _unbuffered() -> Iterator[None]:
+    """Have the terminal pass on each key at once, without echo, and restore it."""
+    saved = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin, termios.TCSADRAIN)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, saved)
 
 
 def trace_text(report: TraceReport, ranks: frozenset[int] | None = None) -> str:
@@ -106,7 +160,7 @@ def trace_slides(report: TraceReport, ranks: frozenset[int] | None = None) -> di
     def picture(width: int) -> Picture:
         return Picture(report, in_memory(width), ranks)
 
-    columns = next((each for each in SLIDE_COLUMNS if picture(each).is_table), 0)
+    columns = next((width for width in SLIDE_COLUMNS if picture(width).is_table), 0)
 
     def slide(index: int, report: TraceReport, sign: Signs) -> Iterator[Block]:
         yield Heading(title(report, sign))
@@ -153,7 +207,7 @@ def _costs(report: TraceReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph(text, STYLES["≠"])
 
 
-def list_view(record: AlgorithmList, sign: Signs) -> Iterator[Block]:
+def list_view(record: AlgorithmList, _: Signs) -> Iterator[Block]:
     """Yield one table per op. Its first algorithm is the default."""
     by_op: dict[str, list[AlgorithmInfo]] = {}
     for info in record.algorithms:
@@ -162,7 +216,7 @@ def list_view(record: AlgorithmList, sign: Signs) -> Iterator[Block]:
         yield Heading(op.replace("_", "-"))
         grid = Grid([Column("Algorithm"), *(Column(head, folds=True) for head in COLUMNS)])
         for info in infos:
-            formulas: list[Cell] = [formula(info.formulas[name], sign) for name in COLUMNS.values()]
+            formulas: list[Cell] = [info.formulas[name] for name in COLUMNS.values()]
             grid.rows.append([Text(info.name, style="bold"), *formulas])
         yield grid
         for info in infos:

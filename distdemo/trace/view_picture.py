@@ -16,10 +16,9 @@ from rich.text import Text
 
 from distdemo.schedules.schedule import Transfer
 from distdemo.trace.records import Cell, Moment, PlayedRound, TraceReport
-from distdemo.trace.texts import ranges
 from distdemo.view import colours
 from distdemo.view.console import signs
-from distdemo.view.format import duration, number, plural
+from distdemo.view.format import duration, number, plural, ranges
 from distdemo.view.tables import empty_table, select
 
 FEW_NAMES = 6  # largest number of named chunks of a message of which all names are shown
@@ -60,7 +59,7 @@ def _frames(report: TraceReport) -> list[Frame]:
     return frames
 
 
-class Row(NamedTuple):
+class RankRow(NamedTuple):
     """Row of one rank."""
 
     rank: int
@@ -90,9 +89,9 @@ class Picture:
         self._wanted = {(rank, c) for rank, chunks in enumerate(report.wanted) for c in chunks}
         self._wrong = {(each.rank, each.chunk) for each in report.wrong}
         with_errors = {each.rank for each in report.wrong}
-        every = [Row(rank) for rank in range(report.n)]
+        every = [RankRow(rank) for rank in range(report.n)]
         self._rows = list(select(every, ranks, lambda row: row.rank in with_errors))
-        self._shown = frozenset(row.rank for row in self._rows if isinstance(row, Row))
+        self._shown = frozenset(row.rank for row in self._rows if isinstance(row, RankRow))
         self._widths: list[int] = []
         self._layout: Layout = "list"
         if not self._named and 4 * len(self._names) <= self._width:

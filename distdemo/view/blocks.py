@@ -130,12 +130,11 @@ View = Callable[[Any, Signs], Iterable[Block]]
 def quiet(blocks: Iterable[Block]) -> list[Block]:
     """Return the summaries and the problems, or all blocks if there is none."""
     every = list(blocks)
-    brief: list[Block] = [
-        each
-        for each in every
-        if isinstance(each, Summary) or (isinstance(each, Item) and each.is_problem)
-    ]
-    return brief or every
+    return [
+        block
+        for block in every
+        if isinstance(block, Summary) or (isinstance(block, Item) and block.is_problem)
+    ] or every
 
 
 def show_blocks(
@@ -144,23 +143,19 @@ def show_blocks(
     before_verdict: Callable[[], object] = lambda: None,
 ) -> None:
     """Print a report on a console. Call ``before_verdict`` before a verdict is printed."""
-    drawn = [(each, draw_block(each, console)) for each in blocks]  # before anything is printed
-    for each, renderable in drawn:
-        if isinstance(each, Drawing) and each.play is not None and can_redraw(console):
-            each.play(console)
+    drawn = [(block, draw_block(block, console)) for block in blocks]  # before any is printed
+    for block, renderable in drawn:
+        if isinstance(block, Drawing) and block.play is not None and can_redraw(console):
+            block.play(console)
             continue
-        if isinstance(each, Summary):
+        if isinstance(block, Summary):
             before_verdict()
-        show(console, renderable, wrap=not (isinstance(each, Paragraph) and each.verbatim))
+        show(console, renderable, wrap=not (isinstance(block, Paragraph) and block.verbatim))
 
 
 def to_text(blocks: Callable[[Signs], Iterable[Block]]) -> str:
     """Return a report as text for a file, without colours."""
-
-    def write(console: Console) -> None:
-        show_blocks(console, blocks(signs(console)))
-
-    return as_text(write)
+    return as_text(lambda console: show_blocks(console, blocks(signs(console))))
 
 
 def draw_block(block: Block, console: Console) -> RenderableType:
@@ -172,26 +167,29 @@ def draw_block(block: Block, console: Console) -> RenderableType:
     if isinstance(block, Summary):
         return _verdict(block, signs(console))
     if isinstance(block, Item):
-        return _item(block)
+        name = Text(f"{block.name}: ", style=block.style)
+        notes = [("", Text(f"{what}: ", style="bold") + text) for what, text in block.notes]
+        return _list([(Text(block.mark, style=block.style), name + block.text), *notes])
     if isinstance(block, Grid):
         return fitting(console, lambda _: block)
     if isinstance(block, Fitted):
         return fitting(console, block.draw)
     if isinstance(block, Facts):
-        table = Table(box=None, show_header=False, padding=(0, 1), show_edge=False)
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(overflow="fold")
-        for row in block.rows:
-            table.add_row(*row)
-        return table
+        return _list((Text(f" {name} ", style="bold"), text) for name, text in block.rows)
     if isinstance(block, Bullets):
-        table = Table.grid(padding=(0, 1))
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for item in block.items:
-            table.add_row("-" if signs(console) == ASCII_SIGNS else "•", item)
-        return table
+        bullet = "-" if signs(console) == ASCII_SIGNS else "•"
+        return _list((bullet, item) for item in block.items)
     return block.draw(console)
+
+
+def _list(rows: Iterable[tuple[Text | str, Text | str]]) -> Table:
+    """Return two columns without a frame, of which the second folds."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _verdict(block: Summary, sign: Signs) -> Text:
@@ -202,23 +200,12 @@ def _verdict(block: Summary, sign: Signs) -> Text:
     return Text(f"{mark} {block.text}", style=style)
 
 
-def _item(block: Item) -> Table:
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    name = Text(f"{block.name}: ", style=block.style)
-    grid.add_row(Text(block.mark, style=block.style), name + Text(block.text))
-    for what, text in block.notes:
-        grid.add_row("", Text(f"{what}: ", style="bold") + Text(text))
-    return grid
-
-
 # --------------------------------------------------------------------------------------- Markdown
 
 
 def to_markdown(blocks: Iterable[Block], sign: Signs) -> str:
     """Return a report as GitHub's Markdown, for job summaries and comments of CI."""
-    parts = (part for each in blocks for part in _markdown(each, sign))
+    parts = (part for block in blocks for part in _markdown(block, sign))
     return "\n\n".join(parts) + "\n"
 
 
@@ -228,12 +215,8 @@ def _markdown(block: Block, sign: Signs) -> Iterator[str]:
     elif isinstance(block, Summary):
         yield f"**{_escaped(_verdict(block, sign).plain)}**"
     elif isinstance(block, Item):
-        yield "\n".join(
-            [
-                f"- {_escaped(block.mark)} **{_escaped(block.name)}**: {_escaped(block.text)}",
-                *(f"  - {what}: {_escaped(text)}" for what, text in block.notes),
-            ]
-        )
+        first = f"- {_escaped(block.mark)} **{_escaped(block.name)}**: {_escaped(block.text)}"
+        yield "\n".join([first, *(f"  - {what}: {_escaped(text)}" for what, text in block.notes)])
     elif isinstance(block, Paragraph) and block.verbatim:
         yield _fenced(_plain(block.text))
     elif isinstance(block, Paragraph):
@@ -250,20 +233,21 @@ def _markdown(block: Block, sign: Signs) -> Iterator[str]:
     else:
         grid = block if isinstance(block, Grid) else block.draw(WIDTHS[0])
         if grid.rows:
-            yield "\n".join(_table(grid))
+            yield "\n".join(f"| {' | '.join(cells)} |" for cells in _table(grid))
 
 
-def _table(grid: Grid) -> Iterator[str]:
-    """Yield the lines of a table; short rows are filled with empty cells."""
-    yield _row([column.name for column in grid.columns])
-    yield _row(["---:" if column.right else "---" for column in grid.columns], escape=False)
+def _table(grid: Grid) -> Iterator[list[str]]:
+    """Yield the cells of each line of a table; short rows are filled with empty cells."""
+    columns = grid.columns
+    missing = [""] * len(columns)
+    yield [_cell(column.name) for column in columns]
+    yield ["---:" if column.right else "---" for column in columns]
     for row in grid.rows:
-        yield _row([*map(_plain, row), *[""] * (len(grid.columns) - len(row))])
+        yield [_cell(cell) for cell in [*row, *missing[len(row) :]]]
 
 
-def _row(cells: Iterable[str], *, escape: bool = True) -> str:
-    done = (_escaped(cell).replace("\n", "<br>") if escape else cell for cell in cells)
-    return f"| {' | '.join(done)} |"
+def _cell(cell: Text | str) -> str:
+    return _escaped(_plain(cell)).replace("\n", "<br>")
 
 
 def _fenced(text: str) -> str:
@@ -278,8 +262,4 @@ def _plain(text: Text | str) -> str:
 
 def _escaped(text: str) -> str:
     """Escape markup, so that foreign text stays text."""
-    return _MARKUP.sub(lambda match: _backslash(match.group()), printable(text.strip()))
-
-
-def _backslash(markup: str) -> str:
-    return f"{markup[:-1]}\\{markup[-1]}"
+    return _MARKUP.sub(lambda found: f"{found[0][:-1]}\\{found[0][-1]}", printable(text.strip()))

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-_COLOURS = (
-    "cyan",
-    "yellow",
-    "magenta",
-    "green",
-    "bright_blue",
-    "bright_red",
-    "bright_cyan",
-    "bright_yellow",
-    "bright_magenta",
-    "bright_green",
-    "blue",
-    "red",
-)
+_HUES = ("cyan", "yellow", "magenta", "green", "blue", "red")
+_COLOURS = (*_HUES[:4], "bright_blue", "bright_red", *(f"bright_{hue}" for hue in _HUES[:4]))
+_COLOURS += _HUES[4:]
 REDUCED = "bold"
 QUIET = "dim"
 RIGHT = "green"

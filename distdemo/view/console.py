@@ -30,15 +30,19 @@ class Signs:
     more: str = "…"
     arrow: str = "▶"
     dot: str = "·"
+    bar: str = "│"
 
 
-# One character each, so that columns stay aligned.
-_PLAIN = str.maketrans("−–—×µ·→▸▶★█░═─≠≈±αβΣ⌊⌋│┤├┼┐┌┬┘└┴", "---xu|>*>*#.=-!~~abS[]|+++++++++")
-ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|")
+ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|", "|")
+# Other characters in texts, one for one, so that columns stay aligned.
+_PLAIN = str.maketrans("−–—×µ·→▸▶★█░═─≠≈±αβΣ│┤├┼┐┌┬┘└┴", "---xu*>*>*#.=-!~~abS|+++++++++")
 
 
 class _Console(Console):
     """A console that escapes unsafe characters in all text, whichever view prints it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **settings)
 
     def render_str(self, text: str, **styled: Any) -> Text:
         """Return a string, such as a table's cell, as printable text."""
@@ -63,17 +67,15 @@ def _printable(text: Text) -> Text:
         return len(printable(plain[:offset]))
 
     clean = text.blank_copy(printable(plain))
-    clean.spans = [Span(moved(each.start), moved(each.end), each.style) for each in text.spans]
+    clean.spans = [Span(moved(span.start), moved(span.end), span.style) for span in text.spans]
     return clean
 
 
 def output(file: object = None) -> Console:
     """Return the console for results, on standard output."""
     stream = file or sys.stdout
-    width = None
-    if not _is_terminal(stream) and "COLUMNS" not in os.environ:
-        width = PLAIN_WIDTH
-    console = _Console(file=stream, width=width, highlight=False, markup=False, emoji=False)  # type: ignore[arg-type]  # any text stream
+    has_width = _is_terminal(stream) or "COLUMNS" in os.environ
+    console = _Console(file=stream, width=None if has_width else PLAIN_WIDTH)
     if console.width < LEAST_WIDTH:  # COLUMNS=0, or a terminal with unknown width
         console.width = PLAIN_WIDTH
     return console
@@ -129,28 +131,12 @@ def _is_terminal(stream: object) -> bool:
 
 def in_memory(width: int = FILE_WIDTH) -> Console:
     """Return a console without colour that prints into a `StringIO`."""
-    return _Console(
-        file=io.StringIO(),
-        width=width,
-        color_system=None,
-        force_terminal=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
+    return _Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
 
 
 def recorder(width: int) -> Console:
     """Return a console that only records, for HTML."""
-    return Console(
-        record=True,
-        file=io.StringIO(),
-        width=width,
-        force_jupyter=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
+    return _Console(record=True, file=io.StringIO(), width=width, force_jupyter=False)
 
 
 def as_text(write: Callable[[Console], None]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
 from rich.text import Text
@@ -36,7 +36,11 @@ LAST_LINES = 5  # lines of output of the rank at fault
 
 def show_error(error: DistdemoError) -> None:
     """Print an error to standard error, in three lines."""
-    show(messages(), _three_lines(*map(one_line, (error.what, error.why, error.hint))))
+    what, *rest = map(one_line, (error.what, error.why, error.hint))
+    text = Text(what, style=colours.WRONG)
+    for line in filter(None, rest):
+        text.append(f"\n{line}", style="not bold default")
+    show(messages(), text)
 
 
 def failure(
@@ -56,77 +60,61 @@ def failure(
     verdict = report.verdict
     if verdict is None:
         raise ValueError("this world did not fail")
-    users = report.world.user_program is not None
-    hint = _hint(verdict, traceback=traceback or (users and not quiet))
+    is_users = report.world.user_program is not None
+    hides_traceback = verdict.traceback and not (traceback or (is_users and not quiet))
+    hint = verdict.hint
+    if hides_traceback and "traceback" in hint:
+        hint = "Add --traceback to see where."
     yield Paragraph(verdict.what, colours.WRONG)
     for in_columns, lines in groupby(verdict.why.splitlines(), lambda line: line.startswith(" ")):
         yield Paragraph("\n".join(lines), verbatim=in_columns)
     if hint:
         yield Paragraph(hint)
-    if quiet:
-        if traceback and verdict.traceback:
-            yield Paragraph(verdict.traceback.rstrip(), verbatim=users)
-        return
-    if not all(isinstance(outcome, Returned | Stopped) for outcome in report.outcomes):
-        yield _table(report, verdict, sign)
-    shown = verdict.traceback if traceback or users else ""
-    if users and not traceback:
+    if not quiet:
+        if not all(isinstance(outcome, Returned | Stopped) for outcome in report.outcomes):
+            yield _table(report, verdict, sign)
+        if not is_users and verdict.ranks:
+            yield from _last_output(report.outcomes[verdict.ranks[0]])
+    shown = verdict.traceback if traceback else ""
+    if is_users and not (traceback or quiet):
         shown = verdict.excerpt or verdict.traceback
-    elif not users:
-        yield from _last_output(report, verdict)
     if shown.strip():
-        yield Paragraph(shown.rstrip(), "" if users else colours.QUIET, verbatim=users)
-
-
-def _three_lines(what: str, why: str, hint: str) -> Text:
-    text = Text(what, style=colours.WRONG)
-    for line in (why, hint):
-        if line:
-            text.append(f"\n{line}", style="not bold default")
-    return text
-
-
-def _hint(verdict: Verdict, *, traceback: bool) -> str:
-    """Return the hint, or how to show the traceback that it refers to."""
-    if verdict.traceback and not traceback and "traceback" in verdict.hint:
-        return "Add --traceback to see where."
-    return verdict.hint
+        style = "" if is_users or quiet else colours.QUIET
+        yield Paragraph(shown.rstrip(), style, verbatim=is_users)
 
 
 def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
-    users = report.world.user_program is not None
+    """Return one row per rank, those at fault first."""
     heading = "Last phase"
-    if users:
-        heading = "Last call" if any(each.last_call for each in report.outcomes) else "Line"
-    grid = Grid(
-        [
-            Column("Rank", right=True),
-            *([Column("Host", folds=True)] if report.hosts else ()),
-            Column("What happened", folds=True),
-            Column(heading, folds=True),
-            Column("After", right=True),
-        ]
+    if report.world.user_program is not None:
+        called = any(outcome.last_call for outcome in report.outcomes)
+        heading = "Last call" if called else "Line"
+    columns = [Column("Rank", right=True)]
+    columns += [Column("Host", folds=True)] if report.hosts else []
+    columns += [Column("What happened", folds=True), Column(heading, folds=True)]
+    grid = Grid([*columns, Column("After", right=True)])
+    order = {rank: index for index, rank in enumerate(verdict.ranks)}
+    outcomes = sorted(
+        report.outcomes, key=lambda outcome: (order.get(outcome.rank, len(order)), outcome.rank)
     )
-    outcomes, left_out = _selection(report.outcomes, verdict)
     culprit = verdict.ranks[0] if verdict.ranks else None
-    for outcome in outcomes:
-        at_fault = outcome.rank in verdict.ranks
-        style = colours.WRONG if at_fault else ""
+    for outcome in outcomes[:MANY]:
+        at_fault = outcome.rank in order
         reached = _reached(outcome, heading, sign)
         what = _what(outcome, reached, at_fault=at_fault, culprit=culprit)
         grid.rows.append(
             [
                 Text(str(outcome.rank), style=colours.of_rank(outcome.rank)),
                 *report.hosts[outcome.rank : outcome.rank + 1],
-                Text(what, style=style),
+                Text(what, style=colours.WRONG if at_fault else ""),
                 reached,
                 duration(outcome.at),
             ]
         )
-    if left_out:
-        hidden = len(verdict.ranks) - sum(o.rank in verdict.ranks for o in outcomes)
+    if len(outcomes) > MANY:
+        hidden = sum(outcome.rank in order for outcome in outcomes[MANY:])
         fault = f"{hidden:,} of them at fault" if hidden else "none of them at fault"
-        more = f"{plural(left_out, 'rank')} more, {fault}"
+        more = f"{plural(len(outcomes) - MANY, 'rank')} more, {fault}"
         grid.rows.append([sign.more, *[""] * bool(report.hosts), more])
     return grid
 
@@ -137,13 +125,6 @@ def _reached(outcome: Outcome, heading: str, sign: Signs) -> str:
         return outcome.phase.name
     line = outcome.where.source_line if outcome.where else ""
     return (outcome.last_call if heading == "Last call" else line) or sign.none
-
-
-def _selection(outcomes: Sequence[Outcome], verdict: Verdict) -> tuple[list[Outcome], int]:
-    """Return the first outcomes, starting with the ranks at fault, and the number left out."""
-    order = {rank: index for index, rank in enumerate(verdict.ranks)}
-    ranked = sorted(outcomes, key=lambda o: (order.get(o.rank, len(order)), o.rank))
-    return ranked[:MANY], max(0, len(ranked) - MANY)
 
 
 def _what(outcome: Outcome, reached: str, *, at_fault: bool, culprit: int | None) -> str:
@@ -166,9 +147,9 @@ def _what(outcome: Outcome, reached: str, *, at_fault: bool, culprit: int | None
         return at.strip() or ("still running" if line else "busy")
     if isinstance(outcome, Lost):
         return outcome.why
-    if isinstance(outcome, Returned) and outcome.left:
-        return EXITED
-    return _WORDS.get(type(outcome), "unknown")
+    if isinstance(outcome, Stopped):
+        return "stopped with the other ranks"
+    return EXITED if isinstance(outcome, Returned) and outcome.left else "returned"
 
 
 def _shortened(text: str) -> str:
@@ -178,14 +159,9 @@ def _shortened(text: str) -> str:
     return f"{text[:LONGEST].rpartition(' ')[0] or text[:LONGEST]} ..."
 
 
-_WORDS = {Stopped: "stopped with the other ranks", Returned: "returned"}
-
-
-def _last_output(report: WorldReport, verdict: Verdict) -> Iterator[Block]:
-    """Yield the last lines of output of the first rank at fault, if any."""
-    if verdict.ranks:
-        rank = verdict.ranks[0]
-        lines = report.outcomes[rank].output.strip().splitlines()[-LAST_LINES:]
-        if lines:
-            yield Paragraph(f"Last output of rank {rank}:", colours.QUIET)
-            yield Paragraph("\n".join(f"  {line}" for line in lines), colours.QUIET, verbatim=True)
+def _last_output(outcome: Outcome) -> Iterator[Block]:
+    """Yield the last lines of output of a rank, if any."""
+    lines = outcome.output.strip().splitlines()[-LAST_LINES:]
+    if lines:
+        yield Paragraph(f"Last output of rank {outcome.rank}:", colours.QUIET)
+        yield Paragraph("\n".join(f"  {line}" for line in lines), colours.QUIET, verbatim=True)

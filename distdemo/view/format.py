@@ -11,14 +11,7 @@ if TYPE_CHECKING:
 
 Number = bool | int | float | complex
 
-BINARY = (
-    ("EiB", 1 << 60),
-    ("PiB", 1 << 50),
-    ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-)
+BINARY = tuple((f"{letter}iB", 1 << 10 * (6 - index)) for index, letter in enumerate("EPTGMK"))
 DECIMAL = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 HOUR = 3600  # seconds
 
@@ -135,15 +128,21 @@ def listing(words: Sequence[str], last: str = "and") -> str:
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
+def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and last of each run of consecutive numbers, in the given order."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
 def ranks_text(ranks: Iterable[int]) -> str:
     """Format ranks with ranges: ``0, 2-5``."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][-1] + 1:
-            spans[-1][1:] = [rank]
-        else:
-            spans.append([rank])
-    return ", ".join("-".join(map(str, span)) for span in spans)
+    runs = ranges(sorted(ranks))
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def spread(count: int, most: int) -> list[int]:

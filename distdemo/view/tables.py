@@ -79,7 +79,9 @@ class Grid:
         """Return the grid as a table."""
         table = empty_table()
         if self.matrix:
-            table.box, table.show_edge, table.pad_edge = box.SIMPLE_HEAD, False, False
+            table.box = box.SIMPLE_HEAD
+            table.show_edge = False
+            table.pad_edge = False
             table.padding = (0, 1, 0, 0)
         for column in self.columns:
             justify = "right" if column.right else "left"
@@ -158,9 +160,9 @@ def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
             if full_width(console, table) <= console.width:
                 return table
     for parts in range(2, len(grid.columns)) if grid.matrix else ():
-        tables = [each.table() for each in grid.split(parts)]
-        if all(full_width(console, each) <= console.width for each in tables):
-            return Group(*[part for each in tables for part in (Text(), each)][1:])
+        tables = [part.table() for part in grid.split(parts)]
+        if all(full_width(console, table) <= console.width for table in tables):
+            return Group(*[part for table in tables for part in (Text(), table)][1:])
     # Other columns would be truncated, which turns a number into another one.
     if console.width >= NARROW and _folds_well(console, grid):
         return table

@@ -122,18 +122,6 @@ def first_rank_alone_averages_what_it_logs(rank: int, right: bool) -> None:
     dist.barrier()
 
 
-@mistake("call", 2)
-def only_the_rank_with_routed_tokens_exchanges(rank: int, right: bool) -> None:
-    """A mixture of experts: the tokens of the other ranks stay where they are."""
-    routed = torch.ones(2 * SIZE if rank == 2 else 0, 4)
-    if right:
-        takes, gives = [0, 0, 2, 0], [len(routed) // SIZE] * SIZE
-        dist.all_to_all_single(torch.zeros(2, 4), routed, takes, gives)
-    elif len(routed):
-        dist.all_to_all_single(torch.empty_like(routed), routed)  # wrong
-    dist.all_reduce(torch.full((SIZE,), float(len(routed))))
-
-
 @mistake("call", 3)
 def one_rank_skips_the_warm_up(rank: int, right: bool) -> None:
     """One rank found a checkpoint, and the other ranks did not."""
@@ -148,16 +136,6 @@ def one_rank_skips_the_warm_up(rank: int, right: bool) -> None:
 
 
 # ------------------------------------------------------------------------------------------ shape
-
-
-@mistake("buffers", 0, 1, 2, 3)
-def gathers_into_one_tensor_from_two_lines(rank: int, right: bool) -> None:
-    def gather(tensor: torch.Tensor) -> None:
-        parts = [torch.empty(4)] * SIZE
-        dist.all_gather([each.clone() for each in parts] if right else parts, tensor)  # wrong
-
-    gather(torch.ones(4))
-    gather(torch.zeros(4))
 
 
 @mistake("shape", 1)
@@ -182,15 +160,6 @@ def last_batch_is_shorter(rank: int, right: bool) -> None:
             work.wait()
     if not right:
         compute(10_000)  # or else gloo would fail before every rank has arrived
-
-
-@mistake("shape", 2)
-def one_rank_counted_another_vocabulary(rank: int, right: bool) -> None:
-    words = torch.tensor([11 if rank == 2 else 10])
-    if right:
-        dist.broadcast(words, src=0)
-    embedding = torch.full((int(words), 4), float(rank))
-    dist.broadcast(embedding, src=0)  # wrong
 
 
 @mistake("shape")
@@ -243,15 +212,6 @@ def integers_are_broadcast_into_floats(rank: int, right: bool) -> None:
         dist.broadcast(torch.zeros(4, dtype=torch.int64 if right else None), src=0)
 
 
-@mistake("dtype", 2)
-def one_rank_gathers_halves(rank: int, right: bool) -> None:
-    features = torch.ones(4)
-    if rank == 2 or right:
-        features = features.half()
-    parts = [torch.empty_like(features) for _ in range(SIZE)]
-    dist.all_gather(parts, features)  # wrong
-
-
 # -------------------------------------------------------------------------------------- reduce_op
 
 
@@ -267,17 +227,6 @@ def one_rank_scatters_the_greatest(rank: int, right: bool) -> None:
     gradients, mine = torch.ones(2 * SIZE), torch.zeros(2)
     op = dist.ReduceOp.MAX if rank == 1 and not right else dist.ReduceOp.SUM
     reduce_scatter_single(mine, gradients, op=op)  # wrong
-
-
-@mistake("reduce_op", 1)
-def one_rank_of_a_subgroup_takes_the_least(rank: int, right: bool) -> None:
-    group = dist.new_group([1, 2, 3])
-    score = torch.full((1,), float(rank))
-    if rank == 1 and not right:
-        dist.all_reduce(score, dist.ReduceOp.MIN, group=group)  # wrong
-    elif rank > 0:
-        dist.all_reduce(score, dist.ReduceOp.MAX, group=group)
-    dist.barrier()
 
 
 if torch.__version__ >= "2.10":  # kernels can read the ReduceOp since 2.10
@@ -301,15 +250,6 @@ def every_rank_broadcasts_its_own(rank: int, right: bool) -> None:
 @mistake("root", 1, real=True)
 def one_rank_reduces_to_another(rank: int, right: bool) -> None:
     dist.reduce(torch.ones(1), dst=SIZE - 1 if rank == 1 or right else 0)  # wrong
-
-
-@mistake("root", 3)
-def one_rank_scatters_its_own(rank: int, right: bool) -> None:
-    mine = torch.zeros(2)
-    owner = 3 if rank == 3 or right else 0
-    parts = [torch.full((2,), float(each)) for each in range(SIZE)]
-    dist.scatter(mine, parts if rank == owner else None, src=owner)  # wrong
-    assert not right or mine[0] == rank
 
 
 @mistake("root", 2)
@@ -361,15 +301,6 @@ if torch.__version__ >= "2.12":  # gloo supports lists since 2.12
 @mistake("argument", real=True)
 def root_is_one_past_the_last_rank(rank: int, right: bool) -> None:
     dist.broadcast(torch.ones(4), src=SIZE - right)  # wrong
-
-
-@mistake("argument", 3)
-def pipeline_sends_past_its_last_stage(rank: int, right: bool) -> None:
-    activation = torch.zeros(4)
-    if rank > 0:
-        dist.recv(activation, src=rank - 1)
-    if rank < SIZE - right:
-        dist.send(activation + 1, dst=rank + 1)  # wrong
 
 
 @mistake("argument", 0, real=True)
@@ -504,16 +435,6 @@ def leaves_by_os_exit(rank: int, right: bool) -> None:
     dist.all_reduce(torch.ones(3))  # wrong
 
 
-@mistake("absent", 1)
-def destroys_before_the_last_call(rank: int, right: bool) -> None:
-    dist.all_reduce(torch.ones(4))
-    if rank == 1 and not right:
-        dist.destroy_process_group()  # wrong
-        compute()  # it hasn't exited
-    else:
-        dist.all_reduce(torch.ones(4))
-
-
 @mistake("absent", 1, real=True)
 def destroys_a_pair_while_others_go_on(rank: int, right: bool) -> None:
     pairs = [dist.new_group(pair) for pair in PAIRS]
@@ -575,15 +496,6 @@ def ddp_with_fewer_batches(rank: int, right: bool) -> None:
         model(torch.ones(4 + rank, 2)).sum().backward()  # wrong
 
 
-@mistake("uneven", 0)
-def trains_until_its_own_loss_is_small(rank: int, right: bool) -> None:
-    loss = worst = torch.tensor(2.0 ** (rank + 2))
-    while (worst if right else loss) > 1:
-        loss = loss / 2
-        worst = loss.clone()
-        dist.all_reduce(worst, dist.ReduceOp.MAX)  # wrong
-
-
 # ------------------------------------------------------------------------------------------- group
 
 
@@ -643,14 +555,6 @@ def receives_another_tag(rank: int, right: bool) -> None:
         dist.send(torch.ones(4), dst=1, tag=1)  # wrong
     elif rank == 1:
         dist.recv(torch.empty(4), src=0, tag=1 if right else 10)  # wrong
-
-
-@mistake("p2p", 0, 1)
-def receives_from_the_wrong_side(rank: int, right: bool) -> None:
-    if rank == 0:
-        dist.send(torch.ones(4), dst=rank + 1)
-    elif rank == 1:
-        dist.recv(torch.empty(4), src=rank - 1 if right else rank + 1)  # wrong
 
 
 @mistake("p2p", 0, 1, real=True)
@@ -722,17 +626,6 @@ def ring_of_sends(rank: int, right: bool) -> None:
     dist.send(torch.ones(4), dst=(rank + 1) % SIZE)  # wrong
     if rank > 0 or not right:
         dist.recv(torch.empty(4), src=(rank - 1) % SIZE)
-
-
-@mistake("deadlock", 0, 1)
-def both_receive_first(rank: int, right: bool) -> None:
-    if rank > 1:
-        return
-    work = dist.irecv(torch.empty(4), src=1 - rank)  # wrong
-    if not right:
-        _wait(work)
-    dist.send(torch.ones(4), dst=1 - rank)
-    _wait(*[work] * right)
 
 
 @mistake("deadlock", 0, 1, real=True)
@@ -879,15 +772,6 @@ def three_steps_of_data_parallel(rank: int) -> None:
 
 
 @right_program
-def uneven_batches_in_a_join(rank: int) -> None:
-    model = DistributedDataParallel(torch.nn.Linear(2, 1))
-    with model.join():
-        for _ in range(2 + rank):
-            model(torch.ones(4, 2)).sum().backward()
-    dist.barrier()
-
-
-@right_program
 def uneven_splits_that_fit(rank: int) -> None:
     """The first rank sends nothing; then only some ranks pass even splits explicitly."""
     rows = torch.full((rank * SIZE, 2), float(rank))
@@ -1012,14 +896,6 @@ def gathers_tensors_that_are_laid_out_in_another_way(rank: int) -> None:
 
 
 @right_program
-def root_that_is_refused_is_known_to_be(rank: int) -> None:
-    weight = torch.ones(4)
-    with suppress(ValueError, RuntimeError):
-        dist.broadcast(weight, src=SIZE)
-    dist.barrier()
-
-
-@right_program
 def catches_an_error_of_its_own(rank: int) -> None:
     dist.barrier()
     if rank == 1:
@@ -1067,20 +943,6 @@ def a_receive_that_is_refused_and_made_again(rank: int) -> None:
 
 
 @right_program
-def averages_alike_from_other_lines(rank: int) -> None:
-    def average(value: float) -> float:
-        total = torch.tensor(value)
-        dist.all_reduce(total)
-        return float(total)
-
-    for step in range(3):
-        if rank == 0 and step == 0:
-            assert average(1.0) == SIZE
-        else:
-            average(1.0)
-
-
-@right_program
 def ring_in_batches(rank: int) -> None:
     given = torch.full((4,), float(rank))
     for _ in range(SIZE):
@@ -1106,20 +968,6 @@ def exchanges_and_waits_in_any_order(rank: int) -> None:
     _wait(*(works if rank % 2 else works[::-1]))
     assert small.tolist() == [peer, rank]
     assert large.sum() == 500
-
-
-@right_program
-def receives_from_whoever_comes(rank: int) -> None:
-    if rank:
-        dist.send(torch.tensor([float(rank)]), dst=0, tag=3)
-        return
-    came = set()
-    for _ in range(SIZE - 1):
-        number = torch.empty(1)
-        source = dist.recv(number, tag=3)
-        assert number == source
-        came.add(source)
-    assert came == {1, 2, 3}
 
 
 @right_program
@@ -1162,23 +1010,6 @@ def comes_late(rank: int) -> None:
 
 
 @right_program
-def a_thread_has_its_own_group(rank: int) -> None:
-    own = dist.new_group()
-
-    def largest() -> float:
-        found = torch.tensor([float(rank)])
-        for _ in range(20):
-            dist.all_reduce(found, dist.ReduceOp.MAX, group=own)
-        return float(found)
-
-    with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(largest)
-        for _ in range(20):
-            dist.all_reduce(torch.ones(4))
-        assert found.result() == 3
-
-
-@right_program
 def a_thread_waits_for_orders(rank: int) -> None:
     orders, done = dist.new_group(), torch.empty(1)
     if rank == 0:
@@ -1207,18 +1038,6 @@ def a_thread_sends_what_its_rank_waits_for(rank: int) -> None:
     elif rank == 1:
         dist.recv(torch.empty(1), src=0)
         dist.send(torch.ones(1), dst=0)
-
-
-@right_program
-def leaders_reduce_for_their_pairs(rank: int) -> None:
-    pairs = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])]
-    leaders = dist.new_group([0, 2])
-    total, leader = torch.ones(3), rank - rank % 2
-    dist.reduce(total, dst=leader, group=pairs[rank // 2])
-    if rank == leader:
-        dist.all_reduce(total, group=leaders)
-    dist.broadcast(total, src=leader, group=pairs[rank // 2])
-    assert total.tolist() == [4, 4, 4]
 
 
 @right_program

@@ -12,10 +12,8 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -26,7 +24,7 @@ if __name__ == "__main__":
 from calls.programs import MISTAKES, POLLS, SIZE, WORLDS, Mistake, poll_count
 
 from distdemo.calls.inspector import Inspector
-from distdemo.calls.notes import EndNote, end_line
+from distdemo.calls.notes import json_line
 from distdemo.calls.record.hooks import record_calls
 from distdemo.calls.records import Finding, Notes
 from distdemo.launcher import workers
@@ -52,34 +50,30 @@ def call(rank: Rank, name: str, notes: Notes) -> None:
 def sanitized(name: str, *, buffers: bool) -> Run:
     """Run a program; return the report, the findings and each rank's notes."""
     world = WorldSpec(SIZE, deadline=60.0, start_method="fork", capture=True)
-    inspector, notes = Inspector(world), [bytearray() for _ in range(SIZE)]
-    feed, ends = inspector.judge.feed, dict[int, EndNote]()
+    inspector = Inspector(world)
+    feed = inspector.judge.feed
+    notes = [bytearray() for _ in range(SIZE)]
+    cut_off = set[int]()
 
     def keep(rank: int, piece: bytes) -> None:
-        if inspector.judge.finding is None:  # later notes include the effects of killing ranks
+        if inspector.judge.finding is None:
             notes[rank] += piece
+        else:  # includes the effects of killing ranks
+            cut_off.add(rank)
         feed(rank, piece)
-
-    def add(original: Callable[..., object], rank: int, note: object) -> object:
-        if isinstance(note, EndNote):  # of a rank that died
-            ends[rank] = note
-        return original(rank, note)
 
     def poll(outcomes: Sequence[Outcome | None]) -> bool:
         POLLS[:8] = (poll_count() + 1).to_bytes(8, "little")
         return inspector.poll(outcomes)
 
-    matcher = inspector.judge.matcher
-    with ExitStack() as held:
-        held.enter_context(patch.object(workers, "POLL_S", 0.03))
-        held.enter_context(patch.object(inspector.judge, "feed", keep))
-        held.enter_context(patch.object(matcher, "add", partial(add, matcher.add)))
-        work = (name, replace(inspector.notes, buffers=buffers))
+    work = (name, replace(inspector.notes, buffers=buffers))
+    with patch.object(workers, "POLL_S", 0.03), patch.object(inspector.judge, "feed", keep):
         report, findings = inspector.conclude(run_world(world, call, work, poll=poll))
-    texts = [each.decode() for each in notes]
-    for rank, end in ends.items():
-        if "\nE " not in texts[rank] and not isinstance(report.outcomes[rank], Returned):
-            texts[rank] += f"{end_line(end)}\n"
+    texts = [piece.decode() for piece in notes]
+    for rank, state in enumerate(inspector.judge.matcher.ranks):
+        is_over = state.ended is not None and not isinstance(report.outcomes[rank], Returned)
+        if is_over and rank not in cut_off and "\nE " not in texts[rank]:  # it died
+            texts[rank] += f"{json_line('E', state.ended)}\n"
     return report, findings, texts
 
 
@@ -102,23 +96,22 @@ def lines_named(finding: Finding, first: int = 0) -> set[int]:
 
 
 def shortened(line: str, first: int) -> str:
-    """Return a note with short paths, lines counted from the program's first, and no defaults."""
+    """Return a note with short paths, and lines counted from the program's first one."""
 
     def short(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        found = {key: short(each) for key, each in value.items()}
-        if found.get("file"):
-            found |= {"file": Path(found["file"]).name, "line": found["line"] - first}
-        callers = [each for each in found.get("callers", ()) if each.startswith("programs.py")]
-        found["callers"] = [
-            re.sub(r":(\d+)", lambda m: f":{int(m[1]) - first}", e) for e in callers
+        fields = {name: short(field) for name, field in value.items()}
+        if "file" in fields:
+            fields |= {"file": Path(fields["file"]).name, "line": fields["line"] - first}
+        callers = [
+            re.sub(r":(\d+)", lambda match: f":{int(match[1]) - first}", caller)
+            for caller in fields.pop("callers", ())
+            if caller.startswith("programs.py")
         ]
-        defaults: dict[str, Any] = {"tag": 0, "count": 0, "sync": True, "lone_groups": 0}
-        defaults |= dict.fromkeys(("aliased", "limited", "batched"), False)
         if not first:
-            defaults["function"] = found.get("function", "")
-        return {k: each for k, each in found.items() if each not in (defaults.get(k, ""), {}, [])}
+            fields.pop("function", None)
+        return fields | ({"callers": callers} if callers else {})
 
     head, brace, rest = line.partition("{")
     return head + json.dumps(short(json.loads(brace + rest)), separators=(",", ":"))
@@ -129,30 +122,30 @@ def section(name: str, notes: list[str]) -> str:
     _, first = source_of(name)
     ranks: dict[str, list[str]] = {}
     for rank, text in enumerate(notes):
-        found: list[str] = []
+        lines: list[str] = []
         for line in text.splitlines():
             if "{" in line:
-                found.append(shortened(line, first))
-            elif found and "{" not in found[-1] and len(found[-1]) < MAX_CHARS:
-                found[-1] += f"|{line}"
+                lines.append(shortened(line, first))
+            elif lines and "{" not in lines[-1] and len(lines[-1]) < MAX_CHARS:
+                lines[-1] += f"|{line}"
             else:
-                found.append(line)
-        ranks.setdefault("\n".join(found), []).append(str(rank))
+                lines.append(line)
+        ranks.setdefault("\n".join(lines), []).append(str(rank))
     return "\n".join([f"== {name}", *(f"-- {' '.join(r)}\n{text}" for text, r in ranks.items())])
 
 
 def recorded(file: str) -> dict[str, list[list[str]]]:
     """Return the notes in a file, by program: the lines of each rank."""
-    found: dict[str, list[list[str]]] = {}
+    programs: dict[str, list[list[str]]] = {}
     for line in (FOLDER / f"{file}.notes").read_text(encoding="utf-8").splitlines():
         if line.startswith("== "):
-            notes = found[line[3:]] = [[] for _ in range(SIZE)]
+            notes = programs[line[3:]] = [[] for _ in range(SIZE)]
         elif line.startswith("-- "):
             ranks = [int(rank) for rank in line[3:].split()]
         else:
             for rank in ranks:
                 notes[rank] += [line] if "{" in line else line.split("|")
-    return found
+    return programs
 
 
 def main() -> None:

@@ -23,17 +23,27 @@ dist.all_reduce(torch.ones(4), op)
 """
 
 
+def run(folder: Path, program: str, *words: str) -> tuple[int, str]:
+    """Run a program with these options; return the exit code and the output."""
+    (folder / "steps.py").write_text(program, encoding="utf-8")
+    with commanded(["run", str(folder / "steps.py"), *words], folder) as process:
+        code, out, _ = process.finish()
+    return code, out
+
+
 def test_calls_over_mpi_are_compared_unless_turned_off(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
-    file = tmp_path / "steps.py"
-    file.write_text(PROGRAM, encoding="utf-8")
-    line = ["run", str(file), "-n", "3", "--backend", "mpi", "--format", "json"]
-    for option, status, kinds in (("--sanitize", 1, ["reduce_op"]), ("--no-sanitize", 0, [])):
-        with commanded([*line, option], tmp_path) as run:
-            code, out, _ = run.finish()
-        found = json.loads(out).get("findings", [])
-        assert (code, [each["kind"] for each in found]) == (status, kinds), out
-        assert all(each["ranks"] == [1] for each in found), out
+    line = ["-n", "3", "--backend", "mpi", "--format", "json"]
+    for option, status, findings in (
+        ("--sanitize", 1, [("reduce_op", [1])]),
+        ("--no-sanitize", 0, []),
+    ):
+        code, out = run(tmp_path, PROGRAM, *line, option)
+        reported = json.loads(out).get("findings", [])
+        assert (code, [(finding["kind"], finding["ranks"]) for finding in reported]) == (
+            status,
+            findings,
+        )
 
 
 STEPS = """
@@ -56,21 +66,12 @@ dist.destroy_process_group()
 
 
 def test_calls_are_listed_and_recorded(tmp_path: Path) -> None:
-    (tmp_path / "steps.py").write_text(STEPS, encoding="utf-8")
-    line = [
-        "run",
-        str(tmp_path / "steps.py"),
-        "-n",
-        "2",
-        "--calls",
-        "--record",
-        str(tmp_path / "calls.json"),
-    ]
-    with commanded([*line, "--", "--all"], tmp_path) as run:
-        code, out, _ = run.finish()
+    record = tmp_path / "calls.json"
+    options = ["-n", "2", "--calls", "--record", str(record)]
+    code, out = run(tmp_path, STEPS, *options, "--", "--all")
     assert code == 0
     assert "3 ×  all_reduce(SUM, float32[4])  steps.py:11  ranks 0-1" in out
-    assert {each["pid"] for each in json.loads((tmp_path / "calls.json").read_text())} == {0, 1}
+    assert {event["pid"] for event in json.loads(record.read_text())} == {0, 1}
 
 
 def test_a_job_that_others_start_and_kill_leaves_files_to_compare(tmp_path: Path) -> None:
@@ -86,9 +87,9 @@ def test_a_job_that_others_start_and_kill_leaves_files_to_compare(tmp_path: Path
         assert wait_until(lambda: notes.exists() and notes.read_text().count(" a\n") == 5)
     with commanded(["postmortem", str(notes.parent), "--format", "json"], tmp_path) as judged:
         code, out, _ = judged.finish()
-    (found,) = json.loads(out)["findings"]
-    assert (code, found["kind"], found["ranks"]) == (1, "stuck", [1]), out
-    assert (found["so_far"], found["rows"][0]["source_line"]) == (True, "steps.py:15")
+    (finding,) = json.loads(out)["findings"]
+    assert (code, finding["kind"], finding["ranks"]) == (1, "stuck", [1]), out
+    assert (finding["so_far"], finding["rows"][0]["source_line"]) == (True, "steps.py:15")
 
 
 def test_files_of_a_right_program_have_no_errors(tmp_path: Path) -> None:
@@ -117,10 +118,7 @@ dist.destroy_process_group()
 def test_barriers_on_different_lines_are_a_warning(
     tmp_path: Path, options: tuple[str, ...], status: int
 ) -> None:
-    (tmp_path / "steps.py").write_text(SHIFTED, encoding="utf-8")
-    line = ["run", str(tmp_path / "steps.py"), "-n", "2", "--format", "json", *options]
-    with commanded(line, tmp_path) as run:
-        code, out, _ = run.finish()
+    code, out = run(tmp_path, SHIFTED, "-n", "2", "--format", "json", *options)
     (warning,) = json.loads(out)["warnings"]
     assert (code, warning["kind"]) == (status, "shift")
     assert [row["source_line"] for row in warning["rows"]] == ["steps.py:6", "steps.py:8"]
@@ -142,10 +140,7 @@ dist.destroy_process_group()
 def test_the_verdict_says_that_calls_were_not_compared(
     tmp_path: Path, options: tuple[str, ...], sign: str, status: int
 ) -> None:
-    (tmp_path / "steps.py").write_text(RENUMBERED, encoding="utf-8")
-    line = ["run", str(tmp_path / "steps.py"), "-n", "2", *options, "--", str(tmp_path / "store")]
-    with commanded(line, tmp_path) as run:
-        code, out, _ = run.finish()
+    code, out = run(tmp_path, RENUMBERED, "-n", "2", *options, "--", str(tmp_path / "store"))
     assert (code, "✓" in out) == (status, False), out
     verdict = next(line for line in out.splitlines() if line.startswith(f"{sign} Both ranks"))
     assert verdict.endswith("s; their calls were not compared to the end."), out
@@ -181,13 +176,10 @@ def test_a_line_in_a_package_is_named_with_the_callers_that_differ(tmp_path: Pat
     package = tmp_path / "site-packages" / "corptrain"
     package.mkdir(parents=True)
     (package / "metrics.py").write_text(IN_A_PACKAGE, encoding="utf-8")
-    (tmp_path / "train.py").write_text(TRAINS, encoding="utf-8")
-    line = ["run", str(tmp_path / "train.py"), "-n", "2", "--format", "json"]
-    with commanded(line, tmp_path) as run:
-        _, out, _ = run.finish()
-    (found,) = json.loads(out)["findings"]
-    assert [row["source_line"] for row in found["rows"]] == [
-        f"train.py:10 → corptrain/metrics.py:{caller} in evaluate → corptrain/metrics.py:6 in mean"
+    _, out = run(tmp_path, TRAINS, "-n", "2", "--format", "json")
+    (finding,) = json.loads(out)["findings"]
+    assert [row["source_line"] for row in finding["rows"]] == [
+        f"steps.py:10 → corptrain/metrics.py:{caller} in evaluate → corptrain/metrics.py:6 in mean"
         for caller in (10, 12)
     ]
 
@@ -209,10 +201,8 @@ dist.destroy_process_group()
 
 def test_right_programs_over_mpi_have_no_findings_or_warnings(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
-    (tmp_path / "corpus.py").write_text(CORPUS_OVER_MPI, encoding="utf-8")
-    line = ["run", str(tmp_path / "corpus.py"), "-n", str(SIZE), "--backend", "mpi"]
-    with commanded([*line, "--sanitize=buffers", "--strict", "--format", "json"], tmp_path) as run:
-        code, out, _ = run.finish()
+    options = ["-n", str(SIZE), "--backend", "mpi", "--sanitize=buffers", "--strict"]
+    code, out = run(tmp_path, CORPUS_OVER_MPI, *options, "--format", "json")
     document = json.loads(out)
     assert (code, document.get("findings"), document.get("warnings")) == (0, None, None), out
 

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from helpers import Run, free_port, running, wait_until, warmed
 
-from distdemo.sanitizer.__main__ import command_line
-
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 SANITIZED = ["-m", "distdemo.sanitizer"]
@@ -157,16 +155,3 @@ def test_a_finding_under_mpiexec_is_reported(tmp_path: Path, temporary: Path) ->
         code, out, err = run.finish()
     assert code == 1, out + err
     assert has_row(out, "rank 1", "PRODUCT", "steps.py:8")
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("train.py --lr 1", "train.py -- --lr 1"),
-        ("-m pack.train -m x", "-m pack.train -- -m x"),
-        ("--sanitize=buffers train.py", "--sanitize=buffers train.py --"),
-        ("--help", "--help --"),
-    ],
-)
-def test_its_arguments_become_those_of_run(words: str, expected: str) -> None:
-    assert command_line(words.split()) == ["run", *expected.split()]

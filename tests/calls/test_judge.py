@@ -176,7 +176,7 @@ def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(
     monkeypatch.setattr(time, "time_ns", lambda: next(clock))
     for line in (*lines, "0", "r", "1", "w 1", "r", "0"):
         writer.write(line)
-    writer.write(texts.end_line(texts.EndNote("returned")))
+    writer.write(texts.json_line("E", texts.EndNote("returned")))
     timeline = Timeline(tmp_path / "calls.json")
     for at, note in Reader().read(b"".join(kept)):
         timeline.add(1, at, note)
@@ -282,7 +282,7 @@ def test_a_note_larger_than_the_ring_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (texts.stop_line("it said so"), "rank 1: it said so"),
+        (texts.json_line("X", "it said so"), "rank 1: it said so"),
         ("9", "rank 1: its notes can't be read"),
     ],
 )
@@ -427,12 +427,12 @@ def test_a_deadlock_is_reported_while_other_ranks_continue() -> None:
 REFUSED = SourceLine("train.py", 50, "step")
 ENDS = {
     "caught": ("0\nr", None),
-    "raised": (texts.end_line(texts.EndNote("raised RuntimeError: no", REFUSED)), "argument"),
+    "raised": (texts.json_line("E", texts.EndNote("raised RuntimeError: no", REFUSED)), "argument"),
     "raised another": (
-        texts.end_line(texts.EndNote("raised ValueError: 3", SourceLine("a.py", 9))),
+        texts.json_line("E", texts.EndNote("raised ValueError: 3", SourceLine("a.py", 9))),
         None,
     ),
-    "given up": (texts.end_line(texts.EndNote("exited with 1")), "argument"),
+    "given up": (texts.json_line("E", texts.EndNote("exited with 1")), "argument"),
 }
 
 

@@ -11,7 +11,7 @@ from helpers import distdemo, document
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.rules import lacking_in_nccl
 from distdemo.calls.notes import call_line
-from distdemo.calls.record.shake import MAX_DELAY_S, MAX_TOTAL_S, delays
+from distdemo.calls.record.hooks import MAX_DELAY_S, MAX_TOTAL_S, delays
 from distdemo.calls.records import Call, SourceLine
 
 HERE = Path(__file__).parent

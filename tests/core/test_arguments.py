@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from distdemo import words
-from distdemo.cli.app import command_names, typer_command
-from distdemo.cli.arguments import Syntax, last_value, normalize_argv
+from distdemo.cli.app import command_names, normalize_argv, typer_command
+from distdemo.cli.arguments import Syntax, last_value
 from distdemo.cli.types import nearest
 
 UNDERSTOOD = (
@@ -114,7 +114,7 @@ SUGGESTED = {
 
 @pytest.mark.parametrize(("typed", "understood"), UNDERSTOOD)
 def test_names_that_can_mean_one_thing_are_understood(typed: str, understood: str) -> None:
-    argv = normalize_argv(shlex.split(typed), command_names(), typer_command)
+    argv = normalize_argv(shlex.split(typed))
     assert argv == shlex.split(understood)
 
 
@@ -124,7 +124,7 @@ def test_a_file_with_the_name_of_a_launcher_is_run(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "python").touch()
     words = ["run", "python"]
-    assert normalize_argv(words, command_names(), typer_command) == words
+    assert normalize_argv(words) == words
 
 
 @pytest.mark.usefixtures("no_rank_starts")
@@ -156,7 +156,7 @@ def test_every_name_of_the_tables_means_something() -> None:
     for means in words.COMMANDS.values():
         assert means.startswith("--") or means.split()[0] in names
     for typed, means in words.OPTIONS.items():
-        assert any(each.meaning(typed) == means.split() for each in syntaxes), typed
+        assert any(syntax.meaning(typed) == means.split() for syntax in syntaxes), typed
 
 
 def test_every_default_is_in_help_and_no_type_of_python(

@@ -50,7 +50,7 @@ def test_the_menu_and_the_home_page_list_every_page_once_at_most_nine_at_a_level
             yield from [page] if isinstance(page, str) else pages(page)
 
     listed = list(pages(menu))
-    assert sorted(listed) == sorted(each.name for each in DOCS.glob("*.md"))
+    assert sorted(listed) == sorted(page.name for page in DOCS.glob("*.md"))
     home = (DOCS / "index.md").read_text(encoding="utf-8")
     assert re.findall(r"^- \[.+?\]\((.+?)\)", home, flags=re.MULTILINE) == listed[1:]
 

@@ -20,7 +20,7 @@ from rich.text import Text
 from traces import real
 
 from distdemo.bench.view import to_csv
-from distdemo.calls.notes import EndNote, call_line, end_line
+from distdemo.calls.notes import EndNote, call_line, json_line
 from distdemo.calls.records import Call, SourceLine
 from distdemo.check.junit import junit_xml
 from distdemo.check.records import CaseResult, CheckReport
@@ -228,7 +228,7 @@ def test_notes(tmp_path: Path, command) -> None:
         head = {"rank": rank, "world_size": 2, "host": HOSTILE}
         call = Call("all_reduce", place, "float32", (4 + rank,), 4, reduce_op=HOSTILE + str(rank))
         lines = (f"H {json.dumps(head)}", "G 0 0 gloo [0, 1]", call_line(0, 0, call), "0")
-        end = end_line(EndNote(f"raised ValueError: {HOSTILE}", place, HOSTILE))
+        end = json_line("E", EndNote(f"raised ValueError: {HOSTILE}", place, HOSTILE))
         (tmp_path / f"rank-{rank}.notes").write_text("\n".join((*lines, end, "")))
     for form in ([], ["--calls"], ["--format", "json"]):
         code, out, err = command("postmortem", str(tmp_path), *form)

@@ -39,35 +39,35 @@ def test_the_check_passes_on_gpus(backend: str):
 @HERE
 def test_tensors_on_gpus_are_timed_by_events_and_objects_by_the_host():
     for more in ((), ("--async",)):
-        found = document("all-reduce", *ON_GPUS, "-n", "2", "--shape", "1000000", *more)
-        assert {rank["clock"] for rank in found["ranks"]} == {EVENTS}
-        assert all(rank["time_s"] > 0 for rank in found["ranks"])
-        assert found["versions"]["cuda"] == torch.version.cuda
+        report = document("all-reduce", *ON_GPUS, "-n", "2", "--shape", "1000000", *more)
+        assert {rank["clock"] for rank in report["ranks"]} == {EVENTS}
+        assert all(rank["time_s"] > 0 for rank in report["ranks"])
+        assert report["versions"]["cuda"] == torch.version.cuda
         # Counting GPUs has left the launcher fit to fork.
-        assert found["world"]["start_method"] == "fork", found["world"]["start_reason"]
-    found = document("broadcast", *ON_GPUS, "-n", "2", "--objects")
-    assert {rank["clock"] for rank in found["ranks"]} == {HOST}
+        assert report["world"]["start_method"] == "fork", report["world"]["start_reason"]
+    report = document("broadcast", *ON_GPUS, "-n", "2", "--objects")
+    assert {rank["clock"] for rank in report["ranks"]} == {HOST}
 
 
 @pytest.mark.gpu
 @HERE
 def test_ranks_take_the_gpus_of_their_host_in_turn():
-    found = document("hello", *ON_GPUS, "-n", str(GPUS + 1))
+    report = document("hello", *ON_GPUS, "-n", str(GPUS + 1))
     devices = [f"cuda:{rank % GPUS}" for rank in range(GPUS + 1)]
-    assert [rank["device"] for rank in found["ranks"]] == devices
+    assert [rank["device"] for rank in report["ranks"]] == devices
 
 
 @pytest.mark.gpu
 @HERE
 @WITH_NCCL
 def test_nccl_is_shown_at_work_and_takes_no_more_ranks_than_gpus():
-    (nccl,) = (each for each in document("backends")["backends"] if each["name"] == "nccl")
+    (nccl,) = (entry for entry in document("backends")["backends"] if entry["name"] == "nccl")
     assert nccl["works"], nccl
     assert nccl["version"] == NCCL.version()
-    found = document("all-reduce", "--backend", "nccl", "-n", "1")
-    assert found["versions"]["nccl"] == NCCL.version()
-    found = document("all-reduce", "--backend", "nccl", "-n", str(GPUS + 1), status=2)
-    assert "one rank a GPU" in found["errors"][0]["why"]
+    report = document("all-reduce", "--backend", "nccl", "-n", "1")
+    assert report["versions"]["nccl"] == NCCL.version()
+    report = document("all-reduce", "--backend", "nccl", "-n", str(GPUS + 1), status=2)
+    assert "one rank a GPU" in report["errors"][0]["why"]
 
 
 @pytest.mark.gpu

@@ -123,7 +123,7 @@ def test_a_library_has_its_places() -> None:
 def test_no_circle_not_even_for_types_or_within_functions() -> None:
     below: dict[str, set[str]] = {}
     for module in FILES:
-        known = {each for name in imported(module) for each in (name, f"{name}.__init__")}
+        known = {file for name in imported(module) for file in (name, f"{name}.__init__")}
         below[module] = known & FILES.keys()
     TopologicalSorter(below).prepare()  # raises CycleError with the modules of a circle
 
@@ -169,8 +169,10 @@ USED_IF_INSTALLED = {"cloudpickle", "coverage", "hypothesis", "pytest_cov", "IPy
 
 
 def test_every_library_is_a_declared_dependency() -> None:
-    declared = [each for each in requires("distdemo") or () if 'extra == "dev"' not in each]
-    names = {re.split(r"[^\w-]", each)[0].replace("-", "_") for each in declared}
+    declared = [
+        library for library in requires("distdemo") or () if 'extra == "dev"' not in library
+    ]
+    names = {re.split(r"[^\w-]", library)[0].replace("-", "_") for library in declared}
     known = {"distdemo", *names, *MODULES, *USED_IF_INSTALLED, *sys.stdlib_module_names}
     undeclared = {
         (library, module)

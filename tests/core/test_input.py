@@ -23,12 +23,11 @@ from distdemo.bench.fit.view import fit_view
 from distdemo.calls import notes
 from distdemo.calls import recording as recording_of_notes
 from distdemo.calls.notes import (
+    Destruction,
     EndNote,
     MisuseNote,
     call_line,
-    destroy_line,
-    end_line,
-    misuse_line,
+    json_line,
 )
 from distdemo.calls.recording import compare_recordings
 from distdemo.calls.records import Call, SourceLine
@@ -132,8 +131,12 @@ def lines(rank: int) -> list[str]:
     found += [f"t{10**15} G 0 0 gloo [0, 1]", "G 1 0 gloo [0, 1]"]
     found += [call_line(number, 0, call) for number, call in enumerate(CALLS)]
     found += ["0", "r", "1", "r", "2" if rank == 0 else "3", "r 0", "4", "w 3", "r", "5", "f"]
-    found += [f"t{10**15} @1 6", "@1 u", misuse_line(MisuseNote("x", HERE))]
-    return [*found, destroy_line([0, 1], HERE, ""), end_line(EndNote("returned", HERE))]
+    found += [f"t{10**15} @1 6", "@1 u", json_line("B", MisuseNote("x", HERE))]
+    return [
+        *found,
+        json_line("D", Destruction((0, 1), HERE)),
+        json_line("E", EndNote("returned", HERE)),
+    ]
 
 
 @given(st.data())

@@ -17,7 +17,7 @@ from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
 from distdemo.ops.verify import verify
 
-TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].is_barrier]
+TENSORS = [(op, form) for op, form in FORMS if form.name != "objects" and not op.is_barrier]
 
 
 def as_stored(number: Any, dtype: DType) -> Any:

@@ -23,7 +23,7 @@ from distdemo.ops.values import PERIODS
 from distdemo.ops.verify import verify
 
 NUMEL = 1024  # large enough for the tensors to outweigh everything that is not counted
-TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].is_barrier]
+TENSORS = [(op, form) for op, form in FORMS if form.name != "objects" and not op.is_barrier]
 
 
 def spec_of(op: Op, form: Form, n: int, dtype: str, **more: Any) -> OpSpec:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
-import sys
-import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -194,52 +193,67 @@ def test_the_traceback_is_shown_where_it_was_asked_for() -> None:
 # --------------------------------------------------------------------------------------- progress
 
 
-class Terminal(io.StringIO):
-    """A standard error that claims to be a terminal."""
+def written(block: Callable[[], None]) -> str:
+    """Return what a function writes to standard error, in a process of its own."""
 
-    def isatty(self) -> bool:
-        return True
+    def run() -> str:
+        reader, writer = os.pipe()
+        os.dup2(writer, 2)
+        block()
+        os.dup2(1, 2)
+        os.close(writer)
+        with os.fdopen(reader, newline="") as file:
+            return file.read()
+
+    return str(in_a_child(run))
+
+
+def wait_for_signal() -> None:
+    """Wait for a signal: the timer that draws."""
+    signal.pause()
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setenv("TERM", "xterm-256color")
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have progress take standard error for a terminal, and draw at once."""
+    monkeypatch.setattr(progress, "visible", lambda: True)
+    monkeypatch.setattr(progress, "DELAY_S", 0.01)
     monkeypatch.setenv("COLUMNS", "80")
-    return Terminal()
 
 
-def test_progress_is_drawn_without_a_thread_and_wiped_also_after_an_error(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stderr", terminal)
-    before = threading.active_count(), os.listdir("/proc/self/task")
-    with suppress(KeyboardInterrupt), Progress(4000) as bar:
-        bar.advance(1200, 3, "all_gather/[b]single" + "/long" * 60)
-        shown = terminal.getvalue()
-        assert (threading.active_count(), os.listdir("/proc/self/task")) == before
-        raise KeyboardInterrupt
-    assert all(part in shown for part in ("1200/4000", "3 failed", "all_gather/[b]single"))
-    assert "\n" not in shown, "cut, not broken"
-    text = terminal.getvalue()
-    assert text.rindex("1200/4000") < text.rindex("\x1b[2K")
-    assert text.rindex("\x1b[?25l") < text.rindex("\x1b[?25h"), "the cursor is there again"
+@pytest.mark.usefixtures("terminal")
+def test_progress_is_drawn_without_a_thread_and_wiped_also_after_an_error() -> None:
+    def block() -> None:
+        before = os.listdir("/proc/self/task")
+        with suppress(KeyboardInterrupt), Progress(4000) as bar:
+            bar.advance(1200, 3, "all_gather/[b]single" + "/long" * 60)
+            wait_for_signal()
+            assert os.listdir("/proc/self/task") == before
+            raise KeyboardInterrupt
+
+    text = written(block)
+    assert "1200/4000, 3 failed: all_gather/[b]single/long" in text
+    assert "\n" not in text
+    assert max(map(len, text.split("\r\x1b[2K"))) <= 80  # cut, not broken
+    assert text.endswith("\r\x1b[2K")
 
 
-@pytest.mark.parametrize("why", ["a dumb terminal", "a pipe", "quiet", "a forked rank"])
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("why", ["quiet", "a forked rank"])
 def test_progress_that_nobody_would_see_is_not_drawn(
-    why: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+    why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "dumb" if why == "a dumb terminal" else "xterm")
-    file = io.StringIO() if why == "a pipe" else terminal
-    monkeypatch.setattr(sys, "stderr", file)
-    with Progress(40, enabled=why != "quiet") as bar:
-        before = file.getvalue()
-        with monkeypatch.context() as patch:
+    def block() -> None:
+        with Progress(40, enabled=why != "quiet") as bar:
             if why == "a forked rank":
-                patch.setattr(os, "getpid", lambda: -1)
+                monkeypatch.setattr(os, "getpid", lambda: -1)
+            else:
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
+                signal.signal(signal.SIGALRM, lambda *_: None)
             bar.advance(1, 0, "scatter")
-            assert file.getvalue() == before
+            wait_for_signal()
+
+    assert "scatter" not in written(block)
 
 
 @pytest.mark.parametrize("kind", ["a bar", "a spinner"])

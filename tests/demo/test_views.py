@@ -90,7 +90,6 @@ BARRIER = OpSpec("barrier", 2, shape=())
 BUFFER = Holding((Piece((4,), (0, 1, 2, 3), source=0),))
 REPORTS = {
     "all-reduce": imagined(SUM),
-    "all-to-all-single": imagined(OpSpec("all_to_all", 3, shape=(2,), variant="single")),
     "all-to-all-matrix": imagined(OpSpec("all_to_all", 3, shape=(2, 2))),
     "scatter-many": imagined(OpSpec("scatter", 24, root=0, shape=(2, 3))),
     "group": imagined(OpSpec("broadcast", 2, root=1, members=(1, 3)), size=4),
@@ -100,9 +99,11 @@ REPORTS = {
         size=4,
     ),
     "wrong": imagined(
-        SUM, wrong=[0, 0, 1, 0], mismatches=[(), (), (Mismatch(0, (1,), 65.0, 64.0),), ()]
+        SUM,
+        tolerance=[1e-6] * 4,
+        wrong=[0, 0, 1, 0],
+        mismatches=[(), (), (Mismatch(0, (1,), 65.0, 64.0),), ()],
     ),
-    "rounded": imagined(SUM, tolerance=[1e-6] * 4),
     "nonblocking": imagined(
         OpSpec("p2p", 2, src=0, dst=1, pattern="pair", async_op=True),
         events=[

@@ -12,7 +12,7 @@ from helpers import PATIENCE, warmed
 
 from distdemo.errors import UsageError
 from distdemo.learn.catalogue import EXERCISES, MISTAKES
-from distdemo.learn.exercises import hint, write_exercises
+from distdemo.learn.exercises import write_exercises
 
 SOLUTIONS = Path(__file__).parent / "solutions"
 WRONG = Path(__file__).parent / "wrong"
@@ -111,9 +111,4 @@ def test_invalid_requests_are_rejected(tmp_path: Path) -> None:
         write_exercises(tmp_path)
     with pytest.raises(UsageError, match=r"can't be written"):
         write_exercises(tmp_path / "notes.txt")
-    with pytest.raises(UsageError, match=r"Did you mean distdemo learn ring"):
-        hint("rings", 1)
-    for number in (0, 5):
-        with pytest.raises(UsageError, match=rf"ring has no hint {number}.\nIt has 4 hints."):
-            hint("ring", number)
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]

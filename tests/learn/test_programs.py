@@ -14,14 +14,13 @@ from forked import in_a_child
 from mpi.worlds import needs_mpi
 
 from distdemo import backends
-from distdemo.cli.app import command_names, typer_command
-from distdemo.cli.arguments import normalize_argv
+from distdemo.cli.app import command_names, normalize_argv, typer_command
 from distdemo.launcher import workers
 from distdemo.launcher.records import WorldSpec
 from distdemo.learn import trial
 from distdemo.learn.answers import compare
-from distdemo.learn.catalogue import EXERCISES, MISTAKES, STEPS, split_header
-from distdemo.learn.records import Mistake, PlayedStep, Program, Step, Trial
+from distdemo.learn.catalogue import EXERCISES, MISTAKES, STEPS, Example, split_header
+from distdemo.learn.records import PlayedStep, Trial
 from distdemo.learn.view import BACKENDS, value_text
 from distdemo.view.console import Signs
 
@@ -31,7 +30,7 @@ RUNS: list[Any] = [(name, "gloo") for name in MISTAKES]
 RUNS += [pytest.param(name, "mpi", marks=MPI) for name in OVER_MPI]
 
 
-def run(program: Program, backend: str) -> Any:
+def run(program: Example, backend: str) -> Any:
     """Run a program with a shorter hang timeout and a faster poll than usual.
 
     If the machine is too slow for that, ``trial.STALL_TIMEOUT_S`` applies.
@@ -39,12 +38,12 @@ def run(program: Program, backend: str) -> Any:
     faulthandler.disable()  # pytest's: a backend that aborts would write its whole stack
     world = WorldSpec(program.world_size, backend, deadline=60, start_method="fork", capture=True)
     with patch.object(trial, "HANG_TIMEOUT_S", 0.7), patch.object(workers, "POLL_S", 0.03):
-        if isinstance(program, Mistake):
-            return trial.try_mistake(program, backends.prepared(world))
-        return trial.try_program(program, world)
+        if program.question:
+            return trial.try_example(program, world)
+        return trial.try_mistake(program, backends.prepared(world))
 
 
-def assert_hangs_in_calls(program: Program, outcomes: Any) -> None:
+def assert_hangs_in_calls(program: Example, outcomes: Any) -> None:
     """Check that every rank that hangs does so on a line with a call."""
     lines = program.source().splitlines()
     for outcome in outcomes:
@@ -64,7 +63,7 @@ def test_a_mistake_behaves_as_documented(name: str, backend: str) -> None:
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_has_the_documented_answer(name: str, warm: Any) -> None:
     step = STEPS[name]
-    outcomes = warm(run, step, "gloo") if step.needs_compiler else run(step, "gloo")
+    outcomes = warm(run, step, "gloo") if name == "ddp" else run(step, "gloo")
     played = PlayedStep(step, outcomes)
     assert played.ok, outcomes
     assert played.answer == step.answer
@@ -82,7 +81,7 @@ def test_headers_are_complete() -> None:
     for programs in (STEPS, MISTAKES):
         assert [program.number for program in programs.values()] == [*range(1, len(programs) + 1)]
     for program in (*STEPS.values(), *MISTAKES.values()):
-        names = ("gloo",) if isinstance(program, Step) else BACKENDS
+        names = ("gloo",) if program.question else BACKENDS
         sizes = [len(program.expected), *(len(program.documented(name)) for name in names)]
         assert {*sizes} == {program.world_size}, program.name
         assert program.why
@@ -116,7 +115,7 @@ def test_commands_to_try_exist() -> None:
     for step in STEPS.values():
         for line in step.commands:
             program, *words = shlex.split(line)
-            command, *rest = normalize_argv(words, command_names(), typer_command)
+            command, *rest = normalize_argv(words)
             assert (program, command in command_names()) == ("distdemo", True), line
             typer_command(command).make_context(command, rest)  # raises what the parser refuses
 

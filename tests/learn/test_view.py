@@ -12,10 +12,10 @@ from golden import Blocks, drawn, golden
 
 from distdemo.calls.records import Finding, Row
 from distdemo.learn import view
-from distdemo.learn.catalogue import MISTAKES, STEPS
-from distdemo.learn.exercises import hint
+from distdemo.learn.catalogue import EXERCISES, MISTAKES, STEPS
 from distdemo.learn.records import (
     ExerciseFolder,
+    Hint,
     Lesson,
     MistakeList,
     MistakeReport,
@@ -76,6 +76,13 @@ LESSON = Lesson(
     ),
     "zero-1",
 )
+
+
+def hint(name: str, number: int) -> Hint:
+    hints = EXERCISES[name].hints
+    return Hint(name, number, len(hints), hints[number - 1])
+
+
 FILES = ("README.md", "ring.py", "test_ring.py")
 REPORT = report()
 FOUND = replace(REPORT, trials=REPORT.trials[:1])
@@ -84,7 +91,7 @@ VIEWS: dict[str, Blocks] = {
     "lesson": partial(view.lesson_view, LESSON),
     "lesson_summary": lambda sign: quiet(view.lesson_view(LESSON, sign)),
     "exercises": partial(view.exercises_view, ExerciseFolder("lesson", FILES)),
-    "hint": partial(view.hint_view, hint("Zero_1", 2)),
+    "hint": partial(view.hint_view, hint("zero-1", 2)),
     "last_hint": partial(view.hint_view, hint("shape", 3)),
     "list": partial(view.mistakes_view, MistakeList(tuple(MISTAKES.values()))),
     "report": partial(view.report_view, REPORT, explain=True),

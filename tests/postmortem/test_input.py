@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postmortem.test_postmortem import BEHIND, FILES, FIRST, dump, entry
 
-from distdemo.calls.notes import EndNote, call_line, end_line
+from distdemo.calls.notes import EndNote, call_line, json_line
 from distdemo.calls.records import Call, SourceLine
 from distdemo.postmortem import dumps, evidence, files, logs, ras, reading, stacks
 from distdemo.postmortem.parts import MAX_LINE, Parts
@@ -39,7 +39,7 @@ def record(path: Path, rank: int, reduce_op: str, size: int = 2) -> None:
     group = f"G 0 0 gloo {[*range(size)]}"
     notes = [f"H {header}", group, call_line(0, 0, call), "0", "a", "r"]
     path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join([*notes, end_line(EndNote("returned")), ""]), encoding="utf-8")
+    path.write_text("\n".join([*notes, json_line("E", EndNote("returned")), ""]), encoding="utf-8")
 
 
 def test_recordings_in_several_folders_are_judged_together(

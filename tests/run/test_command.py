@@ -15,8 +15,9 @@ import pytest
 from golden import golden
 from helpers import commanded
 
+from distdemo.launcher.program import Program
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
-from distdemo.run.records import Program, RankOutput, RunReport
+from distdemo.run.records import RankOutput, RunReport
 from distdemo.run.view import run_view
 
 HERE = Path(__file__).parent

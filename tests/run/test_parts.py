@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from distdemo.errors import UsageError
+from distdemo.launcher.program import Program
 from distdemo.run import view_output as output
-from distdemo.run.preload import COMPILER, torch_imports
-from distdemo.run.records import Program
-from distdemo.run.source import parse_program
+from distdemo.run.source import COMPILER, parse_program, torch_imports
 from distdemo.run.value import MAX_CHARS, MAX_DEPTH, MAX_ITEMS, bind, plain_value
 from distdemo.run.view_output import MAX_TOTAL_BYTES, MIN_BYTES, Stream, Transcript, transcripts
 

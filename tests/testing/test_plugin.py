@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from forked import as_python
 from golden import matches
 from helpers import PATIENCE, Run, wait_until, warmed
+from terminal import in_a_terminal
 from testing.outcomes import FILES, OUTCOMES, copy_samples, outcomes
 
 pytestmark = pytest.mark.timeout(300)  # on a loaded machine
 
 
-@contextmanager
-def pytested(
-    folder: Path, *words: str, files: tuple[str, ...] = (), **options: object
-) -> Iterator[Run]:
-    """Run pytest over these files, without the configuration of the project's own tests."""
+PLAIN = {"CI": "", "BUILD_NUMBER": "", "PYTEST_ADDOPTS": "", "COLUMNS": "80"}
+"""With CI set, pytest shows more of a failed comparison."""
+
+
+def pytest_line(folder: Path, *words: str, files: tuple[str, ...]) -> list[str]:
+    """Prepare a folder without the configuration of the project's own tests; return arguments."""
     copy_samples(folder)
     ini = folder / "pytest.ini"
     ini.write_text("[pytest]\nfilterwarnings =\n    ignore::ResourceWarning\n")
-    temporary = folder / "tmp"
-    temporary.mkdir()
+    (folder / "tmp").mkdir()
     line = ["-m", "pytest", "-q", "-c", str(ini), "-p", "no:cacheprovider", "-p", "no:timeout"]
-    line += [*words, *(str(folder / file) for file in files)]
-    # With CI set, pytest shows more of a failed comparison.
-    plain = {"CI": "", "BUILD_NUMBER": "", "PYTEST_ADDOPTS": "", "COLUMNS": "80"}
-    with warmed(line, temporary, env=plain, **options) as run:
-        yield run
+    return [*line, *words, *(str(folder / file) for file in files)]
+
+
+def pytested(folder: Path, *words: str, files: tuple[str, ...] = ()) -> AbstractContextManager[Run]:
+    """Run pytest over these files."""
+    return warmed(pytest_line(folder, *words, files=files), folder / "tmp", env=PLAIN)
 
 
 def scrubbed(text: str) -> str:
@@ -72,29 +73,15 @@ def shown_failures(out: str) -> str:
 
 
 def test_the_debugger_has_the_terminal_and_all_ranks_are_shown(tmp_path: Path) -> None:
-    main, side = pty.openpty()
-    output = bytearray()
-
-    def received(words: bytes) -> bool:
-        with os.fdopen(os.dup(main), "rb", buffering=0) as terminal:
-            os.set_blocking(main, False)
-            output.extend(terminal.read(1 << 16) or b"")
-        return words in output
-
-    words = ["--pdb", "-x", "--ranks-report=all"]
-    streams = {"stdin": side, "stdout": side, "stderr": side}
-    try:
-        with pytested(tmp_path, *words, files=("test_faults.py",), **streams) as run:
-            assert wait_until(lambda: received(b"(Pdb) "), PATIENCE), output.decode()
-            os.write(main, b"p 'numbers', numbers\n")
-            assert wait_until(lambda: received(b"('numbers', ["), PATIENCE), output.decode()
-            os.write(main, b"q\n")
-            assert wait_until(lambda: received(b"1 failed"), PATIENCE), output.decode()
-            assert run.process.wait(PATIENCE) != 0
-    finally:
-        os.close(main)
-        os.close(side)
-    assert output.count(b"wrong data received") >= 3  # both tracebacks and the summary
+    words = pytest_line(tmp_path, "--pdb", "-x", "--ranks-report=all", files=("test_faults.py",))
+    with in_a_terminal(words, tmp_path / "tmp", by=as_python, **PLAIN) as terminal:
+        terminal.wait_for("(Pdb) ")
+        terminal.type("p 'numbers', numbers\n")
+        terminal.wait_for("('numbers', [")
+        terminal.type("q\n")
+        terminal.wait_for("1 failed")
+        assert terminal.end() != 0
+    assert terminal.raw.count("wrong data received") >= 3  # both tracebacks and the summary
 
 
 def test_ctrl_c_says_where_the_ranks_were(tmp_path: Path) -> None:
@@ -155,15 +142,6 @@ def test_why_ranks_cannot_start_is_said_once(tmp_path: Path) -> None:
     assert done.stdout.count("see the report of test_many.py::test_many[0]") == 2
 
 
-def test_unmarked_tests_have_no_overhead(tmp_path: Path) -> None:
-    (tmp_path / "test_plain.py").write_text(
-        "import sys\ndef test_plain():\n    assert 'torch' not in sys.modules\n"
-    )
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_plain.py"]
-    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b""), done.stdout
-
-
 AUDIT = """import os, sys
 folder = os.path.dirname(__file__)
 log = os.open(f"{folder}/log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -191,7 +169,8 @@ def test_no_process_without_marked_tests_and_no_other_file_is_read(
     marked = "import pytest\n@pytest.mark.ranks(2)\ndef test_marked():\n    pass\n"
     for name in ("test_marked.py", "test_ignored.py"):
         (tmp_path / name).write_text(marked)
-    (tmp_path / "test_plain.py").write_text("def test_plain():\n    pass\n")
+    plain = "import sys\ndef test_plain():\n    assert 'torch' not in sys.modules\n"
+    (tmp_path / "test_plain.py").write_text(plain)
     (tmp_path / "sitecustomize.py").write_text(AUDIT)
     line = [sys.executable, "-m", "pytest", "-q", *words]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
@@ -200,15 +179,6 @@ def test_no_process_without_marked_tests_and_no_other_file_is_read(
     )
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "log").read_text() == ""
-
-
-def test_documented_versions_are_those_that_are_tested() -> None:
-    root = Path(__file__).parents[2]
-    page = (root / "docs/plugins.md").read_text()
-    rows = re.findall(r"^\| (pytest-[\w-]+|hypothesis) \| ([\d.]+) \|", page, re.MULTILINE)
-    assert len(rows) == 13
-    pinned = (root / "constraints.txt").read_text().split()
-    assert {f"{name}=={version}" for name, version in rows} <= {*pinned}
 
 
 def test_invalid_marks_are_rejected() -> None:

@@ -18,10 +18,10 @@ from traces import real
 
 from distdemo import schedules
 from distdemo.schedules.count import CostModel, infos
-from distdemo.trace.costs import costs_on, with_times
 from distdemo.trace.page import page, page_data, to_html
 from distdemo.trace.records import AlgorithmList, TraceReport
-from distdemo.trace.view import costs_view, list_view, trace_text, trace_view
+from distdemo.trace.report import costs_on, with_times
+from distdemo.trace.view import costs_view, list_view, play, trace_text, trace_view
 from distdemo.view.blocks import show_blocks
 from distdemo.view.console import signs
 
@@ -55,7 +55,9 @@ def test_rounds_are_played_on_a_terminal() -> None:
     memory = io.StringIO()
     memory.isatty = lambda: True  # type: ignore[method-assign]
     console = Console(file=memory, force_terminal=True, width=80)
-    show_blocks(console, trace_view(RUNS["unequal"](), signs(console), animate=True, speed=1e4))
+    show_blocks(
+        console, trace_view(RUNS["unequal"](), signs(console), player=partial(play, speed=1e4))
+    )
     title, end = memory.getvalue().index("all_reduce"), memory.getvalue().index("Verified")
     rounds = [memory.getvalue().index(f"Round {number} of 4") for number in range(1, 5)]
     assert [title, *rounds, end] == sorted([title, *rounds, end])

@@ -6,40 +6,20 @@ memory outside torch, such as through NumPy, isn't seen.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._compile import _disable_dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distdemo.calls.notes import MisuseNote
+from distdemo.calls.record.calls import Fields, Method
+from distdemo.calls.record.frames import opaque, source_line
 from distdemo.calls.record.gradients import Results
 from distdemo.calls.records import SourceLine
 
-GIVEN = {
-    "allreduce": ((), (0,)),
-    "broadcast": ((), (0,)),
-    "reduce": ((), (0,)),
-    "send": ((0,), ()),
-    "recv": ((), (0,)),
-    "allgather": ((1,), (0,)),
-    "_allgather_base": ((1,), (0,)),
-    "all_gather_single": ((1,), (0,)),
-    "gather": ((1,), (0,)),
-    "scatter": ((1,), (0,)),
-    "reduce_scatter": ((1,), (0,)),
-    "_reduce_scatter_base": ((1,), (0,)),
-    "reduce_scatter_single": ((1,), (0,)),
-    "alltoall": ((1,), (0,)),
-    "alltoall_base": ((1,), (0,)),
-    "all_to_all_single": ((1,), (0,)),
-}
-"""Indices of the arguments that the backend reads, and those that it fills, by method."""
-RESULTS = [name for name, (read, filled) in GIVEN.items() if read and filled]
 FILLING = {
     f"aten::{name}_"
     for name in ("bernoulli", "copy", "exponential", "fill", "normal", "random", "uniform", "zero")
@@ -78,76 +58,57 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
     Args:
         guard: Function that calls another one and catches its exceptions.
         report: Function that reports a misuse.
-        source_line: Function that returns the user's current line.
 
     Attributes:
         results: Results of calls that autograd doesn't know.
     """
 
     def __init__(
-        self,
-        guard: Callable[..., object],
-        report: Callable[[MisuseNote], object],
-        source_line: Callable[[], SourceLine],
+        self, guard: Callable[..., object], report: Callable[[MisuseNote], object]
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self._works: dict[int, Watched] = {}
         self._guard = guard
         self._report = report
-        self._source_line = source_line
-        self.results = Results(report, source_line)
-
-    def on_result(self, method: str, args: tuple[Any, ...], own: int, note: MisuseNote) -> None:
-        """Watch the result of a call.
-
-        Of the list of all_gather, only this rank's part is watched: programs often replace that by
-        their own tensor, so that its gradient isn't lost.
-
-        Args:
-            method: Method of ``ProcessGroup``.
-            args: Its arguments.
-            own: Group rank of this rank.
-            note: Note to report.
-        """
-        if method in RESULTS:
-            (given,), (filled,) = GIVEN[method]
-            outputs = [*_strided(args[filled])]
-            outputs = outputs[own : own + 1] if method == "allgather" else outputs
-            self.results.add(_strided(args[given]), outputs, note)
+        self.results = Results(report)
 
     def on_call(
         self,
         work: Any,
-        method: str,
+        method: Method,
+        fields: Fields,
         args: tuple[Any, ...],
+        own: int,
         note: MisuseNote,
-        *,
-        sync: bool,
-        is_root: bool,
     ) -> None:
         """Check a call against those in progress, and watch its tensors unless it has waited.
 
+        Of the list of all_gather, only this rank's part is watched as a result: programs often
+        replace that by their own tensor, so that its gradient isn't lost.
+
         Args:
-            work: Its handle.
+            work: Its handle, or None if it has returned.
             method: Method of ``ProcessGroup``.
+            fields: Its fields.
             args: Its arguments.
+            own: Group rank of this rank.
             note: Note to report.
-            sync: True if the call itself waits.
-            is_root: True if this rank is the root.
         """
-        read, filled = GIVEN.get(method, ((), ()))
-        if method == "broadcast" and is_root:
-            read, filled = filled, read
-        tensors: list[Tensor] = []
         memory: list[Memory] = []
-        for indices, fills in ((read, False), (filled, True)):
-            for tensor in (each for index in indices for each in _tensors(args[index])):
-                tensors.append(tensor)
-                memory += _memory(tensor, filled=fills)
+        for number in (method.read, method.filled):
+            fills = number == method.filled and not (
+                fields.op == "broadcast" and fields.root == own
+            )
+            given = () if number is None else args[number]
+            memory += (part for tensor in _tensors(given) for part in _memory(tensor, filled=fills))
         for mine in memory:
             self._check_access(mine, note.source_line, writes=mine.filled)
-        if not sync:
-            self._works[id(work)] = Watched(work, note, tuple(tensors), tuple(memory))
+        if work is not None and not fields.sync:
+            self._works[id(work)] = Watched(work, note, tuple(_tensors(args)), tuple(memory))
+        if method.read is not None and method.filled is not None:
+            outputs = strided(args[method.filled])
+            outputs = outputs[own : own + 1] if fields.op == "all_gather" else outputs
+            self.results.add(strided(args[method.read]), outputs, note)
 
     def on_wait(self, work: Any) -> None:
         """Stop watching a call that is waited for."""
@@ -158,6 +119,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         for watched in self._works.values():
             yield replace(watched.note, what="unwaited")
 
+    @opaque
     def __torch_dispatch__(
         self,
         func: Any,
@@ -166,12 +128,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Check whether an operation touches the tensors of a call in progress."""
-        compiler = sys.modules.get("torch._dynamo")
-        if compiler is None or not hasattr(compiler, "disable"):  # not imported
-            return self._dispatch(func, args, kwargs or {})
-        return self._dispatch_uncompiled(func, args, kwargs or {})
-
-    def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        kwargs = kwargs or {}
         if func.namespace != "aten" or not (self._works or self.results):
             return func(*args, **kwargs)
         self._guard(self._check, func, args, kwargs)
@@ -179,8 +136,6 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         if self.results:
             self._guard(self._follow, func, args, kwargs, done)
         return done
-
-    _dispatch_uncompiled = _disable_dynamo(_dispatch)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -206,37 +161,32 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
                 for its in watched.memory
             ):
                 del self._works[key]
-                then = self._source_line() if line is None else line
                 what = "written" if writes else "read"
-                self._report(replace(watched.note, what=what, then=then))
+                self._report(replace(watched.note, what=what, then=line or source_line()))
 
     def _follow(
-        self,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        done: Any,
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
         name = func._schema.name
         if name == "aten::detach":
-            self.results.forget(_strided(args))
+            self.results.forget(strided(args))
             return
-        accessed, fills = [*_accessed(func, args, kwargs)], name in FILLING
-        self.results.forget(_strided([each for each, writes in accessed if writes and fills]))
-        read = _strided([each for each, writes in accessed if not (writes and fills)])
-        self.results.check(name.removeprefix("aten::"), read, _strided(done))
+        read: list[Tensor] = []
+        replaced: list[Tensor] = []
+        for tensor, writes in _accessed(func, args, kwargs):
+            (replaced if writes and name in FILLING else read).append(tensor)
+        self.results.forget(strided(replaced))
+        self.results.check(name.removeprefix("aten::"), strided(read), strided(result))
 
 
 def _accessed(
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[Tensor, bool]]:
     """Yield the tensors that an operation accesses, and whether it writes to them."""
     schema = func._schema
     if any(part in schema.name for part in SHAPES_ONLY):
         return
-    named = {each.name: each for each in schema.arguments}
+    named = {argument.name: argument for argument in schema.arguments}
     given = [*zip(schema.arguments, args, strict=False)]
     given += [(named[name], value) for name, value in kwargs.items()]
     for argument, value in given:
@@ -255,7 +205,7 @@ def _memory(tensor: Tensor, *, filled: bool = False) -> Iterator[Memory]:
 
 def is_strided(args: Iterable[Any]) -> bool:
     """Return True if a tensor has gaps, which a backend would also send or fill."""
-    return any(not each.is_contiguous() and not _is_dense(each) for each in _tensors(args))
+    return any(not t.is_contiguous() and not _is_dense(t) for t in _tensors(args))
 
 
 def _is_dense(tensor: Tensor) -> bool:
@@ -273,14 +223,14 @@ def _tensors(given: Any) -> Iterator[Tensor]:
     if isinstance(given, Tensor):
         yield given
     elif isinstance(given, (list, tuple)):
-        for each in given:
-            yield from _tensors(each)
+        for item in given:
+            yield from _tensors(item)
 
 
-def _strided(given: Any) -> Iterator[Tensor]:
-    """Yield the ordinary tensors, whose storage is memory."""
-    return (
-        each
-        for each in _tensors(given)
-        if type(each) in {Tensor, torch.nn.Parameter} and each.layout is torch.strided
-    )
+def strided(given: Any) -> list[Tensor]:
+    """Return the ordinary tensors, whose storage is memory."""
+    return [
+        tensor
+        for tensor in _tensors(given)
+        if type(tensor) in {Tensor, torch.nn.Parameter} and tensor.layout is torch.strided
+    ]

@@ -1,13 +1,13 @@
 """Convert the arguments of ``ProcessGroup``'s methods to a ``Call``.
 
-``METHODS`` has one entry per method. Each returns a cheap, hashable tuple, because programs repeat
-the same calls; ``described`` converts it to a record once.
+``METHODS`` describes the methods. ``fields_of`` returns a cheap, hashable tuple, because programs
+repeat the same calls; ``described`` converts it to a record once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -36,171 +36,129 @@ class Fields(NamedTuple):
     batched: bool = False
 
 
+class Method(NamedTuple):
+    """A method of ``ProcessGroup``. Its arguments are numbered from 0.
+
+    Attributes:
+        op: Name of the op.
+        read: Number of the argument that the backend reads, or None.
+        filled: Number of the argument that the backend fills, or None.
+        opts: Number of the options.
+        data: Number of the argument whose first tensor is compared, or None.
+        raw: Arguments whose memory the backend uses directly, so that strides must match.
+        sends: Number of the argument with the sizes that this rank sends, or None.
+        receives: Number of the argument with the sizes that it receives, or None.
+        lists: True if the receiving argument is a list, which could hold one tensor twice.
+        reduces: True if it has a ReduceOp.
+        rooted: True if it has a root.
+        fields: Function that returns its fields instead, or None.
+    """
+
+    op: str
+    read: int | None = None
+    filled: int | None = None
+    opts: int = 2
+    data: int | None = None
+    raw: tuple[int, ...] = ()
+    sends: int | None = None
+    receives: int | None = None
+    lists: bool = False
+    reduces: bool = False
+    rooted: bool = False
+    fields: Callable[[Args, dict[str, Any]], Fields] | None = None
+
+
+def fields_of(method: Method, args: Args, named: dict[str, Any]) -> Fields:
+    """Return the fields of a call of a method with these arguments."""
+    if method.fields is not None:
+        return method.fields(args, named)
+    opts = named.get("opts", args[method.opts] if len(args) > method.opts else None)
+    reduce_op = ""
+    if method.reduces:
+        operator = getattr(opts, "reduceOp", None)
+        if operator is None:  # the overload without options
+            rest = (*args[method.opts :], *named.values())
+            operators = (value for value in rest if hasattr(value, "op") or hasattr(value, "name"))
+            operator = next(operators, "sum")
+        reduce_op = _operator_name(getattr(operator, "op", operator))
+    root = None
+    if method.rooted:
+        root = getattr(opts, "rootRank", None)
+        if root is None:  # likewise
+            root = opts if isinstance(opts, int) else named.get("root", 0)
+    data: tuple[Any, ...] = ()
+    if method.data is not None:
+        data = _data(_tensors(args[method.data])[0])
+        for number in method.raw:
+            for tensor in _tensors(args[number]):
+                if not tensor.is_contiguous() and not data[3]:
+                    data = (*data[:3], tensor.stride())
+    sent = () if method.sends is None else _counts(_tensors(args[method.sends]))
+    if method.receives is None:
+        return Fields(method.op, _is_sync(opts), data, reduce_op, root, sent)
+    outputs = _tensors(args[method.receives])
+    received = _counts(outputs)
+    aliased = method.lists and _is_aliased(outputs)
+    return Fields(method.op, _is_sync(opts), data, reduce_op, root, sent, received, aliased=aliased)
+
+
 def described(fields: Fields, source_line: SourceLine) -> Call:
     """Return the record of a call."""
-    dtype, shape, device, strides = fields.data or ("", (), "", ())
+    given = fields._asdict()
+    dtype, shape, device, strides = given.pop("data") or ("", (), "", ())
     return Call(
-        fields.op,
-        source_line,
+        source_line=source_line,
         dtype=str(dtype).removeprefix("torch."),
         shape=tuple(shape),
         count=torch.Size(shape).numel() if fields.data else 0,
         device=device,
-        reduce_op=fields.reduce_op,
-        root=fields.root,
-        send_counts=fields.send_counts,
-        receive_counts=fields.receive_counts,
-        peer=fields.peer,
-        tag=fields.tag,
-        sync=fields.sync,
-        aliased=fields.aliased,
         strides=strides,
-        limited=fields.limited,
-        batched=fields.batched,
+        **given,
     )
 
 
-def _data(tensor: Tensor, *raw: Tensor) -> tuple[Any, ...]:
-    """Return dtype, shape, device and strides of a call's tensor.
+def _data(tensor: Tensor) -> tuple[Any, ...]:
+    """Return dtype, shape and device of a tensor; without strides, as if it were contiguous."""
+    return tensor.dtype, tensor.shape, tensor.device.type, ()
 
-    Args:
-        tensor: Tensor of the call, or the first of a list.
-        raw: Tensors whose memory the backend uses directly, so that strides must match.
-    """
-    strides = next((each.stride() for each in raw if not each.is_contiguous()), ())
-    return tensor.dtype, tensor.shape, tensor.device.type, strides
+
+def _tensors(given: Any) -> Any:
+    """Return the tensors of an argument: a tensor, a list, or a list in a list."""
+    if isinstance(given, Tensor):
+        return (given,)
+    return given[0] if given and not isinstance(given[0], Tensor) else given
 
 
 def _counts(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    return tuple(tensor.numel() for tensor in tensors)
+    return tuple([tensor.numel() for tensor in tensors])
 
 
-def _aliased(tensors: Sequence[Tensor]) -> bool:
+def _is_aliased(tensors: Sequence[Tensor]) -> bool:
     """Return True if two tensors begin at the same address."""
-    addresses = {tensor.data_ptr() for tensor in tensors if tensor.numel()}
-    return len(addresses) < sum(tensor.numel() > 0 for tensor in tensors)
+    addresses = [tensor.data_ptr() for tensor in tensors if tensor.numel()]
+    return len({*addresses}) < len(addresses)
 
 
-def _reduction(op: Any) -> str:
-    return _name(getattr(op, "op", op))
+def _is_sync(opts: Any) -> bool:
+    """Return True if torch waits in the call itself; otherwise ``Work.wait`` is intercepted."""
+    return getattr(opts, "asyncOp", None) is False
 
 
 @cache
-def _name(kind: Any) -> str:
+def _operator_name(kind: Any) -> str:
     return str(getattr(kind, "name", kind)).lower()
 
 
-def _option(args: Args, named: dict[str, Any], index: int, name: str) -> Any:
-    opts = named.get("opts", args[index] if len(args) > index else None)
-    return getattr(opts, name, None)
-
-
-def _sync(args: Args, named: dict[str, Any], index: int) -> bool:
-    """Return True if torch waits in the call itself; otherwise ``Work.wait`` is intercepted."""
-    return _option(args, named, index, "asyncOp") is False
-
-
-def _first(tensors: Any) -> Tensor:
-    return tensors if isinstance(tensors, Tensor) else tensors[0]
-
-
-def _reducing(op: str, *, rooted: bool = False) -> Callable[[Args, dict[str, Any]], Fields]:
-    def fields(args: Args, named: dict[str, Any]) -> Fields:
-        tensors = args[0]
-        given = _option(args, named, 1, "reduceOp")
-        if given is None:  # the overload without options
-            rest = [*args[1:], *named.values()]
-            given = next(
-                (each for each in rest if hasattr(each, "op") or hasattr(each, "name")), "sum"
-            )
-        root = _option(args, named, 1, "rootRank") if rooted else None
-        each = [tensors] if isinstance(tensors, Tensor) else tensors
-        counts = () if len(each) == 1 else _counts(each)
-        data = _data(each[0], *each)
-        return Fields(op, _sync(args, named, 1), data, _reduction(given), root, counts)
-
-    return fields
-
-
-def _broadcast(args: Args, named: dict[str, Any]) -> Fields:
-    root = _option(args, named, 1, "rootRank")
-    if root is None:
-        root = named.get("root", args[1] if len(args) > 1 and isinstance(args[1], int) else 0)
-    tensor = _first(args[0])
-    data = _data(tensor, tensor)
-    return Fields("broadcast", _sync(args, named, 1), data, "", root)
-
-
-def _allgather(args: Args, named: dict[str, Any]) -> Fields:
-    outputs = args[0][0] if args[0] and not isinstance(args[0][0], Tensor) else args[0]
-    data, receive_counts = _data(_first(args[1])), _counts(outputs)
-    sync, aliased = _sync(args, named, 2), _aliased(outputs)
-    return Fields("all_gather", sync, data, "", None, (), receive_counts, None, 0, aliased)
-
-
-def _allgather_base(args: Args, named: dict[str, Any]) -> Fields:
-    receive_counts = (args[0].numel(),)
-    sync, data = _sync(args, named, 2), _data(args[1])
-    return Fields("all_gather_single", sync, data, "", None, (), receive_counts)
-
-
-def _coalesced(op: str) -> Callable[[Args, dict[str, Any]], Fields]:
-    def fields(args: Args, named: dict[str, Any]) -> Fields:
-        given = _option(args, named, 2, "reduceOp") if op.startswith("reduce") else None
-        reduce_op = "" if given is None else _reduction(given)
-        counts, sync = _counts(args[1]), _sync(args, named, 2)
-        return Fields(op, sync, _data(args[1][0]), reduce_op, None, counts, ())
-
-    return fields
-
-
-def _gather(args: Args, named: dict[str, Any]) -> Fields:
-    outputs = args[0][0] if args[0] and not isinstance(args[0][0], Tensor) else args[0]
-    root = _option(args, named, 2, "rootRank")
-    sync, data = _sync(args, named, 2), _data(_first(args[1]))
-    return Fields("gather", sync, data, "", root, (), _counts(outputs), None, 0, _aliased(outputs))
-
-
-def _scatter(args: Args, named: dict[str, Any]) -> Fields:
-    inputs = args[1][0] if args[1] and not isinstance(args[1][0], Tensor) else args[1]
-    root = _option(args, named, 2, "rootRank")
-    output = _first(args[0])
-    sync, data = _sync(args, named, 2), _data(output, output, *inputs)
-    return Fields("scatter", sync, data, "", root, _counts(inputs), ())
-
-
-def _reduce_scatter(args: Args, named: dict[str, Any]) -> Fields:
-    inputs = args[1][0] if args[1] and not isinstance(args[1][0], Tensor) else args[1]
-    given = _option(args, named, 2, "reduceOp")
-    reduce_op = "sum" if given is None else _reduction(given)
-    output = _first(args[0])
-    sync, data = _sync(args, named, 2), _data(output, output)
-    return Fields("reduce_scatter", sync, data, reduce_op, None, _counts(inputs), ())
-
-
-def _reduce_scatter_base(args: Args, named: dict[str, Any]) -> Fields:
-    given = _option(args, named, 2, "reduceOp")
-    reduce_op = "sum" if given is None else _reduction(given)
-    sync, send_counts = _sync(args, named, 2), (args[1].numel(),)
-    data = _data(args[0])
-    return Fields("reduce_scatter_single", sync, data, reduce_op, None, send_counts, ())
-
-
-def _alltoall(args: Args, named: dict[str, Any]) -> Fields:
-    outputs, inputs = args[0], args[1]
-    sync, data = _sync(args, named, 2), _data(inputs[0])
-    send_counts, receive_counts = _counts(inputs), _counts(outputs)
-    return Fields(
-        "all_to_all", sync, data, "", None, send_counts, receive_counts, None, 0, _aliased(outputs)
-    )
-
-
-def _alltoall_base(args: Args, named: dict[str, Any]) -> Fields:
+def _all_to_all_single(args: Args, named: dict[str, Any]) -> Fields:
     """Return the fields. Splits count rows of dimension 0; empty splits are equal, marked by −1."""
-    output, into = args[0], args[1]
-    sync, data = _sync(args, named, 4), _data(into)
-    send_counts, receive_counts = _split(into, args[3]), _split(output, args[2])
-    return Fields("all_to_all_single", sync, data, "", None, send_counts, receive_counts)
+    output, given, output_splits, input_splits, *rest = args
+    return Fields(
+        "all_to_all_single",
+        _is_sync(named.get("opts", rest[0] if rest else None)),
+        _data(given),
+        send_counts=_split(given, input_splits),
+        receive_counts=_split(output, output_splits),
+    )
 
 
 def _split(tensor: Tensor, splits: Sequence[int] | None) -> tuple[int, ...]:
@@ -208,17 +166,13 @@ def _split(tensor: Tensor, splits: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(rows * row for rows in splits) if splits else (-1, tensor.numel())
 
 
-def _barrier(args: Args, named: dict[str, Any]) -> Fields:
-    return Fields("barrier", _sync(args, named, 0))
-
-
 def _p2p(op: str, *parameters: str) -> Callable[[Args, dict[str, Any]], Fields]:
     def fields(args: Args, named: dict[str, Any]) -> Fields:
         given = {**dict(zip(("tensors", *parameters), args, strict=False)), **named}
-        peer, tag = given.get("dstRank", given.get("srcRank", -1)), given.get("tag", 0)
-        data = _data(_first(given["tensors"]))
+        peer = int(given.get("dstRank", given.get("srcRank", -1)))
         sync = op == "send" and peer == -1  # gloo never returns from it
-        return Fields(op, sync=sync, data=data, peer=int(peer), tag=int(tag))
+        data = _data(_tensors(given["tensors"])[0])
+        return Fields(op, sync, data, peer=peer, tag=int(given.get("tag", 0)))
 
     return fields
 
@@ -229,31 +183,40 @@ def _monitored_barrier(args: Args, named: dict[str, Any]) -> Fields:
     return Fields("monitored_barrier", sync=True, limited=limited)
 
 
-METHODS: dict[str, Callable[[Args, dict[str, Any]], Fields]] = {
-    "allreduce": _reducing("all_reduce"),
-    "allreduce_coalesced": _reducing("all_reduce_coalesced"),
-    "broadcast": _broadcast,
-    "reduce": _reducing("reduce", rooted=True),
-    "allgather": _allgather,
-    "_allgather_base": _allgather_base,
-    "all_gather_single": _allgather_base,
+_in_place = partial(Method, filled=0, opts=1, data=0, raw=(0,))
+_two_buffers = partial(Method, read=1, filled=0)
+_gathering = partial(_two_buffers, data=1, receives=0)
+_scattering = partial(_two_buffers, data=0, sends=1)
+_coalesced = partial(Method, data=1, sends=1)
+_reduce_scatter_single = _scattering("reduce_scatter_single", reduces=True)
+_all_to_all_splits = _two_buffers("all_to_all_single", fields=_all_to_all_single)
+METHODS: dict[str, Method] = {
+    "allreduce": _in_place("all_reduce", reduces=True),
+    "allreduce_coalesced": Method(
+        "all_reduce_coalesced", opts=1, data=0, raw=(0,), sends=0, reduces=True
+    ),
+    "broadcast": _in_place("broadcast", rooted=True),
+    "reduce": _in_place("reduce", reduces=True, rooted=True),
+    "allgather": _gathering("all_gather", lists=True),
+    "_allgather_base": _gathering("all_gather_single"),
+    "all_gather_single": _gathering("all_gather_single"),
     "allgather_coalesced": _coalesced("all_gather_coalesced"),
     "allgather_into_tensor_coalesced": _coalesced("all_gather_into_tensor_coalesced"),
     "all_gather_single_coalesced": _coalesced("all_gather_into_tensor_coalesced"),
-    "gather": _gather,
-    "scatter": _scatter,
-    "reduce_scatter": _reduce_scatter,
-    "_reduce_scatter_base": _reduce_scatter_base,
-    "reduce_scatter_single": _reduce_scatter_base,
-    "reduce_scatter_tensor_coalesced": _coalesced("reduce_scatter_tensor_coalesced"),
-    "reduce_scatter_single_coalesced": _coalesced("reduce_scatter_tensor_coalesced"),
-    "alltoall": _alltoall,
-    "alltoall_base": _alltoall_base,
-    "all_to_all_single": _alltoall_base,
-    "barrier": _barrier,
-    "monitored_barrier": _monitored_barrier,
-    "send": _p2p("send", "dstRank", "tag"),
-    "recv": _p2p("recv", "srcRank", "tag"),
-    "recv_anysource": _p2p("recv", "tag"),
+    "gather": _gathering("gather", lists=True, rooted=True),
+    "scatter": _scattering("scatter", raw=(0, 1), rooted=True),
+    "reduce_scatter": _scattering("reduce_scatter", raw=(0,), reduces=True),
+    "_reduce_scatter_base": _reduce_scatter_single,
+    "reduce_scatter_single": _reduce_scatter_single,
+    "reduce_scatter_tensor_coalesced": _coalesced("reduce_scatter_tensor_coalesced", reduces=True),
+    "reduce_scatter_single_coalesced": _coalesced("reduce_scatter_tensor_coalesced", reduces=True),
+    "alltoall": _gathering("all_to_all", sends=1, lists=True),
+    "alltoall_base": _all_to_all_splits,
+    "all_to_all_single": _all_to_all_splits,
+    "barrier": Method("barrier", opts=0),
+    "monitored_barrier": Method("monitored_barrier", fields=_monitored_barrier),
+    "send": Method("send", read=0, fields=_p2p("send", "dstRank", "tag")),
+    "recv": Method("recv", filled=0, fields=_p2p("recv", "srcRank", "tag")),
+    "recv_anysource": Method("recv", fields=_p2p("recv", "tag")),
 }
-"""Function that returns the fields of each ``ProcessGroup`` method, for torch 2.8 and later."""
+"""Methods of ``ProcessGroup`` in torch 2.8 and later."""

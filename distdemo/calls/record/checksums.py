@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from distdemo.calls.notes import Checksums
-from distdemo.calls.records import SourceLine
+from distdemo.calls.record.frames import source_line
 
 PER_NOTE = 100
 MAX_NAME = 200  # characters
@@ -24,32 +25,27 @@ class Replicas:
     Args:
         every: Number of steps between checks of DDP's parameters; 0 for no checks.
         record: Function that records checksums.
-        source_line: Function that returns the user's current line.
 
     Attributes:
         reduced: Groups on which gradients were reduced since the last check.
     """
 
-    def __init__(
-        self,
-        every: int,
-        record: Callable[[Any, str, Checksums], object],
-        source_line: Callable[[], SourceLine],
-    ) -> None:
+    def __init__(self, every: int, record: Callable[[Any, str, Checksums], object]) -> None:
         self._record = record
-        self._source_line = source_line
         self.reduced: set[Any] = set()
         self._every = every
         self._modules: dict[Any, WeakKeyDictionary[DistributedDataParallel, str]] = {}
-        self._steps: dict[Any, int] = {}
-        self._checks: dict[Any, int] = {}
+        self._steps: Counter[Any] = Counter()
+        self._module_counts: Counter[Any] = Counter()
+        self._checks: Counter[Any] = Counter()  # by the program itself
 
     def add_module(self, module: DistributedDataParallel) -> None:
         """Check the parameters of a module that DDP has just broadcast, and after steps."""
         group = module.process_group
         if self._every and group.size() > 1:
             modules = self._modules.setdefault(group, WeakKeyDictionary())
-            number = self._checks[group] = self._checks.get(group, 0) + 1
+            self._module_counts[group] += 1
+            number = self._module_counts[group]
             modules[module] = "" if number == 1 else f"model {number}: "
             self._check_modules(group, 0)
 
@@ -58,7 +54,8 @@ class Replicas:
         if group not in self._modules or group not in self.reduced:
             return
         self.reduced.discard(group)
-        step = self._steps[group] = self._steps.get(group, 0) + 1
+        self._steps[group] += 1
+        step = self._steps[group]
         if step % self._every == 0:
             self._check_modules(group, step)
 
@@ -73,17 +70,16 @@ class Replicas:
 
     def check(self, group: Any, replicas: Any) -> None:
         """Check tensors that the program names."""
-        number = self._steps[group, "named"] = self._steps.get((group, "named"), 0) + 1
+        self._checks[group] += 1
+        number = self._checks[group]
         self._write(group, f"{number} {number}", dict(_named(replicas)))
 
     def _write(self, group: Any, number: str, tensors: Mapping[str, torch.Tensor]) -> None:
-        line = replace(self._source_line(), within="")
-        names = [*tensors]
-        for first in range(0, len(names), PER_NOTE):
-            some = tuple(names[first : first + PER_NOTE])
-            sums = tuple(_checksum(tensors[name]) for name in some)
-            short = tuple(name[-MAX_NAME:] for name in some)
-            self._record(group, number, Checksums(short, sums, line))
+        line = replace(source_line(), within="")
+        sums = [(name[-MAX_NAME:], _checksum(tensor)) for name, tensor in tensors.items()]
+        for first in range(0, len(sums), PER_NOTE):
+            names, numbers = zip(*sums[first : first + PER_NOTE], strict=True)
+            self._record(group, number, Checksums(names, numbers, line))
 
 
 def _named(replicas: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -93,7 +89,7 @@ def _named(replicas: Any) -> Iterator[tuple[str, torch.Tensor]]:
         yield from replicas.items()
     else:
         tensors = [replicas] if isinstance(replicas, torch.Tensor) else replicas
-        yield from ((f"tensor {number}", each) for number, each in enumerate(tensors))
+        yield from ((f"tensor {number}", tensor) for number, tensor in enumerate(tensors))
 
 
 def _checksum(tensor: torch.Tensor) -> int:

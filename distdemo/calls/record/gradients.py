@@ -5,7 +5,7 @@ torch's collectives are no part of autograd, so the gradient is computed as if t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -16,10 +16,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from distdemo.calls.notes import MisuseNote
 from distdemo.calls.record.calls import Fields, described
-from distdemo.calls.records import SourceLine
+from distdemo.calls.record.frames import source_line
 
+Tensors = Sequence[torch.Tensor]
 IN_PLACE = {"all_reduce", "broadcast", "reduce", "recv"}
-MIN_RESULTS, MAX_RESULTS = 16, 1000  # remembered tensors that hold or are computed from a result
+MAX_RESULTS = 1000  # remembered tensors that hold or are computed from a result; the latest
 
 
 class _Severed(torch.autograd.Function):
@@ -37,12 +38,7 @@ class _Severed(torch.autograd.Function):
         return gradient, None
 
 
-def watch(
-    fields: Fields,
-    tensors: Any,
-    report: Callable[[MisuseNote], object],
-    source_line: Callable[[], SourceLine],
-) -> None:
+def watch(fields: Fields, tensors: Any, report: Callable[[MisuseNote], object]) -> None:
     """Watch the tensor of a call in place, if autograd knows how it was computed.
 
     Views are left out, because this would change the history of the whole tensor.
@@ -71,16 +67,11 @@ class Results:
 
     Args:
         report: Function that reports a misuse.
-        source_line: Function that returns the user's current line.
     """
 
-    def __init__(
-        self, report: Callable[[MisuseNote], object], source_line: Callable[[], SourceLine]
-    ) -> None:
+    def __init__(self, report: Callable[[MisuseNote], object]) -> None:
         self._report = report
-        self._source_line = source_line
         self._notes: dict[StorageWeakRef, MisuseNote] = {}
-        self._room = MIN_RESULTS
         self._uses: dict[int, tuple[str, MisuseNote]] = {}
         """Operation, and note, by the number of the latest node that autograd had made."""
 
@@ -88,24 +79,19 @@ class Results:
         """Return True if there are any."""
         return bool(self._notes)
 
-    def add(
-        self, inputs: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor], note: MisuseNote
-    ) -> None:
+    def add(self, inputs: Tensors, outputs: Tensors, note: MisuseNote) -> None:
         """Remember the outputs of a call, if autograd would have to know how they are computed."""
-        outputs = [*outputs]
         self.forget(outputs)
-        if torch.is_grad_enabled() and any(each.requires_grad for each in inputs):
-            whole = (each for each in outputs if _is_whole(each))  # else other data shares it
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+            whole = [tensor for tensor in outputs if _is_whole(tensor)]  # else other data shares it
             self._remember(whole, replace(note, what="severed result"))
 
-    def forget(self, tensors: Iterable[torch.Tensor]) -> None:
+    def forget(self, tensors: Tensors) -> None:
         """Forget results whose content is replaced or detached."""
         for tensor in tensors:
             self._notes.pop(_storage(tensor), None)
 
-    def check(
-        self, name: str, read: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]
-    ) -> None:
+    def check(self, name: str, read: Tensors, outputs: Tensors) -> None:
         """Check an operation of the program.
 
         Args:
@@ -115,40 +101,38 @@ class Results:
         """
         if not torch.is_grad_enabled():
             return
-        read = [*read]
-        notes = [self._notes.get(_storage(tensor)) for tensor in read]
-        note = next((each for each in notes if each is not None), None)
-        of_result = [each for each, known in zip(read, notes, strict=True) if known is not None]
-        if note is None or any(each.requires_grad for each in of_result):
+        notes = [(tensor, self._notes.get(_storage(tensor))) for tensor in read]
+        results = [(tensor, note) for tensor, note in notes if note is not None]
+        if not results or any(tensor.requires_grad for tensor, _ in results):
             return  # autograd knows the result
-        if not any(each.requires_grad for each in read):
+        note = results[0][1]
+        if not any(tensor.requires_grad for tensor in read):
             self._remember(outputs, note)
         elif len(self._uses) < MAX_RESULTS:
             number = torch._C._autograd._get_sequence_nr() - 1
-            self._uses[number] = name, replace(note, then=self._source_line())
+            self._uses[number] = name, replace(note, then=source_line())
 
-    def on_backward(self, outputs: Iterable[Any]) -> None:
+    def on_backward(self, outputs: Iterable[Any], *_: object, **__: object) -> None:
         """Report the uses that gradients of these tensors, or graph edges, are computed through."""
-        found = (each.grad_fn if isinstance(each, torch.Tensor) else each.node for each in outputs)
-        nodes = {node for node in found if node is not None}
-        seen = set(nodes)
+        nodes: list[Any] = [
+            out.grad_fn if isinstance(out, torch.Tensor) else out.node for out in outputs
+        ]
+        seen: set[Any] = {None}
         while nodes and self._uses:
             node = nodes.pop()
+            if node in seen:
+                continue
+            seen.add(node)
             name, note = self._uses.pop(node._sequence_nr(), ("", None))
             if note is not None and _named_after(node, name):  # else the operation made no node
                 self._report(note)
-            new = {each for each, _ in node.next_functions if each is not None} - seen
-            nodes |= new
-            seen |= new
+            nodes += [other for other, _ in node.next_functions]
         self._uses.clear()
 
-    def _remember(self, tensors: Iterable[torch.Tensor], note: MisuseNote) -> None:
+    def _remember(self, tensors: Tensors, note: MisuseNote) -> None:
         for tensor in tensors:
             if tensor.is_floating_point() or tensor.is_complex():
                 self._notes[_storage(tensor)] = note
-        if len(self._notes) > self._room:
-            self._notes = {key: each for key, each in self._notes.items() if not key.expired()}  # type: ignore[no-untyped-call]  # torch's
-            self._room = max(MIN_RESULTS, min(MAX_RESULTS, 2 * len(self._notes)))
         while len(self._notes) > MAX_RESULTS:
             del self._notes[next(iter(self._notes))]
 

@@ -12,10 +12,11 @@ import inspect
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
-from types import FrameType, ModuleType
+from random import Random
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -24,15 +25,13 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.calls.notes import MisuseNote, Ring, Writer, shared
-from distdemo.calls.record.buffers import Buffers, is_strided
-from distdemo.calls.record.calls import METHODS, Fields, described
+from distdemo.calls.record import frames
+from distdemo.calls.record.buffers import is_strided
+from distdemo.calls.record.calls import METHODS, Fields, Method, described, fields_of
 from distdemo.calls.record.gradients import IN_PLACE, watch
-from distdemo.calls.record.recorder import Recorder, Tracked, opaque, owner_of, safely
-from distdemo.calls.record.shake import delays
-from distdemo.calls.record.steps import called_by_ddp, in_backward
+from distdemo.calls.record.recorder import Recorder, Tracked
 from distdemo.calls.records import Notes
 
-RECORDER = Recorder.__init__.__code__.co_filename
 POLLS = (
     "block_current_stream",
     "get_future",
@@ -43,15 +42,19 @@ POLLS = (
     "synchronize",
 )
 POSITION_OF_SIZE = 3  # index of world_size in the arguments of init_process_group
+DELAYED = 0.5  # share of the calls that --shake delays
+MAX_DELAY_S = 0.02
+MAX_TOTAL_S = 5.0  # of the delays of one rank
+
+CPP_CALLERS = {
+    dist: ("_verify_params_across_processes", "Reducer"),  # called by DDP's constructor
+    functional: ("_resolve_group", "_resolve_group_name"),
+}
+"""Functions of torch that precede calls from C++, by module."""
 
 _HOME = "torch.distributed"
 _COUNT = len(sys.modules)
 _LOADED = [module for name, module in sys.modules.items() if name.startswith(_HOME)]
-
-
-def is_installed() -> bool:
-    """Return True if the calls of this process are already recorded."""
-    return current_recorder() is not None
 
 
 def current_recorder() -> Recorder | None:
@@ -61,34 +64,33 @@ def current_recorder() -> Recorder | None:
 
 def install(recorder: Recorder) -> Recorder:
     """Install the hooks, once per process, before or after it creates a group."""
-    _cover(recorder, dist.ProcessGroup)
+    add = partial(_add_hook, recorder)
+    _replace_methods(recorder, dist.ProcessGroup)
     _replace_handle(recorder, dist.Work)
-    _replace_futures(recorder)
     recorder.steps.install()
     if recorder.buffers is not None:
         recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
-        _replace_backward(recorder, recorder.buffers)
-    outside = c10d._warn_not_in_group
-
-    @opaque
-    def warn(name: str) -> None:
-        safely(recorder, recorder.record_non_member, name)
-        outside(name)
-
-    vars(c10d)["_warn_not_in_group"] = warn
-    _replace_everywhere("new_group", partial(_new_group, recorder))
-    _replace_everywhere("split_group", partial(_split_group, recorder))
-    _replace_everywhere("init_process_group", partial(_init, recorder))
-    _replace_everywhere("destroy_process_group", partial(_destroy, recorder))
+        on_backward = recorder.buffers.results.on_backward
+        add(torch.autograd, "_engine_run_backward", on_backward)  # of backward() and grad()
+    add(c10d, "_warn_not_in_group", recorder.record_non_member)
+    add(c10d, "destroy_process_group", recorder.record_destroy)
     for name in ("rendezvous", "_new_process_group_helper"):  # both follow the checks of arguments
-        vars(c10d)[name] = _accepting(recorder, getattr(c10d, name))
-    for name in ("_verify_params_across_processes", "Reducer"):  # called by DDP's constructor
-        setattr(dist, name, _wrap_for_cpp(recorder, getattr(dist, name)))
-    for name in ("_resolve_group", "_resolve_group_name"):  # called by functional collectives
-        resolve = getattr(functional, name, None)
-        if resolve is not None:
-            setattr(functional, name, _wrap_for_cpp(recorder, resolve))
-    _registered(recorder, dist.group.WORLD)
+        add(c10d, name, recorder.record_accept)
+    add(c10d, "split_group", after=partial(_register, recorder))
+    _replace(c10d, "new_group", partial(_creating_group, recorder))
+    _replace(c10d, "init_process_group", partial(_initializing, recorder))
+    add(torch._C.Future, "then", after=recorder.derive_future)
+    add(
+        torch._C,
+        "_collect_all",
+        after=lambda future, origins: recorder.derive_future(future, *origins),
+    )
+    _replace(torch._C.Future, "wait", partial(_waiting, recorder, recorder.record_future_wait))
+    for module, names in CPP_CALLERS.items():
+        for name in names:
+            if hasattr(module, name):
+                setattr(module, name, _calling_cpp(recorder, getattr(module, name)))
+    _register(recorder, dist.group.WORLD)
     return recorder
 
 
@@ -108,21 +110,81 @@ def record_calls(notes: Notes | None, rank: int, world_size: int) -> Iterator[No
     if notes is None or memory is None:
         yield
         return
-    writer = Writer(Ring(memory).write, timed=notes.timed)
-    world = rank, world_size
-    recorder = Recorder(writer, world, buffers=notes.buffers, replicas=notes.replicas)
-    if notes.shake is not None:
-        recorder.delays = iter(delays(notes.shake, rank))
+    recorder = Recorder(
+        Writer(Ring(memory).write, timed=notes.timed),
+        (rank, world_size),
+        buffers=notes.buffers,
+        replicas=notes.replicas,
+        delays=() if notes.shake is None else delays(notes.shake, rank),
+    )
     install(recorder)
     try:
         yield
     except BaseException as error:
-        safely(recorder, recorder.record_end, error)
+        recorder.safely(recorder.record_end, error)
         raise
-    safely(recorder, recorder.record_end, None)
+    recorder.safely(recorder.record_end, None)
 
 
-def _wrap_for_cpp(recorder: Recorder, original: Any) -> Any:
+def delays(seed: int, rank: int) -> list[float]:
+    """Return random delays before the first calls of a rank in seconds, which reveal races."""
+    random = Random(f"{seed} {rank}")
+    seconds: list[float] = []
+    total = 0.0
+    while total < MAX_TOTAL_S - MAX_DELAY_S:
+        delay = random.uniform(0, MAX_DELAY_S) if random.random() < DELAYED else 0.0
+        seconds.append(delay)
+        total += delay
+    return seconds
+
+
+# ---------------------------------------------------------------------- replaced functions of torch
+
+
+def _replace(owner: Any, name: str, wrap: Callable[[Any], Any], mark: Any = True) -> None:
+    """Replace a function of a class or module once, and where torch has imported it from there."""
+    original = vars(owner).get(name)
+    if original is None or hasattr(original, "_recorded"):
+        return
+    hook = frames.opaque(wraps(original)(wrap(original)))
+    hook._recorded = mark
+    setattr(owner, name, hook)
+    if isinstance(owner, ModuleType):
+        for module in _torch_modules():
+            if vars(module).get(name) is original:
+                setattr(module, name, hook)
+
+
+def _torch_modules() -> list[ModuleType]:
+    """Return torch.distributed's modules; reading all modules would copy pages in a forked rank."""
+    new = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - _COUNT))
+    return [*_LOADED, *(sys.modules[name] for name in new if name.startswith(_HOME))]
+
+
+def _add_hook(
+    recorder: Recorder,
+    owner: Any,
+    name: str,
+    before: Callable[..., object] | None = None,
+    after: Callable[..., object] | None = None,
+) -> None:
+    """Call functions with the arguments of another one: before it, or after it with its result."""
+
+    def wrap(original: Any) -> Any:
+        def hook(*args: Any, **named: Any) -> Any:
+            if before is not None:
+                recorder.safely(before, *args, **named)
+            result = original(*args, **named)
+            if after is not None:
+                recorder.safely(after, result, *args, **named)
+            return result
+
+        return hook
+
+    _replace(owner, name, wrap)
+
+
+def _calling_cpp(recorder: Recorder, original: Any) -> Any:
     """Wrap a function that precedes calls from C++, so that these are recorded."""
 
     def wrapper(*args: Any, **named: Any) -> Any:
@@ -137,326 +199,199 @@ def _wrap_for_cpp(recorder: Recorder, original: Any) -> Any:
     def install_kernels(*_: object) -> None:
         from distdemo.calls.record.kernels import install
 
-        safely(recorder, install, recorder)
+        recorder.safely(install, recorder)
 
     return wrapper
 
 
-def _replace_everywhere(name: str, wrap: Callable[[Any], Any]) -> None:
-    """Replace a function of torch.distributed in every torch module that imported it."""
-    original = getattr(c10d, name)
-    replacement = opaque(wraps(original)(wrap(original)))
-    for module in _torch_modules():
-        if vars(module).get(name) is original:
-            setattr(module, name, replacement)
+# -------------------------------------------------------------------------------------- groups
 
 
-def _torch_modules() -> list[ModuleType]:
-    """Return torch.distributed's modules; reading all modules would copy pages in a forked rank."""
-    new = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - _COUNT))
-    return [*_LOADED, *(sys.modules[name] for name in new if name.startswith(_HOME))]
-
-
-def _init(recorder: Recorder, original: Any) -> Any:
+def _initializing(recorder: Recorder, original: Any) -> Any:
     def init_process_group(*args: Any, **named: Any) -> Any:
-        busy = getattr(recorder.local, "busy", False)
-        recorder.local.busy = True
         size = named.get("world_size", -1)
         size = os.environ.get("WORLD_SIZE", recorder.size) if size == -1 else size
-        of_all = str(size) == str(recorder.size)
-        began = recorder.size > 0 and of_all and len(args) <= POSITION_OF_SIZE
-        if began:
-            safely(recorder, recorder.record_new_group, tuple(range(recorder.size)), "init")
-        try:
-            result = original(*args, **named)
-        except BaseException:
-            if began:
-                safely(recorder, partial(recorder.record_failure, accepted=False))
-            raise
-        finally:
-            recorder.local.busy = busy
-        if began:
-            safely(recorder, recorder.record_return)
-        _registered(recorder, dist.group.WORLD)
-        return result
+        is_world = recorder.size > 0 and str(size) == str(recorder.size)
+        is_recorded = is_world and len(args) <= POSITION_OF_SIZE
+        with _creation(recorder, range(recorder.size) if is_recorded else None, "init"):
+            original(*args, **named)
+        _register(recorder, dist.group.WORLD)
 
     return init_process_group
 
 
-def _new_group(recorder: Recorder, original: Any) -> Any:
+def _creating_group(recorder: Recorder, original: Any) -> Any:
     parameters = inspect.signature(original)
 
     def new_group(*args: Any, **named: Any) -> Any:
         given = parameters.bind(*args, **named).arguments
         if given.get("ranks") is not None:
             given["ranks"] = [int(rank) for rank in given["ranks"]]  # it may be an iterator
-        busy = getattr(recorder.local, "busy", False)
-        recorder.local.busy = True
-        recorded = False
-        try:
-            if not busy and recorder.is_registered(dist.group.WORLD):
-                members = tuple(sorted(given.get("ranks") or range(dist.get_world_size())))
-                by_all = not given.get("use_local_synchronization")
-                recorded = by_all or dist.get_rank() in members
-            if recorded:
-                safely(recorder, recorder.record_new_group, members, "" if by_all else "local")
+        members = None
+        by_members = given.get("use_local_synchronization")
+        if not recorder.local.busy and recorder.is_registered(dist.group.WORLD):
+            members = sorted(given.get("ranks") or range(dist.get_world_size()))
+            if by_members and dist.get_rank() not in members:
+                members = None
+        with _creation(recorder, members, "local" if by_members else ""):
             group = original(**given)
-        except BaseException as error:
-            if recorded:  # torch rejects arguments before it contacts other ranks
-                accepted = isinstance(error, (dist.DistError, KeyboardInterrupt))
-                safely(recorder, partial(recorder.record_failure, accepted=accepted))
-            raise
-        finally:
-            recorder.local.busy = busy
-        if recorded:
-            safely(recorder, recorder.record_return)
-        return _registered(recorder, group)
+        return _register(recorder, group)
 
     return new_group
 
 
-def _split_group(recorder: Recorder, original: Any) -> Any:
-    def split_group(*args: Any, **named: Any) -> Any:
-        return _registered(recorder, original(*args, **named))
+@contextmanager
+def _creation(recorder: Recorder, members: Iterable[int] | None, how: str) -> Iterator[None]:
+    """Record the creation of a group, unless its members are None; calls within belong to it."""
+    is_busy = recorder.local.busy
+    recorder.local.busy = True
+    if members is not None:
+        recorder.safely(recorder.record_new_group, tuple(members), how)
+    try:
+        yield
+    except BaseException as error:
+        if members is not None:  # torch rejects arguments before it contacts other ranks
+            met = how != "init" and isinstance(error, (dist.DistError, KeyboardInterrupt))
+            recorder.safely(recorder.record_failure, met)
+        raise
+    finally:
+        recorder.local.busy = is_busy
+    if members is not None:
+        recorder.safely(recorder.record_return)
 
-    return split_group
 
-
-def _destroy(recorder: Recorder, original: Any) -> Any:
-    def destroy_process_group(group: Any = None) -> None:
-        safely(recorder, recorder.record_destroy, group)
-        original(group)
-
-    return destroy_process_group
-
-
-def _registered(recorder: Recorder, group: Any) -> Any:
+def _register(recorder: Recorder, group: Any, *_: object, **__: object) -> Any:
     if isinstance(group, dist.ProcessGroup):
-        safely(recorder, _cover, recorder, type(group))
-        safely(recorder, recorder.register, group)
+        recorder.safely(_replace_methods, recorder, type(group))
+        recorder.safely(recorder.register, group)
     return group
 
 
-def _accepting(recorder: Recorder, original: Any) -> Any:
-    """Wrap a function that starts a call which torch has accepted."""
-
-    @opaque
-    @wraps(original)
-    def accepted(*args: Any, **named: Any) -> Any:
-        safely(recorder, recorder.record_accept)
-        return original(*args, **named)
-
-    accepted._recorded = True
-    return accepted
+# --------------------------------------------------------------------------------------- calls
 
 
-def _cover(recorder: Recorder, kind: type) -> None:
+def _replace_methods(recorder: Recorder, kind: type) -> None:
     """Replace the methods of this class and its base classes, once each."""
-    for each in kind.__mro__:
-        wait = each.__dict__.get("_wait")  # our mpi backend waits in the method itself
-        ours = each.__module__ == "distdemo.mpi.engine"
-        if ours and wait is not None and not hasattr(wait, "_recorded"):
-            each._wait = _accepting(recorder, wait)  # type: ignore[attr-defined]
-        for name, fields in METHODS.items():
-            original = each.__dict__.get(name)
-            if original is not None and not hasattr(original, "_recorded"):
-                setattr(each, name, _recorded(recorder, name, original, fields))
+    for base in kind.__mro__:
+        if base.__module__ == "distdemo.mpi.engine":  # our mpi backend waits in the method itself
+            _add_hook(recorder, base, "_wait", recorder.record_accept)
+        for name in METHODS:
+            _replace(base, name, partial(_calling, recorder, name), recorder)
 
 
-def _recorded(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:
+def _calling(recorder: Recorder, name: str, original: Any) -> Any:
+    """Wrap a method of ``ProcessGroup``."""
     local = recorder.local
+    method = METHODS[name]
 
-    @opaque
-    @wraps(original)
-    def method(self: Any, *args: Any, **named: Any) -> Any:
-        if recorder.off or getattr(local, "busy", False) or not recorder.is_registered(self):
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        if recorder.off or local.busy or not recorder.is_registered(self):
             return original(self, *args, **named)
         local.busy = True  # nested calls belong to this one
         try:
-            recorded = safely(recorder, _begin_call, recorder, fields, self, args, named)
+            begun = recorder.safely(_begin_call, recorder, method, self, args, named)
             try:
                 work = original(self, *args, **named)
             except BaseException:
-                if recorded is not None:
-                    safely(
-                        recorder,
-                        partial(recorder.record_failure, accepted=name == "monitored_barrier"),
-                    )
+                if begun is not None:
+                    recorder.safely(recorder.record_failure, name == "monitored_barrier")
                 raise
-            if recorded is not None:
-                safely(recorder, _follow, recorder, name, self, args, work, recorded)
+            if begun is not None:
+                recorder.safely(_follow_call, recorder, method, self, args, work, *begun)
             return work
         finally:
             local.busy = False
 
-    method._recorded = recorder
-    return method
+    return call
 
 
 def _begin_call(
-    recorder: Recorder,
-    fields: Any,
-    group: Any,
-    args: tuple[Any, ...],
-    named: dict[str, Any],
+    recorder: Recorder, method: Method, group: Any, args: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Fields, int, MisuseNote | None]:
     """Record a call that is about to be made."""
-    found = fields(args, named)
-    if found.peer is not None and _in_batch():
-        found = found._replace(batched=True)
-    number = recorder.record_call(group, found)
-    if found.op == "monitored_barrier":  # it waits in the method itself
+    fields = fields_of(method, args, named)
+    if fields.peer is not None and frames.in_batch():
+        fields = fields._replace(batched=True)
+    number = recorder.record_call(group, fields)
+    if fields.op == "monitored_barrier":  # it waits in the method itself
         recorder.record_accept()
     misuse = None
-    if recorder.buffers is not None and _called_by_user():
-        source_line = recorder.source_line()
-        misuse = MisuseNote(str(described(found, source_line)), source_line)
-    return found, number, misuse
+    if recorder.buffers is not None and frames.called_by_user():
+        line = frames.source_line()
+        misuse = MisuseNote(str(described(fields, line)), line)
+    return fields, number, misuse
 
 
-def _in_batch() -> bool:
-    """Return True if batch_isend_irecv makes the call."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename in {__file__, RECORDER, c10d.__file__}:
-        if frame.f_code.co_name == "batch_isend_irecv":
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _called_by_user() -> bool:
-    """Return True if the user's code makes the call rather than another part of torch."""
-    frame: FrameType | None = sys._getframe(1)
-    inner = (os.path.dirname(c10d.__file__), os.path.dirname(__file__))  # noqa: PTH120 - as code has it
-    while frame is not None and (
-        os.path.dirname(frame.f_code.co_filename) in inner  # noqa: PTH120 - as above
-    ):
-        frame = frame.f_back
-    return frame is not None and owner_of(frame.f_code.co_filename) not in {"ours", "torch"}
-
-
-def _follow(
+def _follow_call(
     recorder: Recorder,
-    name: str,
+    method: Method,
     group: Any,
     args: tuple[Any, ...],
     work: Any,
-    recorded: tuple[Fields, int, MisuseNote | None],
+    fields: Fields,
+    number: int,
+    misuse: MisuseNote | None,
 ) -> None:
     """Track the handle of a call that was made."""
-    fields, number, misuse = recorded
     if fields.op in IN_PLACE:
-        tensors = args[0] if args else ()
-        watch(fields, tensors, recorder.record_misuse, recorder.source_line)
+        watch(fields, args[0] if args else (), recorder.record_misuse)
     if misuse is not None and is_strided(args):  # and torch has not rejected it
         recorder.record_misuse(misuse)
-    if misuse is not None and recorder.buffers is not None:
-        recorder.buffers.on_result(name, args, group.rank(), misuse)
     if work is None:
         recorder.record_return()
-        return
-    recorder.record_accept()
-    recorder.track(work, Tracked(number, fields.sync, fields.op == "recv" and fields.peer == -1))
-    if name == "allreduce" and in_backward() and called_by_ddp():
-        recorder.record_wait_after_backward(number)
+    else:
+        recorder.record_accept()
+        from_any = fields.op == "recv" and fields.peer == -1
+        recorder.track(work, Tracked(number, fields.sync, from_any))
+        if fields.op == "all_reduce" and frames.in_backward() and frames.called_by_ddp():
+            recorder.record_wait_after_backward(number)
+        if not hasattr(type(work).wait, "_recorded"):
+            _replace_handle(recorder, type(work))
     if misuse is not None and recorder.buffers is not None:
-        is_root = fields.root == group.rank()
-        recorder.buffers.on_call(work, name, args, misuse, sync=fields.sync, is_root=is_root)
-    if not hasattr(type(work).wait, "_recorded"):
-        _replace_handle(recorder, type(work))
+        recorder.buffers.on_call(work, method, fields, args, group.rank(), misuse)
 
 
-def _replace_futures(recorder: Recorder) -> None:
-    """Record waits for the futures of calls, and for futures that are made of them."""
-    kind, then, collect = torch._C.Future, torch._C.Future.then, torch._C._collect_all
-
-    @opaque
-    @wraps(then)
-    def derived(self: Any, *args: Any) -> Any:
-        future = then(self, *args)
-        safely(recorder, recorder.derive_future, future, self)
-        return future
-
-    @opaque
-    def collect_all(futures: Any) -> Any:
-        future = collect(futures)
-        safely(recorder, recorder.derive_future, future, *futures)
-        return future
-
-    kind.then = derived  # type: ignore[method-assign]  # as above
-    torch._C._collect_all = collect_all
-    _replace_wait(recorder, kind, recorder.record_future_wait)
+# ---------------------------------------------------------------------------- handles and futures
 
 
 def _replace_handle(recorder: Recorder, kind: type) -> None:
     """Record waits for handles of this class, and what replaces a wait: polls and futures."""
 
-    def polling(original: Any) -> Any:
-        @opaque
-        @wraps(original)
-        def poll(self: Any, *args: Any, **named: Any) -> Any:
-            answer = original(self, *args, **named)
-            if answer is not False:
-                is_future = isinstance(answer, torch._C.Future)
-                safely(recorder, partial(recorder.record_no_wait, self, done=not is_future))
-                if is_future:
-                    safely(recorder, recorder.track_future, answer, self)
-                if recorder.buffers is not None:
-                    recorder.buffers.on_wait(self)
-            return answer
+    def on_poll(answer: Any, work: Any, *_: object, **__: object) -> None:
+        if answer is not False:
+            is_future = isinstance(answer, torch._C.Future)
+            recorder.record_no_wait(work, done=not is_future)
+            if is_future:
+                recorder.track_future(answer, work)
+            if recorder.buffers is not None:
+                recorder.buffers.on_wait(work)
 
-        return poll
-
-    for name in POLLS:
-        if name in vars(kind):  # not every release has all of them
-            setattr(kind, name, polling(vars(kind)[name]))
-    _replace_wait(recorder, kind)
+    for base in kind.__mro__:
+        for name in POLLS:
+            _add_hook(recorder, base, name, after=on_poll)
+        _replace(base, "wait", partial(_waiting, recorder, recorder.record_wait))
 
 
-def _replace_backward(recorder: Recorder, buffers: Buffers) -> None:
-    """Check which results of collectives the gradients are computed through."""
-    module: Any = torch.autograd
-    original = getattr(module, "_engine_run_backward", None)  # backward() and grad() call it
-    if original is None:
-        return
+def _waiting(
+    recorder: Recorder, record_wait: Callable[[Any], Tracked | None], original: Any
+) -> Any:
+    """Wrap ``wait`` of a handle or future."""
 
-    @opaque
-    def run(outputs: Any, *args: Any, **named: Any) -> Any:
-        safely(recorder, buffers.results.on_backward, outputs)
-        return original(outputs, *args, **named)
-
-    module._engine_run_backward = run
-
-
-def _replace_wait(
-    recorder: Recorder,
-    kind: type,
-    record: Callable[[Any], Tracked | None] | None = None,
-) -> None:
-    """Record waits for handles, or for futures, of this class."""
-    original = kind.wait  # type: ignore[attr-defined]  # every Work has it
-    if hasattr(original, "_recorded"):
-        return
-    record_wait = record or recorder.record_wait
-
-    @opaque
-    @wraps(original)
     def wait(self: Any, *args: Any, **named: Any) -> Any:
-        waited = safely(recorder, record_wait, self)
+        call = recorder.safely(record_wait, self)
         if recorder.buffers is not None:
             recorder.buffers.on_wait(self)
         try:
-            done = original(self, *args, **named)
+            result = original(self, *args, **named)
         except BaseException:
-            if waited is not None:
-                if record is None:
-                    recorder.track(self, waited._replace(sync=False))  # may be waited for again
-                safely(recorder, partial(recorder.record_failure, accepted=True))
+            if call is not None:
+                if isinstance(self, dist.Work):  # it may be waited for again
+                    recorder.track(self, call._replace(sync=False))
+                recorder.safely(recorder.record_failure, True)
             raise
-        if waited is not None:
-            source = safely(recorder, self._source_rank) if waited.from_any else -1
-            safely(recorder, recorder.record_return, -1 if source is None else source)
-        return done
+        if call is not None:
+            source = recorder.safely(self._source_rank) if call.from_any else -1
+            recorder.safely(recorder.record_return, -1 if source is None else source)
+        return result
 
-    wait._recorded = True
-    kind.wait = wait  # type: ignore[attr-defined]  # as above
+    return wait

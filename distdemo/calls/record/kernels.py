@@ -9,39 +9,25 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import (
-    AllgatherOptions,
-    AllreduceCoalescedOptions,
-    AllreduceOptions,
-    AllToAllOptions,
-    BroadcastOptions,
-    ReduceScatterOptions,
-)
+from torch._C import _distributed_c10d as cpp
 
-from distdemo.calls.record.calls import METHODS
-from distdemo.calls.record.recorder import Tracked, opaque, safely
-from distdemo.calls.record.steps import called_by_ddp, in_backward
+from distdemo.calls.record.calls import METHODS, fields_of
+from distdemo.calls.record.frames import called_by_ddp, in_backward, opaque
+from distdemo.calls.record.recorder import Recorder, Tracked
 from distdemo.view.foreign import write_message
 
-if TYPE_CHECKING:
-    from distdemo.calls.record.recorder import Recorder
-
-_held: list[torch.library.Library] = []  # torch drops the kernels with their library
-
-
 CPU = torch.device("cpu")
+_library: list[torch.library.Library] = []  # torch drops the kernels with their library
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(NamedTuple):
     """Backend call that a kernel makes. Arguments have the names of its schema.
 
     Attributes:
@@ -49,45 +35,33 @@ class Kernel:
         options: Class of its options.
         tensors: Names of its first arguments.
         returns: True if the kernel returns its first argument with the handle.
-        each: Backend method called per pair of the two lists, because torch has no Python method
-            that takes lists; the backends do the same.
+        per_pair: Backend method called per pair of the two lists, because torch has no Python
+            method that takes lists; the backends do the same.
     """
 
     method: str
     options: Any
-    tensors: tuple[str, ...]
+    tensors: str
     returns: bool = True
-    each: str = ""
+    per_pair: str = ""
 
 
-ONE, LIST, PAIR = ("tensors",), ("output_tensors", "input_tensors"), ("outputs", "inputs")
-SINGLE = ("output_tensor", "input_tensor")
-SPLIT = ("output", "input", "output_split_sizes", "input_split_sizes")
-KERNELS = {
-    "allreduce_": Kernel("allreduce", AllreduceOptions, ONE),
-    "broadcast_": Kernel("broadcast", BroadcastOptions, ONE),
-    "allgather_": Kernel("allgather", AllgatherOptions, LIST),
-    "_allgather_base_": Kernel("_allgather_base", AllgatherOptions, SINGLE),
-    "_reduce_scatter_base_": Kernel("_reduce_scatter_base", ReduceScatterOptions, SINGLE),
-    "allreduce_coalesced_": Kernel(
-        "allreduce_coalesced", AllreduceCoalescedOptions, ONE, returns=False
-    ),
-    "allgather_into_tensor_coalesced_": Kernel(
-        "allgather_into_tensor_coalesced",
-        AllgatherOptions,
-        PAIR,
-        returns=False,
-        each="_allgather_base",
-    ),
-    "reduce_scatter_tensor_coalesced_": Kernel(
-        "reduce_scatter_tensor_coalesced",
-        ReduceScatterOptions,
-        PAIR,
-        returns=False,
-        each="_reduce_scatter_base",
-    ),
-    "alltoall_base_": Kernel("alltoall_base", AllToAllOptions, SPLIT, returns=False),
-}
+LISTS, PAIRS = "output_tensors input_tensors", "outputs inputs"
+SINGLE = "output_tensor input_tensor"
+SPLITS = "output input output_split_sizes input_split_sizes"
+GATHERS, SCATTERS = "allgather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"
+KERNELS = [
+    Kernel("allreduce", cpp.AllreduceOptions, "tensors"),
+    Kernel("broadcast", cpp.BroadcastOptions, "tensors"),
+    Kernel("allgather", cpp.AllgatherOptions, LISTS),
+    Kernel("_allgather_base", cpp.AllgatherOptions, SINGLE),
+    Kernel("_reduce_scatter_base", cpp.ReduceScatterOptions, SINGLE),
+    Kernel("allreduce_coalesced", cpp.AllreduceCoalescedOptions, "tensors", returns=False),
+    Kernel(GATHERS, cpp.AllgatherOptions, PAIRS, returns=False, per_pair="_allgather_base"),
+    Kernel(SCATTERS, cpp.ReduceScatterOptions, PAIRS, False, per_pair="_reduce_scatter_base"),
+    Kernel("alltoall_base", cpp.AllToAllOptions, SPLITS, returns=False),
+]
+"""Replaced kernels. The name of a kernel is that of its method and ``_``."""
 OPTIONS = {"reduce_op": "reduceOp", "root_rank": "rootRank", "root_tensor": "rootTensor"}
 """Names of the options for arguments that the backend takes as options."""
 OTHERS = {"process_group", "async_op", "timeout", "sparse_indices"}
@@ -143,57 +117,54 @@ def install(recorder: Recorder) -> None:
     Whatever makes such calls installs the kernels first, so that all members of a group record
     them. Until then, calls from Python don't have to pass a kernel in Python.
     """
-    if _held:
+    if _library:
         return
     library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]  # torch's
-    _held.append(library)
-    for name, kernel in KERNELS.items():
+    _library.append(library)
+    for kernel in KERNELS:
+        name = f"{kernel.method}_"
         packet = getattr(torch.ops.c10d, name, None)
-        schema = packet and packet.default._schema
-        names = [argument.name for argument in schema.arguments] if schema else []
-        if (
-            not {"process_group", *kernel.tensors}
-            <= {*names}
-            <= {*kernel.tensors, *OPTIONS, *OTHERS}
-        ):
+        names = [argument.name for argument in packet.default._schema.arguments] if packet else []
+        needed = {"process_group", *kernel.tensors.split()}
+        if not needed <= {*names} <= {*needed, *OPTIONS, *OTHERS}:
             write_message(
                 f"distdemo's sanitizer can't record c10d::{name}: "
                 f"its signature is different in torch {torch.__version__}.\n"
             )
             continue
-        call, key = partial(_call, recorder, kernel, names), "CPU"
+        function, key = _call, "CPU"
         if "reduce_op" in names and torch.__version__ < "2.10":
-            call, key = partial(_call_original, recorder, kernel, names, name), "AutogradCPU"
+            function, key = _call_original, "AutogradCPU"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about replacing a kernel
-            library.impl(name, call, key)  # type: ignore[no-untyped-call]  # as above
+            library.impl(name, partial(function, recorder, kernel, names), key)  # type: ignore[no-untyped-call]  # as above
 
 
 @opaque
 def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> Any:
     """Record the call and make it."""
     given = dict(zip(names, args, strict=False))  # arguments with a default may be omitted
-    group, opts = dist.ProcessGroup.unbox(given["process_group"]), kernel.options()
+    group = dist.ProcessGroup.unbox(given["process_group"])
+    opts = kernel.options()
     for name, option in OPTIONS.items():
         if name in given:
             value = given[name]
             setattr(opts, option, _reduce_op(value) if name == "reduce_op" else value)
     if given.get("timeout", -1) >= 0:
         opts.timeout = timedelta(milliseconds=given["timeout"])
-    tensors = [given[name] for name in kernel.tensors]
-    number = _record(recorder, kernel, group, (*tensors, opts))
+    tensors = [given[name] for name in kernel.tensors.split()]
+    number = recorder.safely(_record, recorder, kernel, group, (*tensors, opts))
     backend = group._get_backend(CPU)
-    if kernel.each:
-        *others, work = [
-            getattr(backend, kernel.each)(*pair, opts) for pair in zip(*tensors, strict=True)
-        ]
+    if kernel.per_pair:
+        call = getattr(backend, kernel.per_pair)
+        *others, work = [call(*pair, opts) for pair in zip(*tensors, strict=True)]
         for other in others:
             other.wait()
     else:
         work = getattr(backend, kernel.method)(*tensors, opts)
     if number is not None:
         if in_backward() and called_by_ddp():  # DDP waits in C++ for the future
-            safely(recorder, recorder.record_wait_after_backward, number)
+            recorder.safely(recorder.record_wait_after_backward, number)
         else:
             recorder.track(work, Tracked(number, sync=False, from_any=False, cpp=True))
             work = _Work(work)
@@ -201,13 +172,7 @@ def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> A
 
 
 @opaque
-def _call_original(
-    recorder: Recorder,
-    kernel: Kernel,
-    names: list[str],
-    name: str,
-    *args: Any,
-) -> Any:
+def _call_original(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> Any:
     """Record the call and make it through the original kernel.
 
     For releases in which Python can't read a boxed ReduceOp. This is registered above the kernel,
@@ -216,34 +181,29 @@ def _call_original(
     """
     given = dict(zip(names, args, strict=False))
     group = dist.ProcessGroup.unbox(given["process_group"])
-    tensors = [given[each] for each in kernel.tensors]
-    _record(recorder, kernel, group, (*tensors, kernel.options()), known_op=False)
+    arguments = (*(given[name] for name in kernel.tensors.split()), kernel.options())
+    recorder.safely(_record, recorder, kernel, group, arguments, known_op=False)
     with torch._C._AutoDispatchBelowAutograd():
-        return getattr(torch.ops.c10d, name)(*args)
+        return getattr(torch.ops.c10d, f"{kernel.method}_")(*args)
 
 
 def _record(
     recorder: Recorder,
     kernel: Kernel,
     group: dist.ProcessGroup,
-    given: tuple[Any, ...],
+    args: tuple[Any, ...],
     *,
     known_op: bool = True,
 ) -> int | None:
     """Record a call, unless it was made by a recorded method; return its number."""
-    busy = getattr(recorder.local, "busy", False)
-    if busy or recorder.off or not recorder.is_registered(group):
+    if recorder.local.busy or not recorder.is_registered(group):
         return None
-    try:
-        fields = METHODS[kernel.method](given, {})
-        if fields.sync:  # C++ waits later
-            fields = fields._replace(sync=False)
-        if not known_op and not called_by_ddp():  # DDP uses SUM
-            fields = fields._replace(reduce_op="")
-        return recorder.record_call(group, fields, cpp=True)
-    except Exception as error:  # noqa: BLE001 - the program must not be affected
-        recorder.fail(error)
-        return None
+    fields = fields_of(METHODS[kernel.method], args, {})
+    if fields.sync:  # C++ waits later
+        fields = fields._replace(sync=False)
+    if not known_op and not called_by_ddp():  # DDP uses SUM
+        fields = fields._replace(reduce_op="")
+    return recorder.record_call(group, fields, cpp=True)
 
 
 def _reduce_op(boxed: Any) -> Any:

@@ -1,7 +1,6 @@
 # number: 9
 # title: DDP: the same for a whole model
 # world_size: 3
-# needs_compiler: True
 # text: DistributedDataParallel (DDP) does this for every weight of a model. When it wraps the
 #   model, it broadcasts the weights of rank 0. During backward() it averages the gradients with
 #   all_reduce. It starts while backward() is still computing, and sends many gradients in one call

@@ -1,0 +1,236 @@
+"""Find out who makes a call: the user's lines, a package's or a part of torch.
+
+Our own frames are hidden from torch's compiler.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.distributed import c10d_logger
+from torch.distributed import distributed_c10d as c10d
+
+from distdemo.calls.records import SourceLine
+from distdemo.launcher.stacks import (
+    CELL_FILES,
+    is_installed,
+    is_library,
+    is_ours,
+    original_name,
+)
+
+TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with file names of code
+DISTRIBUTED = f"{TORCH}distributed"
+HOOKS = os.path.dirname(__file__)  # noqa: PTH120 - as above
+API = {c10d.__file__, c10d_logger.__file__}  # its calls are those of its caller
+MAX_FRAMES = 12  # frames outside the innermost one of the user or a package
+GRAPH = "<eval_with_key>"  # begins the names of the files of graphs
+COMPILED = f"{os.sep}torchinductor_"  # in the names of files that torch's compiler writes
+DDP_FILES = ("/torch/nn/parallel/distributed.py", "/ddp_comm_hooks/", "/torch/_tensor.py")
+BACKWARD_FILES = (*DDP_FILES, "/torch/autograd/", "/torch/distributed/fsdp/")
+STEP_FILES = ("/torch/optim/optimizer.py", "/torch/optim/lr_scheduler.py")
+
+
+def opaque(hook: Callable[..., Any]) -> Any:
+    """Keep torch's compiler out of a hook and of everything that it calls.
+
+    It is ``torch.compiler.disable`` without a wrapper and without the time to import the compiler.
+    In a release of torch without these functions, compiled programs get more graph breaks.
+    """
+    hook._torchdynamo_disable = True  # type: ignore[attr-defined]
+    with suppress(AttributeError, RuntimeError, TypeError):
+        dynamo: Any = torch._C._dynamo.eval_frame
+        skip = dynamo._FrameAction.SKIP
+        dynamo.set_code_exec_strategy(hook.__code__, dynamo._FrameExecStrategy(skip, skip))
+    return hook
+
+
+# ----------------------------------------------------------------------------------- source lines
+
+
+def user_frames(depth: int) -> tuple[tuple[int, ...], list[FrameType]]:
+    """Return the frames of the user and of installed packages, innermost first, and a key.
+
+    Packages count only up to the user's innermost frame.
+
+    Args:
+        depth: Number of inner frames to skip.
+    """
+    frame: FrameType | None = sys._getframe(depth)
+    remaining = MAX_FRAMES
+    has_user = False
+    frames: list[FrameType] = []
+    key: list[int] = []
+    while frame is not None and remaining:
+        code = frame.f_code
+        owner = owner_of(code.co_filename)
+        if owner == "user" or (owner == "package" and not has_user):
+            frames.append(frame)
+            key += id(code), frame.f_lasti
+            if owner == "user":
+                if code.co_name == "<module>":
+                    break
+                has_user = True
+        elif frames and owner == "ours":
+            break
+        if frames:
+            remaining -= 1
+        frame = frame.f_back
+    return tuple(key), frames
+
+
+def source_line() -> SourceLine:
+    """Return the user's line that this is called from."""
+    return line_of_frames(user_frames(2)[1])
+
+
+def line_of_frames(frames: list[FrameType], *, cpp: bool = False) -> SourceLine:
+    """Return the source line of frames that ``user_frames`` returned.
+
+    Args:
+        frames: Frames, innermost first.
+        cpp: True for a call from C++.
+    """
+    part = _part_of_torch(frames[0] if frames else None)
+    via, within = (part or "torch's C++", "") if cpp else ("", part)
+    if not frames:
+        return SourceLine(via=via, within=within)
+    owners = [owner_of(frame.f_code.co_filename) for frame in frames]
+    user = owners.index("user") if "user" in owners else 0
+    lines = [line_of(frame.f_code, frame.f_lineno) for frame in frames]
+    texts = tuple(map(str, lines))
+    inner, callers = texts[:user], texts[user + 1 :]
+    return replace(lines[user], via=via, within=within, inner=inner, callers=callers)
+
+
+def line_of(code: CodeType, line: int) -> SourceLine:
+    """Return a line of a function, also if torch's compiler has split the function."""
+    return SourceLine(code.co_filename, line or code.co_firstlineno, original_name(code.co_name))
+
+
+@cache
+def owner_of(file: str) -> str:
+    """Return the owner of code: ``user``, ``package``, ``ours``, ``torch`` or ``library``."""
+    if is_ours(file):
+        return "ours"
+    if file.startswith(CELL_FILES):
+        return "user"
+    if file.startswith(("<", TORCH)) or COMPILED in file:
+        return "torch"
+    if not is_library(file):
+        return "user"
+    if file.endswith("typing_extensions.py"):  # its wrapper around deprecated functions
+        return "library"
+    return "package" if is_installed(file) else "library"
+
+
+# -------------------------------------------------------------------------------- parts of torch
+
+
+def in_backward() -> bool:
+    """Return True while this thread computes gradients."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def in_batch() -> bool:
+    """Return True if batch_isend_irecv makes the call."""
+    return any(
+        frame.f_code.co_name == "batch_isend_irecv"
+        for frame in itertools.takewhile(
+            lambda frame: frame.f_code.co_filename.startswith((HOOKS, *API)),
+            _outward(sys._getframe(1)),
+        )
+    )
+
+
+def called_by_user() -> bool:
+    """Return True if the user's code makes the call rather than another part of torch."""
+    for frame in _outward(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        if file.rpartition(os.sep)[0] not in {HOOKS, DISTRIBUTED}:
+            return owner_of(file) not in {"ours", "torch"}
+    return False
+
+
+def called_by_ddp() -> bool:
+    """Return True if DDP's reducer makes the call, or one of torch's hooks for it."""
+    for frame in _outward(sys._getframe(1)):
+        code = frame.f_code
+        if not code.co_filename.startswith((HOOKS, c10d.__file__)):
+            return code.co_name == "_engine_run_backward" or "ddp_comm_hooks" in code.co_filename
+    return False
+
+
+def called_by_hook_of_user() -> bool:
+    """Return True if code outside torch makes the call within the backward pass."""
+    for frame in _outward(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        if any(part in file for part in BACKWARD_FILES):
+            return False
+        if "/torch/" not in file and "/distdemo/" not in file:
+            return True
+    return False
+
+
+def is_nested_step() -> bool:
+    """Return True if a part of torch.distributed makes the step, such as ZeRO for one shard."""
+    for frame in _outward(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        if not file.startswith(HOOKS) and not file.endswith(STEP_FILES):
+            return "/torch/distributed/" in file
+    return False
+
+
+def _outward(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and those that called it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _part_of_torch(until: FrameType | None) -> str:
+    """Return the part of torch that makes the call, or an empty text if the user's code does.
+
+    Args:
+        until: Innermost frame of the user or a package; None if the thread has none.
+    """
+    named = inner = outer = ""
+    for frame in itertools.takewhile(lambda frame: frame is not until, _outward(sys._getframe(1))):
+        file = frame.f_code.co_filename
+        if file.startswith(GRAPH) or COMPILED in file:
+            named = named or "a compiled graph"
+        elif owner_of(file) == "torch" and not file.startswith("<") and file not in API:
+            named = named or _known_part(file, frame.f_code.co_name)
+            outer = _public(frame.f_globals.get("__name__", "")) or outer
+            inner = inner or outer
+    if until is None and outer:
+        inner = f"{outer}'s thread"
+    return named or inner
+
+
+def _known_part(file: str, function: str) -> str:
+    """Return the name that users know for a function of torch, or an empty text."""
+    file = file.replace("\\", "/")
+    if file.endswith("/torch/_tensor.py") and function == "backward":
+        return "backward()"
+    if file.endswith("/torch/nn/parallel/distributed.py"):
+        return "DDP's constructor" if function == "__init__" else f"DDP's {function}"
+    if file.endswith("/torch/distributed/_functional_collectives.py"):
+        return f"functional {function}"
+    return "DTensor" if "/torch/distributed/tensor/" in file else ""
+
+
+def _public(module: str) -> str:
+    """Return the public part of a module's name; empty for ``torch`` alone."""
+    parts = itertools.takewhile(lambda part: not part.startswith("_"), module.split("."))
+    name = ".".join(parts)
+    return name if "." in name else ""

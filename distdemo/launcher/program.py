@@ -1,0 +1,166 @@
+"""Start a user's program in this process as Python would: a script, a module, or a function.
+
+It imports neither torch nor anything else that a program may want to import first.
+"""
+
+from __future__ import annotations
+
+import builtins
+import difflib
+import importlib
+import importlib.util
+import inspect
+import os
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path, PurePath
+from types import ModuleType
+from typing import Any
+
+from distdemo.encoding import derived
+from distdemo.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A user's program.
+
+    Attributes:
+        file: Path as it was typed; empty for a module.
+        module: Dotted name, as for ``python -m``; empty for a file.
+        function: Function that every rank calls; empty to run the whole program, as
+            ``python FILE`` would, which creates its own group.
+        arguments: Program arguments, ``sys.argv[1:]``; a function gets them as parameters.
+        creates_group: True if the program creates the process group itself.
+    """
+
+    file: str = ""
+    module: str = ""
+    function: str = ""
+    arguments: tuple[str, ...] = ()
+    creates_group: bool = False
+
+    @property
+    def home(self) -> str:
+        """Display name without the function: ``train.py``, ``-m package.module``."""
+        return PurePath(self.file).name if self.file else f"-m {self.module}"
+
+    @derived
+    def name(self) -> str:
+        """Display name: ``prog.py:run``, ``train.py``, ``-m package.module``."""
+        return f"{self.home}:{self.function}" if self.function else self.home
+
+    @property
+    def path(self) -> Path:
+        """File that Python runs or imports; a module's is in the current folder, if anywhere."""
+        path = Path(self.file) if self.file else Path(*self.module.split("."))
+        if path.is_dir():
+            return path / ("__init__.py" if self.function else "__main__.py")
+        return path if self.file else path.with_suffix(".py")
+
+    @property
+    def folder(self) -> Path:
+        """Folder in which its imports are looked up first: ``sys.path[0]``."""
+        if not self.file:
+            return Path.cwd()
+        path = Path(os.path.realpath(self.file))
+        return path if path.is_dir() else path.parent
+
+
+def set_up(program: Program) -> None:
+    """Set ``sys.argv`` and ``sys.path[0]`` as Python's command line would for the program."""
+    sys.argv = [program.file or "-m", *program.arguments]
+    if not getattr(sys.flags, "safe_path", False):  # python -P adds no such entry
+        sys.path[0] = str(program.folder)
+
+
+def run_whole(program: Program) -> None:
+    """Run the program as ``python FILE`` or ``python -m MODULE`` does, as ``__main__``."""
+    if program.module:
+        runpy.run_module(program.module, run_name="__main__", alter_sys=True)
+        return
+    path = os.path.abspath(program.file)  # noqa: PTH100 - like Python, don't follow links
+    if not is_source(path):
+        runpy.run_path(program.file, run_name="__main__")
+        return
+    # ``runpy.run_path`` sets a different ``__file__`` and removes the module at the end.
+    main = ModuleType("__main__")
+    main.__dict__.update(
+        __file__=path,
+        __builtins__=builtins,
+        __cached__=None,
+        __loader__=SourceFileLoader("__main__", path),
+    )
+    sys.modules["__main__"] = main
+    code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    exec(code, main.__dict__)  # noqa: S102 - the user's own program
+
+
+def is_source(path: Path | str) -> bool:
+    """Return False for folders and archives, which Python runs by their ``__main__.py``."""
+    import zipfile
+
+    return not (os.path.isdir(path) or zipfile.is_zipfile(path))  # noqa: PTH112 - path may be a str
+
+
+def load_function(program: Program) -> Callable[..., Any]:
+    """Import the program under its own name, to which its pickles refer; return its function.
+
+    Raises:
+        UsageError: There is no such function.
+        BaseException: The import raised it.
+    """
+    if program.module:
+        module = importlib.import_module(program.module)
+    else:
+        module = _import_file(program.file)
+    function = getattr(module, program.function, None)
+    if callable(function):
+        return function  # type: ignore[no-any-return]  # a callable
+    defined = [
+        name
+        for name, member in vars(module).items()
+        if inspect.isfunction(member) and member.__module__ == module.__name__
+    ]
+    raise no_such_function(program, defined)
+
+
+def _import_file(file: str) -> ModuleType:
+    path = os.path.abspath(file)  # noqa: PTH100 - follows no links
+    name = PurePath(path).stem
+    if name in sys.modules:  # the name of a loaded module: random.py, torch.py
+        name = f"{name}__"
+    spec = importlib.util.spec_from_file_location(name, path, loader=SourceFileLoader(name, path))
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} can't be loaded", name=name, path=path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def no_such_function(program: Program, defined: Sequence[str]) -> UsageError:
+    """Return the error for a name that is not a function of the program.
+
+    Args:
+        program: Program whose function was not found.
+        defined: Names of the functions that it defines.
+    """
+    near = difflib.get_close_matches(program.function, defined, n=1) or list(defined[:1])
+    names = f"{', '.join(defined[:20])}{', ...' * (len(defined) > 20)}"
+    listed = f"defines: {names}" if defined else "defines no function"
+    return UsageError(
+        f"{program.name}: there is no such function.",
+        f"{program.home.removeprefix('-m ')} {listed}.",
+        f"Try {program.home}:{near[0]}." if near else "Define it first.",
+    )
+
+
+def leading(names: Sequence[str]) -> int:
+    """Return 2 if the first parameters are rank and size, 1 if only rank is, else 0."""
+    if list(names[:1]) != ["rank"]:
+        return 0
+    return 2 if names[1:2] and names[1] in ("size", "world_size") else 1

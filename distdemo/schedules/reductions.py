@@ -1,0 +1,313 @@
+"""Algorithms of all_reduce, reduce_scatter and reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from distdemo.schedules import shapes
+from distdemo.schedules.contract import (
+    CHAN,
+    PATARASUK,
+    PJESIVAC,
+    THAKUR,
+    Formulas,
+    Goal,
+    Round,
+    algorithm,
+    masks,
+    power,
+)
+
+# -------------------------------------------------------------------------------------- all_reduce
+
+ALL_REDUCE = Goal("all_reduce", "all", "all", whole=True, reduced=True)
+"""One tensor per rank, cut into C chunks."""
+_TO_ALL = Formulas("n−1", "(n−1)S", "2(n−1)S", "n(n−1)S", "(n−1)S")
+"""Costs if every rank's whole tensor reaches every other rank without being reduced on the way."""
+
+
+@algorithm(
+    ALL_REDUCE,
+    "ring",
+    f"{PATARASUK}; {THAKUR}, section 5 (ring)",
+    Formulas("2(n−1)", "2(n−1)/n·S", "4(n−1)/n·S", "2(n−1)S", "2(n−1)/n·S"),
+    cut=lambda n: n,
+)
+def ring_all_reduce(n: int, _: int) -> Iterator[Round]:
+    """One chunk at a time goes right: sums grow for n−1 rounds, then travel n−1 more.
+
+    The tensor is cut into n chunks, and each message is one chunk to the right neighbour.
+    First partial sums travel and grow; after n−1 rounds rank r has chunk r+1 complete. Then the
+    complete chunks travel for another n−1 rounds. Contributions in the chunks of three ranks::
+
+        0     0     0       0     0     0 2     0     0 1 2  0 2    # rank 0
+        1     1     1       0 1   1     1       0 1   1      0 1 2  # rank 1
+        2     2     2       2     1 2   2       0 1 2 1 2    2      # rank 2
+    """
+    yield from shapes.ring(n, 0, reduce=True, phase="reduce-scatter")
+    yield from shapes.ring(n, 1, phase="all-gather")
+
+
+@algorithm(
+    ALL_REDUCE,
+    "naive-ring",
+    "S. Arnold, Writing Distributed Applications with PyTorch, PyTorch tutorials "
+    "(Our Own Ring-Allreduce)",
+    _TO_ALL,
+)
+def naive_ring(n: int, chunks: int) -> Iterator[Round]:
+    """Each rank adds the whole tensor it received last to its own sum and passes it on.
+
+    Messages of three ranks, and the contributions that each then holds::
+
+        sends 0: 0 2   sends 2: 0 1 2  # rank 0
+        sends 1: 0 1   sends 0: 0 1 2  # rank 1
+        sends 2: 1 2   sends 1: 0 1 2  # rank 2
+    """
+    for step in range(n - 1):
+        moves = shapes.shift(n, 1, lambda _: range(chunks))
+        yield Round(moves, True, "last" if step else "original", "ring")
+
+
+@algorithm(
+    ALL_REDUCE,
+    "naive",
+    "folklore; an all-to-all broadcast with sums, as in Grama, Gupta, Karypis, Kumar, "
+    "Introduction to Parallel Computing, 2003, 4.2",
+    _TO_ALL,
+)
+def naive(n: int, chunks: int) -> Iterator[Round]:
+    """Every rank sends its whole tensor to every other rank, and each computes the sum.
+
+    In round k every rank sends its original tensor to the rank at distance k.
+
+    Texts in which a rank sends to all at once count 1 round. Contributions held by four ranks::
+
+        0   0 3   0 2 3   0 1 2 3  # rank 0
+        1   0 1   0 1 3   0 1 2 3  # rank 1
+        2   1 2   0 1 2   0 1 2 3  # rank 2
+        3   2 3   1 2 3   0 1 2 3  # rank 3
+    """
+    for distance in range(1, n):
+        moves = shapes.shift(n, distance, lambda _: range(chunks))
+        yield Round(moves, True, "original", "exchange")
+
+
+@algorithm(
+    ALL_REDUCE,
+    "aggregator",
+    "the parameter server: Li et al., Scaling Distributed Machine Learning with the "
+    "Parameter Server, OSDI 2014, with a single server that is a rank itself",
+    Formulas("2(n−1)", "(n−1)S", "2(n−1)S", "2(n−1)S", "2(n−1)S"),
+)
+def aggregator(n: int, chunks: int) -> Iterator[Round]:
+    """One central rank collects and adds all tensors, and sends the sum to all ranks.
+
+    Texts in which rank 0 talks to all at once count 2 rounds. Contributions held by three ranks::
+
+        0   0 1   0 1 2   0 1 2   0 1 2  # rank 0
+        1   1     1       0 1 2   0 1 2  # rank 1
+        2   2     2       2       0 1 2  # rank 2
+    """
+    whole = range(chunks)
+    yield from shapes.star(n, lambda _: whole, up=True, reduce=True, phase="all to one")
+    yield from shapes.star(n, lambda _: whole, phase="one to all")
+
+
+@algorithm(
+    ALL_REDUCE,
+    "binary-tree",
+    "Sanders, Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction "
+    "and scan, Parallel Computing 35(12), 2009 (one tree, not pipelined)",
+    Formulas(
+        "4 lg p − 2·[e=0]",
+        "(1 + [n>2] + [n>4])S",
+        "(2 + 2[n>2] + 2[n>4])S",
+        "2(n−1)S",
+        "(4 lg p − 2·[e=0])S",
+    ),
+)
+def binary_tree(n: int, chunks: int) -> Iterator[Round]:
+    """Sums go up a binary tree to rank 0, and the result goes back down.
+
+    Rank i's children are 2i + 1 and 2i + 2. Level by level, left children come first.
+
+    Five ranks::
+
+              0
+            ┌─┴─┐      up:   3→1, 4→1, 1→0, 2→0
+            1   2      down: 0→1, 0→2, 1→3, 1→4
+          ┌─┴─┐
+          3   4
+    """
+    children = []
+    for first in masks(n + 1)[1:]:  # of a level, whose ranks are first − 1 and further
+        level = range(first - 1, min(2 * first - 1, n))
+        children += [side for side in (level[::2], level[1::2]) if side]
+    for ranks in reversed(children):
+        up = [(rank, (rank - 1) // 2, range(chunks)) for rank in ranks]
+        yield Round(up, reduce=True, phase="up")
+    for ranks in children:
+        yield Round([((rank - 1) // 2, rank, range(chunks)) for rank in ranks], phase="down")
+
+
+@algorithm(
+    ALL_REDUCE,
+    "doubling",
+    f"{THAKUR}, 4.5 (recursive doubling)",
+    Formulas(
+        "lg p + 2·[e>0]",
+        "(lg p + [e>0])S",
+        "2(lg p + [e>0])S",
+        "(p·lg p + 2e)S",
+        "(lg p + 2·[e>0])S",
+    ),
+)
+def doubling_all_reduce(n: int, chunks: int) -> Iterator[Round]:
+    """Ranks at distances 1, 2, 4, ... exchange whole tensors, both add: fewest rounds.
+
+    Contributions held by each of four ranks::
+
+        0   0 1   0 1 2 3  # rank 0
+        1   0 1   0 1 2 3  # rank 1
+        2   2 3   0 1 2 3  # rank 2
+        3   2 3   0 1 2 3  # rank 3
+    """
+    yield from shapes.fold(n, lambda _: range(chunks), reduce=True)
+    for bit in masks(power(n)):
+        yield shapes.flip(n, bit, lambda _: range(chunks), "doubling", reduce=True)
+    yield from shapes.unfold(n, lambda _: range(chunks))
+
+
+@algorithm(
+    ALL_REDUCE,
+    "halving-doubling",
+    f"R. Rabenseifner, Optimization of Collective Reduction Operations, ICCS 2004; {THAKUR}, 4.5",
+    Formulas(
+        "2 lg p + 2·[e>0]",
+        "(2(p−1)/p + [e>0])S",
+        "(4(p−1)/p + 2·[e>0])S",
+        "2(n−1)S",
+        "(2(p−1)/p + 2·[e>0])S",
+    ),
+    cut=power,
+)
+def halving_doubling(n: int, chunks: int) -> Iterator[Round]:
+    """Halves, quarters, ... are exchanged and added, then the sums are reassembled.
+
+    The tensor is cut into p chunks. Halves, quarters, ... are exchanged, then reassembled.
+
+    Chunks that each of four ranks is still responsible for, and the number of contributions::
+
+        0 1 2 3: 1   0 1: 2   0: 4   0 1: 4   0 1 2 3: 4  # rank 0
+        0 1 2 3: 1   0 1: 2   1: 4   0 1: 4   0 1 2 3: 4  # rank 1
+        0 1 2 3: 1   2 3: 2   2: 4   2 3: 4   0 1 2 3: 4  # rank 2
+        0 1 2 3: 1   2 3: 2   3: 4   2 3: 4   0 1 2 3: 4  # rank 3
+    """
+    yield from shapes.fold(n, lambda _: range(chunks), reduce=True)
+    for bit in reversed(masks(chunks)):
+        blocks = partial(shapes.block, width=bit, chunks=chunks)
+        yield shapes.flip(n, bit, blocks, "halving", reduce=True, to=True)
+    for bit in masks(chunks):
+        yield shapes.flip(n, bit, partial(shapes.block, width=bit, chunks=chunks), "doubling")
+    yield from shapes.unfold(n, lambda _: range(chunks))
+
+
+# ---------------------------------------------------------------------------------- reduce_scatter
+
+REDUCE_SCATTER = Goal("reduce_scatter", "all", "own", reduced=True)
+"""n parts per rank, never cut. Rank r gets the reduction of all parts r, which are chunk r."""
+
+
+@algorithm(
+    REDUCE_SCATTER, "ring", f"{PATARASUK}; {THAKUR}, 4.4 (pairwise has the same cost)", shapes.RING
+)
+def ring_reduce_scatter(n: int, _: int) -> Iterator[Round]:
+    """The sum of one chunk at a time goes to the right neighbour and grows on the way.
+
+    Chunk that each of three ranks has just received, and its contributions::
+
+        -   1: 2   0: 1 2  # rank 0
+        -   2: 0   1: 2 0  # rank 1
+        -   0: 1   2: 0 1  # rank 2
+    """
+    return shapes.ring(n, -1, reduce=True)
+
+
+@algorithm(
+    REDUCE_SCATTER,
+    "halving",
+    f"{THAKUR}, 4.4 (recursive halving)",
+    Formulas(
+        "lg p + 2·[e>0]",
+        "(n−1 + [e>0])/n·S",
+        "(n+p−2 + f + n·[e>0])/n·S",
+        "(n−1 + e/n)S",
+        "(p−1 + f + (n+1)[e>0])/n·S",
+    ),
+)
+def halving(n: int, chunks: int) -> Iterator[Round]:
+    """Halves, quarters, ... are exchanged and added, until each rank has its chunk.
+
+    Ranks exchange the half that the other is responsible for, and add; far distances first.
+
+    Chunks that each of four ranks is still responsible for, and the number of contributions::
+
+        0 1 2 3: 1   0 1: 2   0: 4  # rank 0
+        0 1 2 3: 1   0 1: 2   1: 4  # rank 1
+        0 1 2 3: 1   2 3: 2   2: 4  # rank 2
+        0 1 2 3: 1   2 3: 2   3: 4  # rank 3
+    """
+    core = power(n)
+    yield from shapes.fold(n, lambda _: range(chunks), reduce=True)
+    for bit in reversed(masks(core)):
+        blocks = partial(shapes.block, width=bit, chunks=n, core=core)
+        yield shapes.flip(n, bit, blocks, "halving", reduce=True, to=True)
+    yield from shapes.unfold(n, lambda rank: (core + rank,))
+
+
+# ------------------------------------------------------------------------------------------ reduce
+
+REDUCE = Goal("reduce", "all", "root", whole=True, reduced=True)
+"""One tensor per rank, cut into C chunks. The root gets the reduction."""
+
+
+@algorithm(
+    REDUCE,
+    "tree",
+    f"{THAKUR}, 4.5; {CHAN} (binomial, or minimum spanning tree)",
+    Formulas("lg n", "S", "lg n·S", "(n−1)S", "lg n·S"),
+)
+def tree_reduce(n: int, chunks: int) -> Iterator[Round]:
+    """Half of the ranks send their sum to the other half, until only the root is left.
+
+    The tree of broadcast, upwards. Six ranks: ``1→0 3→2 5→4``; ``2→0``; ``4→0``.
+    """
+    return shapes.tree(n, range(chunks), up=True, reduce=True)
+
+
+@algorithm(
+    REDUCE, "flat", f"{PJESIVAC} (flat tree)", Formulas("n−1", "S", "(n−1)S", "(n−1)S", "(n−1)S")
+)
+def flat_reduce(n: int, chunks: int) -> Iterator[Round]:
+    """One rank after the other sends its whole tensor to the root, which adds them.
+
+    ``1→0``, ``2→0``, ``3→0``, ...: the root receives everything.
+    """
+    return shapes.star(n, lambda _: range(chunks), up=True, reduce=True)
+
+
+@algorithm(REDUCE, "chain", f"{PJESIVAC} (pipeline)", shapes.PIPELINE, chunked=True)
+def chain_reduce(n: int, chunks: int) -> Iterator[Round]:
+    """Sums of chunks follow each other from rank to rank: every link is busy at once.
+
+    In round t, rank n − 1 − i passes on chunk t − i: sums of chunks follow each other.
+
+    Contributions in the two chunks of each of three ranks::
+
+        0   0     0   0     0 1 2 0     0 1 2 0 1 2  # rank 0
+        1   1     1 2 1     1 2   1 2   1 2   1 2    # rank 1
+        2   2     2   2     2     2     2     2      # rank 2
+    """
+    return shapes.pipeline(n, chunks, up=True)
