@@ -21,6 +21,9 @@ Tensors = Sequence[torch.Tensor]
 Message = tuple[Any, ...]
 """mpi4py's buffer specification: memory, optionally (counts, starts) of its pieces, and a type."""
 
+Callback = Callable[[], None] | None
+"""Function to call when MPI is done, or None."""
+
 _at = MPI.buffer.fromaddress
 _STRIDED = torch.strided
 _COMPLEX = frozenset({torch.complex64, torch.complex128, torch.complex32})
@@ -110,9 +113,7 @@ def split_into(result: torch.Tensor, tensors: Tensors, _kept: object = None) -> 
         start += tensor.numel()
 
 
-def copy_back(
-    held: torch.Tensor | None, tensors: Tensors, kept: object = None
-) -> Callable[[], None] | None:
+def copy_back(held: torch.Tensor | None, tensors: Tensors, kept: object = None) -> Callback:
     """Return a callback that copies MPI's output to the user's tensors; None if not needed.
 
     Args:

@@ -8,7 +8,7 @@ don't interpret the elements, so they support every dtype.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 
 import torch
@@ -17,6 +17,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from distdemo.mpi.buffers import (
+    Callback,
     Message,
     Tensors,
     clone,
@@ -300,16 +301,16 @@ class MpiProcessGroup(CommunicatorGroup):
     def reduce(self, tensors: Tensors, opts: Options = _REDUCE) -> dist.Work:
         """Reduce over all ranks into the root's tensor; the other tensors don't change."""
         (tensor,) = tensors
-        reduction, root = reduction_for(tensor.dtype, opts.reduceOp), opts.rootRank
+        root = opts.rootRank
+        reduction = reduction_for(tensor.dtype, opts.reduceOp)
         held = reduction.load(tensor, opts.reduceOp, in_place=self.me == root)
         forms = (self.comm.Ireduce, self.comm.Reduce)
         message = _reduced(held, reduction)
+        after: Callback = copy_back(None, (), held)
+        args: tuple[object, ...] = (message, None, reduction.op, root)
         if self.me == root:
             after = partial(reduction.store, held, tensor, self.ranks)
-            args: tuple[object, ...] = (_IN_PLACE, message, reduction.op, root)
-        else:
-            after = copy_back(None, (), held)  # type: ignore[assignment]  # a call of no arguments
-            args = (message, None, reduction.op, root)
+            args = (_IN_PLACE, message, reduction.op, root)
         return self.start("reduce", forms, args, opts, held.nbytes, tensors, after)
 
     def reduce_scatter(
@@ -319,7 +320,8 @@ class MpiProcessGroup(CommunicatorGroup):
         opts: Options = _REDUCE_SCATTER,
     ) -> dist.Work:
         """Reduce a list of one tensor per rank; each rank gets its own. Lengths may differ."""
-        (output,), (inputs,) = output_tensors, input_tensors
+        (output,) = output_tensors
+        (inputs,) = input_tensors
         self.expect_one_each("reduce_scatter", inputs)
         expect_alike("reduce_scatter", (output, *inputs))
         sizes = [part.numel() for part in inputs]
@@ -386,36 +388,26 @@ class MpiProcessGroup(CommunicatorGroup):
 
     def send(self, tensors: Tensors, dstRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
         """Send a message to one rank."""
-        (tensor,) = tensors
-        held = to_read(tensor)
-        after = copy_back(None, (), held)
-        return self._message("send", self.comm.Isend, held, dstRank, tag, tensors, after)
+        held = to_read(*tensors)
+        return self._message("send", held, dstRank, tag, tensors, copy_back(None, (), held))
 
     def recv(self, tensors: Tensors, srcRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
         """Receive a message from one rank; it may be shorter than the tensor, not longer."""
-        (tensor,) = tensors
-        held = to_read(tensor)  # a shorter message leaves the rest as it was
-        after = copy_back(held, tensors)
-        return self._message("recv", self.comm.Irecv, held, srcRank, tag, tensors, after)
+        held = to_read(*tensors)  # a shorter message leaves the rest as it was
+        return self._message("recv", held, srcRank, tag, tensors, copy_back(held, tensors))
 
     def _message(
-        self,
-        what: str,
-        method: Callable[..., MPI.Request],
-        held: torch.Tensor,
-        peer: int,
-        tag: int,
-        tensors: Tensors,
-        after: Callable[[], None] | None,
+        self, what: str, held: torch.Tensor, peer: int, tag: int, tensors: Tensors, after: Callback
     ) -> dist.Work:
         """Start to send or receive a message."""
+        largest = _largest_tag()
         expect(
-            0 <= tag <= _largest_tag(),
-            f"Tag {tag} is out of range. Tags of this MPI library go from 0 to {_largest_tag()}.",
+            0 <= tag <= largest,
+            f"Tag {tag} is out of range. Tags of this MPI library go from 0 to {largest}.",
         )
-        event = None
-        if profiled():
-            event = self.event("recvAnySource" if peer == MPI.ANY_SOURCE else what, tensors)
+        name = "recvAnySource" if peer == MPI.ANY_SOURCE else what
+        event = self.event(name, tensors) if profiled() else None
+        method = self.comm.Isend if what == "send" else self.comm.Irecv
         try:
             request = method(units(held), peer, tag)
         except MPI.Exception as error:

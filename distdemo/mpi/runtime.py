@@ -27,12 +27,6 @@ from distdemo.errors import UsageError
 
 FLUSH_S = 0.3  # for mpiexec to forward the last output before it is aborted
 FAILED_EXIT_TIMEOUT_S = 5.0  # for the other ranks at exit, if something failed here
-_LEVELS = {
-    "single": MPI.THREAD_SINGLE,
-    "funneled": MPI.THREAD_FUNNELED,
-    "serialized": MPI.THREAD_SERIALIZED,
-    "multiple": MPI.THREAD_MULTIPLE,
-}
 
 
 class State:
@@ -74,7 +68,7 @@ def begin() -> None:
         _check_pmix()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="suspicious MPI")  # reported in detail below
-            MPI.Init_thread(_LEVELS[mpi4py.rc.thread_level])
+            MPI.Init_thread(getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}"))
         State.ours, State.process = True, os.getpid()
         _record_exit_status()
         atexit.register(finalize)

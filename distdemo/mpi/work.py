@@ -108,13 +108,8 @@ class MpiWork(dist.Work):
         """Wait on the host, as there is no stream to do so."""
         self.wait()
 
-    def block_current_stream(self) -> None:
-        """Wait on the host, as there is no stream to do so."""
-        self.wait()
-
-    def is_completed(self) -> bool:
-        """Return True if the op succeeded or failed."""
-        return self.advance()
+    block_current_stream = synchronize
+    is_completed = advance
 
     def is_success(self) -> bool:
         """Return True if the op succeeded."""
@@ -199,13 +194,7 @@ class DoneWork(dist.Work):
         """Return True."""
         return True
 
-    def is_completed(self) -> bool:
-        """Return True."""
-        return True
-
-    def is_success(self) -> bool:
-        """Return True."""
-        return True
+    is_completed = is_success = wait
 
 
 DONE = DoneWork()
