@@ -63,13 +63,14 @@ def _from_outside(ranks: int) -> tuple[list[float], str]:
     Raises:
         RuntimeError: A world failed.
     """
-    from distdemo.backends.registry import run_prepared
+    from distdemo.backends import prepared
+    from distdemo.launcher.local import run_world
     from distdemo.launcher.records import WorldSpec
 
     costs, reported = [], []
     for _ in range(WORLDS):
         world = WorldSpec(ranks, backend="gloo", start_method="fork", deadline=60.0)
-        report = run_prepared(world, nothing_timed)
+        report = run_world(prepared(world), nothing_timed)
         if not report.ok:
             raise RuntimeError(f"a world of {_count(ranks)} failed: {report.verdict}")
         costs.append(max(each for each, _ in report.values))

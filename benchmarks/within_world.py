@@ -93,11 +93,12 @@ def medians(size: Size) -> dict[str, float]:
     Raises:
         RuntimeError: The world failed.
     """
-    from distdemo.backends.registry import run_prepared
+    from distdemo.backends import prepared
+    from distdemo.launcher.local import run_world
     from distdemo.launcher.records import WorldSpec
 
     world = WorldSpec(2, backend="gloo", start_method="fork", deadline=60.0)
-    report = run_prepared(world, take_turns, (size.bytes, size.iterations))
+    report = run_world(prepared(world), take_turns, (size.bytes, size.iterations))
     if not report.ok:
         raise RuntimeError(f"a world failed: {report.verdict}")
     return {

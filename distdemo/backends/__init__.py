@@ -9,7 +9,6 @@ from distdemo.backends.registry import (
     check_gpus,
     default_backend,
     prepared,
-    run_prepared,
     versions_of,
 )
 
@@ -21,6 +20,5 @@ __all__ = [
     "default_backend",
     "has_gpu",
     "prepared",
-    "run_prepared",
     "versions_of",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from distdemo.backends.capabilities import WRONG, capability_map, key
 from distdemo.dtypes import DTYPES
@@ -49,7 +49,6 @@ class Backend:
         unsupported_reduce_ops: Reasons by reduce op that it doesn't have for any dtype.
         has_monitored_barrier: True if it has monitored_barrier according to its documentation.
         how_to_install: Installation instructions.
-        provider: Module that registers the backend with torch; empty if torch includes it.
         history: Pairs of release and change, from PyTorch's source.
         engines: Other launchers that can start its ranks; None for any.
         rank_per_gpu: True if every rank needs its own GPU, which limits the world size. A rank's
@@ -66,7 +65,6 @@ class Backend:
     }
     has_monitored_barrier: ClassVar[bool] = False
     how_to_install: ClassVar[str] = ""
-    provider: ClassVar[str] = ""
     history: ClassVar[tuple[tuple[str, str], ...]] = ()
     engines: ClassVar[tuple[str, ...] | None] = None
     rank_per_gpu: ClassVar[bool] = False
@@ -94,7 +92,7 @@ class Backend:
 
     def provided_by(self) -> str:
         """Return the module that each rank imports to register the backend, or ""."""
-        return self.provider
+        return ""
 
     def mpi_start(self, world_size: int) -> MpiStart | None:
         """Return the start parameters of MPI ranks, or None for other backends.
@@ -183,23 +181,21 @@ def check_support(backend: Backend, op: Op, spec: OpSpec, device: str) -> None:
     reason = backend.why_unsupported(op, spec, device)
     if reason is None:
         return
-    wanted = f"{op.command} {op.form(spec).flags}".strip()
+    call = f"{op.command} {op.form(spec).flags}".strip()
     if spec.reduce_op is not None:
-        wanted += f" --reduce-op {spec.reduce_op}"
+        call += f" --reduce-op {spec.reduce_op}"
     if not (spec.objects or op.is_barrier):
-        wanted += f" of {spec.dtype}"
-    other_dtypes = [
-        name
-        for name in DTYPES
-        if backend.why_unsupported(op, replace(spec, dtype=name), device) is None
-    ]
+        call += f" of {spec.dtype}"
+
+    def is_supported(**changes: Any) -> bool:
+        return backend.why_unsupported(op, replace(spec, **changes), device) is None
+
+    dtypes = [name for name in DTYPES if is_supported(dtype=name)]
     hint = "Try another --backend."
     if op.form(spec).lacking() is not None:
         hint = "Update torch, or use another form: distdemo ops lists them."
-    elif (
-        spec.shape == () and backend.why_unsupported(op, replace(spec, shape=(1,)), device) is None
-    ):
+    elif spec.shape == () and is_supported(shape=(1,)):
         hint = "Try --shape 1: only scalars are unsupported."
-    elif other_dtypes:
-        hint = f"Supported dtypes: {', '.join(other_dtypes)}."
-    raise UsageError(f"{backend.name} can't do {wanted}.", f"{reason.rstrip('.')}.", hint)
+    elif dtypes:
+        hint = f"Supported dtypes: {', '.join(dtypes)}."
+    raise UsageError(f"{backend.name} can't do {call}.", f"{reason.rstrip('.')}.", hint)

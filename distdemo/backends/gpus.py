@@ -35,9 +35,9 @@ def _counted() -> tuple[int, str]:
         return 0, ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = torch.cuda.device_count()
-    texts = [" ".join(str(each.message).partition("(Triggered")[0].split()) for each in caught]
-    return found, " ".join(dict.fromkeys(texts))
+        count = torch.cuda.device_count()
+    texts = [str(warned.message).partition("(Triggered")[0] for warned in caught]
+    return count, " ".join(dict.fromkeys(" ".join(text.split()) for text in texts))
 
 
 def why_none() -> tuple[str, str]:
@@ -61,14 +61,3 @@ def why_none() -> tuple[str, str]:
     hint = "the driver may be too old for this torch, or need a reboot after an update."
     why = f"torch can use no GPU: {warned or 'The driver finds none.'}"
     return why, f"Check whether nvidia-smi works here: {hint}"
-
-
-def nccl_version() -> str:
-    """Return the version of torch's NCCL, such as ``2.27.3``, or "". Doesn't initialise CUDA."""
-    import torch
-    import torch.distributed as dist
-
-    if not (dist.is_available() and dist.is_nccl_available()):
-        return ""
-    found = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]  # untyped in torch
-    return ".".join(map(str, found)) if isinstance(found, tuple) else str(found)

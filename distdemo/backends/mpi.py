@@ -29,7 +29,6 @@ class Mpi(Backend):
     summary = "CPU tensors over MPI; in any torch, through mpi4py."
     devices = ("cpu",)
     how_to_install = "Install mpi4py and an MPI library with pip install 'distdemo[mpi]'."
-    provider = "distdemo.mpi"
     engines = ("mpi", "slurm")
     transport = Transport.MEMORY_COPY
     dtypes = COMMON_DTYPES | {"bool", "int16", "uint16", "uint32", "uint64", "complex64"}
@@ -63,7 +62,7 @@ class Mpi(Backend):
 
     def provided_by(self) -> str:
         """Return distdemo's module, or "" if torch was built with MPI."""
-        return "" if _torch_has_its_own() else self.provider
+        return "" if _torch_has_its_own() else "distdemo.mpi"
 
     def mpi_start(self, world_size: int) -> MpiStart:
         """Return the start parameters. distdemo starts MPICH's ranks; others need their mpiexec."""
@@ -71,8 +70,7 @@ class Mpi(Backend):
 
     def map_name(self) -> str:
         """Return the map's name; torch's own MPI backend has a separate map."""
-        name = super().map_name()
-        return f"{name}@torch" if _torch_has_its_own() else name
+        return "mpi@torch" if _torch_has_its_own() else "mpi"
 
 
 def _torch_has_its_own() -> bool:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
-from distdemo.backends.gpus import count_gpus, has_gpu, nccl_version, why_none
+from distdemo.backends.gpus import count_gpus, has_gpu, why_none
 from distdemo.versions import torch_is_before
 
 if TYPE_CHECKING:
@@ -58,8 +58,14 @@ class Nccl(Backend):
         return f"{without} {why_none()[0]}" if has_gpu() and not count_gpus() else without
 
     def version(self) -> str:
-        """Return the version of torch's NCCL."""
-        return nccl_version()
+        """Return the version of torch's NCCL, such as ``2.27.3``. Doesn't initialise CUDA."""
+        import torch
+        import torch.distributed as dist
+
+        if not (dist.is_available() and dist.is_nccl_available()):
+            return ""
+        version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]  # untyped in torch
+        return ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
 
     def implementation(self) -> str:
         """Return ``nccl2`` or ``nccl-legacy``, or "" before torch 2.14, which has only one."""

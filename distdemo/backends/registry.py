@@ -5,9 +5,8 @@ The launcher doesn't know the backends; it gets all of this in a ``WorldSpec``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import Backend
 from distdemo.backends.gloo import Gloo
@@ -18,7 +17,7 @@ from distdemo.backends.ucc import Ucc
 from distdemo.errors import UsageError
 
 if TYPE_CHECKING:
-    from distdemo.launcher.records import WorldReport, WorldSpec
+    from distdemo.launcher.records import WorldSpec
 
 _ALL: tuple[Backend, ...] = (Gloo(), Nccl(), Mpi(), Ucc())
 
@@ -69,22 +68,6 @@ def prepared(world: WorldSpec, *, joined: bool = False) -> WorldSpec:
     return world
 
 
-def run_prepared(
-    world: WorldSpec,
-    target: Callable[..., Any],
-    args: tuple[Any, ...] = (),
-    **how: Any,
-) -> WorldReport:
-    """Prepare the world for its backend and run it with ``launcher.local.run_world``.
-
-    Raises:
-        UsageError: The ranks can't be started here.
-    """
-    from distdemo.launcher.local import run_world
-
-    return run_world(prepared(world), target, args, **how)
-
-
 def check_gpus(backend: Backend, world: WorldSpec, ranks: int) -> None:
     """Raise `UsageError` if there are too few GPUs for the ranks. Imports torch.
 
@@ -100,18 +83,19 @@ def check_gpus(backend: Backend, world: WorldSpec, ranks: int) -> None:
         return
     gpus = count_gpus()
     if gpus == 0:
-        usual = backend.devices[0] == world.device
-        asked = f"--backend {backend.name}" if usual else f"--device {world.device}"
-        raise UsageError(f"{asked} needs a GPU.", *why_none())
+        is_default = backend.devices[0] == world.device
+        option = f"--backend {backend.name}" if is_default else f"--device {world.device}"
+        raise UsageError(f"{option} needs a GPU.", *why_none())
     if backend.rank_per_gpu and gpus < ranks:
-        whole = ranks == world.world_size
+        where = "" if ranks == world.world_size else " of this host"
+        hint = f"Try --world-size {gpus}, or --backend gloo --device cuda, whose ranks share GPUs."
+        if where:
+            hint = f"Start {gpus} ranks here, or try --backend gloo --device cuda."
         raise UsageError(
-            f"{ranks} ranks{'' if whole else ' of this host'} over {backend.name}, "
+            f"{ranks} ranks{where} over {backend.name}, "
             f"but there {'is one GPU' if gpus == 1 else f'are {gpus} GPUs'}.",
             f"{backend.name} needs one GPU per rank.",
-            f"Try --world-size {gpus}, or --backend gloo --device cuda, whose ranks share GPUs."
-            if whole
-            else f"Start {gpus} ranks here, or try --backend gloo --device cuda.",
+            hint,
         )
 
 
@@ -121,8 +105,8 @@ def versions_of(world: WorldSpec) -> dict[str, str]:
         return {}
     import torch
 
-    found = {"cuda": torch.version.cuda, "hip": torch.version.hip}
-    found |= {
-        name: REGISTRY[name].version() for name in backend_names(world.backend) if name in REGISTRY
-    }
-    return {name: version for name, version in found.items() if version}
+    libraries = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+    for name in backend_names(world.backend):
+        if name in REGISTRY:
+            libraries[name] = REGISTRY[name].version()
+    return {name: version for name, version in libraries.items() if version}

@@ -243,6 +243,12 @@ def _cases(options: CheckOptions, sizes: Collection[int]) -> list[matrix.Case]:
     Raises:
         UsageError: A case, operation or form doesn't exist, or no case matches.
     """
+    if options.full and options.probe:
+        raise UsageError(
+            "--full and --probe can't be combined.",
+            "They are two lists of cases.",
+            "Use one of them.",
+        )
     if options.only_case is not None:
         if options.only_ops or options.only_dtypes:
             why = "The ID of a case includes its operation and dtype."

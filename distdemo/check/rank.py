@@ -41,8 +41,8 @@ class CaseFinding:
 
 def case_of(phase: str) -> int | None:
     """Return the number of the case that a phase belongs to, or None."""
-    found = re.search(r"\bcase (\d+)$", phase)
-    return int(found[1]) if found else None
+    match = re.search(r"\bcase (\d+)$", phase)
+    return int(match[1]) if match else None
 
 
 @sends(CaseFinding)
@@ -63,17 +63,16 @@ def run_cases(rank: Rank, cases: Sequence[Case], numbers: tuple[int, ...]) -> No
         name = f"case {number}"  # of the phase and the barrier
         rank.report_phase(name)
         entered = time.monotonic()
-        found = run_verified(rank, case.op, case.specs, groups, name)
-        wrong = (
-            []
-            if found.ok
-            else [f"Rank {rank.rank}: {found.wrong} of {found.checked} elements are wrong."]
-        )
-        for miss in found.mismatches[:3]:
-            index = ", ".join(map(str, miss.index)) or "() of a scalar"
+        verification = run_verified(rank, case.op, case.specs, groups, name)
+        wrong = []
+        if not verification.ok:
+            counts = f"{verification.wrong} of {verification.checked}"
+            wrong.append(f"Rank {rank.rank}: {counts} elements are wrong.")
+        for mismatch in verification.mismatches[:3]:
+            index = ", ".join(map(str, mismatch.index)) or "() of a scalar"
             wrong.append(
-                f"rank {rank.rank}, piece {miss.piece}, index {index}: got {miss.got}, "
-                f"expected {miss.expected}"
+                f"rank {rank.rank}, piece {mismatch.piece}, index {index}: got {mismatch.got}, "
+                f"expected {mismatch.expected}"
             )
         rank.send(CaseFinding(number, time.monotonic() - entered, tuple(wrong)))
 

@@ -79,9 +79,9 @@ class CheckReport:
     @derived
     def counts(self) -> dict[str, int]:
         """Number of cases by status."""
-        found = Counter(case.status for case in self.cases)
-        tallies = {name.replace(" ", "_"): found[name] for name in get_args(Status)}
-        return {"total": len(self.cases), **tallies}
+        counts = Counter(case.status for case in self.cases)
+        by_name = {name.replace(" ", "_"): counts[name] for name in get_args(Status)}
+        return {"total": len(self.cases), **by_name}
 
     def of(self, status: Status) -> list[CaseResult]:
         """Return the cases with this status."""
@@ -133,5 +133,5 @@ class BackendList:
     @property
     def ok(self) -> bool:
         """True if at least one backend works and no available backend fails."""
-        works = [each.works for each in self.backends if each.works is not None]
-        return bool(works) and all(works)
+        trials = [entry.works for entry in self.backends if entry.works is not None]
+        return bool(trials) and all(trials)

@@ -13,6 +13,7 @@ from distdemo.check.records import BackendEntry, BackendList
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
+from distdemo.view.format import plural
 
 BUILT_IN = frozenset({"undefined", "fake", "xccl", "nccl2", "nccl-legacy", *backends.REGISTRY})
 """Backends that torch includes; all others are registered by third parties."""
@@ -25,32 +26,35 @@ def survey(start: Start) -> BackendList:
     Args:
         start: Function that starts a world.
     """
-    found = []
+    entries = []
     for backend in backends.REGISTRY.values():
         missing = backend.missing()
         entry = BackendEntry(
             backend.name,
-            backend.summary,
+            f"{backend.summary} {'' if missing else backend.start_note()}".strip(),
             backend.devices,
+            missing=missing or "",
+            get=backend.how_to_install if missing else "",
+            version="" if missing else backend.version(),
             implementation=backend.implementation(),
         )
-        if missing:
-            found.append(replace(entry, missing=missing, get=backend.how_to_install))
-        else:
-            summary = f"{backend.summary} {backend.start_note()}".strip()
-            entry = replace(entry, summary=summary, version=backend.version())
-            found.append(_try_backend(entry, backend.default_device(), start))
+        entries.append(entry if missing else _try_backend(entry, start))
     for name in dist.Backend.backend_list:
         if name not in BUILT_IN:  # registered with ``Backend.register_backend``
             devices = tuple(dist.Backend.backend_capability.get(name, ["cpu"]))
             entry = BackendEntry(name, "Registered by a third party.", devices)
-            device = next((each for each in ("cpu", "cuda") if each in devices), None)
-            found.append(entry if device is None else _try_backend(entry, device, start))
-    return BackendList(tuple(found))
+            entries.append(_try_backend(entry, start))
+    return BackendList(tuple(entries))
 
 
-def _try_backend(entry: BackendEntry, device: str, start: Start) -> BackendEntry:
-    """Return the entry with the outcome of an all_reduce."""
+def _try_backend(entry: BackendEntry, start: Start) -> BackendEntry:
+    """Return the entry with the outcome of an all_reduce, if it supports a device of ours."""
+    known = backends.REGISTRY.get(entry.name)
+    device = known.default_device() if known else ""
+    if not device:
+        device = next((name for name in ("cpu", "cuda") if name in entry.devices), "")
+    if not device:
+        return entry
     ranks = 2 if device == "cpu" else min(2, backends.count_gpus())
     world = WorldSpec(ranks, entry.name, device, TRIAL_TIMEOUT_S, capture=True)
     specs = (OpSpec("all_reduce", ranks, reduce_op="sum"),)
@@ -60,7 +64,6 @@ def _try_backend(entry: BackendEntry, device: str, start: Start) -> BackendEntry
         return replace(entry, tried=error.what)
     if report.verdict is not None:
         return replace(entry, works=False, tried=report.verdict.what)
-    right = all(each.ok for each in report.values)
-    trial = f"all_reduce on {ranks} rank{'s' if ranks > 1 else ''}"
-    how = "verified" if right else "gave a wrong result"
-    return replace(entry, works=right, tried=f"{trial} {how}")
+    works = all(verification.ok for verification in report.values)
+    outcome = "verified" if works else "gave a wrong result"
+    return replace(entry, works=works, tried=f"all_reduce on {plural(ranks, 'rank')} {outcome}")

@@ -44,7 +44,7 @@ def check_view(report: CheckReport, sign: Signs) -> Iterator[Block]:
         f" {sign.dot} ".join(("check", report.scope, cases, report.backend, report.device))
     )
     # Most releases have no wrong results: omit the status then.
-    statuses = [each for each in STYLES if each != "known wrong" or report.of(each)]
+    statuses = [status for status in STYLES if status != "known wrong" or report.of(status)]
     if report.cases:
         yield _matrix(report, sign)
         legend = "  ".join(f"{_mark(status, sign)} {status}" for status in statuses)
@@ -54,7 +54,7 @@ def check_view(report: CheckReport, sign: Signs) -> Iterator[Block]:
     notes += _failures(report, sign)
     yield from [Paragraph(), *notes, Paragraph()] if notes else []
     ended = [status for status in get_args(Status) if status in statuses]
-    counts = ", ".join(f"{report.counts[each.replace(' ', '_')]:,} {each}" for each in ended)
+    counts = ", ".join(f"{report.counts[status.replace(' ', '_')]:,} {status}" for status in ended)
     worlds = f"{plural(report.worlds, 'world')} started, {duration(report.time_s)}"
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     footer = f"{counts}.\n{worlds}, seed {report.seed}.\n{versions}".rstrip()
@@ -115,11 +115,11 @@ def _reasons(report: CheckReport, status: Status, sign: Signs) -> Iterator[Parag
         return ", ".join(every[:NAMES]) + more
 
     for why, results in ranked[:REASONS]:
-        forms = sorted({f"{each.op.op}/{each.form}".removesuffix("/tensor") for each in results})
-        ops = names(forms if len(forms) <= NAMES else sorted({each.op.op for each in results}))
+        forms = sorted({f"{case.op.op}/{case.form}".removesuffix("/tensor") for case in results})
+        ops = names(forms if len(forms) <= NAMES else sorted({case.op.op for case in results}))
         if status == "known wrong":
             ops += "; " + ", ".join(dict.fromkeys(result.op.reduce_op or "" for result in results))
-        dtypes = names([short(dtype) for dtype in _ordered(each.dtype for each in results)])
+        dtypes = names([short(dtype) for dtype in _ordered(case.dtype for case in results)])
         line = f"{_mark(status, sign)} {plural(len(results), 'case')} {status}: {why.rstrip('.')}"
         yield Paragraph(f"{line} ({ops}; {dtypes})", STYLES[status])
     if len(ranked) > REASONS:
@@ -187,29 +187,31 @@ def reason_none_ran(report: CheckReport) -> str:
 # ------------------------------------------------------------------------------------ the backends
 
 
-def backends_view(found: BackendList, sign: Signs) -> Iterator[Block]:
+def backends_view(report: BackendList, sign: Signs) -> Iterator[Block]:
     """Yield a table of the backends, with installation instructions for missing ones."""
     heads = ("Backend", "Available", "Devices", "Version", "Result")
     grid = Grid([Column(name, folds=name == "Result") for name in heads])
-    for each in found.backends:
-        result = f"{each.missing} {each.get}" if each.missing else f"{each.summary} {each.tried}."
-        if each.implementation:
-            result = f"{each.name} means {each.implementation} in this torch. {result}"
+    for entry in report.backends:
+        result = f"{entry.summary} {entry.tried}".strip(" .")
+        if entry.missing:
+            result = f"{entry.missing} {entry.get}".strip()
+        if entry.implementation:
+            result = f"{entry.name} means {entry.implementation} in this torch. {result}"
         grid.rows.append(
             [
-                Text(each.name, style="bold"),
-                _available(each, sign),
-                ", ".join(each.devices),
-                each.version or Text(sign.none, style=colours.QUIET),
-                result.strip() if each.missing else result.strip(" ."),
+                Text(entry.name, style="bold"),
+                _available(entry, sign),
+                ", ".join(entry.devices),
+                entry.version or Text(sign.none, style=colours.QUIET),
+                result,
             ]
         )
     yield grid
-    works = [each.name for each in found.backends if each.works]
-    fails = [each.name for each in found.backends if each.works is False]
+    works = [entry.name for entry in report.backends if entry.works]
+    fails = [entry.name for entry in report.backends if entry.works is False]
     good = f"{listing(works)} {'works' if len(works) == 1 else 'work'}." if works else ""
     bad = f"{listing(fails)} {'fails' if len(fails) == 1 else 'fail'}." if fails else ""
-    yield Summary(f"{good} {bad}".strip() or "No backend is available.", found.ok)
+    yield Summary(f"{good} {bad}".strip() or "No backend is available.", report.ok)
 
 
 def _available(entry: BackendEntry, sign: Signs) -> Text:

@@ -21,6 +21,9 @@ Tensors = Sequence[torch.Tensor]
 Message = tuple[Any, ...]
 """mpi4py's buffer specification: memory, optionally (counts, starts) of its pieces, and a type."""
 
+Callback = Callable[[], None] | None
+"""Function to call when MPI is done, or None."""
+
 _at = MPI.buffer.fromaddress
 _STRIDED = torch.strided
 _COMPLEX = frozenset({torch.complex64, torch.complex128, torch.complex32})
@@ -84,7 +87,7 @@ def joined(tensors: Tensors) -> torch.Tensor:
     for tensor in tensors:
         plain(tensor)
     with torch.inference_mode():
-        return torch.cat([each.resolve_conj().resolve_neg().reshape(-1) for each in tensors])
+        return torch.cat([part.resolve_conj().resolve_neg().reshape(-1) for part in tensors])
 
 
 def empty_for(tensors: Tensors) -> torch.Tensor:
@@ -95,23 +98,22 @@ def empty_for(tensors: Tensors) -> torch.Tensor:
     return torch.empty(total, dtype=tensors[0].dtype, device=tensors[0].device)
 
 
-def fill(tensor: torch.Tensor, found: torch.Tensor) -> None:
+def fill(tensor: torch.Tensor, result: torch.Tensor) -> None:
     """Copy into the user's tensor, bypassing autograd as MPI's own writes do."""
     with torch.inference_mode():
-        tensor.copy_(found.view(tensor.shape) if found.shape != tensor.shape else found)
+        tensor.copy_(result.view(tensor.shape) if result.shape != tensor.shape else result)
 
 
-def split_into(found: torch.Tensor, tensors: Tensors) -> None:
-    """Fill each tensor from its part of a concatenated one."""
-    flat, start = found.reshape(-1), 0
+def split_into(result: torch.Tensor, tensors: Tensors, _kept: object = None) -> None:
+    """Fill all tensors from their parts of a concatenated one."""
+    flat = result.reshape(-1)
+    start = 0
     for tensor in tensors:
         fill(tensor, flat[start : start + tensor.numel()])
         start += tensor.numel()
 
 
-def copy_back(
-    held: torch.Tensor | None, tensors: Tensors, kept: object = None
-) -> Callable[[], None] | None:
+def copy_back(held: torch.Tensor | None, tensors: Tensors, kept: object = None) -> Callback:
     """Return a callback that copies MPI's output to the user's tensors; None if not needed.
 
     Args:
@@ -119,18 +121,13 @@ def copy_back(
         tensors: Output tensors of the user.
         kept: Buffer that MPI reads; the callback keeps it alive.
     """
-    if kept is None and (held is None or _is(held, tensors)):
-        return None
-    return partial(_copy_back, held, tensors, kept)
+    if held is None or (len(tensors) == 1 and tensors[0] is held):
+        return None if kept is None else partial(_keep, kept)
+    return partial(split_into, held, tensors, kept)
 
 
-def _copy_back(held: torch.Tensor | None, tensors: Tensors, _kept: object) -> None:
-    if held is not None and not _is(held, tensors):
-        split_into(held, tensors)
-
-
-def _is(held: torch.Tensor, tensors: Tensors) -> bool:
-    return len(tensors) == 1 and tensors[0] is held
+def _keep(_: object) -> None:
+    """Do nothing; the callback holds its argument until it is called."""
 
 
 def units(tensor: torch.Tensor) -> Message:
@@ -147,8 +144,10 @@ def pieces(tensor: torch.Tensor, sizes: Sequence[int]) -> Message:
 
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Return True if two contiguous tensors share memory."""
-    first, second = one.data_ptr(), other.data_ptr()
-    return first < second + other.nbytes and second < first + one.nbytes
+    return (
+        one.data_ptr() < other.data_ptr() + other.nbytes
+        and other.data_ptr() < one.data_ptr() + one.nbytes
+    )
 
 
 def expect_alike(what: str, tensors: Tensors) -> None:
@@ -174,7 +173,7 @@ def expect_row(what: str, row: torch.Tensor, tensor: torch.Tensor, ranks: int) -
 def expect_even(what: str, tensor: torch.Tensor, others: Tensors) -> None:
     """Raise `ValueError` unless the tensors in a list are as long as this one."""
     expect_alike(what, (tensor, *others))
-    sizes = {each.numel() for each in others}
+    sizes = {other.numel() for other in others}
     expect(
         sizes == {tensor.numel()},
         f"{what} needs tensors of the same length: the list has {sorted(sizes)} elements, "

@@ -51,7 +51,8 @@ class CommunicatorGroup(dist.ProcessGroup):
         super().__init__(comm.rank, comm.size)  # type: ignore[call-arg]  # without a store
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.comm: Any = comm
-        self.ranks, self.me = comm.size, comm.rank
+        self.ranks = comm.size
+        self.me = comm.rank
         self._seconds = seconds
         self._batch: list[MpiWork] | None = None
         self._coalescing = False
@@ -65,7 +66,8 @@ class CommunicatorGroup(dist.ProcessGroup):
         """Free the communicator, unless ops are pending or failed."""
         if self.comm is None or MPI.Is_finalized():
             return
-        comm, self.comm = self.comm, None
+        comm = self.comm
+        self.comm = None
         if all_done(0.0) and not State.failed:
             comm.Free()
 
@@ -185,7 +187,8 @@ class CommunicatorGroup(dist.ProcessGroup):
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
         """End the batch and return its handle."""
-        works, self._batch = self._batch or [], None
+        works = self._batch or []
+        self._batch = None
         return self.handle("batch", works, [])
 
     def _wait(self, request: MPI.Request, what: str, opts: Options, kept: object) -> None:

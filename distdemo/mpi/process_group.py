@@ -17,6 +17,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from distdemo.mpi.buffers import (
+    Callback,
     Message,
     Tensors,
     clone,
@@ -28,7 +29,6 @@ from distdemo.mpi.buffers import (
     joined,
     overlap,
     pieces,
-    plain,
     split_into,
     to_read,
     to_write,
@@ -146,7 +146,7 @@ class MpiProcessGroup(CommunicatorGroup):
         (outputs,), (tensor,) = output_tensors, input_tensors
         self.expect_one_each("all_gather", outputs)
         expect_alike("all_gather", (tensor, *outputs))
-        sizes = [each.numel() for each in outputs]
+        sizes = [output.numel() for output in outputs]
         expect(
             sizes[self.me] == tensor.numel(),
             f"all_gather: rank {self.me} passes {tensor.numel()} elements, "
@@ -211,7 +211,7 @@ class MpiProcessGroup(CommunicatorGroup):
         for tensors in (output_tensors, input_tensors):
             self.expect_one_each("all_to_all", tensors)
         expect_alike("all_to_all", (*output_tensors, *input_tensors))
-        sizes = [[each.numel() for each in list_] for list_ in (input_tensors, output_tensors)]
+        sizes = [[part.numel() for part in parts] for parts in (input_tensors, output_tensors)]
         source, held = joined(input_tensors), empty_for(output_tensors)
         return self._alltoall(source, held, sizes, output_tensors, input_tensors, opts)
 
@@ -279,10 +279,9 @@ class MpiProcessGroup(CommunicatorGroup):
         after = None
         if held is not tensor or reduction.average:
             after = partial(reduction.store, held, tensor, self.ranks)
-        comm, size = self.comm, held.nbytes
-        args = (_IN_PLACE, (_at(held.data_ptr(), size), reduction.datatype), reduction.op)
-        forms: Forms = (comm.Iallreduce, None if INTEL else comm.Allreduce)
-        return self.start("all_reduce", forms, args, opts, size, tensors, after)
+        args = (_IN_PLACE, _reduced(held, reduction), reduction.op)
+        forms: Forms = (self.comm.Iallreduce, None if INTEL else self.comm.Allreduce)
+        return self.start("all_reduce", forms, args, opts, held.nbytes, tensors, after)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Options = _COALESCED) -> dist.Work:
         """Reduce several tensors over all ranks, in place, in one call."""
@@ -295,23 +294,23 @@ class MpiProcessGroup(CommunicatorGroup):
             reduction.store(held, flat, self.ranks)
             split_into(flat, tensors)
 
-        args = (_IN_PLACE, _message(held, reduction), reduction.op)
+        args = (_IN_PLACE, _reduced(held, reduction), reduction.op)
         forms = (self.comm.Iallreduce, self.comm.Allreduce)
         return self.start("all_reduce_coalesced", forms, args, opts, held.nbytes, tensors, after)
 
     def reduce(self, tensors: Tensors, opts: Options = _REDUCE) -> dist.Work:
         """Reduce over all ranks into the root's tensor; the other tensors don't change."""
         (tensor,) = tensors
-        reduction, root = reduction_for(tensor.dtype, opts.reduceOp), opts.rootRank
+        root = opts.rootRank
+        reduction = reduction_for(tensor.dtype, opts.reduceOp)
         held = reduction.load(tensor, opts.reduceOp, in_place=self.me == root)
         forms = (self.comm.Ireduce, self.comm.Reduce)
-        message = _message(held, reduction)
+        message = _reduced(held, reduction)
+        after: Callback = copy_back(None, (), held)
+        args: tuple[object, ...] = (message, None, reduction.op, root)
         if self.me == root:
             after = partial(reduction.store, held, tensor, self.ranks)
-            args: tuple[object, ...] = (_IN_PLACE, message, reduction.op, root)
-        else:
-            after = copy_back(None, (), held)  # type: ignore[assignment]  # a call of no arguments
-            args = (message, None, reduction.op, root)
+            args = (_IN_PLACE, message, reduction.op, root)
         return self.start("reduce", forms, args, opts, held.nbytes, tensors, after)
 
     def reduce_scatter(
@@ -321,10 +320,11 @@ class MpiProcessGroup(CommunicatorGroup):
         opts: Options = _REDUCE_SCATTER,
     ) -> dist.Work:
         """Reduce a list of one tensor per rank; each rank gets its own. Lengths may differ."""
-        (output,), (inputs,) = output_tensors, input_tensors
+        (output,) = output_tensors
+        (inputs,) = input_tensors
         self.expect_one_each("reduce_scatter", inputs)
         expect_alike("reduce_scatter", (output, *inputs))
-        sizes = [each.numel() for each in inputs]
+        sizes = [part.numel() for part in inputs]
         expect(
             sizes[self.me] == output.numel(),
             f"reduce_scatter: rank {self.me}'s output has {output.numel()} elements, "
@@ -372,7 +372,7 @@ class MpiProcessGroup(CommunicatorGroup):
         held, result = reduction.load(source, opts.reduceOp), reduction.result_buffer(output)
         if overlap(held, result):  # MPI_IN_PLACE writes every rank's part to the start
             result = torch.empty_like(result)
-        args: tuple[object, ...] = (_message(held, reduction), _message(result, reduction))
+        args: tuple[object, ...] = (_reduced(held, reduction), _reduced(result, reduction))
         if sizes is None:
             forms = (self.comm.Ireduce_scatter_block, self.comm.Reduce_scatter_block)
             args = (*args, reduction.op)
@@ -388,28 +388,31 @@ class MpiProcessGroup(CommunicatorGroup):
 
     def send(self, tensors: Tensors, dstRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
         """Send a message to one rank."""
-        (tensor,) = tensors
-        _expect_tag(tag)
-        held = to_read(tensor)
-        event = self.event("send", tensors) if profiled() else None
-        try:
-            request = self.comm.Isend(units(held), dstRank, tag)
-        except MPI.Exception as error:
-            raise translated(error, "send") from error
-        return self.handle("send", [request], tensors, copy_back(None, (), held), event)
+        held = to_read(*tensors)
+        return self._message("send", held, dstRank, tag, tensors, copy_back(None, (), held))
 
     def recv(self, tensors: Tensors, srcRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
         """Receive a message from one rank; it may be shorter than the tensor, not longer."""
-        (tensor,) = tensors
-        _expect_tag(tag)
-        held = tensor if plain(tensor) else clone(tensor)
-        name = "recv" if srcRank != MPI.ANY_SOURCE else "recvAnySource"
+        held = to_read(*tensors)  # a shorter message leaves the rest as it was
+        return self._message("recv", held, srcRank, tag, tensors, copy_back(held, tensors))
+
+    def _message(
+        self, what: str, held: torch.Tensor, peer: int, tag: int, tensors: Tensors, after: Callback
+    ) -> dist.Work:
+        """Start to send or receive a message."""
+        largest = _largest_tag()
+        expect(
+            0 <= tag <= largest,
+            f"Tag {tag} is out of range. Tags of this MPI library go from 0 to {largest}.",
+        )
+        name = "recvAnySource" if peer == MPI.ANY_SOURCE else what
         event = self.event(name, tensors) if profiled() else None
+        method = self.comm.Isend if what == "send" else self.comm.Irecv
         try:
-            request = self.comm.Irecv(units(held), srcRank, tag)
+            request = method(units(held), peer, tag)
         except MPI.Exception as error:
-            raise translated(error, "recv") from error
-        return self.handle("recv", [request], tensors, copy_back(held, tensors), event)
+            raise translated(error, what) from error
+        return self.handle(what, [request], tensors, after, event)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> dist.Work:
         """Receive a message from any rank; the handle's ``source_rank`` returns which."""
@@ -420,17 +423,11 @@ class MpiProcessGroup(CommunicatorGroup):
         return self.start("barrier", (self.comm.Ibarrier, None), (), opts, 0)
 
 
-def _message(held: torch.Tensor, reduction: MpiReduction) -> Message:
+def _reduced(held: torch.Tensor, reduction: MpiReduction) -> Message:
+    """Return the buffer of a contiguous tensor, for ops that reduce elements."""
     return (_at(held.data_ptr(), held.nbytes), reduction.datatype)
 
 
 @cache
 def _largest_tag() -> int:
     return int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)  # the least that MPI promises
-
-
-def _expect_tag(tag: int) -> None:
-    expect(
-        0 <= tag <= _largest_tag(),
-        f"Tag {tag} is out of range. Tags of this MPI library go from 0 to {_largest_tag()}.",
-    )

@@ -24,14 +24,9 @@ _Kind: Any = dist.ReduceOp.RedOpType  # torch's stubs lack some members
 _FLOATS = {torch.float32: MPI.FLOAT, torch.float64: MPI.DOUBLE}
 _COMPLEX = {torch.complex64: MPI.C_FLOAT_COMPLEX, torch.complex128: MPI.C_DOUBLE_COMPLEX}
 _WHOLE = {
-    torch.int8: MPI.INT8_T,
-    torch.int16: MPI.INT16_T,
-    torch.int32: MPI.INT32_T,
-    torch.int64: MPI.INT64_T,
-    torch.uint8: MPI.UINT8_T,
-    torch.uint16: MPI.UINT16_T,
-    torch.uint32: MPI.UINT32_T,
-    torch.uint64: MPI.UINT64_T,
+    getattr(torch, f"{sign}int{bits}"): getattr(MPI, f"{sign}int{bits}_t".upper())
+    for sign in ("", "u")
+    for bits in (8, 16, 32, 64)
 }
 _SHORT = frozenset(
     {torch.float16, torch.bfloat16}
@@ -232,8 +227,13 @@ def _reduction(dtype: torch.dtype, kind: Any) -> MpiReduction:
     if kind in _ORDER and reduced in _FLOATS:
         order = Order.of(reduced, largest=kind == _Kind.MAX)
         return MpiReduction(order.datatype, ops[kind], through, order=order)
-    average, weighted = kind == _Kind.AVG, kind == _Kind.PREMUL_SUM
-    return MpiReduction(datatypes[reduced], ops[kind], through, average, weighted)
+    return MpiReduction(
+        datatypes[reduced],
+        ops[kind],
+        through,
+        average=kind == _Kind.AVG,
+        weighted=kind == _Kind.PREMUL_SUM,
+    )
 
 
 def _why(dtype: torch.dtype, kind: Any) -> str:

@@ -168,11 +168,14 @@ def _of_some(ranks: Sequence[int], name: str, seconds: float) -> MPI.Intracomm:
     Raises:
         DistBackendError: Not all ranks arrived in time.
     """
-    world, size = _control[0], len(ranks)
-    me, tag = list(ranks).index(world.rank), zlib.crc32(name.encode()) % 32768  # valid in all MPIs
+    world = _control[0]
+    size = len(ranks)
+    me = list(ranks).index(world.rank)
+    tag = zlib.crc32(name.encode()) % 32768  # valid in all MPIs
     step = 1
     while step < size:
-        target, source = ranks[(me + step) % size], ranks[(me - step) % size]
+        target = ranks[(me + step) % size]
+        source = ranks[(me - step) % size]
         sent = world.Isend((b"", MPI.BYTE), target, tag)
         _wait_for(world.Irecv((bytearray(), MPI.BYTE), source, tag), seconds)
         _wait_for(sent, seconds)

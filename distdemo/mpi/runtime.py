@@ -27,12 +27,6 @@ from distdemo.errors import UsageError
 
 FLUSH_S = 0.3  # for mpiexec to forward the last output before it is aborted
 FAILED_EXIT_TIMEOUT_S = 5.0  # for the other ranks at exit, if something failed here
-_LEVELS = {
-    "single": MPI.THREAD_SINGLE,
-    "funneled": MPI.THREAD_FUNNELED,
-    "serialized": MPI.THREAD_SERIALIZED,
-    "multiple": MPI.THREAD_MULTIPLE,
-}
 
 
 class State:
@@ -74,7 +68,7 @@ def begin() -> None:
         _check_pmix()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="suspicious MPI")  # reported in detail below
-            MPI.Init_thread(_LEVELS[mpi4py.rc.thread_level])
+            MPI.Init_thread(getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}"))
         State.ours, State.process = True, os.getpid()
         _record_exit_status()
         atexit.register(finalize)
@@ -182,9 +176,9 @@ def _check_not_alone() -> None:
         count = os.environ.get(variable, "1")
         if not count.isdigit() or int(count) <= 1:
             continue
-        if of_mpi:
-            why, hint = "which needs another launcher.", _MIXED
-        else:
+        why = "which needs another launcher."
+        hint = _MIXED
+        if not of_mpi:
             why = "which needs an MPI launcher."
             hint = f"{_by_mpiexec(int(count))}; or use another backend, such as gloo."
         raise UsageError(
@@ -240,7 +234,14 @@ def done_in_time(test: Callable[[], bool], seconds: float) -> bool:
         test: Function that returns True when done; calling it lets MPI make progress.
         seconds: Timeout.
     """
-    for _ in range(State.polls):
+    return poll(test, seconds, State.polls, YIELD_S, SLEEP_S)
+
+
+def poll(
+    test: Callable[[], bool], seconds: float, polls: int, yield_s: float, sleep_s: float
+) -> bool:
+    """Poll without a pause, then with yields, then with sleeps; return False on timeout."""
+    for _ in range(polls):
         if test():
             return True
     started = time.monotonic()
@@ -248,8 +249,8 @@ def done_in_time(test: Callable[[], bool], seconds: float) -> bool:
         waited = time.monotonic() - started
         if waited > seconds:
             return False
-        if waited > YIELD_S:
-            time.sleep(SLEEP_S)
+        if waited > yield_s:
+            time.sleep(sleep_s)
         else:
             sched_yield()
     return True

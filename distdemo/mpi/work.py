@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from os import sched_yield
 from typing import Any, Protocol
 
 import torch
@@ -16,7 +15,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from distdemo.mpi.profiling import Event
-from distdemo.mpi.runtime import done_in_time, timed_out, translated
+from distdemo.mpi.runtime import done_in_time, poll, timed_out, translated
 
 pending: dict[MpiWork, None] = {}
 """Pending ops, oldest first. MPI uses their buffers even if the handle was dropped."""
@@ -51,7 +50,8 @@ class MpiWork(dist.Work):
         event: Event | None = None,
     ) -> None:
         super().__init__()
-        self._what, self._seconds = what, seconds
+        self._what = what
+        self._seconds = seconds
         self._requests = list(requests)
         self._tensors = list(tensors)
         self._after = after
@@ -108,13 +108,8 @@ class MpiWork(dist.Work):
         """Wait on the host, as there is no stream to do so."""
         self.wait()
 
-    def block_current_stream(self) -> None:
-        """Wait on the host, as there is no stream to do so."""
-        self.wait()
-
-    def is_completed(self) -> bool:
-        """Return True if the op succeeded or failed."""
-        return self.advance()
+    block_current_stream = synchronize
+    is_completed = advance
 
     def is_success(self) -> bool:
         """Return True if the op succeeded."""
@@ -182,7 +177,8 @@ class MpiWork(dist.Work):
     def _resolve(self) -> None:
         """Resolve the future once. Not under the lock: callbacks may call any method here."""
         with self._lock:
-            future, self._unresolved = self._unresolved, None
+            future = self._unresolved
+            self._unresolved = None
         if future is None:
             return
         if self._error is not None:
@@ -198,13 +194,7 @@ class DoneWork(dist.Work):
         """Return True."""
         return True
 
-    def is_completed(self) -> bool:
-        """Return True."""
-        return True
-
-    def is_success(self) -> bool:
-        """Return True."""
-        return True
+    is_completed = is_success = wait
 
 
 DONE = DoneWork()
@@ -213,12 +203,12 @@ DONE = DoneWork()
 def all_done(seconds: float) -> bool:
     """Wait for all pending ops; return False on timeout."""
 
-    def poll() -> bool:
+    def advance_all() -> bool:
         for work in list(pending):
             work.advance()
         return not pending
 
-    return done_in_time(poll, seconds)
+    return done_in_time(advance_all, seconds)
 
 
 class _Progress:
@@ -257,16 +247,15 @@ class _Progress:
                 if self._exiting or not self._watched:
                     self._thread = None
                     return
-            polls, started = 0, time.monotonic()
             while self._watched and not self._exiting:
-                done = [work for work in list(self._watched) if work.advance()]
-                with self._changed:
-                    self._watched = [work for work in self._watched if work not in done]
-                polls, started = (0, time.monotonic()) if done else (polls + 1, started)
-                if polls > self.POLLS and time.monotonic() - started > self.YIELD_S:
-                    time.sleep(self.SLEEP_S)
-                elif polls > self.POLLS:
-                    sched_yield()
+                poll(self._advance_any, math.inf, self.POLLS, self.YIELD_S, self.SLEEP_S)
+
+    def _advance_any(self) -> bool:
+        """Poll all ops once; return True if one is done or the process exits."""
+        done = [work for work in list(self._watched) if work.advance()]
+        with self._changed:
+            self._watched = [work for work in self._watched if work not in done]
+        return bool(done) or self._exiting
 
     def _exit(self) -> None:
         """Stop the thread: torch's C++ must not run while the interpreter shuts down."""

@@ -1,32 +1,112 @@
-"""RPC calls of every kind by worker 0, and one step of distributed autograd.
+"""RPC calls of every kind by worker 0, and the functions that they call on other workers.
 
 Importing this module loads torch's compiler: see ``rank.load_rpc``.
 """
 
 from __future__ import annotations
 
+import math
 import re
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+from torch import Tensor
 from torch._C._distributed_rpc import PyRRef
 from torch.distributed import autograd, rpc
 from torch.distributed.optim import DistributedOptimizer
 
-from distdemo.rpc import remote
 from distdemo.rpc.records import RAISED, RpcCall, Value, worker
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from distdemo.launcher.rank import Rank
 
 T = TypeVar("T")
 FACTORS = ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
 LEARNING_RATE = 0.5
 """Learning rate. With these numbers every result is exact on any processor."""
+
+
+SWAP_TIMEOUT_S = 60.0  # that one side of a swap waits for the other
+
+_swap_barrier = threading.Barrier(2)
+_swapped: dict[str, str] = {}
+
+
+# ----------------------------------------------------------------- called by name on other workers
+
+
+def who() -> str:
+    """Return the name of the worker that runs this."""
+    return str(rpc.get_worker_info().name)
+
+
+def swap(mine: str) -> str:
+    """Return the argument of the other one of two concurrent calls.
+
+    Each call waits for the other one, so neither returns unless both run at the same time.
+    """
+    _swap_barrier.wait(SWAP_TIMEOUT_S)  # the first caller waits here
+    _swapped[mine] = mine
+    _swap_barrier.wait(SWAP_TIMEOUT_S)
+    return next(argument for argument in _swapped if argument != mine)
+
+
+def root(number: float) -> float:
+    """Return the square root.
+
+    Raises:
+        ValueError: The number is negative.
+    """
+    if number < 0:
+        raise ValueError("< 0")
+    return math.sqrt(number)
+
+
+def fetch(reference: PyRRef[Tensor]) -> Tensor:
+    """Return the value of a reference, fetched from its owner."""
+    return reference.to_here()
+
+
+class Counter:
+    """Object with state, owned by the worker that created it."""
+
+    def __init__(self, start: int) -> None:
+        self.count = start
+
+    def add(self, number: int) -> int:
+        """Add a number and return the sum so far."""
+        self.count += number
+        return self.count
+
+
+class Factor:
+    """Factor of the product, updated by an optimizer on another worker."""
+
+    def __init__(self, numbers: list[float]) -> None:
+        self.numbers = torch.tensor(numbers, requires_grad=True)
+
+    def times(self, values: Tensor) -> Tensor:
+        """Return the product, whose graph spans both workers."""
+        return self.numbers * values
+
+    def reference(self) -> rpc.RRef[Tensor]:
+        """Return a reference to the numbers, which stay on this worker."""
+        return rpc.RRef(self.numbers)
+
+    def gradient(self, context: int) -> Tensor:
+        """Return the gradient of the numbers in this context."""
+        gradients: dict[Tensor, Tensor] = autograd.get_gradients(context)  # type: ignore[attr-defined]  # missing in torch's stubs
+        return gradients[self.numbers]
+
+    def value(self) -> Tensor:
+        """Return a copy of the numbers."""
+        return self.numbers.detach().clone()
+
+
+# ----------------------------------------------------------------------------- called on worker 0
 
 
 class CallRecorder:
@@ -38,12 +118,7 @@ class CallRecorder:
         self.calls: list[RpcCall] = []
 
     def call(
-        self,
-        callee: str,
-        what: str,
-        expected: Value,
-        function: Callable[..., T],
-        *args: Any,
+        self, callee: str, what: str, expected: Value, function: Callable[..., T], *args: Any
     ) -> T:
         """Make a blocking call and return its result.
 
@@ -75,19 +150,18 @@ class CallRecorder:
             self._record(callee, f"rpc_async {what}", expected, start, future.wait())
 
     def _record(self, callee: str, what: str, expected: Value, start: float, result: Any) -> None:
-        took = time.monotonic() - start
+        time_s = time.monotonic() - start
+        value: Value = ""
+        if isinstance(result, Tensor):
+            value = _numbers(result)
+        elif isinstance(result, PyRRef):
+            owner = "this worker itself" if result.is_owner() else result.owner_name()
+            value = f"RRef to {owner}"
+        elif isinstance(result, bool | int | float | str):
+            value = result
         function, _, called = what.partition(" ")
-        found = _described(result), expected, start - self._began, took
-        self.calls.append(RpcCall(callee, function, called, *found))
-
-
-def _described(result: Any) -> Value:
-    """Return a tensor's numbers, a reference's owner, or a plain value unchanged."""
-    if isinstance(result, torch.Tensor):
-        return _numbers(result)
-    if isinstance(result, PyRRef):
-        return f"RRef to {'this worker itself' if result.is_owner() else result.owner_name()}"
-    return result if isinstance(result, bool | int | float | str) else ""
+        start_s = start - self._began
+        self.calls.append(RpcCall(callee, function, called, value, expected, start_s, time_s))
 
 
 def _numbers(tensor: Tensor) -> tuple[float, ...]:
@@ -95,44 +169,44 @@ def _numbers(tensor: Tensor) -> tuple[float, ...]:
 
 
 def _shown(tensor: Tensor) -> str:
-    return f"[{' '.join(f'{each:g}' for each in tensor.tolist())}]"
+    return f"[{' '.join(f'{number:g}' for number in tensor.tolist())}]"
 
 
 def make_calls(recorder: CallRecorder, world_size: int) -> None:
     """Make calls by rpc_sync, rpc_async, remote and RRefs; one of them raises an exception."""
-    call, first = recorder.call, worker(1)
-    there, doubled = f"RRef to {first}", (2.0, 4.0, 6.0)
+    call = recorder.call
+    first = worker(1)
+    to_first = f"RRef to {first}"
     numbers = torch.tensor([1.0, 2.0, 3.0])
+    doubled = (2.0, 4.0, 6.0)
     # A function of torch: send a tensor, receive the result.
     added = (11.0, 12.0, 13.0)
     call(first, "rpc_sync add([1 2 3], 10)", added, rpc.rpc_sync, first, torch.add, (numbers, 10))
     # Concurrent calls: one to each worker, then two that wait for each other.
     workers = map(worker, range(1, world_size))
-    recorder.call_concurrently(*((each, "who()", each, remote.who, "") for each in workers))
+    recorder.call_concurrently(*((name, "who()", name, who, "") for name in workers))
     recorder.call_concurrently(
-        (first, "swap('ping')", "pong", remote.swap, "ping"),
-        (first, "swap('pong')", "ping", remote.swap, "pong"),
+        (first, "swap('ping')", "pong", swap, "ping"),
+        (first, "swap('pong')", "ping", swap, "pong"),
     )
     # An object created on another worker stays there; a reference is returned immediately.
-    counter = call(first, "remote Counter(5)", there, rpc.remote, first, remote.Counter, (5,))
+    counter = call(first, "remote Counter(5)", to_first, rpc.remote, first, Counter, (5,))
     for number, total in ((3, 8), (-2, 6)):
-        what = f"rref.rpc_sync add({number})"
-        call(first, what, total, lambda number: counter.rpc_sync().add(number), number)
+        call(first, f"rref.rpc_sync add({number})", total, counter.rpc_sync().add, number)
     what = "remote mul([1 2 3], 2)"
-    product = call(first, what, there, rpc.remote, first, torch.mul, (numbers, 2))
+    product = call(first, what, to_first, rpc.remote, first, torch.mul, (numbers, 2))
     call(first, "rref.to_here", doubled, product.to_here)
     if world_size > 2:  # a reference can be passed on
         third = worker(2)
-        what = "rpc_sync fetch(RRef)"
-        call(third, what, doubled, rpc.rpc_sync, third, remote.fetch, (product,))
+        call(third, "rpc_sync fetch(RRef)", doubled, rpc.rpc_sync, third, fetch, (product,))
 
     def raised() -> str:
         """Return the exception of a remote call, which is raised here with its own type."""
         try:
-            result = rpc.rpc_sync(first, remote.root, (-9,))
+            result = rpc.rpc_sync(first, root, (-9,))
         except ValueError as error:
-            found = re.search(RAISED, str(error))
-            return found[2] if found and worker(int(found[1])) == first else str(error)
+            named = re.search(RAISED, str(error))
+            return named[2] if named and worker(int(named[1])) == first else str(error)
         return f"no exception, but {result}"
 
     call(first, "rpc_sync root(-9)", "ValueError('< 0')", raised)
@@ -143,47 +217,35 @@ def take_step(recorder: CallRecorder, world_size: int) -> None:
 
     The same step by ordinary autograd in this process gives the expected values.
     """
-    call, numbers = recorder.call, torch.tensor([1.0, 2.0, 3.0])
+    call = recorder.call
     owners = (worker(1), worker(min(2, world_size - 1)))
-    local = [torch.tensor(each, requires_grad=True) for each in FACTORS]
-    local_optimizer = torch.optim.SGD(local, lr=LEARNING_RATE)
-    factors = [
-        call(
-            owner,
-            f"remote Factor({_shown(factor)})",
-            f"RRef to {owner}",
-            rpc.remote,
-            owner,
-            remote.Factor,
-            (factor.tolist(),),
-        )
-        for owner, factor in zip(owners, local, strict=True)
-    ]
+    all_owners = ", ".join(dict.fromkeys(owners))
+    local = [torch.tensor(numbers, requires_grad=True) for numbers in FACTORS]
+    factors = []
+    for owner, factor in zip(owners, local, strict=True):
+        what = f"remote Factor({_shown(factor)})"
+        args = (factor.tolist(),)
+        factors.append(call(owner, what, f"RRef to {owner}", rpc.remote, owner, Factor, args))
     triples = list(zip(owners, factors, local, strict=True))
-    references = [factor.rpc_sync().reference() for factor in factors]
     optimizer = DistributedOptimizer(  # type: ignore[no-untyped-call]  # untyped in torch
-        torch.optim.SGD, references, lr=LEARNING_RATE
+        torch.optim.SGD,
+        [factor.rpc_sync().reference() for factor in factors],
+        lr=LEARNING_RATE,
     )
     with autograd.context() as context:
-        product = expected = numbers
+        product = expected = torch.tensor([1.0, 2.0, 3.0])
         for owner, factor, here in triples:
             expected = expected * here
-            product = call(
-                owner,
-                f"rref.rpc_sync times({_shown(product)})",
-                _numbers(expected),
-                factor.rpc_sync().times,
-                product,
-            )
+            what = f"rref.rpc_sync times({_shown(product)})"
+            product = call(owner, what, _numbers(expected), factor.rpc_sync().times, product)
         expected.sum().backward()  # type: ignore[no-untyped-call]  # untyped in torch
         backward = autograd.backward  # type: ignore[attr-defined]  # missing in torch's stubs
-        all_owners = ", ".join(dict.fromkeys(owners))
         call(all_owners, "backward (sum)", "", backward, context, [product.sum()])
         for owner, factor, here in triples:
             assert here.grad is not None  # noqa: S101 - backward has just set it
             gradient = _numbers(here.grad)
             call(owner, "rref.rpc_sync gradient()", gradient, factor.rpc_sync().gradient, context)
         call(all_owners, "optimizer.step", "", optimizer.step, context)
-    local_optimizer.step()
+    torch.optim.SGD(local, lr=LEARNING_RATE).step()
     for owner, factor, here in triples:
         call(owner, "rref.rpc_sync value()", _numbers(here), factor.rpc_sync().value)

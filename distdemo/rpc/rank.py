@@ -66,15 +66,15 @@ def run(rank: Rank, timeout_s: float) -> tuple[RpcCall, ...] | None:
         rpc_backend_options=options,
     )
     rank.report_phase("connected")
-    found = None
+    calls = None
     if rank.rank == 0:
         recorder = CallRecorder(rank)
         make_calls(recorder, rank.world_size)
         take_step(recorder, rank.world_size)
-        found = tuple(sorted(recorder.calls, key=lambda call: call.start_s))
+        calls = tuple(sorted(recorder.calls, key=lambda call: call.start_s))
         rank.report_phase("done")
     rpc.shutdown()  # waits for all workers, which answer until then; not reached after an exception
-    return found
+    return calls
 
 
 def _silence_torch() -> None:

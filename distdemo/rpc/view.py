@@ -16,7 +16,8 @@ from distdemo.view.tables import Cell, Column, Grid
 
 def rpc_view(report: RpcReport, sign: Signs) -> Iterator[Block]:
     """Yield the calls of a world that succeeded, and the verdict."""
-    world, count = report.world, len(report.calls)
+    world = report.world
+    count = len(report.calls)
     yield Heading(
         f"rpc {sign.dot} {plural(world.world.world_size, 'worker')} {sign.dot} TensorPipe"
     )
@@ -35,15 +36,14 @@ def _timeline(calls: Sequence[RpcCall], sign: Signs) -> Grid:
     folds = not all(call.ok for call in calls)
     columns = [Column("Start", right=True), Column("Callee"), Column("Call")]
     grid = Grid([*columns, Column("Value", folds=folds), Column("Time", right=True)])
-    for each in calls:
-        value: Cell = _shown(each.value) or sign.none
-        if not each.ok:
-            text = f"{sign.wrong} {_shown(each.value)}, not {_shown(each.expected)}"
+    for call in calls:
+        value: Cell = _shown(call.value) or sign.none
+        if not call.ok:
+            text = f"{sign.wrong} {_shown(call.value)}, not {_shown(call.expected)}"
             value = Text(text, style=colours.WRONG)
-        callee = _worker(each.callee.replace(", ", "\n"))
-        called = f"{each.function} {each.what}".rstrip()
-        times = [digits(1e3 * seconds) for seconds in (each.start_s, each.time_s)]
-        grid.rows.append([times[0], callee, called, value, times[1]])
+        callee = _worker(call.callee.replace(", ", "\n"))
+        start, time = (digits(1e3 * seconds) for seconds in (call.start_s, call.time_s))
+        grid.rows.append([start, callee, f"{call.function} {call.what}".rstrip(), value, time])
     return grid
 
 
@@ -55,5 +55,5 @@ def _worker(name: str) -> Text:
 
 def _shown(value: Value) -> str:
     if isinstance(value, tuple):
-        return "[" + " ".join(number(each) for each in value) + "]"
+        return "[" + " ".join(map(number, value)) + "]"
     return value if isinstance(value, str) else number(value)

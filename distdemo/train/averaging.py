@@ -1,10 +1,9 @@
-"""Ways to average gradients over the ranks, and the timer of their collectives."""
+"""Ways to average gradients over the ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -12,79 +11,10 @@ from torch import nn
 from torch._C._distributed_c10d import GradBucket  # re-exported untyped by torch.distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from distdemo.launcher.clock import Clock
 from distdemo.train.records import REFERENCE
 
 BUCKET_MIB = 0.004
 """Bucket size of DDP. Its default, 25, would hold the whole model, so nothing could overlap."""
-
-
-@dataclass(slots=True)
-class Transfer:
-    """A collective, with marks of the clock at its start and end."""
-
-    size_bytes: int
-    start: Any
-    end: Any
-
-
-@dataclass(slots=True)
-class Step:
-    """The collectives of one step, and the mark at which its gradients were computed."""
-
-    transfers: list[Transfer] = field(default_factory=list)
-    computed: Any = None
-
-
-class StepTimer:
-    """Timer of one rank's collectives in each step of an epoch.
-
-    Attributes:
-        steps: Steps since `restart`.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.steps: list[Step] = []
-
-    def restart(self) -> None:
-        """Begin an epoch."""
-        self._clock.begin()
-        self.steps = []
-
-    def begin(self, tensor: torch.Tensor) -> Transfer:
-        """Begin a collective on this tensor; see ``end``."""
-        now = self._clock.mark()
-        transfer = Transfer(tensor.numel() * tensor.element_size(), now, now)
-        self.steps[-1].transfers.append(transfer)
-        return transfer
-
-    def end(self, transfer: Transfer) -> None:
-        """End a collective. Can be called from any thread."""
-        transfer.end = self._clock.mark()
-
-    def computed(self) -> None:
-        """Record that all gradients of the step are computed. The first call counts."""
-        if self.steps[-1].computed is None:
-            self.steps[-1].computed = self._clock.mark()
-
-    def communication(self) -> tuple[float, float]:
-        """Wait for the device and return the communication of the epoch.
-
-        Returns:
-            Seconds with a collective in progress; and the part of these during which the backward
-            pass of the step was computing.
-        """
-        self._clock.settle()
-        read = self._clock.read
-        busy = overlapped = reached = 0.0
-        for step in self.steps:
-            for transfer in step.transfers:  # in the order of their starts
-                start = max(read(transfer.start), reached)
-                reached = max(read(transfer.end), reached)
-                busy += reached - start
-                overlapped += max(0.0, min(reached, read(step.computed)) - start)
-        return busy, overlapped
 
 
 class Averaging(NamedTuple):
@@ -100,8 +30,9 @@ class Averaging(NamedTuple):
     average: Callable[[], None]
 
 
-AveragingMethod = Callable[[nn.Module, StepTimer], Averaging]
-"""Function of a model, the same on every rank, and a timer for its collectives. Collective."""
+AveragingMethod = Callable[[nn.Module, list[int]], Averaging]
+"""Function of a model, the same on every rank, and a list to which the averaging adds the bytes of
+every collective. Collective."""
 
 
 def gradients_of(model: nn.Module) -> list[torch.Tensor]:
@@ -109,20 +40,19 @@ def gradients_of(model: nn.Module) -> list[torch.Tensor]:
     return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
 
 
-def manual(model: nn.Module, timer: StepTimer) -> Averaging:
+def manual(model: nn.Module, sizes: list[int]) -> Averaging:
     """Call all_reduce on each parameter's gradient and divide, as in the PyTorch tutorial."""
 
     def average() -> None:
         for gradient in gradients_of(model):
-            transfer = timer.begin(gradient)
+            sizes.append(gradient.nbytes)
             dist.all_reduce(gradient)
-            timer.end(transfer)
             gradient.div_(dist.get_world_size())
 
     return Averaging(model, average)
 
 
-def flat(model: nn.Module, timer: StepTimer) -> Averaging:
+def flat(model: nn.Module, sizes: list[int]) -> Averaging:
     """Average all gradients in one buffer: one collective per step, the same bytes.
 
     The buffer::
@@ -133,9 +63,8 @@ def flat(model: nn.Module, timer: StepTimer) -> Averaging:
     def average() -> None:
         gradients = gradients_of(model)
         buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        transfer = timer.begin(buffer)
+        sizes.append(buffer.nbytes)
         dist.all_reduce(buffer)
-        timer.end(transfer)
         buffer /= dist.get_world_size()
         parts = torch.split(buffer, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
@@ -144,12 +73,11 @@ def flat(model: nn.Module, timer: StepTimer) -> Averaging:
     return Averaging(model, average)
 
 
-def ddp(model: nn.Module, timer: StepTimer) -> Averaging:
+def ddp(model: nn.Module, sizes: list[int]) -> Averaging:
     """Use DistributedDataParallel, which reduces buckets of gradients during the backward pass.
 
     Once all gradients of a bucket are computed, DDP calls a communication hook. Ours does what DDP
-    does without one (divide by the number of ranks, then a nonblocking all_reduce) and times it.
-    Buckets are in order: at the last one, all gradients have been computed.
+    does without one (divide by the number of ranks, then a nonblocking all_reduce) and counts it.
     """
     device = next(model.parameters()).device
     module = DistributedDataParallel(
@@ -159,22 +87,16 @@ def ddp(model: nn.Module, timer: StepTimer) -> Averaging:
     )
 
     def hook(bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        if bucket.is_last():
-            timer.computed()
-        transfer = timer.begin(bucket.buffer())
+        sizes.append(bucket.buffer().nbytes)
         work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
-
-        def arrived(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            timer.end(transfer)
-            return future.value()[0]
-
-        return work.get_future().then(arrived)  # type: ignore[no-any-return]  # untyped in torch
+        averaged = work.get_future().then(lambda done: done.value()[0])
+        return averaged  # type: ignore[no-any-return]  # noqa: RET504 - untyped in torch
 
     module.register_comm_hook(None, lambda _, bucket: hook(bucket))  # torch rejects annotations
     return Averaging(module, lambda: None)
 
 
-def single(model: nn.Module, _: StepTimer) -> Averaging:
+def single(model: nn.Module, _: list[int]) -> Averaging:
     """Average nothing: the reference, one process with the batches of all ranks."""
     return Averaging(model, lambda: None)
 

@@ -10,7 +10,6 @@ import typer
 
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
-    Plot,
     Seed,
     WorldOptions,
     choice,
@@ -52,14 +51,12 @@ class TrainOptions(WorldOptions):
     ] = DEFAULT.learning_rate
     seed: Seed = DEFAULT.seed
     stall: Annotated[float | None, stall_option(f"{STALL_S:g}")] = None
-    plot: Plot = None
 
 
 @command(
     record="distdemo.train.records:TrainReport",
     joins=True,
-    epilog="Try: distdemo train; distdemo train --mode ddp -n 2; distdemo train --epochs 30 "
-    "--plot curves.svg",
+    epilog="Try: distdemo train; distdemo train --mode ddp -n 2; distdemo train --epochs 30",
 )
 def train(session: Session, options: TrainOptions) -> Result:
     """Train a small classifier on every rank, and prove that the training is data-parallel.
@@ -88,12 +85,7 @@ def train(session: Session, options: TrainOptions) -> Result:
                 at = f"{now.mode} {now.epoch}/{spec.epochs}"
                 bar.advance(now.done, 0, f"{at}, loss {now.loss:.2g}, {now.accuracy:.0%}")
 
-        ended = session.start(
-            world,
-            loop.train,
-            (spec, task),
-            on_message=on_message,
-        )
+        ended = session.start(world, loop.train, (spec, task), on_message=on_message)
     from distdemo.train import proofs, view
 
     report = proofs.make_report(spec, task, ended)
@@ -102,5 +94,4 @@ def train(session: Session, options: TrainOptions) -> Result:
         if not proof.held:
             verb = "could not be compared" if proof.held is None else "differ"
             errors.append(Error(f"{proof.mode}: {proof.claim} {verb}.", ranks=proof.ranks))
-    plot = ("--plot", options.plot, lambda: view.plot(report, options.plot))
-    return Result(report, view.train_view, errors=tuple(errors), files=(plot,))
+    return Result(report, view.train_view, errors=tuple(errors))

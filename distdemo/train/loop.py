@@ -20,10 +20,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from distdemo.launcher.clock import clock_of
 from distdemo.launcher.local import sends
 from distdemo.launcher.torch_import import load_compiler
-from distdemo.train.averaging import AVERAGING_METHODS, Step, StepTimer
+from distdemo.train.averaging import AVERAGING_METHODS
 from distdemo.train.data import DTYPE, Samples, generate, order
 from distdemo.train.proofs import compare_epoch
 from distdemo.train.records import HIDDEN, REFERENCE, Epoch, EpochDone, Run, TrainSpec, TrainTask
@@ -98,8 +97,8 @@ class Training:
             nn.Tanh(),
             nn.Linear(HIDDEN, task.classes, dtype=DTYPE),
         ).to(rank.device)
-        self._timer = StepTimer(clock_of(rank.device))
-        self._module, self._average = AVERAGING_METHODS[mode](self._model, self._timer)
+        self._sizes: list[int] = []  # bytes of the collectives of the last step
+        self._module, self._average = AVERAGING_METHODS[mode](self._model, self._sizes)
         self._optimizer = torch.optim.SGD(
             self._model.parameters(), lr=spec.learning_rate, momentum=MOMENTUM
         )
@@ -112,10 +111,9 @@ class Training:
 
     def run_epoch(self) -> None:
         """Train on all samples once, then test the model. Collective, except for the reference."""
-        self._timer.restart()
         began = monotonic()
         losses = torch.stack([self._step(batch) for batch in self._batches()])
-        communication_s, overlapped_s = self._timer.communication()  # waits for the device
+        self._rank.synchronize()
         time_s = monotonic() - began
         figures = torch.cat([losses, self._count_right().reshape(1)])
         if self.mode != REFERENCE:
@@ -125,15 +123,12 @@ class Training:
         loss = sum(self.losses) / len(self.losses)
         weights = self.weights().cpu().numpy().tobytes()
         checksum = hashlib.blake2b(weights, digest_size=8).hexdigest()
-        transfers = self._timer.steps[-1].transfers
         self.run = replace(
             self.run,
             epochs=(*self.run.epochs, Epoch(loss, right / self._task.tests, time_s, (checksum,))),
             steps=self.run.steps + len(losses),
-            collectives_per_step=len(transfers),
-            bytes_per_step=sum(transfer.size_bytes for transfer in transfers),
-            communication_s=self.run.communication_s + communication_s,
-            overlapped_s=self.run.overlapped_s + overlapped_s,
+            collectives_per_step=len(self._sizes),
+            bytes_per_step=sum(self._sizes),
         )
 
     def compare(self, reference: Training) -> None:
@@ -148,12 +143,11 @@ class Training:
 
     def _step(self, batch: torch.Tensor) -> torch.Tensor:
         """Take one step of SGD and return the mean loss of its samples. Collective."""
-        self._timer.steps.append(Step())
+        self._sizes.clear()
         batch = batch.to(self._rank.device)
         loss = cross_entropy(self._module(self._train.inputs[batch]), self._train.labels[batch])
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
-        self._timer.computed()
         self._average()
         self._optimizer.step()
         if monotonic() - self._reported >= REPORT_S:  # no phase: phases show which rank is late
@@ -172,7 +166,8 @@ class Training:
     @torch.no_grad()
     def _count_right(self) -> torch.Tensor:
         """Return the number of correct predictions in this process's share of the test samples."""
-        first, step = (0, 1) if self.mode == REFERENCE else (self._rank.rank, self._rank.world_size)
-        inputs, labels = self._test.inputs[first::step], self._test.labels[first::step]
-        predictions: torch.Tensor = self._model(inputs).argmax(1)
-        return (predictions == labels).sum()
+        share = slice(None)
+        if self.mode != REFERENCE:
+            share = slice(self._rank.rank, None, self._rank.world_size)
+        predictions: torch.Tensor = self._model(self._test.inputs[share]).argmax(1)
+        return (predictions == self._test.labels[share]).sum()

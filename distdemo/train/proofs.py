@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 
 from distdemo import backends
 from distdemo.launcher.records import WorldReport
@@ -119,9 +118,4 @@ def _merged(runs: Sequence[Run]) -> Run:
         time_s = max(epoch.time_s for epoch in ranks)
         checksums = tuple(checksum for epoch in ranks for checksum in epoch.checksums)
         epochs.append(replace(ranks[0], time_s=time_s, checksums=checksums))
-    return replace(
-        runs[0],
-        epochs=tuple(epochs),
-        communication_s=fmean(run.communication_s for run in runs),
-        overlapped_s=fmean(run.overlapped_s for run in runs),
-    )
+    return replace(runs[0], epochs=tuple(epochs))

@@ -151,8 +151,6 @@ class Run:
         steps: Number of steps in all epochs.
         collectives_per_step: Number of collectives, counted in the last step.
         bytes_per_step: Bytes that one rank passes to these collectives.
-        communication_s: Seconds with a collective in progress, as a mean over the ranks.
-        overlapped_s: Part of `communication_s` during which the backward pass was computing.
         comparison: Comparison with the reference.
     """
 
@@ -161,8 +159,6 @@ class Run:
     steps: int = 0
     collectives_per_step: int = 0
     bytes_per_step: int = 0
-    communication_s: float = 0.0
-    overlapped_s: float = 0.0
     comparison: Deviation = Deviation()
 
     @derived

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from distdemo.train.records import CLAIMS, REFERENCE, Epoch, Run, TrainProof, TrainReport
+from distdemo.train.records import CLAIMS, REFERENCE, Run, TrainProof, TrainReport
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -15,14 +14,11 @@ from distdemo.view.format import (
     decimal_size,
     duration,
     listing,
-    number,
-    percent,
     plural,
     ranks_text,
     spread,
     start_and_versions,
 )
-from distdemo.view.plot import Axis, Line, Panel, lines
 from distdemo.view.tables import Cell, Column, Grid
 
 FEW = 10  # most epochs shown
@@ -60,11 +56,8 @@ def train_view(report: TrainReport, sign: Signs) -> Iterator[Block]:
     yield Heading("Loss and test accuracy by epoch")
     yield _epochs(report.trainings)
     yield Heading("Cost")
-    yield _cost(report.trainings, sign, several=world.world_size > 1)
-    single = f"{REFERENCE} is one process that takes the same batches without averaging."
-    if any(2 * run.communication_s > run.time_s for run in report.runs):
-        single += " With a model this small, the calls take longer than the computation."
-    yield Paragraph(single)
+    yield _cost(report.trainings, sign)
+    yield Paragraph(f"{REFERENCE} is one process that takes the same batches without averaging.")
     yield Heading("Proofs, and the largest difference found")
     yield _proofs(report, sign)
     for proof in report.failed:
@@ -89,26 +82,19 @@ def _epochs(runs: Sequence[Run]) -> Grid:
     return grid
 
 
-def _cost(runs: Sequence[Run], sign: Signs, *, several: bool) -> Grid:
-    """Return one column per mode; communication only for several ranks."""
-
-    def share(part: float, whole: float) -> str:
-        return f"{duration(part)}, {percent(part / whole if whole else 0.0)}"
-
-    figures: dict[str, Callable[[Run], str]] = {
-        "Time": lambda run: duration(run.time_s),
-        "Steps": lambda run: f"{run.steps:,}",
-        "Collectives per step": lambda run: str(run.collectives_per_step),
-        "Bytes per step": lambda run: decimal_size(float(f"{run.bytes_per_step:.3g}")),
-    }
-    if several:
-        figures["In communication"] = lambda run: share(run.communication_s, run.time_s)
-        figures["of which overlapped"] = lambda run: share(run.overlapped_s, run.communication_s)
+def _cost(runs: Sequence[Run], sign: Signs) -> Grid:
+    """Return one column per mode."""
     grid = Grid([Column("Figure"), *(Column(run.mode, right=True) for run in runs)])
-    for name, figure in figures.items():
-        without = () if name in ("Time", "Steps") else (REFERENCE,)
-        cells = (sign.none if run.mode in without else figure(run) for run in runs)
-        grid.rows.append([name, *cells])
+    grid.rows.append(["Time", *(duration(run.time_s) for run in runs)])
+    grid.rows.append(["Steps", *(f"{run.steps:,}" for run in runs)])
+    collectives: list[Cell] = ["Collectives per step"]
+    sizes: list[Cell] = ["Bytes per step"]
+    for run in runs:
+        counts = run.collectives_per_step
+        collectives.append(str(counts) if counts else sign.none)
+        size = decimal_size(float(f"{run.bytes_per_step:.3g}"))
+        sizes.append(size if counts else sign.none)
+    grid.rows += [collectives, sizes]
     return grid
 
 
@@ -186,36 +172,3 @@ def _verdict(report: TrainReport) -> str:
         f"does on the same batches{only if epochs < report.spec.epochs else ''}. "
         f"Test accuracy {report.runs[-1].epochs[-1].accuracy:.1%}."
     )
-
-
-def plot(report: TrainReport, file: Path | None) -> bytes:
-    """Draw loss and test accuracy per epoch, one line per mode and for the reference.
-
-    Args:
-        report: Report of a training whose ranks all returned.
-        file: File that it will be written to; its suffix chooses the format.
-    """
-
-    def panel(axis: Axis, value: Callable[[Epoch], float]) -> Panel:
-        """Return one figure of every training; the lines should coincide, so each is thinner."""
-        series = [
-            Line(
-                run.mode,
-                [(at, value(epoch)) for at, epoch in enumerate(run.epochs, start=1)],
-                hue,
-                width=7 - 2 * hue,
-            )
-            for hue, run in enumerate(report.trainings)
-        ]
-        return Panel(series, Axis("Epoch", number, log=0), axis)
-
-    spec = report.spec
-    world = report.world.world
-    accuracy = Axis("Test accuracy", lambda value: f"{100 * value:.4g}%", log=0)
-    panels = [
-        panel(Axis("Loss (cross entropy)", number, log=0), lambda epoch: epoch.loss),
-        panel(accuracy, lambda epoch: epoch.accuracy),
-    ]
-    title = f"generated points: {plural(world.world_size, 'rank')} over {world.backend}"
-    note = f"batch {spec.batch_size}, learning rate {spec.learning_rate:g}"
-    return lines(panels, title, [note], file)

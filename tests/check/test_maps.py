@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from maps import FORMS, finding_of, merged, outcomes, written
 
-from distdemo.backends import run_prepared
+from distdemo.backends import prepared
 from distdemo.backends.capabilities import CapabilityMap, capability_map, read_map, value_in
 from distdemo.check import matrix
 from distdemo.check.controller import CheckRun
@@ -172,8 +172,8 @@ def test_the_matrix_and_the_map_of_mpi():
         assert len(works) > 700
         # Every fifth case still covers each of the 17 dtypes and 9 reduce ops in each form.
         chosen = {case.id: case for case in (*matrix.quick(sizes=(3,)), *works[::5])}
-        world = WorldSpec(3, "mpi", stall=30.0)
-        report = CheckRun([*chosen.values()], world).run(run_prepared)
+        world = prepared(WorldSpec(3, "mpi", stall=30.0))
+        report = CheckRun([*chosen.values()], world).run(run_world)
         assert {case.status for case in report.cases} <= {"passed", "not supported"}
         assert {case.id for case in report.of("passed")} >= {case.id for case in works[::5]}
 

@@ -20,7 +20,7 @@ from distdemo.ops.spec import OpSpec
 @pytest.fixture(autouse=True)
 def _capabilities_of_a_recent_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the tests independent of the installed release."""
-    monkeypatch.setattr(contract, "torch_version", lambda: "2.13")
+    monkeypatch.setattr(contract, "torch_version", lambda: "2.13.0")
 
 
 def specs(name: str, **given: Any) -> tuple[OpSpec, ...]:

@@ -20,21 +20,21 @@ from distdemo.doctor.gpus import judge
 pytestmark = pytest.mark.processes
 
 
-def finding(found: Any, check: str) -> Any:
-    (only,) = [finding for finding in found["findings"] if finding["check"] == check]
+def finding(document: Any, check: str) -> Any:
+    (only,) = [finding for finding in document["findings"] if finding["check"] == check]
     return only
 
 
-def assert_explained(found: Any, check: str, *words: str) -> None:
+def assert_explained(document: Any, check: str, *words: str) -> None:
     """Assert a broken finding with these words, an explanation, a fix and an error."""
-    one = finding(found, check)
-    assert one["level"] == "broken", one
-    assert one["why"]
-    assert one["hint"]
+    broken = finding(document, check)
+    assert broken["level"] == "broken", broken
+    assert broken["why"]
+    assert broken["hint"]
     for word in words:
-        assert word in one["what"]
-    assert found["ok"] is False
-    assert any(one["what"] in error["what"] for error in found["errors"])
+        assert word in broken["what"]
+    assert document["ok"] is False
+    assert any(broken["what"] in error["what"] for error in document["errors"])
 
 
 # --------------------------------------------------------------------------------- this machine
@@ -44,11 +44,11 @@ def test_all_checks_and_the_test_world_run(tmp_path):
     with commanded(["doctor", "--format", "json"], tmp_path) as run:
         code, out, err = run.finish()
         run.leaves_nothing()
-    found = json.loads(out)
-    assert (code, err) == (0 if found["ok"] else 1, "")
-    assert "a world of 2 ranks over gloo: verified" in finding(found, "world")["what"]
+    document = json.loads(out)
+    assert (code, err) == (0 if document["ok"] else 1, "")
+    assert "a world of 2 ranks over gloo: verified" in finding(document, "world")["what"]
     assert "the check failed" not in out
-    assert sum(found["counts"].values()) == len(found["findings"]) > 20
+    assert sum(document["counts"].values()) == len(document["findings"]) > 20
 
 
 def test_the_gpu_child_prints_what_is_judged(tmp_path):
@@ -56,7 +56,8 @@ def test_the_gpu_child_prints_what_is_judged(tmp_path):
         code, out, err = run.finish()
     assert code == 0, err
     facts = json.loads(out)
-    assert judge(facts).level == ("fine" if facts["gpus"] else "warning")
+    level = "broken" if facts["for_gpus"] else "warning"
+    assert judge(facts).level == ("fine" if facts["gpus"] else level)
 
 
 # -------------------------------------------------------------------------------- injected faults
@@ -78,12 +79,12 @@ def test_injected_faults_are_found_and_explained(command, monkeypatch):
         resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
         line = ["doctor", "--only", "network", "--only", "memory", "--format", "json"]
         code, out, _ = command(*line)
-        found = json.loads(out)
+        document = json.loads(out)
         assert code == 1
-        assert_explained(found, "hostname", "no-such-host-of-ours", "does not resolve")
-        assert_explained(found, "shared-memory", "has 1 MiB free of 1 MiB")
-        assert_explained(found, "open-files", "room for 9 ranks")
-        assert_explained(found, "gloo-interface", "no interface 'nonexistent0'")
+        assert_explained(document, "hostname", "no-such-host-of-ours", "does not resolve")
+        assert_explained(document, "shared-memory", "has 1 MiB free of 1 MiB")
+        assert_explained(document, "open-files", "room for 9 ranks")
+        assert_explained(document, "gloo-interface", "no interface 'nonexistent0'")
 
     in_a_child(poll)
 
@@ -95,11 +96,11 @@ def test_mpiexec_of_a_different_mpi(command, tmp_path, monkeypatch):
     other.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     code, out, _ = command("doctor", "--only", "mpi", "--format", "json")
-    found = json.loads(out)
-    if finding(found, "mpi-library")["level"] != "fine":
+    document = json.loads(out)
+    if finding(document, "mpi-library")["level"] != "fine":
         pytest.skip("mpi4py has no MPI here")
     assert code == 1
-    assert_explained(found, "mpiexec", str(other), "but mpi4py loads")
+    assert_explained(document, "mpiexec", str(other), "but mpi4py loads")
 
 
 def test_ctrl_c_gives_no_verdict_and_leaves_no_process(tmp_path):

@@ -46,17 +46,17 @@ def listening_run(rank, limit):
         report_phase(phase)
 
     rank.report_phase = report_and_record
-    found = engine.run(rank, limit)
+    calls = engine.run(rank, limit)
     rank.send(sorted(addresses))
-    return found
+    return calls
 
 
 def successful_run():
     before = segments()
     received: dict[int, list[str]] = {}
-    result = run(3, listening_run, on_message=lambda rank, found: received.update({rank: found}))
+    result = run(3, listening_run, on_message=lambda rank, own: received.update({rank: own}))
     assert wait_until(lambda: not leftovers(before))
-    return result, {address for found in received.values() for address in found}
+    return result, {address for own in received.values() for address in own}
 
 
 def test_calls_and_a_training_step_succeed_on_loopback_and_leave_nothing(warm):
@@ -74,15 +74,15 @@ def test_calls_and_a_training_step_succeed_on_loopback_and_leave_nothing(warm):
 
 
 def document_of_wrong_values():
-    from distdemo.rpc import calls, remote
+    from distdemo.rpc import calls
 
     def who():
         return "worker7"
 
-    def optimizer(kind, each, lr):
-        return right(kind, each, lr=lr * 1.001)
+    def optimizer(kind, parameters, lr):
+        return right(kind, parameters, lr=lr * 1.001)
 
-    instead(remote, "who", who)
+    instead(calls, "who", who)
     right = vars(calls)["DistributedOptimizer"]
     vars(calls).update(DistributedOptimizer=optimizer)
     return run_command("rpc", "--format", "json")
@@ -126,9 +126,9 @@ def hanging(*_):
 
 
 def failing(function):
-    from distdemo.rpc import remote
+    from distdemo.rpc import calls
 
-    instead(remote, "root", function)
+    instead(calls, "root", function)
     return run(2, stall=STALL if function is hanging else 20.0).world.verdict
 
 
@@ -136,31 +136,14 @@ def failing(function):
     ("function", "what"),
     [
         (unknown, "Rank 1 raised LookupError('no such name')"),
+        (killed, "Rank 1 was killed by SIGKILL."),
         (hanging, f"No progress for {STALL:g} s: rank 1 did not finish rpc_sync root(-9)."),
     ],
 )
 def test_a_failed_worker_is_reported(function, what, warm):
-    found = warm(failing, function)
-    assert found.what == what
-    assert (found.ranks, found.consequences) == ((1,), (0,))
-
-
-def killed_in_training():
-    from distdemo.rpc.remote import Factor
-
-    before = segments()
-    instead(Factor, "gradient", lambda self, context: killed())
-    result = run(3)
-    assert wait_until(lambda: not leftovers(before))
-    return result
-
-
-def test_a_worker_killed_in_the_training_step_is_reported(warm):
-    result = warm(killed_in_training)
-    verdict = result.world.verdict
-    assert "was killed by SIGKILL" in verdict.what
-    assert verdict.ranks[0] in (1, 2)
-    assert 0 in verdict.consequences
+    verdict = warm(failing, function)
+    assert verdict.what == what
+    assert (verdict.ranks, verdict.consequences) == ((1,), (0,))
 
 
 def stopped_at_the_end():
@@ -208,8 +191,8 @@ def test_the_table():
         RpcCall("worker1", "rpc_async", "swap('ping')", "pong", "pong", 0.01, 0.01),
         RpcCall("worker1, worker2", "backward", "(sum)", "", "", 1, 1),
     )
-    found = RpcReport(world, calls, {"torch": "2.13"})
-    golden(GOLDEN / "table.txt", partial(view.rpc_view, found))
+    report = RpcReport(world, calls, {"torch": "2.13"})
+    golden(GOLDEN / "table.txt", partial(view.rpc_view, report))
 
 
 @pytest.mark.usefixtures("no_rank_starts")

@@ -17,7 +17,7 @@ from running import Numbered
 from traces import spec_of
 
 from distdemo import ops, schedules
-from distdemo.backends.registry import run_prepared
+from distdemo.backends import prepared
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.launcher.local import run_world
@@ -145,7 +145,7 @@ def test_every_algorithm_is_right_over_mpi() -> None:
     specs = [*cases(3, (7,)), TraceSpec(spec_of("all_reduce", 3, 1 << 18), "doubling")]
 
     def work() -> None:
-        assert_all_right(specs, run_prepared(world(3, backend="mpi"), run_each, (specs,)))
+        assert_all_right(specs, run_world(prepared(world(3, backend="mpi")), run_each, (specs,)))
 
     in_a_child(work)
 
