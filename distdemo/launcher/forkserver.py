@@ -48,4 +48,4 @@ _socket = _own_socket()
 if _socket is not None:
     atexit.register(_remove, _socket)
 
-import distdemo.launcher.rank  # noqa: E402, F401 - imported once, for all ranks
+import distdemo.launcher.rank_process  # noqa: E402, F401 - imported once, for all ranks

@@ -31,7 +31,7 @@ from distdemo.signals import Interrupts
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-    from distdemo.launcher.rank import Work
+    from distdemo.launcher.rank_process import Work
 
 TERM_TIMEOUT_S = 0.7  # from SIGTERM until SIGKILL
 POLL_S = 0.2  # seconds between polls of processes whose pipe is silent
@@ -176,7 +176,7 @@ class Workers:
         self._exit_reader.close()
 
     def _start_one(self, rank: int, work: Work) -> Worker:
-        from distdemo.launcher.rank import Assignment, rank_main
+        from distdemo.launcher.rank_process import Assignment, rank_main
 
         program = self.world.user_program
         reader, writer = self._context.Pipe(duplex=False)
