@@ -129,8 +129,8 @@ class NodeLost:
 
 
 Message: TypeAlias = Hello | Sent | RankEnded | Refused | Gone | StartWorld | StopWorld | Exit
-_NODES = {each.name: each for each in (Hello, Sent, RankEnded, Refused, Gone)}
-_COORDINATOR = {each.name: each for each in (StartWorld, StopWorld, Exit)}
+_NODES = {kind.name: kind for kind in (Hello, Sent, RankEnded, Refused, Gone)}
+_COORDINATOR = {kind.name: kind for kind in (StartWorld, StopWorld, Exit)}
 
 
 def names(node: int) -> tuple[str, ...]:

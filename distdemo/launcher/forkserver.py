@@ -24,9 +24,9 @@ def _own_socket() -> Path | None:
     for fd in map(int, descriptors):
         with suppress(OSError):  # closed in the meantime
             if stat.S_ISSOCK(os.fstat(fd).st_mode):
-                with socket.socket(fileno=os.dup(fd)) as found:
-                    listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                    name = found.getsockname()
+                with socket.socket(fileno=os.dup(fd)) as own:
+                    listens = own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                    name = own.getsockname()
                 if listens and isinstance(name, str) and name.startswith("/"):
                     return Path(name)
     return None

@@ -112,9 +112,9 @@ class FileRendezvous(Rendezvous):
         """Return the FileStore at this path."""
         from torch._C._distributed_c10d import FileStore
 
-        found = FileStore(self.path, world_size)
-        found.set_timeout(timeout)
-        return found
+        store = FileStore(self.path, world_size)
+        store.set_timeout(timeout)
+        return store
 
 
 @contextmanager
