@@ -7,10 +7,10 @@ unless an engine does.
 
 Keys, below a prefix for this run of the program::
 
-    node/1/0/hello, node/1/1/sent, ...   messages of node 1, numbered
-    changes                              number of sends of all nodes
-    alive/1                              a counter that node 1 increments every second
-    claim/1                              number of processes that claim to be node 1
+    node/1/0, node/1/1, ...   messages of node 1
+    changes                   number of sends of all nodes
+    alive/1                   a counter that node 1 increments every second
+    claim/1                   number of processes that claim to be node 1
 
 The control process exits after its launcher: if the launcher is killed, its last message reports
 that at once. If the host fails, its counter stops.
@@ -105,7 +105,7 @@ class Control:
         """
         data = messages.write(message)
         with suppress(OSError):  # the control process has exited
-            self._orders.send((message.name, data))
+            self._orders.send_bytes(data)
 
     def receive(self) -> list[tuple[int, Message | NodeLost]]:
         """Return the messages that have arrived, each with its node, without waiting.
@@ -115,9 +115,9 @@ class Control:
         arrived: list[tuple[int, Message | NodeLost]] = []
         try:
             while len(arrived) < AT_ONCE and self._reports.poll():
-                node, name, data = self._reports.recv()
-                read = data if name == NodeLost.name else messages.read(node, name, data)
-                arrived.append((node, read))
+                node, report = self._reports.recv()
+                is_message = isinstance(report, bytes)
+                arrived.append((node, messages.read(node, report) if is_message else report))
         except (EOFError, OSError):
             why = "the process that talks to the store has exited"
             arrived.append((self.node, NodeLost(why)))
@@ -169,7 +169,7 @@ class _ControlProcess:
         self, control: Control, peers: Sequence[int], orders: Connection, reports: Connection
     ) -> None:
         self._control, self._orders, self._reports = control, orders, reports
-        self._queue = deque[tuple[str, bytes]]()  # messages that are not yet in the store
+        self._queue = deque[bytes]()  # messages that are not yet in the store
         self._closing = False  # the launcher has closed its end
         self._wake = threading.Event()
         self._reporting = threading.Lock()
@@ -246,8 +246,7 @@ class _ControlProcess:
         if not self._queue:
             return False
         while self._queue:
-            name, data = self._queue.popleft()
-            store.set(f"node/{self._control.node}/{self._sent}/{name}", data)  # type: ignore[arg-type]  # bytes, too
+            store.set(f"node/{self._control.node}/{self._sent}", self._queue.popleft())  # type: ignore[arg-type]  # bytes, too
             self._sent += 1
         store.add("changes", 1)
         return True
@@ -257,15 +256,14 @@ class _ControlProcess:
         received = False
         for node in self._next:
             for _ in range(AT_ONCE):
-                prefix = f"node/{node}/{self._next[node]}"
-                name = next((n for n in messages.names(node) if store.check([f"{prefix}/{n}"])), "")
-                if not name:
+                key = f"node/{node}/{self._next[node]}"
+                if not store.check([key]):
                     break
-                data = store.get(f"{prefix}/{name}")
+                data = store.get(key)
                 if self._control.node == 0:  # no other node reads them
-                    store.delete_key(f"{prefix}/{name}")
+                    store.delete_key(key)
                 self._next[node] += 1
-                self._report(node, name, data)
+                self._report(node, data)
                 received = True
         return received
 
@@ -279,12 +277,12 @@ class _ControlProcess:
             elif value and now > changed_at + silence_s:
                 self._report_lost(node, f"no sign of life for {silence_s:g} s")
 
-    def _report(self, node: int, name: str, data: bytes | NodeLost) -> None:
+    def _report(self, node: int, report: bytes | NodeLost) -> None:
         with self._reporting, suppress(OSError):  # the launcher has exited
-            self._reports.send((node, name, data))
+            self._reports.send((node, report))
 
     def _report_lost(self, node: int, why: str) -> None:
-        self._report(node, NodeLost.name, NodeLost(why))
+        self._report(node, NodeLost(why))
 
     def _follow_launcher(self) -> None:
         """Queue the launcher's messages; exit after it, or if the store doesn't answer."""
@@ -293,7 +291,7 @@ class _ControlProcess:
         while True:
             if readable.poll(1000 * max(0.0, self._answer_due_at - monotonic())):
                 try:
-                    self._queue.append(self._orders.recv())
+                    self._queue.append(self._orders.recv_bytes())
                 except (EOFError, OSError):
                     break
                 self._wake.set()
@@ -304,7 +302,7 @@ class _ControlProcess:
                 lost = f"no sign of life from {host} for {silence_s:g} s"
                 self._report_lost(self._control.node, lost if self._is_open else self._no_answer)
                 os._exit(1)
-        self._queue.append((Gone.name, b"{}"))
+        self._queue.append(messages.write(Gone()))
         self._closing = True
         self._wake.set()
         threading.Event().wait(EXIT_TIMEOUT_S / 2)

@@ -254,7 +254,7 @@ class JoinedWorld(World):
             try:
                 self._on_message(node, message)
             except ValueError as error:
-                self._on_message(node, unreadable(node, message.name, error))
+                self._on_message(node, unreadable(node, error))
         return True
 
     def _open(self, host: str, port: int, listening: socket.socket | None) -> None:
@@ -288,7 +288,7 @@ class JoinedWorld(World):
             try:
                 self._control.send(message)
             except ValueError as error:
-                what = f"its message {message.name!r} is too large: {error}"
+                what = f"its message {message.kind!r} is too large: {error}"
                 self._control.send(Refused(what))
 
     def _wait(
