@@ -332,7 +332,8 @@ class Session:
             from distdemo.launcher.local import run_world
 
             return run_world(prepared(world), target, args, **callbacks)
-        from distdemo.joined.world import ParticipationEnded, join
+        from distdemo.joined import join
+        from distdemo.joined.participant import ParticipationEnded
 
         if self._joined_world is None:
             self._joined_world = join(place, shlex.join(sys.argv[1:]))
@@ -393,7 +394,7 @@ class Session:
         """Send rank 0 an error of this node. Return True if this process must show it, too."""
         if self._joined_world is None:
             return True
-        from distdemo.joined.world import EarlyFailureError
+        from distdemo.joined.participant import EarlyFailureError
 
         if isinstance(error, EarlyFailureError):
             from distdemo.joined.mpi import abort_mpi
