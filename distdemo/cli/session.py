@@ -223,7 +223,9 @@ class Session:
         Raises:
             UsageError: These can't be combined, or this machine can't hold the ranks.
         """
-        backend, device, deadline = options.backend, options.device, options.timeout
+        backend = options.backend
+        device = options.device
+        deadline = options.timeout
         chosen = (
             backends.default_backend(size, device)
             if backend == "auto"

@@ -75,7 +75,10 @@ class Control:
         silence_s: float,
         listening: socket.socket | None = None,
     ) -> None:
-        self.host, self.port, self.prefix, self.node = host, port, prefix, node
+        self.host = host
+        self.port = port
+        self.prefix = prefix
+        self.node = node
         self.silence_s = silence_s
         self._reports, reports = Pipe(duplex=False)
         orders, self._orders = Pipe(duplex=False)
@@ -168,7 +171,9 @@ class _ControlProcess:
     def __init__(
         self, control: Control, peers: Sequence[int], orders: Connection, reports: Connection
     ) -> None:
-        self._control, self._orders, self._reports = control, orders, reports
+        self._control = control
+        self._orders = orders
+        self._reports = reports
         self._queue = deque[bytes]()  # messages that are not yet in the store
         self._closing = False  # the launcher has closed its end
         self._wake = threading.Event()
@@ -189,7 +194,8 @@ class _ControlProcess:
             os._exit(0)
 
     def _run(self, timeout_s: float, listening: int | None) -> None:
-        node, where = self._control.node, f"{self._control.host}:{self._control.port}"
+        node = self._control.node
+        where = f"{self._control.host}:{self._control.port}"
         self._answer_due_at = monotonic() + timeout_s
         self._no_answer = f"nothing answered at {where} within {timeout_s:g} s"
         threading.Thread(target=self._follow_launcher, daemon=True).start()
@@ -210,7 +216,9 @@ class _ControlProcess:
     def _open(self, timeout_s: float, listening: int | None) -> Store:
         from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-        host, port, wait = self._control.host, self._control.port, timedelta(seconds=timeout_s)
+        host = self._control.host
+        port = self._control.port
+        wait = timedelta(seconds=timeout_s)
         if listening is None:
             store = connect_store(host, port, wait)
         else:
@@ -221,7 +229,9 @@ class _ControlProcess:
         return PrefixStore(self._control.prefix, store)
 
     def _exchange(self, store: Store) -> None:
-        changes, active_at, alive_at = -1, monotonic(), 0.0
+        changes = -1
+        active_at = monotonic()
+        alive_at = 0.0
         while True:
             closing = self._closing  # read first, so that everything sent before is delivered
             active = self._send(store)
@@ -232,7 +242,8 @@ class _ControlProcess:
             count = store.add("changes", 0)
             if count != changes:
                 received = self._receive(store)
-                changes, active = -1 if received else count, active or received
+                changes = -1 if received else count
+                active |= received
             self._answer_due_at = monotonic() + self._control.silence_s
             if closing:
                 return
@@ -271,7 +282,8 @@ class _ControlProcess:
         """Report the nodes whose counter has stopped."""
         silence_s = self._control.silence_s
         for node, (value, changed_at) in self._alive.items():
-            count, now = store.add(f"alive/{node}", 0), monotonic()
+            count = store.add(f"alive/{node}", 0)
+            now = monotonic()
             if count != value:
                 self._alive[node] = count, now
             elif value and now > changed_at + silence_s:
@@ -298,8 +310,8 @@ class _ControlProcess:
             if monotonic() >= self._answer_due_at and self._is_open:
                 threading.Event().wait(ALIVE_S)  # the machine may have been suspended
             if monotonic() >= self._answer_due_at:
-                host, silence_s = self._control.host, self._control.silence_s
-                lost = f"no sign of life from {host} for {silence_s:g} s"
+                control = self._control
+                lost = f"no sign of life from {control.host} for {control.silence_s:g} s"
                 self._report_lost(self._control.node, lost if self._is_open else self._no_answer)
                 os._exit(1)
         self._queue.append(messages.write(Gone()))

@@ -101,7 +101,8 @@ class Coordinator(JoinedWorld):
             self._wait(None, lambda: self._have_ended(self._hosts), timeout_s)
         for node, ranks in self._ranks.items():
             if node in self._hosts:
-                why, hint = "its process did not report in time", "Its ranks may still hang there."
+                why = "its process did not report in time"
+                hint = "Its ranks may still hang there."
                 self._record_lost(node, NodeLost(why, hint))
             elif reason == "timed out":
                 why = "never joined: nothing was received from its process"

@@ -123,7 +123,8 @@ class JoinedWorld(World):
             check_mpi4py()
             self._offers = mpi_offers() if place.node == 0 else []
             return
-        host, listening = place.master, None
+        host = place.master
+        listening = None
         if not place.one_host:
             host = interfaces.name_for_others(host)
         elif place.hosted:
@@ -151,7 +152,8 @@ class JoinedWorld(World):
 
     def _begin(self, spec: WorldSpec, stack: ExitStack) -> tuple[LocalRanks, Sequence[int]]:
         """Begin a world; return the ranks that this node starts."""
-        place, control = self._placement, self._control
+        place = self._placement
+        control = self._control
         rendezvous: Rendezvous
         interface = None
         if control is None:

@@ -47,7 +47,8 @@ def text_of(thing: object) -> str:
         return "(its text can't be shown)"
     if len(text) <= MAX_CHARS:
         return text
-    half, left_out = MAX_CHARS // 2, len(text) - MAX_CHARS
+    half = MAX_CHARS // 2
+    left_out = len(text) - MAX_CHARS
     return f"{text[:half]}\n[... {left_out:,} characters left out ...]\n{text[-half:]}"
 
 
@@ -75,7 +76,8 @@ def is_from_backend(error: BaseException) -> bool:
     frames = _frames(error)
     if not isinstance(error, RuntimeError) or not frames:
         return False
-    code, last = frames[-1].tb_frame.f_code, frames[-1].tb_lasti
+    code = frames[-1].tb_frame.f_code
+    last = frames[-1].tb_lasti
     home = os.path.dirname(dist.__file__) + os.sep  # noqa: PTH120 - compared with a frame's str
     return code.co_filename.startswith(home) or dis.opname[code.co_code[last]] != "RAISE_VARARGS"
 

@@ -82,7 +82,8 @@ def rank_main(assignment: Assignment) -> None:
     try:
         message: Message = Completed(_pickled(_work(assignment, sender, started)), time.monotonic())
     except BaseException as raised:  # noqa: BLE001 - every exception is reported to the launcher
-        error, message = raised, _final_message(assignment.rank, raised)
+        error = raised
+        message = _final_message(assignment.rank, raised)
     if sender.lost:
         exit_as_python(error)
     sender.send(message)
@@ -102,7 +103,8 @@ def _work(assignment: Assignment, sender: Sender, started: float) -> Any:
     """Join the group and call the function."""
     import torch
 
-    world, local = assignment.world, assignment.local_ranks
+    world = assignment.world
+    local = assignment.local_ranks
     torch.set_num_threads(1)  # N ranks share the cores; an inherited thread pool is never used
     if local.interface is not None:
         set_interface(local.interface)

@@ -125,14 +125,16 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
         return Verdict(f"{ranks_of(guilty)}: {first.why}.", why, first.hint, guilty, others)
     guilty = tuple(outcome.rank for outcome in causes)
     others = tuple(o.rank for o in outcomes if o.rank not in guilty and not isinstance(o, Returned))
-    why, trace, excerpt = _reached(world, first), "", ""
+    why = _reached(world, first)
+    trace = excerpt = ""
     if isinstance(first, Died):
         what, hint = _death(first)
         if text := headline(first.message):
             why = f'Its message: "{text}". {why}'.strip()
     else:
         assert isinstance(first, Raised)  # noqa: S101 - for the type checker
-        trace, excerpt = first.traceback, first.excerpt
+        trace = first.traceback
+        excerpt = first.excerpt
         said = headline(first.message)
         said = f"{said[:MAX_CHARS]}…" if len(said) > MAX_CHARS else said
         what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
@@ -141,7 +143,8 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
             hint = "No rank reported another cause: one may have destroyed its process group early."
         if first.type == "UsageError":  # its message has a reason and a hint
             _, reason, advice = (*first.message.splitlines(), "", "")[:3]
-            why, hint = f"{reason} {why}".strip(), advice or hint
+            why = f"{reason} {why}".strip()
+            hint = advice or hint
     no_cause = isinstance(first, Raised) and first.consequence
     if len(guilty) > 1:
         later = "lost a peer later" if no_cause else "also failed, later"

@@ -366,7 +366,8 @@ class Workers:
 
     def _find_stop_reason(self) -> StopReason | None:
         """Return the reason to stop waiting, or None."""
-        now, peers = time.monotonic(), self._peers
+        now = time.monotonic()
+        peers = self._peers
         if self.interrupts.received is not None:
             return StopReason.INTERRUPTED
         if not self._running and not (peers is not None and peers.running):
@@ -392,7 +393,8 @@ class Workers:
 
     def _pause(self) -> float:
         """Return the seconds until the next timeout or poll."""
-        now, failed_at = time.monotonic(), self._first_failure_at()
+        now = time.monotonic()
+        failed_at = self._first_failure_at()
         ends = [self._deadline, self._stalled_at(), now + POLL_S]
         if failed_at is not None:
             ends.append(failed_at + OTHERS_TIMEOUT_S)
