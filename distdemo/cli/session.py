@@ -223,7 +223,9 @@ class Session:
         Raises:
             UsageError: These can't be combined, or this machine can't hold the ranks.
         """
-        backend, device, deadline = options.backend, options.device, options.timeout
+        backend = options.backend
+        device = options.device
+        deadline = options.timeout
         chosen = (
             backends.default_backend(size, device)
             if backend == "auto"
@@ -332,7 +334,8 @@ class Session:
             from distdemo.launcher.local import run_world
 
             return run_world(prepared(world), target, args, **callbacks)
-        from distdemo.joined.world import ParticipationEnded, join
+        from distdemo.joined import join
+        from distdemo.joined.participant import ParticipationEnded
 
         if self._joined_world is None:
             self._joined_world = join(place, shlex.join(sys.argv[1:]))
@@ -393,7 +396,7 @@ class Session:
         """Send rank 0 an error of this node. Return True if this process must show it, too."""
         if self._joined_world is None:
             return True
-        from distdemo.joined.world import EarlyFailureError
+        from distdemo.joined.participant import EarlyFailureError
 
         if isinstance(error, EarlyFailureError):
             from distdemo.joined.mpi import abort_mpi

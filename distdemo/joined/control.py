@@ -7,10 +7,10 @@ unless an engine does.
 
 Keys, below a prefix for this run of the program::
 
-    node/1/0/hello, node/1/1/sent, ...   messages of node 1, numbered
-    changes                              number of sends of all nodes
-    alive/1                              a counter that node 1 increments every second
-    claim/1                              number of processes that claim to be node 1
+    node/1/0, node/1/1, ...   messages of node 1
+    changes                   number of sends of all nodes
+    alive/1                   a counter that node 1 increments every second
+    claim/1                   number of processes that claim to be node 1
 
 The control process exits after its launcher: if the launcher is killed, its last message reports
 that at once. If the host fails, its counter stops.
@@ -75,7 +75,10 @@ class Control:
         silence_s: float,
         listening: socket.socket | None = None,
     ) -> None:
-        self.host, self.port, self.prefix, self.node = host, port, prefix, node
+        self.host = host
+        self.port = port
+        self.prefix = prefix
+        self.node = node
         self.silence_s = silence_s
         self._reports, reports = Pipe(duplex=False)
         orders, self._orders = Pipe(duplex=False)
@@ -105,7 +108,7 @@ class Control:
         """
         data = messages.write(message)
         with suppress(OSError):  # the control process has exited
-            self._orders.send((message.name, data))
+            self._orders.send_bytes(data)
 
     def receive(self) -> list[tuple[int, Message | NodeLost]]:
         """Return the messages that have arrived, each with its node, without waiting.
@@ -115,9 +118,9 @@ class Control:
         arrived: list[tuple[int, Message | NodeLost]] = []
         try:
             while len(arrived) < AT_ONCE and self._reports.poll():
-                node, name, data = self._reports.recv()
-                read = data if name == NodeLost.name else messages.read(node, name, data)
-                arrived.append((node, read))
+                node, report = self._reports.recv()
+                is_message = isinstance(report, bytes)
+                arrived.append((node, messages.read(node, report) if is_message else report))
         except (EOFError, OSError):
             why = "the process that talks to the store has exited"
             arrived.append((self.node, NodeLost(why)))
@@ -168,8 +171,10 @@ class _ControlProcess:
     def __init__(
         self, control: Control, peers: Sequence[int], orders: Connection, reports: Connection
     ) -> None:
-        self._control, self._orders, self._reports = control, orders, reports
-        self._queue = deque[tuple[str, bytes]]()  # messages that are not yet in the store
+        self._control = control
+        self._orders = orders
+        self._reports = reports
+        self._queue = deque[bytes]()  # messages that are not yet in the store
         self._closing = False  # the launcher has closed its end
         self._wake = threading.Event()
         self._reporting = threading.Lock()
@@ -189,7 +194,8 @@ class _ControlProcess:
             os._exit(0)
 
     def _run(self, timeout_s: float, listening: int | None) -> None:
-        node, where = self._control.node, f"{self._control.host}:{self._control.port}"
+        node = self._control.node
+        where = f"{self._control.host}:{self._control.port}"
         self._answer_due_at = monotonic() + timeout_s
         self._no_answer = f"nothing answered at {where} within {timeout_s:g} s"
         threading.Thread(target=self._follow_launcher, daemon=True).start()
@@ -210,7 +216,9 @@ class _ControlProcess:
     def _open(self, timeout_s: float, listening: int | None) -> Store:
         from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-        host, port, wait = self._control.host, self._control.port, timedelta(seconds=timeout_s)
+        host = self._control.host
+        port = self._control.port
+        wait = timedelta(seconds=timeout_s)
         if listening is None:
             store = connect_store(host, port, wait)
         else:
@@ -221,7 +229,9 @@ class _ControlProcess:
         return PrefixStore(self._control.prefix, store)
 
     def _exchange(self, store: Store) -> None:
-        changes, active_at, alive_at = -1, monotonic(), 0.0
+        changes = -1
+        active_at = monotonic()
+        alive_at = 0.0
         while True:
             closing = self._closing  # read first, so that everything sent before is delivered
             active = self._send(store)
@@ -232,7 +242,8 @@ class _ControlProcess:
             count = store.add("changes", 0)
             if count != changes:
                 received = self._receive(store)
-                changes, active = -1 if received else count, active or received
+                changes = -1 if received else count
+                active |= received
             self._answer_due_at = monotonic() + self._control.silence_s
             if closing:
                 return
@@ -246,8 +257,7 @@ class _ControlProcess:
         if not self._queue:
             return False
         while self._queue:
-            name, data = self._queue.popleft()
-            store.set(f"node/{self._control.node}/{self._sent}/{name}", data)  # type: ignore[arg-type]  # bytes, too
+            store.set(f"node/{self._control.node}/{self._sent}", self._queue.popleft())  # type: ignore[arg-type]  # bytes, too
             self._sent += 1
         store.add("changes", 1)
         return True
@@ -257,15 +267,14 @@ class _ControlProcess:
         received = False
         for node in self._next:
             for _ in range(AT_ONCE):
-                prefix = f"node/{node}/{self._next[node]}"
-                name = next((n for n in messages.names(node) if store.check([f"{prefix}/{n}"])), "")
-                if not name:
+                key = f"node/{node}/{self._next[node]}"
+                if not store.check([key]):
                     break
-                data = store.get(f"{prefix}/{name}")
+                data = store.get(key)
                 if self._control.node == 0:  # no other node reads them
-                    store.delete_key(f"{prefix}/{name}")
+                    store.delete_key(key)
                 self._next[node] += 1
-                self._report(node, name, data)
+                self._report(node, data)
                 received = True
         return received
 
@@ -273,18 +282,19 @@ class _ControlProcess:
         """Report the nodes whose counter has stopped."""
         silence_s = self._control.silence_s
         for node, (value, changed_at) in self._alive.items():
-            count, now = store.add(f"alive/{node}", 0), monotonic()
+            count = store.add(f"alive/{node}", 0)
+            now = monotonic()
             if count != value:
                 self._alive[node] = count, now
             elif value and now > changed_at + silence_s:
                 self._report_lost(node, f"no sign of life for {silence_s:g} s")
 
-    def _report(self, node: int, name: str, data: bytes | NodeLost) -> None:
+    def _report(self, node: int, report: bytes | NodeLost) -> None:
         with self._reporting, suppress(OSError):  # the launcher has exited
-            self._reports.send((node, name, data))
+            self._reports.send((node, report))
 
     def _report_lost(self, node: int, why: str) -> None:
-        self._report(node, NodeLost.name, NodeLost(why))
+        self._report(node, NodeLost(why))
 
     def _follow_launcher(self) -> None:
         """Queue the launcher's messages; exit after it, or if the store doesn't answer."""
@@ -293,18 +303,18 @@ class _ControlProcess:
         while True:
             if readable.poll(1000 * max(0.0, self._answer_due_at - monotonic())):
                 try:
-                    self._queue.append(self._orders.recv())
+                    self._queue.append(self._orders.recv_bytes())
                 except (EOFError, OSError):
                     break
                 self._wake.set()
             if monotonic() >= self._answer_due_at and self._is_open:
                 threading.Event().wait(ALIVE_S)  # the machine may have been suspended
             if monotonic() >= self._answer_due_at:
-                host, silence_s = self._control.host, self._control.silence_s
-                lost = f"no sign of life from {host} for {silence_s:g} s"
+                control = self._control
+                lost = f"no sign of life from {control.host} for {control.silence_s:g} s"
                 self._report_lost(self._control.node, lost if self._is_open else self._no_answer)
                 os._exit(1)
-        self._queue.append((Gone.name, b"{}"))
+        self._queue.append(messages.write(Gone()))
         self._closing = True
         self._wake.set()
         threading.Event().wait(EXIT_TIMEOUT_S / 2)

@@ -205,93 +205,66 @@ def _first_slurm_host(environ: Environ) -> str:
 
 # -------------------------------------------------------------------------------------------- MPI
 
-
-@dataclass(frozen=True, slots=True)
-class _Mpi:
-    """Variables of one MPI implementation. If ``rank`` is set, it started the process.
-
-    Attributes:
-        job: Variables that name this run, the same on all its ranks.
-    """
-
-    name: str
-    rank: str
-    size: str
-    local_rank: tuple[str, ...]
-    local_size: tuple[str, ...]
-    job: tuple[str, ...] = ()
-
-
-_HYDRA = _Mpi(  # MPICH, Intel MPI, Cray's PALS with its PMI, srun --mpi=pmi2, MS-MPI
-    "PMI",
-    "PMI_RANK",
-    "PMI_SIZE",
-    ("MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"),
-    ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE"),
-    ("I_MPI_HYDRA_UUID", "PALS_APID", "PMI_JOBID"),
+_PMI = "PMI_RANK"  # MPICH, Intel MPI, Cray's PALS with its PMI, srun --mpi=pmi2, MS-MPI
+_PMIX = "PMIX_RANK"  # PRRTE with a program that isn't Open MPI's; it doesn't set the size
+_MPI_SIZES = {
+    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_RANK": "MV2_COMM_WORLD_SIZE",
+    _PMI: "PMI_SIZE",
+    _PMIX: "WORLD_SIZE",
+}
+"""Variables with the rank and the size, by MPI implementation."""
+_PMI_LOCAL_RANKS = ("MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID")
+_LOCAL_RANKS = (
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    *_PMI_LOCAL_RANKS,
+    "PMIX_LOCAL_RANK",
 )
-_PMIX = _Mpi(  # PRRTE with a program that isn't Open MPI's; it doesn't set the size
-    "PMIx",
-    "PMIX_RANK",
-    "WORLD_SIZE",
-    ("PMIX_LOCAL_RANK",),
-    ("PMIX_LOCAL_SIZE",),
-    ("PMIX_NAMESPACE",),
+_LOCAL_SIZES = (
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "PMI_LOCAL_SIZE",
+    "PALS_LOCAL_SIZE",
+    "PMIX_LOCAL_SIZE",
 )
-_MPIS = (
-    _Mpi(
-        "Open MPI",
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        ("OMPI_COMM_WORLD_LOCAL_RANK",),
-        ("OMPI_COMM_WORLD_LOCAL_SIZE",),
-        ("PMIX_NAMESPACE",),
-    ),
-    _Mpi(
-        "MVAPICH",
-        "MV2_COMM_WORLD_RANK",
-        "MV2_COMM_WORLD_SIZE",
-        ("MV2_COMM_WORLD_LOCAL_RANK",),
-        ("MV2_COMM_WORLD_LOCAL_SIZE",),
-    ),
-    _HYDRA,
-    _PMIX,
-)
+_MPI_JOBS = ("I_MPI_HYDRA_UUID", "PALS_APID", "PMI_JOBID", "PMIX_NAMESPACE")
 
 
 def _mpi(environ: Environ) -> Placement | None:
     """Return the placement of a rank of mpiexec. Only MASTER_* can set an address."""
-    kind = _kind_of_mpi(environ)
-    if kind is None:
+    name = _mpi_rank(environ)
+    if not name:
         return None
-    rank, size = _rank_and_size(environ, kind.rank, kind.size)
+    rank, size = _rank_and_size(environ, name, _MPI_SIZES[name])
     host, port = _master(environ)
     return Placement(
         engine="mpi",
         rank=rank,
         world_size=size,
-        local_rank=_number_or_0(environ, *kind.local_rank),
-        local_size=_number_or_0(environ, *kind.local_size),
+        local_rank=_number_or_0(environ, *_LOCAL_RANKS),
+        local_size=_number_or_0(environ, *_LOCAL_SIZES),
         master=host if port else "",
         port=port if host else 0,
-        job=environ.get(_set(environ, *kind.job), "").strip(),
-        why=f"{kind.rank} and {kind.size} are set",
+        job=environ.get(_set(environ, *_MPI_JOBS), "").strip(),
+        why=f"{name} and {_MPI_SIZES[name]} are set",
     )
 
 
-def _kind_of_mpi(environ: Environ) -> _Mpi | None:
-    """Return the kind of MPI whose rank or size is set.
+def _mpi_rank(environ: Environ) -> str:
+    """Return the variable with the rank if MPI has set it or the size; empty otherwise.
 
     Slurm sets PMI's and PMIx's, too, in shells that are not ranks.
     """
-    for kind in _MPIS:
-        by_slurm = kind is _PMIX and environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
-        in_shell = kind is _HYDRA and _is_slurm_shell(environ)
-        if by_slurm or (in_shell and not _set(environ, *kind.local_rank)):
+    for rank, size in _MPI_SIZES.items():
+        by_slurm = rank == _PMIX and environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
+        in_shell = rank == _PMI and _is_slurm_shell(environ)
+        if by_slurm or (in_shell and not _set(environ, *_PMI_LOCAL_RANKS)):
             continue
-        if _set(environ, kind.rank) or (kind is not _PMIX and _set(environ, kind.size)):
-            return kind
-    return None
+        if _set(environ, rank) or (rank != _PMIX and _set(environ, size)):
+            return rank
+    return ""
 
 
 def _mpi_is_nearer(environ: Environ, placement: Placement) -> bool:
@@ -303,14 +276,14 @@ def _mpi_is_nearer(environ: Environ, placement: Placement) -> bool:
     Raises:
         UsageError: Both worlds have the same size, but number this process differently.
     """
-    kind = _kind_of_mpi(environ)
-    if kind is None or kind is _PMIX:
-        return kind is _PMIX
-    rank, size = _rank_and_size(environ, kind.rank, kind.size)
+    name = _mpi_rank(environ)
+    if name in ("", _PMIX):
+        return name == _PMIX
+    rank, size = _rank_and_size(environ, name, _MPI_SIZES[name])
     if size == placement.world_size and rank != placement.rank:
         raise UsageError(
-            f"SLURM_PROCID is {placement.rank}, but {kind.rank} is {rank}.",
-            f"Both Slurm and {kind.name} describe a world of {size} ranks, but not the same one.",
+            f"SLURM_PROCID is {placement.rank}, but {name} is {rank}.",
+            f"Both describe a world of {size} ranks, but not the same one.",
             "Choose one: --launcher slurm or --launcher mpi.",
         )
     return size != placement.world_size
@@ -345,7 +318,7 @@ ENGINES = {
         "SLURM_PROCID, SLURM_STEP_ID and SLURM_STEP_NUM_TASKS",
         "srun -n 4 distdemo ...",
     ),
-    "mpi": Engine(_mpi, " or ".join(kind.rank for kind in _MPIS), "mpiexec -n 4 distdemo ..."),
+    "mpi": Engine(_mpi, " or ".join(_MPI_SIZES), "mpiexec -n 4 distdemo ..."),
     "environment": Engine(
         _environment,
         "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",

@@ -44,8 +44,8 @@ def parse_address(text: str) -> tuple[str, int | None]:
     text = text.strip()
     if numeric(text) is not None:
         return text, None
-    found = re.fullmatch(r"(?:\[([^][]+)\]|([^][:]+))(?::([0-9]{1,5}))?", text)
-    inner, host, port = found.groups() if found else (None, "", None)
+    match = re.fullmatch(r"(?:\[([^][]+)\]|([^][:]+))(?::([0-9]{1,5}))?", text)
+    inner, host, port = match.groups() if match else (None, "", None)
     number = numeric(inner or host)
     named = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", host or "")
     valid = (number is not None and number.version == 6) if inner else (number or named)
@@ -75,14 +75,14 @@ def resolved(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
     Raises:
         UsageError: The name doesn't resolve, or the resolver doesn't reply in time.
     """
-    found: list[tuple[socket.AddressFamily, Any]] = []
+    places: list[tuple[socket.AddressFamily, Any]] = []
     reason = f"no answer within {RESOLVE_TIMEOUT_S:g} s"
 
     def query() -> None:
         nonlocal reason
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found.extend((each[0], each[4]) for each in answers)
+            places.extend((family, address) for family, _, _, _, address in answers)
         except (OSError, UnicodeError) as error:  # UnicodeError: a label is longer than 63 letters
             reason = str(error)
 
@@ -92,13 +92,13 @@ def resolved(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
         thread = threading.Thread(target=query, daemon=True)  # getaddrinfo has no timeout
         thread.start()
         thread.join(RESOLVE_TIMEOUT_S)
-    if not found:
+    if not places:
         raise UsageError(
             f"The host {host} can't be found.",
             f"Its name does not resolve on this machine: {reason}.",
             "Give its address instead, or add the name to /etc/hosts.",
         )
-    return found
+    return places
 
 
 def is_loopback(host: str) -> bool:
@@ -106,10 +106,10 @@ def is_loopback(host: str) -> bool:
     if host.rstrip(".").lower() == "localhost":
         return True
     try:
-        found = resolved(host, 0)
+        places = resolved(host, 0)
     except UsageError:
         return False
-    numbers = [numeric(str(address[0])) for _, address in found]
+    numbers = [numeric(str(address[0])) for _, address in places]
     return all(number is not None and number.is_loopback for number in numbers)
 
 
@@ -206,10 +206,10 @@ def listening_socket(address: str, port: int, nnodes: int = 0) -> socket.socket:
 
 def addresses() -> dict[str, tuple[str, ...]]:
     """Return the addresses of each interface, IPv4 first; empty if the system can't list them."""
-    found: dict[str, tuple[str, ...]] = {}
+    known: dict[str, tuple[str, ...]] = {}
     for name, address in [*_ipv4(), *_ipv6()]:
-        found[name] = (*found.get(name, ()), address)
-    return found
+        known[name] = (*known.get(name, ()), address)
+    return known
 
 
 def interface_of(address: str) -> str | None:
@@ -217,7 +217,7 @@ def interface_of(address: str) -> str | None:
     wanted = numeric(address)
     if wanted is None:
         return None
-    known = {numeric(each): name for name, own in addresses().items() for each in own}
+    known = {numeric(text): name for name, texts in addresses().items() for text in texts}
     if wanted.is_loopback and wanted not in known:  # 127.0.0.0/8 belongs to one interface
         return known.get(numeric("127.0.0.1"))
     return known.get(wanted)
@@ -225,7 +225,7 @@ def interface_of(address: str) -> str | None:
 
 def reachable_addresses() -> list[str]:
     """Return the addresses of this machine that other hosts could reach."""
-    known = [(each, numeric(each)) for own in addresses().values() for each in own]
+    known = [(text, numeric(text)) for texts in addresses().values() for text in texts]
     return [text for text, n in known if n and not n.is_loopback and not n.is_link_local]
 
 
@@ -241,7 +241,7 @@ def _ipv4() -> list[tuple[str, str]]:
             reply = fcntl.ioctl(probe.fileno(), _SIOCGIFCONF, request)
     except OSError:
         with suppress(OSError):
-            return [("", each) for each in socket.gethostbyname_ex(socket.gethostname())[2]]
+            return [("", own) for own in socket.gethostbyname_ex(socket.gethostname())[2]]
         return []
     length = struct.unpack("iP", reply)[0]
     entries = [buffer[start : start + _IFREQ].tobytes() for start in range(0, length, _IFREQ)]

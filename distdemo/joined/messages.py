@@ -1,23 +1,21 @@
 """The control messages of a joined world: a closed set of small records, as JSON.
 
-A message is the value of a key of the store, and the last part of the key is its name. Anyone who
-can connect to the store can write one. So the name alone selects the record, a message contains no
-type, path or code, and return values are decoded into the type that the command declares.
+A message is the value of a key of the store. Anyone who can connect to the store can write one. So
+a message names one of these records and no other type, path or code, and what ranks send and return
+is decoded into the type that the command's target declares.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from distdemo.encoding import Json, decode, encode, loads
 from distdemo.launcher.records import Died, Lost, Raised, Returned, Stopped, TimedOut
 
-RESULT_BYTES = 8 << 20
-"""Size limit of a message with values of ranks. A TCPStore takes no larger value."""
-MESSAGE_BYTES = 64 << 10
-"""Size limit of every other message."""
+MAX_BYTES = 8 << 20
+"""Size limit of a message. A TCPStore takes no larger value."""
 
 
 # ----------------------------------------------------------------------------- to the coordinator
@@ -27,7 +25,7 @@ MESSAGE_BYTES = 64 << 10
 class Hello:
     """The node has connected to the store."""
 
-    name: ClassVar[str] = "hello"
+    kind: ClassVar[str] = "hello"
     host: str
 
 
@@ -35,7 +33,7 @@ class Hello:
 class Sent:
     """A value that a rank of the node sent while running."""
 
-    name: ClassVar[str] = "sent"
+    kind: ClassVar[str] = "sent"
     world: int
     rank: int
     value: Json
@@ -52,7 +50,7 @@ class RankEnded:
         interrupted: True if a signal to this node ended its ranks.
     """
 
-    name: ClassVar[str] = "ended"
+    kind: ClassVar[str] = "ended"
     world: int
     started_s: float
     outcome: Returned | Raised | Died | TimedOut | Lost | Stopped
@@ -65,7 +63,7 @@ class RankEnded:
 class Refused:
     """The node can't join the world."""
 
-    name: ClassVar[str] = "refused"
+    kind: ClassVar[str] = "refused"
     what: str
     why: str = ""
     hint: str = ""
@@ -75,7 +73,7 @@ class Refused:
 class Gone:
     """The node's process has exited. Its control process sends this last."""
 
-    name: ClassVar[str] = "gone"
+    kind: ClassVar[str] = "gone"
 
 
 # --------------------------------------------------------------------------- from the coordinator
@@ -91,7 +89,7 @@ class StartWorld:
         changes: Arguments of the work that differ from the first world's, by index.
     """
 
-    name: ClassVar[str] = "start"
+    kind: ClassVar[str] = "start"
     world: int
     digest: str
     command: str
@@ -102,7 +100,7 @@ class StartWorld:
 class StopWorld:
     """The world has ended: its ranks must exit."""
 
-    name: ClassVar[str] = "stop"
+    kind: ClassVar[str] = "stop"
     world: int
     reason: Literal["ended", "timed out", "interrupted"] = "ended"
 
@@ -111,7 +109,7 @@ class StopWorld:
 class Exit:
     """The command has ended; exit with this exit code."""
 
-    name: ClassVar[str] = "exit"
+    kind: ClassVar[str] = "exit"
     code: int
 
     def __post_init__(self) -> None:
@@ -123,47 +121,38 @@ class Exit:
 class NodeLost:
     """Report of a control process to its own launcher: a node can't send anything more."""
 
-    name: ClassVar[str] = "lost"
     why: str
     hint: str = "Check the network between the hosts, and that host."
 
 
-Message: TypeAlias = Hello | Sent | RankEnded | Refused | Gone | StartWorld | StopWorld | Exit
-_NODES = {each.name: each for each in (Hello, Sent, RankEnded, Refused, Gone)}
-_COORDINATOR = {each.name: each for each in (StartWorld, StopWorld, Exit)}
-
-
-def names(node: int) -> tuple[str, ...]:
-    """Return the names of the messages that a node may send."""
-    return tuple(_NODES if node else _COORDINATOR)
+ToCoordinator: TypeAlias = Hello | Sent | RankEnded | Refused | Gone
+FromCoordinator: TypeAlias = StartWorld | StopWorld | Exit
+Message: TypeAlias = ToCoordinator | FromCoordinator
 
 
 def write(message: Message) -> bytes:
     """Encode a message.
 
     Raises:
-        ValueError: The message exceeds its size limit.
+        ValueError: The message exceeds the size limit.
     """
     data = json.dumps(encode(message), separators=(",", ":")).encode()
-    if len(data) > _limit(message.name):
-        raise ValueError(f"{len(data):,} bytes, and the limit is {_limit(message.name):,}")
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{len(data):,} bytes, and the limit is {MAX_BYTES:,}")
     return data
 
 
-def read(node: int, name: str, data: bytes) -> Message | NodeLost:
-    """Decode a message that a node sent under this name; return `NodeLost` if it is invalid."""
-    kind: type[Message] = _NODES[name] if node else _COORDINATOR[name]
+def read(node: int, data: bytes) -> Message | NodeLost:
+    """Decode a message that a node sent; return `NodeLost` if it is invalid."""
+    kinds: Any = ToCoordinator if node else FromCoordinator
     try:
-        return decode(kind, loads(data, max_bytes=_limit(name)))
+        message: Message = decode(kinds, loads(data, max_bytes=MAX_BYTES))
     except ValueError as error:
-        return unreadable(node, name, error)
+        return unreadable(node, error)
+    return message
 
 
-def unreadable(node: int, name: str, error: ValueError) -> NodeLost:
+def unreadable(node: int, error: ValueError) -> NodeLost:
     """Return the `NodeLost` for a message that can't be read; its node is ignored from then on."""
-    why = f"its message node/{node}/{name} can't be read: {error!s:.200}"
+    why = f"a message of node {node} can't be read: {error!s:.200}"
     return NodeLost(why, "Check who else can reach the address and port of node 0.")
-
-
-def _limit(name: str) -> int:
-    return RESULT_BYTES if name in (Sent.name, RankEnded.name) else MESSAGE_BYTES

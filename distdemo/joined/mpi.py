@@ -121,7 +121,7 @@ def mpi_offers() -> list[socket.socket]:
         UsageError: mpi4py is not installed, so the ranks can't use MPI to agree.
     """
     check_mpi4py()
-    reachable = [each for each in interfaces.reachable_addresses() if ":" not in each]
+    reachable = [own for own in interfaces.reachable_addresses() if ":" not in own]
     with suppress(OSError):
         reachable.sort(key=socket.gethostbyname(socket.gethostname()).__ne__)
     offers = []

@@ -74,6 +74,6 @@ class Placement:
 
     def ranks_of(self, node: int) -> range:
         """Return the ranks of a node; the first nodes have one more if it doesn't divide evenly."""
-        each, more = divmod(self.world_size, self.nodes)
-        start = node * each + min(node, more)
-        return range(start, start + each + (node < more))
+        share, more = divmod(self.world_size, self.nodes)
+        start = node * share + min(node, more)
+        return range(start, start + share + (node < more))

@@ -80,12 +80,13 @@ def _quietly(call: Callable[..., Any], *args: Any) -> Any:
 
 
 if __name__ == "__main__":
-    received, paths = read_sessions(), sys.argv[1:]
+    received = read_sessions()
+    paths = sys.argv[1:]
     if not received.endswith("."):
         killed = [pid for line in received.splitlines() for pid in kill_session(int(line))]
         theirs = tuple(f"torch_{pid}_" for pid in killed)
         names = _quietly(os.listdir, SHARED) or []
-        found = [f"{SHARED}/{name}" for name in names if name.startswith(theirs)]
-        paths += [path for path in found if is_new(path)]  # another container may share the folder
+        segments = [f"{SHARED}/{name}" for name in names if name.startswith(theirs)]
+        paths += [path for path in segments if is_new(path)]  # another container may share it
     for path in paths:
         remove(path)

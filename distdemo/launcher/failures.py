@@ -24,7 +24,8 @@ _MISSED = re.compile(r"Ranks? (?P<ranks>\d+(, \d+)*) failed to pass monitoredBar
 
 def raised(rank: int, error: BaseException) -> Raised:
     """Return the outcome of a rank whose function raised; ``at`` is now, on the monotonic clock."""
-    missing, message = missing_ranks(error), text_of(error)
+    missing = missing_ranks(error)
+    message = text_of(error)
     return Raised(
         rank=rank,
         at=time.monotonic(),
@@ -46,7 +47,8 @@ def text_of(thing: object) -> str:
         return "(its text can't be shown)"
     if len(text) <= MAX_CHARS:
         return text
-    half, left_out = MAX_CHARS // 2, len(text) - MAX_CHARS
+    half = MAX_CHARS // 2
+    left_out = len(text) - MAX_CHARS
     return f"{text[:half]}\n[... {left_out:,} characters left out ...]\n{text[-half:]}"
 
 
@@ -74,7 +76,8 @@ def is_from_backend(error: BaseException) -> bool:
     frames = _frames(error)
     if not isinstance(error, RuntimeError) or not frames:
         return False
-    code, last = frames[-1].tb_frame.f_code, frames[-1].tb_lasti
+    code = frames[-1].tb_frame.f_code
+    last = frames[-1].tb_lasti
     home = os.path.dirname(dist.__file__) + os.sep  # noqa: PTH120 - compared with a frame's str
     return code.co_filename.startswith(home) or dis.opname[code.co_code[last]] != "RAISE_VARARGS"
 
@@ -85,15 +88,15 @@ def missing_ranks(error: BaseException) -> tuple[int, ...]:
     The error has numbers within the barrier's group; the result has numbers within the world.
     """
     barrier = [t for t in _frames(error) if t.tb_frame.f_code.co_name == "monitored_barrier"]
-    found = _MISSED.search(text_of(error)) if barrier and is_from_backend(error) else None
-    if found is None:
+    match = _MISSED.search(text_of(error)) if barrier and is_from_backend(error) else None
+    if match is None:
         return ()
     with suppress(Exception):  # an unusual group: no rank is named
         import torch.distributed as dist
 
         group = barrier[-1].tb_frame.f_locals.get("group") or dist.group.WORLD
         members = dist.get_process_group_ranks(group)
-        return tuple(members[int(number)] for number in found["ranks"].split(", "))
+        return tuple(members[int(number)] for number in match["ranks"].split(", "))
     return ()
 
 
@@ -151,9 +154,9 @@ def _formatted(
 ) -> str:
     """Return the traceback with the frames that are selected from those that aren't distdemo's."""
     whole = traceback.TracebackException.from_exception(error)
-    for each in _chain(whole):
-        others = [frame for frame in each.stack if not is_ours(frame.filename)]
-        each.stack = traceback.StackSummary.from_list(select(others) or each.stack)
+    for member in _chain(whole):
+        others = [frame for frame in member.stack if not is_ours(frame.filename)]
+        member.stack = traceback.StackSummary.from_list(select(others) or member.stack)
     return "".join(whole.format())
 
 
@@ -162,9 +165,10 @@ def _chain(first: traceback.TracebackException) -> Iterator[traceback.TracebackE
     waiting: list[traceback.TracebackException | None] = [first]
     seen: set[int] = set()
     while waiting:
-        each = waiting.pop()
-        if each is None or id(each) in seen:
+        member = waiting.pop()
+        if member is None or id(member) in seen:
             continue
-        seen.add(id(each))
-        yield each
-        waiting += [each.__cause__, each.__context__, *(getattr(each, "exceptions", None) or ())]
+        seen.add(id(member))
+        yield member
+        waiting += [member.__cause__, member.__context__]
+        waiting += getattr(member, "exceptions", None) or ()

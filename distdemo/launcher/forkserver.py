@@ -24,9 +24,9 @@ def _own_socket() -> Path | None:
     for fd in map(int, descriptors):
         with suppress(OSError):  # closed in the meantime
             if stat.S_ISSOCK(os.fstat(fd).st_mode):
-                with socket.socket(fileno=os.dup(fd)) as found:
-                    listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                    name = found.getsockname()
+                with socket.socket(fileno=os.dup(fd)) as own:
+                    listens = own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                    name = own.getsockname()
                 if listens and isinstance(name, str) and name.startswith("/"):
                     return Path(name)
     return None
@@ -48,4 +48,4 @@ _socket = _own_socket()
 if _socket is not None:
     atexit.register(_remove, _socket)
 
-import distdemo.launcher.rank  # noqa: E402, F401 - imported once, for all ranks
+import distdemo.launcher.rank_process  # noqa: E402, F401 - imported once, for all ranks

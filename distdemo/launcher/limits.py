@@ -48,7 +48,7 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
     Raises:
         UsageError: The world exceeds a limit, which the error names.
     """
-    limit = min(limits(world), key=lambda each: each.ranks)
+    limit = min(limits(world), key=lambda limit: limit.ranks)
     if world.world_size > limit.ranks:
         if limit.ranks < 1:
             raise UsageError("This machine can't hold a single rank.", limit.why, limit.remedy)
@@ -57,7 +57,7 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
             limit.why,
             f"Try at most {limit.ranks:,}. {limit.remedy}",
         )
-    free = memory_for_tensors(world)
+    free = max(0, free_memory() - world.world_size * _rank_memory(world))
     if data_bytes > free:
         raise UsageError(
             f"The tensors of {world.world_size} ranks need {memory_text(data_bytes)}.",
@@ -68,20 +68,23 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
 
 def limits(world: WorldSpec) -> list[Limit]:
     """Return all known limits."""
-    memory, each = free_memory(), _rank_memory(world)
-    files, each_opens = _limit_on("RLIMIT_NOFILE", hard=True), _files_per_rank(world)
-    needed = FILES_OF_ITS_OWN + world.world_size * each_opens
+    memory = free_memory()
+    rank_memory = _rank_memory(world)
+    files = _limit_on("RLIMIT_NOFILE", hard=True)
+    rank_files = FILES_PER_RANK if world.mpi_start is None else FILES_PER_MPI_RANK
+    needed = FILES_OF_ITS_OWN + world.world_size * rank_files
+    own_group = world.user_program is not None and not world.user_program.group
     return [
         Limit(
-            memory // each,
-            f"Memory: {memory_text(memory)} free, about {memory_text(each)} per rank.",
+            memory // rank_memory,
+            f"Memory: {memory_text(memory)} free, about {memory_text(rank_memory)} per rank.",
             "Stop other programs, or give the container more memory.",
         ),
-        _processes(_tasks_per_rank(world)),
+        _processes(1 if own_group or world.mpi_start is not None else TASKS_PER_RANK),
         Limit(
-            (files - FILES_OF_ITS_OWN) // each_opens,
+            (files - FILES_OF_ITS_OWN) // rank_files,
             f"Open files: {files:,} at most; distdemo needs {FILES_OF_ITS_OWN}, and "
-            f"{each_opens} per rank.",
+            f"{rank_files} per rank.",
             f"Start from a new shell, or raise the limit as root: ulimit -n {max(1024, needed)}.",
         ),
     ]
@@ -117,7 +120,8 @@ def open_files(world: WorldSpec) -> Iterator[None]:
     in_use = 0
     with suppress(OSError):
         in_use = len(os.listdir("/proc/self/fd"))
-    needed = world.world_size * _files_per_rank(world) + FILES_OF_ITS_OWN + in_use
+    rank_files = FILES_PER_RANK if world.mpi_start is None else FILES_PER_MPI_RANK
+    needed = world.world_size * rank_files + FILES_OF_ITS_OWN + in_use
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         yield
@@ -128,15 +132,6 @@ def open_files(world: WorldSpec) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def _files_per_rank(world: WorldSpec) -> int:
-    return FILES_PER_RANK if world.mpi_start is None else FILES_PER_MPI_RANK
-
-
-def _tasks_per_rank(world: WorldSpec) -> int:
-    own_group = world.user_program is not None and not world.user_program.group
-    return 1 if own_group or world.mpi_start is not None else TASKS_PER_RANK
 
 
 # ------------------------------------------------------------------------------------------ memory
@@ -161,11 +156,6 @@ def free_memory() -> int:
     return min(free, max(0, most - now + cached))
 
 
-def memory_for_tensors(world: WorldSpec) -> int:
-    """Return the bytes that are free in addition to the ranks themselves, 0 or more."""
-    return max(0, free_memory() - world.world_size * _rank_memory(world))
-
-
 def memory_text(count: int) -> str:
     """Format bytes in binary units."""
     size = float(count)
@@ -183,51 +173,49 @@ def _rank_memory(world: WorldSpec) -> int:
 # --------------------------------------------------------------------------------------- processes
 
 
-def _processes(each: int) -> Limit:
+def _processes(rank_tasks: int) -> Limit:
     """Return the lowest limit on processes and threads.
 
     Args:
-        each: Processes and threads per rank.
+        rank_tasks: Processes and threads per rank.
     """
-    found = []
-    needs = f"a rank needs {each}" if each > 1 else "a rank needs 1 or more"
+    known = []
+    needs = f"a rank needs {rank_tasks}" if rank_tasks > 1 else "a rank needs 1 or more"
+
+    def add(name: str, most: int | None, used: int, remedy: str) -> None:
+        if most is not None:
+            why = f"Processes: {name} is {most:,}, {used:,} in use; {needs}."
+            known.append(Limit((most - used) // rank_tasks, why, remedy))
+
     most = _number("/sys/fs/cgroup/pids.max")
-    if most is not None:
-        mine = _number("/sys/fs/cgroup/pids.current") or 0
-        why = f"Processes: the control group's pids.max is {most:,}, {mine:,} in use; {needs}."
-        found.append(Limit((most - mine) // each, why, "Raise pids.max, or the container's limit."))
+    used = _number("/sys/fs/cgroup/pids.current") or 0
+    remedy = "Raise pids.max, or the container's limit."
+    add("the control group's pids.max", most, used, remedy)
     load = "".join(_lines("/proc/loadavg")).split()
     running = int(load[3].split("/")[1]) if load else 0  # threads and processes of the machine
     for name in ("pid_max", "threads-max"):
         most = _number(f"/proc/sys/kernel/{name}")
-        if most is not None:
-            why = f"Processes: kernel.{name} is {most:,}, {running:,} in use; {needs}."
-            found.append(Limit((most - running) // each, why, f"Raise it: sysctl kernel.{name}."))
-    user = _limit_on("RLIMIT_NPROC")
-    if user != UNLIMITED and os.geteuid() != 0:
-        mine = _user_threads()
-        why = f"Processes: ulimit -u is {user:,}, {mine:,} in use; {needs}."
-        remedy = "Stop other programs, or raise it: ulimit -u."
-        found.append(Limit((user - mine) // each, why, remedy))
-    return min(found, key=lambda limit: limit.ranks, default=Limit(UNLIMITED, "", ""))
+        add(f"kernel.{name}", most, running, f"Raise it: sysctl kernel.{name}.")
+    most = _limit_on("RLIMIT_NPROC")
+    if most != UNLIMITED and os.geteuid() != 0:
+        add("ulimit -u", most, _user_threads(), "Stop other programs, or raise it: ulimit -u.")
+    return min(known, key=lambda limit: limit.ranks, default=Limit(UNLIMITED, ""))
 
 
 def _user_threads() -> int:
     """Return the number of this user's threads, which the limit counts; 0 if unknown."""
     count = 0
-    with suppress(OSError):
-        for entry in os.scandir("/proc"):
-            if entry.name.isdigit():
-                with suppress(OSError):  # it has just exited
-                    if entry.stat().st_uid == os.getuid():
-                        count += len(os.listdir(f"/proc/{entry.name}/task"))
+    for tasks in Path("/proc").glob("[0-9]*/task"):
+        with suppress(OSError):  # it has just exited
+            if tasks.stat().st_uid == os.getuid():
+                count += len(os.listdir(tasks))
     return count
 
 
 def _limit_on(name: str, *, hard: bool = False) -> int:
     """Return a limit of this process, by its name in ``resource``."""
-    found = resource.getrlimit(getattr(resource, name))[hard]
-    return UNLIMITED if found == resource.RLIM_INFINITY else found
+    limit = resource.getrlimit(getattr(resource, name))[hard]
+    return UNLIMITED if limit == resource.RLIM_INFINITY else limit
 
 
 def _lines(path: str) -> list[str]:

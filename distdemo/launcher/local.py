@@ -7,7 +7,7 @@ how every rank ended and leaves no process or file behind.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
@@ -18,13 +18,11 @@ from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.rendezvous import Agent, LocalRanks, file_rendezvous
 from distdemo.launcher.start_method import StartMethod, choose
 from distdemo.launcher.torch_import import load_torch
-from distdemo.launcher.worker import OnMessage, OnOutput, Poll
-from distdemo.launcher.workers import Listener, Peers, StopReason, Workers
+from distdemo.launcher.worker import OnMessage, OnOutput, Poll, Relay
+from distdemo.launcher.workers import Callbacks, Listener, Peers, StopReason, Workers
 from distdemo.signals import Interrupts
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Relay = Callable[[], Iterable[tuple[int, Any]]]
-"""Returns values for the process of rank 0, each with its rank. Called periodically."""
 
 
 def sends(kind: Any) -> Callable[[Function], Function]:
@@ -130,11 +128,12 @@ class World:
                         self._agent.serve()
                     if after_start is not None:
                         after_start()
-                    self._watch(workers, interrupts, on_message, on_output, poll, relay)
+                    callbacks = Callbacks(on_message, on_output, poll, relay, self._listener)
+                    self._watch(workers, callbacks)
                 finally:
                     self._stop()
                     workers.end()
-                report = self._report(workers, interrupts, method)
+                report = self._report(workers, method)
         finally:
             interrupts.redeliver(report)
         return report
@@ -150,24 +149,18 @@ class World:
         rendezvous = stack.enter_context(file_rendezvous())
         return LocalRanks(ranks, rendezvous, local_size=len(ranks)), ()
 
-    def _watch(
-        self,
-        workers: Workers,
-        interrupts: Interrupts,
-        on_message: OnMessage | None,
-        on_output: OnOutput | None,
-        poll: Poll | None,
-        relay: Relay | None,
-    ) -> None:
+    def _watch(self, workers: Workers, callbacks: Callbacks) -> None:
         """Watch the ranks until they have ended or must be stopped."""
-        workers.watch(on_message, on_output, poll, self._listener)
+        workers.watch(callbacks)
 
     def _stop(self) -> None:
         """Make other processes of the world stop their ranks."""
 
-    def _report(self, workers: Workers, interrupts: Interrupts, method: StartMethod) -> WorldReport:
+    def _report(self, workers: Workers, method: StartMethod) -> WorldReport:
         """Return the report, once the ranks of this process have exited."""
-        outcomes, peers = workers.outcomes(), self._peers
+        outcomes = workers.outcomes()
+        interrupts = workers.interrupts
+        peers = self._peers
         stalled = workers.stop_reason is StopReason.STALLED
         stalled |= peers is not None and peers.stalled
         judged = verdict.judge(workers.world, outcomes, stalled=stalled)

@@ -78,10 +78,10 @@ class Identity:
 
     def _now(self) -> tuple[int, int] | None:
         try:
-            found = os.fstat(self._fd)
+            status = os.fstat(self._fd)
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
 
 class Sender:

@@ -145,9 +145,9 @@ class ProcessTree:
         until = time.monotonic() + CLEANUP_TIMEOUT_S
         while (left := self._orphans()) and time.monotonic() < until:
             for pid in left:
-                for each in (*_descendants(pid), pid):
+                for orphan in (*_descendants(pid), pid):
                     with suppress(OSError):
-                        os.kill(each, signal.SIGKILL)
+                        os.kill(orphan, signal.SIGKILL)
                 with suppress(ChildProcessError):
                     os.waitpid(pid, 0)
         _adopt(0)
@@ -156,7 +156,7 @@ class ProcessTree:
         """Return the new children that multiprocessing doesn't manage."""
         from multiprocessing import active_children, forkserver, resource_tracker
 
-        known = self._before | {each.pid for each in active_children()}
+        known = self._before | {child.pid for child in active_children()}
         known.add(getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None))
         known.add(getattr(getattr(resource_tracker, "_resource_tracker", None), "_pid", None))
         return [pid for pid in children(os.getpid()) if pid not in known]
@@ -164,11 +164,11 @@ class ProcessTree:
 
 def children(pid: int) -> list[int]:
     """Return the children of a process, of all its threads; empty if the system lists none."""
-    found: list[int] = []
+    pids: list[int] = []
     with suppress(OSError, ValueError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
-    return found
+            pids += map(int, (task / "children").read_text().split())
+    return pids
 
 
 def _descendants(pid: int) -> Iterator[int]:
@@ -218,16 +218,19 @@ class Activity:
 
     def __init__(self, ranks: Collection[int]) -> None:
         self._ranks = ranks
-        self._measured_at, self._before = time.monotonic(), processor_seconds(ranks)
+        self._measured_at = time.monotonic()
+        self._before = processor_seconds(ranks)
 
     def is_active(self) -> bool:
         """Return True if the processor was used since the last call, or if unknown.
 
         A thread that has ended drops out of the sum, so a smaller sum counts as work too.
         """
-        now, total = time.monotonic(), processor_seconds(self._ranks)
-        passed, before = now - self._measured_at, self._before
-        self._measured_at, self._before = now, total
+        before = self._before
+        passed = time.monotonic() - self._measured_at
+        total = processor_seconds(self._ranks)
+        self._measured_at += passed
+        self._before = total
         if total is None or before is None:
             return True
         return abs(total - before) > MIN_LOAD * passed

@@ -1,42 +1,25 @@
-"""Main function of a rank's process: join the group, run the function, report, and exit.
+"""The handle that a rank's function receives.
 
-If the launcher exits, however it does, the rank exits too.
+Under nccl the rank's group is bound to its GPU (``device_id`` of ``init_process_group``). NCCL then
+connects at once, so an unusable GPU is reported when the rank joins, not in the middle of an op,
+and later barriers and groups use that GPU too. gloo gets no ``device_id``: it doesn't need one, and
+from torch 2.11 on it would connect all ranks at once.
 """
 
 from __future__ import annotations
 
-import gc
 import os
-import pickle
-import select
-import shutil
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
-from importlib import import_module
 from multiprocessing import util
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from distdemo.errors import UsageError
-from distdemo.launcher import failures, gpu, pmi, stacks
-from distdemo.launcher.messages import (
-    Completed,
-    Failed,
-    Identity,
-    Message,
-    PhaseReached,
-    Sender,
-    ValueSent,
-    dumps,
-)
-from distdemo.launcher.process_tree import die_with_parent
-from distdemo.launcher.records import Died
-from distdemo.launcher.rendezvous import AgentStore, set_interface
+from distdemo.errors import DistdemoError
+from distdemo.launcher import failures
+from distdemo.launcher.messages import PhaseReached, Sender, ValueSent, dumps
+from distdemo.launcher.rendezvous import AgentStore
 from distdemo.launcher.torch_import import load_torch
 
 # Under spawn and forkserver the child imports this module first, so load torch quietly here. A
@@ -48,43 +31,10 @@ import torch.distributed as dist  # noqa: E402
 from torch._C._distributed_c10d import PrefixStore, Store  # noqa: E402 - torch.distributed's own, typed
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from distdemo.launcher.records import WorldSpec
     from distdemo.launcher.rendezvous import LocalRanks, Rendezvous
 
-Work = tuple[Callable[..., Any], tuple[Any, ...]] | bytes
-"""A function and its arguments, or the pickle of them."""
-
 MAX_TIMEOUT_S = 2e6  # a TCPStore counts milliseconds in 31 bits
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """Start-up parameters of one rank.
-
-    Attributes:
-        local_ranks: Ranks of this process, and their rendezvous.
-        work: Function and arguments, called as ``target(rank, *args)``; pickled unless the rank is
-            forked.
-        result_pipe: Write end of the pipe to the launcher.
-        exit_pipe: Read end of a pipe that the launcher closes when all ranks may exit.
-        output: Write end for stdout and stderr, if they are captured.
-        stdin: Launcher's standard input, for the one rank of a user program that reads it.
-        mpi: Environment and PMI socket, in a world over MPI.
-        inherited: Descriptors of the launcher that a forked rank must close.
-    """
-
-    rank: int
-    world: WorldSpec
-    local_ranks: LocalRanks
-    work: Work
-    result_pipe: Connection
-    exit_pipe: Connection
-    output: Connection | None
-    stdin: Connection | None
-    mpi: tuple[dict[str, str], Connection] | None
-    inherited: Sequence[int]
 
 
 class Rank:
@@ -101,17 +51,18 @@ class Rank:
         startup_seconds: Seconds from process start until it joined the group.
     """
 
-    def __init__(self, assignment: Assignment, sender: Sender) -> None:
-        world, local = assignment.world, assignment.local_ranks
-        self.rank = assignment.rank
+    def __init__(
+        self, rank: int, world: WorldSpec, local_ranks: LocalRanks, sender: Sender
+    ) -> None:
+        self.rank = rank
         self.world_size = world.world_size
-        self.local_rank = local.local_rank + assignment.rank - local.ranks.start
-        self.local_size = local.local_size
+        self.local_rank = local_ranks.local_rank + rank - local_ranks.ranks.start
+        self.local_size = local_ranks.local_size
         self.backend = world.backend
         self.rank_per_gpu = world.rank_per_gpu
         self.device = "cpu"
         if world.device != "cpu":
-            self.device = gpu.device_of(world.device, self.local_rank, torch.cuda.device_count())
+            self.device = device_of(world.device, self.local_rank, torch.cuda.device_count())
         self.startup_seconds = 0.0
         # The launcher enforces the deadline; the backend's timeout is only a fallback.
         self._timeout = timedelta(seconds=min(2 * world.deadline + 60, MAX_TIMEOUT_S))
@@ -137,7 +88,7 @@ class Rank:
     def exit_if_forked(self, error: BaseException | None = None) -> None:
         """Exit, as Python does after this exception, if the rank has forked this process."""
         if self._sender.forked:
-            _exit_with_status(error)
+            exit_as_python(error)
 
     def join(self, rendezvous: Rendezvous) -> None:
         """Join the world's default group. Collective."""
@@ -217,230 +168,77 @@ class Rank:
             torch.cuda.synchronize(self.device)
 
 
-# ------------------------------------------------------------------------------------- rank main
+# ----------------------------------------------------------------------------------------- devices
 
 
-def rank_main(assignment: Assignment) -> None:
-    """Run a rank; return when the process should exit."""
-    started = time.monotonic()
-    gc.freeze()  # collecting the forked objects would copy their pages
-    _detach(assignment)
-    sender = Sender(assignment.result_pipe.fileno())
-    exit_pipe = Identity(assignment.exit_pipe.fileno())
-    stacks.write_stacks_to(assignment.result_pipe.fileno())
-    os.register_at_fork(after_in_child=sender.close)  # only this process reports for the rank
-    error: BaseException | None = None
-    try:
-        message: Message = Completed(_pickled(_work(assignment, sender, started)), time.monotonic())
-    except BaseException as raised:  # noqa: BLE001 - every exception is reported to the launcher
-        error, message = raised, _final_message(assignment.rank, raised)
-    if sender.lost:
-        _exit_with_status(error)
-    sender.send(message)
-    if isinstance(message, Failed) and not isinstance(error, SystemExit):
-        _flush()
+def device_of(device: str, local_rank: int, gpus: int) -> str:
+    """Return the device of a rank. Ranks share GPUs if their host has fewer GPUs than ranks.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+        local_rank: Number of the rank among those of its host.
+        gpus: Number of GPUs that this process sees.
+
+    Raises:
+        DistdemoError: This process sees no GPU.
+    """
+    if device == "cpu":
+        return "cpu"
+    if gpus == 0:
+        raise DistdemoError(
+            "This rank sees no GPU.",
+            f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')}.",
+            "Check that nvidia-smi works on its host.",
+        )
+    return f"{device}:{local_rank % gpus}"
+
+
+def set_device(device: str) -> None:
+    """Initialise CUDA and make this the process's GPU.
+
+    Raises:
+        DistdemoError: CUDA can't be initialised, or not on this GPU.
+    """
+    if device == "cpu":
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's function has returned
-    _flush()
-    if exit_pipe.is_open():
-        wait_for_close(assignment.exit_pipe.fileno())
-    assignment.local_ranks.rendezvous.leave()
-    if assignment.world.rank_per_gpu:
-        gpu.destroy_group()
-
-
-def _work(assignment: Assignment, sender: Sender, started: float) -> Any:
-    """Join the group and call the function."""
-    world, local = assignment.world, assignment.local_ranks
-    torch.set_num_threads(1)  # N ranks share the cores; an inherited thread pool is never used
-    if local.interface is not None:
-        set_interface(local.interface)
-    if world.lazy is not None:
-        os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(world.lazy))
-    if assignment.mpi is not None:
-        pmi.set_environment(*assignment.mpi)
-    rank = Rank(assignment, sender)
-    rank.report_phase("started")
-    if world.provider:
-        import_module(world.provider)
-    work = assignment.work
-    if isinstance(work, bytes) or world.user_program is not None:
-        _seed()
-    target, args = _unpickled(work) if isinstance(work, bytes) else work
-    gpu.set_device(rank.device)
-    _prevent_reducer_deletion()
-    if world.user_program is not None and not world.user_program.group:
-        rank.announce(local.rendezvous)
-    else:
-        rank.join(local.rendezvous)
-    rank.startup_seconds = time.monotonic() - started
-    return target(rank, *args)
-
-
-def _seed() -> None:
-    """Reseed torch's and NumPy's global generators, whose state forked ranks would share.
-
-    ``random`` does so itself. A function that a program passes to ``launch`` keeps the state.
-    """
-    torch.default_generator.seed()
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-
-
-def _unpickled(work: bytes) -> Any:
-    """Unpickle the function and its arguments; raise `UsageError` if that fails."""
     try:
-        return pickle.loads(work)  # noqa: S301 - from our own parent process
-    except Exception as error:
-        raise UsageError(
-            "The function or its arguments can't be loaded in a new process.",
-            f"{type(error).__name__}: {error}.",
-            "Define them where an import of your script finds them, above "
-            "`if __name__ == '__main__':`.",
-        ) from error
+        torch.cuda.set_device(device)
+        torch.cuda.current_stream()  # set_device alone does not initialise it in every release
+    except (RuntimeError, AssertionError, AttributeError) as error:
+        said = str(error).strip() or type(error).__name__
+        hint = "Check that nvidia-smi works there and that torch is built for its driver."
+        if "forked" in said or "initialization error" in said:
+            hint = "The process that started it had used CUDA: use --start-method forkserver."
+        what = f"{device} can't be used: {said.splitlines()[0].strip()}"
+        raise DistdemoError(what, "CUDA could not be initialised.", hint) from error
 
 
-def _prevent_reducer_deletion() -> None:
-    """Keep the reducers of DDP models until the process exits.
-
-    A reducer that is freed after ``destroy_process_group`` frees the group and joins gloo's thread
-    while holding the GIL, for which that thread may be waiting (torch 2.13).
-    """
-    make: Any = vars(dist)["Reducer"]
-    kept = []
-
-    def reducer(*args: Any, **named: Any) -> Any:
-        kept.append(make(*args, **named))
-        return kept[-1]
-
-    vars(dist)["Reducer"] = reducer  # DDP looks it up by this name
+# ------------------------------------------------------------------------------------- exit status
 
 
-def _pickled(value: Any) -> bytes:
-    """Pickle the return value; raise `TypeError` if that fails."""
-    try:
-        return dumps(value)
-    except Exception as error:
-        raise TypeError(f"the value that it returned can't be sent back: {error}") from error
-
-
-def _final_message(rank: int, error: BaseException) -> Completed | Failed:
-    """Return the message for a function that raised; ``sys.exit(0)`` counts as a return."""
-    at = time.monotonic()
+def exit_status(error: BaseException | None) -> tuple[int, str]:
+    """Return the exit code after this exception, and what Python writes to standard error."""
+    if error is None:
+        return 0, ""
     if not isinstance(error, SystemExit):
-        return Failed(failures.raised(rank, error))
-    code = _exit_code(error)
-    if not code:
-        return Completed(dumps(None), at)
-    text = "" if isinstance(error.code, int) else failures.text_of(error.code)
-    return Failed(Died(rank=rank, at=at, exit_code=code, message=text))
+        return 1, failures.raised(0, error).traceback
+    if error.code is None or isinstance(error.code, int):
+        return (error.code or 0) & 0xFF, ""
+    return 1, failures.text_of(error.code)
 
 
-def _exit_code(error: SystemExit) -> int:
-    """Return the exit code as the system sees it: modulo 256, and 1 for a message."""
-    code = error.code
-    return code & 0xFF if isinstance(code, int) else int(code is not None)
-
-
-def _exit_with_status(error: BaseException | None) -> NoReturn:
+def exit_as_python(error: BaseException | None) -> NoReturn:
     """Exit as Python does after this exception, in a process that has no pipe to report it."""
-    status, text = 0, ""
-    if isinstance(error, SystemExit):
-        status = _exit_code(error)
-        if error.code is not None and not isinstance(error.code, int):
-            text = f"{failures.text_of(error.code)}\n"
-    elif error is not None:
-        status, text = 1, failures.raised(0, error).traceback
+    status, text = exit_status(error)
     with suppress(Exception):  # closed, or of the program's own kind
-        sys.stderr.write(text)
+        sys.stderr.write(f"{text.rstrip()}\n" if text else "")
     util._run_finalizers(0)  # type: ignore[attr-defined]  # noqa: SLF001 - as multiprocessing does at the end of a rank
-    _flush()
+    flush()
     os._exit(status)
 
 
-def _flush() -> None:
+def flush() -> None:
     """Flush stdout and stderr: the process may exit without doing so."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # closed, or its reader has exited
             stream.flush()
-
-
-# ------------------------------------------------------------------------------- process set-up
-
-
-def _detach(assignment: Assignment) -> None:
-    """Drop the launcher's descriptors, handlers and output, and arrange to die with it."""
-    for fd in assignment.inherited:
-        os.close(fd)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which stops us
-    if assignment.output is not None:
-        os.dup2(assignment.output.fileno(), 1)
-        os.dup2(assignment.output.fileno(), 2)
-    if not die_with_parent():
-        threading.Thread(target=_exit_with_launcher, args=(assignment,), daemon=True).start()
-    else:
-        if "multiprocessing.forkserver" in sys.modules:
-            _free_forkserver()
-        closed = select.poll()  # select.select takes no descriptor beyond 1023
-        closed.register(assignment.exit_pipe.fileno(), select.POLLIN | select.POLLHUP)
-        if closed.poll(0):  # the launcher exited before we asked the kernel to watch it
-            os._exit(1)
-    if assignment.world.user_program is not None:
-        _lead_session(assignment)
-
-
-def _free_forkserver() -> None:
-    """Close the write end of the forkserver's lifeline, which every rank inherits.
-
-    The forkserver exits when every copy of that end is closed. If ranks kept theirs open, the
-    forkserver and the ranks would outlive a killed launcher.
-    """
-    server = getattr(sys.modules["multiprocessing.forkserver"], "_forkserver", None)
-    lifeline = getattr(server, "_forkserver_alive_fd", None)
-    if lifeline is not None and getattr(server, "_forkserver_pid", None) is None:
-        os.close(lifeline)
-        server._forkserver_alive_fd = None  # type: ignore[union-attr]  # noqa: SLF001 - there is no public way
-
-
-def _exit_with_launcher(assignment: Assignment) -> None:
-    """Watch the launcher from a thread, where the kernel can't."""
-    wait_for_close(assignment.exit_pipe.fileno())
-    directory = assignment.local_ranks.rendezvous.directory
-    if directory is not None:
-        shutil.rmtree(directory, ignore_errors=True)
-    time.sleep(0.5)  # for an orderly exit, if the launcher released the ranks
-    os._exit(1)
-
-
-def wait_for_close(fd: int) -> None:
-    """Wait until the launcher has closed its end of the pipe or exited."""
-    while os.read(fd, 1):
-        pass
-
-
-def _lead_session(assignment: Assignment) -> None:
-    """Set up a user program's session, standard input, line-buffered output and Ctrl-C."""
-    with suppress(OSError):  # already a session leader
-        os.setsid()
-    if assignment.stdin is None:
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        if null:
-            os.close(null)
-    else:
-        os.dup2(assignment.stdin.fileno(), 0)
-        assignment.stdin.close()
-    # Open new streams: those that a forked rank inherits may have a different encoding, unwritten
-    # data in their buffers, or other descriptors.
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    program = assignment.world.user_program
-    if program is None or program.terminal != assignment.rank:
-        for name, fd in (("stdout", 1), ("stderr", 2)):
-            stream = open(  # noqa: SIM115
-                fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
-            )
-            setattr(sys, name, stream)
-    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -259,7 +259,7 @@ class WorldReport:
 
     def document(self) -> WorldDocument:
         """Return the world as JSON documents show it."""
-        quiet = self.ok and not any(each.output for each in self.outcomes)
+        quiet = self.ok and not any(outcome.output for outcome in self.outcomes)
         return WorldDocument(
             self.world.world_size,
             self.world.backend,

@@ -112,9 +112,9 @@ class FileRendezvous(Rendezvous):
         """Return the FileStore at this path."""
         from torch._C._distributed_c10d import FileStore
 
-        found = FileStore(self.path, world_size)
-        found.set_timeout(timeout)
-        return found
+        store = FileStore(self.path, world_size)
+        store.set_timeout(timeout)
+        return store
 
 
 @contextmanager
@@ -272,7 +272,8 @@ class Agent:
         """Serve the store from a torch thread; call this after all ranks have been forked."""
         from torch._C._distributed_c10d import TCPStore
 
-        port, fd = self.store.port, self._socket.detach()
+        port = self.store.port
+        fd = self._socket.detach()
         self._held = TCPStore(
             HOST, port, self._world_size, True, wait_for_workers=False, master_listen_fd=fd
         )

@@ -79,7 +79,7 @@ def _callers(frames: list[dict[str, str]]) -> tuple[str, ...]:
     """Return the nearest lines of the user's code in these frames."""
     lines = (
         source_line(frame["file"], int(frame["line"]), frame["function"])
-        for frame in takewhile(lambda each: not is_ours(each["file"]), frames)
+        for frame in takewhile(lambda frame: not is_ours(frame["file"]), frames)
         if not is_library(frame["file"])
     )
     return tuple(islice(lines, MAX_CALLERS))

@@ -125,14 +125,16 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
         return Verdict(f"{ranks_of(guilty)}: {first.why}.", why, first.hint, guilty, others)
     guilty = tuple(outcome.rank for outcome in causes)
     others = tuple(o.rank for o in outcomes if o.rank not in guilty and not isinstance(o, Returned))
-    why, trace, excerpt = _reached(world, first), "", ""
+    why = _reached(world, first)
+    trace = excerpt = ""
     if isinstance(first, Died):
         what, hint = _death(first)
         if text := headline(first.message):
             why = f'Its message: "{text}". {why}'.strip()
     else:
         assert isinstance(first, Raised)  # noqa: S101 - for the type checker
-        trace, excerpt = first.traceback, first.excerpt
+        trace = first.traceback
+        excerpt = first.excerpt
         said = headline(first.message)
         said = f"{said[:MAX_CHARS]}…" if len(said) > MAX_CHARS else said
         what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
@@ -141,29 +143,26 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
             hint = "No rank reported another cause: one may have destroyed its process group early."
         if first.type == "UsageError":  # its message has a reason and a hint
             _, reason, advice = (*first.message.splitlines(), "", "")[:3]
-            why, hint = f"{reason} {why}".strip(), advice or hint
-    if isinstance(first, Raised) and first.consequence:
-        if len(guilty) > 1:
-            why += f" {ranks_of(guilty[1:])} lost a peer later."
-        if others:
-            why += f" {ranks_of(others)} had not failed."
-        return Verdict(what, why.strip(), hint, guilty, others, trace, excerpt)
+            why = f"{reason} {why}".strip()
+            hint = advice or hint
+    no_cause = isinstance(first, Raised) and first.consequence
     if len(guilty) > 1:
-        why += f" {ranks_of(guilty[1:])} also failed, later."
+        later = "lost a peer later" if no_cause else "also failed, later"
+        why += f" {ranks_of(guilty[1:])} {later}."
     if others:
-        why += f" {_stopped(others)}"
+        why += f" {ranks_of(others)} had not failed." if no_cause else f" {_stopped(others)}"
     return Verdict(what, why.strip(), hint, guilty, others, trace, excerpt)
 
 
 def _reached(world: WorldSpec, outcome: Outcome) -> str:
     """Return what is known of how far a rank got: its line and last call, or its phase."""
     line = outcome.where.source_line if outcome.where else ""
-    found = [f"It was at {line}."] if line else []
+    facts = [f"It was at {line}."] if line else []
     if outcome.last_call:
-        found.append(f"Its last call was {outcome.last_call}.")
-    if not found and world.user_program is None:
-        found = [f"Last phase reached: {outcome.phase.name}."]
-    return " ".join(found)
+        facts.append(f"Its last call was {outcome.last_call}.")
+    if not facts and world.user_program is None:
+        facts = [f"Last phase reached: {outcome.phase.name}."]
+    return " ".join(facts)
 
 
 def _death(died: Died) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
@@ -37,6 +37,8 @@ Poll = Callable[[Sequence[Outcome | None]], bool]
 """Called periodically with each rank's outcome, None while it runs; True ends the world."""
 OnOutput = Callable[[int, bytes], object]
 """Called with a rank's number and a piece of its output."""
+Relay = Callable[[], Iterable[tuple[int, Any]]]
+"""Returns values for the process of rank 0, each with its rank. Called periodically."""
 
 
 @dataclass(slots=True, eq=False)

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from importlib import import_module
@@ -25,13 +26,13 @@ from distdemo.launcher.process_tree import Activity, ProcessTree
 from distdemo.launcher.records import Outcome, Returned, WorldSpec
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import StartMethod, preload
-from distdemo.launcher.worker import OnMessage, OnOutput, Poll, Worker
+from distdemo.launcher.worker import OnMessage, OnOutput, Poll, Relay, Worker
 from distdemo.signals import Interrupts
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-    from distdemo.launcher.rank import Work
+    from distdemo.launcher.rank_process import Work
 
 TERM_TIMEOUT_S = 0.7  # from SIGTERM until SIGKILL
 POLL_S = 0.2  # seconds between polls of processes whose pipe is silent
@@ -67,6 +68,21 @@ class Listener(Protocol):
         """Handle the messages that have arrived, without waiting; False at end of file."""
 
 
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """Functions that the launcher calls while ranks run; see ``local.World.run``.
+
+    Attributes:
+        listener: Another source of events.
+    """
+
+    on_message: OnMessage | None = None
+    on_output: OnOutput | None = None
+    poll: Poll | None = None
+    relay: Relay | None = None
+    listener: Listener | None = None
+
+
 class Peers(Listener, Protocol):
     """Ranks of the world that other processes started, as this process knows them.
 
@@ -100,6 +116,7 @@ class Workers:
         world: Whole world that they belong to.
         stop_reason: Reason for which the wait ended.
         started_at: Start of the first rank, on the monotonic clock.
+        interrupts: Signals that end the wait.
 
     Args:
         world: Whole world that they belong to.
@@ -131,7 +148,7 @@ class Workers:
         self.world = world
         self._local_ranks = local_ranks
         self._method = method
-        self._interrupts = interrupts
+        self.interrupts = interrupts
         self._modules = [*modules, world.provider] if world.provider else modules
         self._pmi = pmi
         self._peers = peers
@@ -167,7 +184,7 @@ class Workers:
         else:
             work = dumps_work(target, args, self._method)  # once, so that ranks share no tensor
         for rank in self._local_ranks.ranks:
-            if self._interrupts.received is not None:
+            if self.interrupts.received is not None:
                 break
             self._workers.append(self._start_one(rank, work))
             if self._pmi is not None:
@@ -176,7 +193,7 @@ class Workers:
         self._exit_reader.close()
 
     def _start_one(self, rank: int, work: Work) -> Worker:
-        from distdemo.launcher.rank import Assignment, rank_main
+        from distdemo.launcher.rank_process import Assignment, rank_main
 
         program = self.world.user_program
         reader, writer = self._context.Pipe(duplex=False)
@@ -225,30 +242,20 @@ class Workers:
 
     # ------------------------------------------------------------------------------------ watching
 
-    def watch(
-        self,
-        on_message: OnMessage | None = None,
-        on_output: OnOutput | None = None,
-        poll: Poll | None = None,
-        listener: Listener | None = None,
-    ) -> None:
+    def watch(self, callbacks: Callbacks) -> None:
         """Wait until every rank of the world has ended or the world must be stopped.
 
         One loop over every pipe. The wait is limited by the world's deadline and by its stall
         limit, the time without progress; then the late ranks are asked for their stacks.
-
-        Args:
-            on_message: Called for each value that a rank sends.
-            on_output: Called for each piece of a captured rank's output, until it raises.
-            poll: Called at every poll with the outcome of each rank.
-            listener: Another source of events.
         """
-        self._on_message, self._on_output = on_message, on_output
-        self._listeners = [source for source in (self._peers, listener) if source is not None]
+        self._on_message = callbacks.on_message
+        self._on_output = callbacks.on_output
+        sources = (self._peers, callbacks.listener)
+        self._listeners = [source for source in sources if source is not None]
         if (self._tree is not None or self.world.silent) and self.world.stall is not None:
             self._activity = Activity({worker.process.pid or 0 for worker in self._workers})
         with selectors.DefaultSelector() as selector:
-            selector.register(self._interrupts, selectors.EVENT_READ)
+            selector.register(self.interrupts, selectors.EVENT_READ)
             for source in self._listeners:
                 selector.register(source, selectors.EVENT_READ, source.on_message)
             for port in self._pmi.open_ports if self._pmi is not None else ():
@@ -266,8 +273,8 @@ class Workers:
                         selector.unregister(key.fileobj)
                 if time.monotonic() >= next_poll:
                     self._poll()
-                    if poll is not None:
-                        self._ended_early |= poll(self._outcomes_so_far())
+                    if callbacks.poll is not None:
+                        self._ended_early |= callbacks.poll(self._outcomes_so_far())
                     next_poll = time.monotonic() + POLL_S
         self.stop_reason = reason
         asks = {StopReason.TIMED_OUT, StopReason.STALLED, StopReason.INTERRUPTED}
@@ -359,8 +366,9 @@ class Workers:
 
     def _find_stop_reason(self) -> StopReason | None:
         """Return the reason to stop waiting, or None."""
-        now, peers = time.monotonic(), self._peers
-        if self._interrupts.received is not None:
+        now = time.monotonic()
+        peers = self._peers
+        if self.interrupts.received is not None:
             return StopReason.INTERRUPTED
         if not self._running and not (peers is not None and peers.running):
             return StopReason.DONE
@@ -385,7 +393,8 @@ class Workers:
 
     def _pause(self) -> float:
         """Return the seconds until the next timeout or poll."""
-        now, failed_at = time.monotonic(), self._first_failure_at()
+        now = time.monotonic()
+        failed_at = self._first_failure_at()
         ends = [self._deadline, self._stalled_at(), now + POLL_S]
         if failed_at is not None:
             ends.append(failed_at + OTHERS_TIMEOUT_S)
@@ -436,7 +445,7 @@ class Workers:
     def end(self) -> None:
         """Release all ranks; signal, then kill, those that don't exit; close everything."""
         self._exit_writer.close()
-        quiet = self.succeeded and self._interrupts.received is None
+        quiet = self.succeeded and self.interrupts.received is None
         if not (quiet and wait_for_exit(self._workers, self._local_ranks.exit_timeout_s)):
             self._stop()
         if self._tree is not None:
@@ -448,7 +457,7 @@ class Workers:
 
     def _stop(self) -> None:
         steps = [(signal.SIGTERM, TERM_TIMEOUT_S), (signal.SIGKILL, TERM_TIMEOUT_S)]
-        if self._tree is not None and self._interrupts.received == signal.SIGINT:
+        if self._tree is not None and self.interrupts.received == signal.SIGINT:
             # Ctrl-C doesn't reach their sessions, and a program may have work to save.
             steps = [
                 (signal.SIGINT, 1.5 * TERM_TIMEOUT_S),
@@ -472,7 +481,7 @@ class Workers:
         Ranks of this process without one timed out or were stopped.
         """
         out_of_time = self.stop_reason in (StopReason.TIMED_OUT, StopReason.STALLED)
-        late = self._interrupts.received is None and out_of_time
+        late = self.interrupts.received is None and out_of_time
         failed = self.stop_reason is StopReason.FAILED
         outcomes = [
             worker.final(late=late or (worker.where is not None and not failed))

@@ -47,7 +47,7 @@ def serve(channel: Channel) -> None:
     # Keep a test that asks for GPUs from loading the driver, which doesn't survive a fork.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     import distdemo.calls.record.hooks
-    import distdemo.launcher.rank
+    import distdemo.launcher.rank_process
 
     with suppress(ImportError):  # without NumPy
         import_module("numpy.random")  # which ranks seed

@@ -210,7 +210,8 @@ WORLDS = """
 import os
 import sys
 from distdemo.joined.engines import detect
-from distdemo.joined.world import ParticipationEnded, join
+from distdemo.joined import join
+from distdemo.joined.participant import ParticipationEnded
 from distdemo.launcher.local import sends
 from distdemo.launcher.records import WorldSpec
 

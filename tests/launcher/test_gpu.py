@@ -7,7 +7,7 @@ import torch
 from helpers import warmed
 
 from distdemo.errors import DistdemoError
-from distdemo.launcher.gpu import device_of, set_device
+from distdemo.launcher.rank import device_of, set_device
 
 
 def test_ranks_of_a_host_take_its_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def test_what_cuda_says_when_it_starts_is_translated(monkeypatch: pytest.MonkeyP
 STUCK = """
 import os, sys, threading, time
 import torch.distributed as dist
-from distdemo.launcher import gpu
+from distdemo.launcher import rank_process as gpu
 
 class Stuck(dist.ProcessGroup):
     def getBackendName(self): return "stuck"

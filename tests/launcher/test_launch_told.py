@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 import torch.distributed as dist
 
 from distdemo.launcher.local import run_world
-from distdemo.launcher.records import Raised, Stopped, TimedOut, WorldSpec
+from distdemo.launcher.records import Stopped, TimedOut, WorldSpec
+from distdemo.launcher.worker import MAX_OUTPUT_BYTES
 
 STALL = 3.0  # seconds without progress: longer than any step of a world's start
 pytestmark = [pytest.mark.usefixtures("no_child_left"), pytest.mark.processes]
@@ -63,10 +65,10 @@ def test_values_arrive_in_order_while_the_rank_continues():
 
 
 class Unreadable:
-    """Object that can be pickled but not unpickled."""
+    """Object whose unpickling raises `SystemExit`."""
 
     def __reduce__(self):
-        return int, ("no number",)
+        return sys.exit, (7,)
 
 
 def test_a_value_that_can_not_be_pickled_or_unpickled_is_an_error_of_its_rank():
@@ -74,18 +76,33 @@ def test_a_value_that_can_not_be_pickled_or_unpickled_is_an_error_of_its_rank():
         dist.barrier()
         if rank.rank == 0:
             rank.send(threading.Lock())
-        rank.send(Unreadable())
+        if rank.rank == 1:
+            rank.send(Unreadable())
+        return Unreadable() if rank.rank == 2 else threading.Lock()
 
     listener = Listener()
-    report = run_world(world(2), send, on_message=listener)
+    report = run_world(world(4), send, on_message=listener)
     assert report.verdict
-    assert set(report.verdict.ranks) == {0, 1}
-    first, second = report.outcomes
-    assert isinstance(first, Raised)
-    assert isinstance(second, Raised)
-    assert "rank.send(threading.Lock())" in first.traceback
-    assert "sent can't be unpickled" in second.message
+    assert set(report.verdict.ranks) == {0, 1, 2, 3}
+    texts = [f"{raised.type} {raised.message} {raised.traceback}" for raised in report.outcomes]  # type: ignore[attr-defined]
+    assert "rank.send(threading.Lock())" in texts[0]
+    assert "SystemExit the value that it sent can't be unpickled" in texts[1]
+    assert "SystemExit the value that it returned can't be unpickled" in texts[2]
+    assert "the value that it returned can't be sent back" in texts[3]
     assert listener.heard == []
+
+
+def test_the_end_of_captured_output_is_kept_and_every_piece_is_passed_on():
+    pieces = []
+    report = run_world(
+        world(1, capture=True),
+        lambda _: os.write(1, b"x" * 200_000 + b"last \xff"),
+        on_output=lambda rank, piece: pieces.append(piece),
+    )
+    (outcome,) = report.outcomes
+    assert len(outcome.output) == MAX_OUTPUT_BYTES
+    assert outcome.output.endswith("last \N{REPLACEMENT CHARACTER}")
+    assert sum(map(len, pieces)) == 200_006
 
 
 def test_a_listener_ends_a_world_wherever_its_ranks_wait_and_hears_no_more():

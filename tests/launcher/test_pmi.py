@@ -43,23 +43,6 @@ def test_a_question_and_its_answer():
         assert said(Exchange(3, "w"), 0, line)[name] == value, line
 
 
-def test_what_one_rank_puts_the_others_get():
-    exchange = Exchange(2, "w")
-    assert said(exchange, 0, "cmd=put kvsname=w key=card0 value=a=b#c")["rc"] == "0"
-    assert said(exchange, 1, "cmd=get kvsname=w key=card0")["value"] == "a=b#c"
-
-
-def test_a_barrier_lets_all_go_when_the_last_has_come_and_again_the_next_time():
-    exchange = Exchange(3, "w")
-    for _ in range(2):
-        assert exchange.answer(2, "cmd=barrier_in") == []
-        assert exchange.answer(0, "cmd=barrier_in") == []
-        assert exchange.answer(0, "cmd=barrier_in") == []  # the same rank doesn't count twice
-        freed = exchange.answer(1, "cmd=barrier_in")
-        assert freed == [(rank, "cmd=barrier_out rc=0") for rank in range(3)]
-    assert exchange.answer(0, "cmd=abort exitcode=1") == []
-
-
 def test_no_line_breaks_the_exchange():
     exchange = Exchange(3, "w")
     for line in ("", "=", "cmd=", "cmd", "a=b=c", "cmd=put", "cmd=get", "mcmd=spawn", "\x00\xff"):
@@ -90,15 +73,6 @@ def line(server):
     with end, socket.socket(fileno=os.dup(end.fileno())) as made:
         made.settimeout(5)
         yield made
-
-
-@pytest.mark.processes
-def test_a_rank_is_answered_line_by_line(server, line):
-    line.sendall(b"cmd=get_uni")
-    assert server.ports[1].on_message()  # half a line: no reply yet
-    line.sendall(b"verse_size\ncmd=get_appnum\n")
-    server.poll()
-    assert line.recv(200) == b"cmd=universe_size rc=0 size=2\ncmd=appnum rc=0 appnum=0\n"
 
 
 @pytest.mark.processes

@@ -7,15 +7,12 @@ import select
 import signal
 import subprocess
 import threading
-import time
-from itertools import chain, repeat
 
 import pytest
 from forked import in_a_child
 from helpers import wait_until
 
-from distdemo.launcher import process_tree
-from distdemo.launcher.process_tree import Activity, ProcessTree, processor_seconds
+from distdemo.launcher.process_tree import ProcessTree, processor_seconds
 from distdemo.signals import Interrupts
 
 
@@ -85,23 +82,6 @@ def burns(name):
     go_on = False
     thread.join()
     assert (counted >= went) is (name == "busy"), (counted, went)
-
-
-def test_work_is_told_from_waking_now_and_then(monkeypatch):
-    ticks = iter(range(0, 1000, 10))
-    monkeypatch.setattr(time, "monotonic", lambda: next(ticks))
-    for readings, is_active in (
-        ((1.0, 1.05), False),  # 5 ms per second: it wakes now and then
-        ((1.0, 1.2), True),
-        ((5.0, 1.0), True),  # a child that worked has exited and was not reaped
-        ((None, 1.0), True),  # unknown: it may be working
-        ((1.0, None), True),
-    ):
-        told = chain(readings, repeat(readings[-1]))
-        monkeypatch.setattr(process_tree, "processor_seconds", lambda _, told=told: next(told))
-        work = Activity({1})
-        assert work.is_active() == is_active
-        assert work.is_active() == (readings[-1] is None)  # each call counts from the last one
 
 
 # ------------------------------------------------------------------------------------------ signals

@@ -1,19 +1,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
 import tempfile
-from contextlib import closing, suppress
-from datetime import timedelta
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from helpers import LOOPBACK, tcp_addresses
-from torch._C._distributed_c10d import TCPStore
 
 from distdemo.errors import UsageError
-from distdemo.launcher.rendezvous import HOST, Agent, AgentStore, file_rendezvous
+from distdemo.launcher.rendezvous import file_rendezvous
 
 on_linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="has no files in memory")
 
@@ -64,27 +60,3 @@ def test_without_a_temporary_directory_the_error_says_what_to_set(monkeypatch, t
         pass
     assert "missing" in caught.value.why
     assert "TMPDIR" in caught.value.hint
-
-
-def test_the_variables_are_torchruns_and_openmps_threads_the_users_choice(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    found = AgentStore(4711).variables(3, 4, 3)
-    expected = {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "4", "OMP_NUM_THREADS": "1"}
-    expected |= {"MASTER_ADDR": HOST, "MASTER_PORT": "4711"}
-    assert found | expected == found
-    monkeypatch.setenv("OMP_NUM_THREADS", "6")
-    assert AgentStore(4711).variables(3, 4, 3)["OMP_NUM_THREADS"] == "6"
-
-
-def test_the_agents_store_is_on_loopback_and_gone_with_the_block():
-    with closing(Agent(2)) as held:
-        port = held.store.port
-        held.serve()
-        patience = timedelta(seconds=10)
-        one = TCPStore(HOST, port, None, False, timeout=patience, wait_for_workers=False)
-        one.set("key", "value")
-        assert one.get("key") == b"value"
-        del one
-        assert set(tcp_addresses(os.getpid(), listening=True)) <= LOOPBACK
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((HOST, port), timeout=5).close()

@@ -23,7 +23,7 @@ TORCH = f"{SITE}/torch/distributed/distributed_c10d.py"
 LOGGER = f"{SITE}/torch/distributed/c10d_logger.py"
 LAUNCHER = (
     (f"{OURS}/api.py", 75, "_call"),
-    (f"{OURS}/launcher/rank.py", 165, "_work"),
+    (f"{OURS}/launcher/rank_process.py", 165, "_work"),
     (f"{LIBRARY}/multiprocessing/process.py", 108, "run"),
 )
 

@@ -21,7 +21,7 @@ from distdemo.launcher.records import (
     TimedOut,
     WorldSpec,
 )
-from distdemo.launcher.verdict import judge, lost_peer, ranks_of
+from distdemo.launcher.verdict import judge, lost_peer
 
 CLOSED = (
     "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
@@ -122,12 +122,6 @@ def test_verdicts() -> None:
     texts["a stall"] = described(WORLDS["an earlier phase"], 5)
     text = "\n".join(f"## {name}\n{text}" for name, text in texts.items())
     matches(Path(__file__).parent / "golden" / "verdicts.txt", text)
-
-
-def test_ranks_are_named_in_ascending_order() -> None:
-    assert ranks_of((3,)) == "Rank 3"
-    assert ranks_of((3, 1, 2)) == "Ranks 1, 2, 3"
-    assert ranks_of(tuple(range(11, 1, -1))) == "Ranks 2, 3, 4, 5, 6, 7 and 4 more"
 
 
 def test_what_the_backend_says_of_a_peer_that_is_gone_is_known() -> None:

@@ -1,0 +1,204 @@
+"""The node of rank 0: it starts each world on all nodes, judges it, and ends it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from distdemo.encoding import decode, encode
+from distdemo.joined.messages import (
+    Exit,
+    Gone,
+    Hello,
+    Message,
+    NodeLost,
+    RankEnded,
+    Refused,
+    Sent,
+    StartWorld,
+    StopWorld,
+)
+from distdemo.joined.placement import Placement
+from distdemo.joined.world import JoinedWorld, annotation_of
+from distdemo.launcher.records import Lost, Outcome, Returned, Stopped, WorldReport
+from distdemo.launcher.rendezvous import LocalRanks
+from distdemo.launcher.workers import Callbacks, StopReason, Workers
+
+if TYPE_CHECKING:
+    from distdemo.launcher.records import WorldSpec
+
+REPORT_TIMEOUT_S = 3.0  # for participants to report their outcomes after StopWorld
+SETTLE_TIMEOUT_S = 0.7  # for reports that were sent before the coordinator stops the world
+EXIT_TIMEOUT_S = 2.0  # for participants to exit
+TEXT_LENGTH = 1000  # characters of another node's text that are shown
+
+
+class Coordinator(JoinedWorld):
+    """The node of rank 0."""
+
+    def __init__(self, placement: Placement, command: str) -> None:
+        super().__init__(placement, command)
+        self._ranks = {node: placement.ranks_of(node) for node in range(1, placement.nodes)}
+        self._hosts: dict[int, str] = {}  # by node, after its Hello
+        self._lost_nodes: dict[int, NodeLost] = {}  # they can't send anything more, in any world
+
+    def run(
+        self,
+        spec: WorldSpec,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        **callbacks: Any,
+    ) -> WorldReport:
+        """Run ``target(rank, *args)`` on every rank of the world; see `World.run`."""
+        self._join(spec, target, args)
+        self._target = target
+        self._changes = {
+            index: encode(arg, decodable=True)
+            for index, (arg, first) in enumerate(zip(args, self._first_args or (), strict=True))
+            if arg is not first and arg != first
+        }
+        return super().run(spec, target, args, **callbacks)
+
+    def end(self, code: int) -> None:
+        """Make every node exit with this exit code."""
+        self._send(Exit(code))
+        self._wait(None, lambda: self._hosts.keys() <= self._lost_nodes.keys(), EXIT_TIMEOUT_S)
+        super().end(code)
+
+    def _begin(self, spec: WorldSpec, stack: ExitStack) -> tuple[LocalRanks, Sequence[int]]:
+        """Begin a world on every node; return the ranks that this node starts."""
+        self._number += 1
+        self._began = time.time(), time.monotonic()
+        self.outcomes = {}
+        self.failed_at = None
+        self.failed = self.stalled = self.interrupted = False
+        for node, lost in self._lost_nodes.items():
+            self._record_lost(node, lost)
+        self._send(StartWorld(self._number, self._digest, self._command, self._changes))
+        return super()._begin(spec, stack)
+
+    def _watch(self, workers: Workers, callbacks: Callbacks) -> None:
+        """Watch the ranks of all nodes until they have ended or must be stopped."""
+        self._workers = workers
+        workers.watch(self._with_address(workers, callbacks))
+        out_of_time = workers.stop_reason in (StopReason.TIMED_OUT, StopReason.STALLED)
+        reason: Literal["ended", "timed out", "interrupted"]
+        reason = "timed out" if out_of_time else "ended"
+        if workers.interrupts.received is not None or self.interrupted:
+            reason = "interrupted"
+        if reason != "timed out" and workers.stop_reason is not StopReason.ENDED_EARLY:
+            # The cause may arrive shortly.
+            self._wait(None, lambda: not self.running, SETTLE_TIMEOUT_S)
+        self.failed = self.failed_at is not None
+        if self.running:
+            self._send(StopWorld(self._number, reason))
+            signalled = workers.interrupts.received is not None
+            timeout_s = 2 * SETTLE_TIMEOUT_S if signalled else REPORT_TIMEOUT_S
+            self._wait(None, lambda: self._have_ended(self._hosts), timeout_s)
+        for node, ranks in self._ranks.items():
+            if node in self._hosts:
+                why = "its process did not report in time"
+                hint = "Its ranks may still hang there."
+                self._record_lost(node, NodeLost(why, hint))
+            elif reason == "timed out":
+                why = "never joined: nothing was received from its process"
+                hint = "Check that it was started, and that it reaches the address of node 0."
+                self._record_lost(node, NodeLost(why, hint))
+            else:  # it is not at fault
+                self.outcomes |= {r: Stopped(rank=r) for r in ranks if r not in self.outcomes}
+
+    def _stop(self) -> None:
+        """Make all nodes stop their ranks."""
+        self._send(StopWorld(self._number))
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Host of each rank; empty if all are on this host."""
+        here = socket.gethostname()
+        hosts = [here] * len(self._placement.ranks_of(0))
+        for node, ranks in self._ranks.items():
+            hosts += [self._hosts.get(node, "?")] * len(ranks)
+        return tuple(hosts) if set(hosts) - {here, "?"} else ()
+
+    @property
+    def running(self) -> bool:
+        """True if ranks of other nodes are running."""
+        return len(self.outcomes) < sum(map(len, self._ranks.values()))
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Reason for which another node stops the world, or None."""
+        return StopReason.INTERRUPTED if self.interrupted else None
+
+    def _have_ended(self, nodes: Iterable[int]) -> bool:
+        return all(rank in self.outcomes for node in nodes for rank in self._ranks[node])
+
+    def _on_message(self, node: int, message: Message | NodeLost) -> None:
+        if node == 0 and isinstance(message, NodeLost):  # the store itself
+            for other in self._ranks:
+                self._record_node_lost(other, message)
+        elif node in self._lost_nodes:
+            pass
+        elif isinstance(message, NodeLost):
+            self._record_node_lost(node, message)
+        elif isinstance(message, Hello):
+            self._hosts[node] = message.host[:TEXT_LENGTH]
+        elif isinstance(message, Gone):
+            self._record_node_lost(
+                node, NodeLost("its process exited without a report", "Check what ended it.")
+            )
+        elif isinstance(message, Refused):
+            why = f"{message.what} {message.why}"[:TEXT_LENGTH].rstrip(". ")
+            self.failed_at = self.failed_at or time.monotonic()
+            for rank in self._ranks[node]:  # their other failures are consequences
+                self.outcomes[rank] = Lost(rank=rank, why=why, hint=message.hint)
+            self._lost_nodes[node] = NodeLost(why, message.hint)
+        elif isinstance(message, Sent) and message.world == self._number:
+            self._check_rank(node, message.rank)
+            kind = getattr(self._target, "sends", None)
+            self._deliver(message.rank, decode(kind | None if kind else type(None), message.value))
+        elif isinstance(message, RankEnded) and message.world == self._number:
+            self._record_end(node, message)
+
+    def _record_end(self, node: int, message: RankEnded) -> None:
+        rank = message.outcome.rank
+        self._check_rank(node, rank)
+        at = message.outcome.at + message.started_s - self._began[0]
+        outcome: Outcome = replace(message.outcome, at=at)
+        if isinstance(outcome, Returned):
+            value = decode(annotation_of(self._target, "return"), message.value)
+            if getattr(value, "rank", rank) != rank:
+                raise ValueError(f"rank {rank} returned the result of another rank")
+            outcome = replace(outcome, value=value)
+        elif self.failed_at is None:
+            self.failed_at = time.monotonic()
+        self.outcomes[rank] = outcome
+        self.stalled |= message.stalled
+        self.interrupted |= message.interrupted
+
+    def _check_rank(self, node: int, rank: int) -> None:
+        if rank not in self._ranks[node] or rank in self.outcomes:
+            raise ValueError(f"rank {rank} is not a running rank of node {node}")
+
+    def _deliver(self, rank: int, value: Any) -> None:
+        try:
+            self._workers.deliver(rank, value)
+        except (ArithmeticError, LookupError, TypeError) as error:  # such as an index out of range
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    def _record_node_lost(self, node: int, lost: NodeLost) -> None:
+        if node in self._hosts:
+            lost = replace(lost, why=f"{lost.why} (host {self._hosts[node]})")
+        self._lost_nodes.setdefault(node, lost)
+        self._record_lost(node, lost)
+
+    def _record_lost(self, node: int, lost: NodeLost) -> None:
+        at = time.monotonic() - self._began[1]
+        for rank in self._ranks[node]:
+            if rank not in self.outcomes:
+                self.outcomes[rank] = Lost(rank=rank, at=at, why=lost.why, hint=lost.hint)
+                self.failed_at = self.failed_at or time.monotonic()
