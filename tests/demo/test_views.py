@@ -21,7 +21,6 @@ from distdemo.demo.records import (
     HelloReport,
     Holding,
     Introduction,
-    ObjectPiece,
     OpEntry,
     OpList,
     OpReport,
@@ -29,7 +28,7 @@ from distdemo.demo.records import (
     RankResult,
 )
 from distdemo.demo.view import hello_view, list_view, op_view
-from distdemo.demo.view_cells import data_cell, source_cell
+from distdemo.demo.view_cells import data_cells
 from distdemo.demo.view_picture import picture
 from distdemo.encoding import encode
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
@@ -192,11 +191,12 @@ def test_cells_fit_their_width() -> None:
         (Holding((Piece((), (1.5,)),)), 60, ["1.5"]),
         (Holding((PIECE, PIECE), joined=True), 60, ["[[0 1 2] [3 4 5]", " [0 1 2] [3 4 5]]"]),
         (Holding((PIECE,) * 9), 60, [*["[[0 1 2] [3 4 5]]"] * 2, "… 6 more", "[[0 1 2] [3 4 5]]"]),
-        (Holding((ObjectPiece({"a": "ü"}, 10),)), 60, ['{"a": "ü"}']),
-        (Holding((ObjectPiece("x" * 99, 110),)), 20, ['"' + "x" * 18 + "…"]),
+        (Holding((Piece.of_object({"a": "ü"}, 0),)), 60, ['{"a": "ü"}']),
+        (Holding((Piece.of_object("x" * 99, 0),)), 20, ['"' + "x" * 18 + "…"]),
     ):
-        assert data_cell(holding, Signs(), room).plain.split("\n") == lines
-        assert len(source_cell(holding, Signs(), room).plain.split("\n")) == len(lines)
+        cells = data_cells(holding, Signs(), room)
+        assert cells.data.plain.split("\n") == lines
+        assert {cell.plain.count("\n") for cell in cells} == {len(lines) - 1}
 
 
 def test_the_document_has_numbers_and_no_display_texts() -> None:
