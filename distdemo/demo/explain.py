@@ -37,32 +37,37 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
         summary=form.summary or op.doc.summary,
         mistake=UNPICKLING if spec.objects else op.doc.mistake,
     )
-    drawn = []
     moves = set[tuple[int, int]]()
     for rank in ranks:
-        own = [Source((rank,), piece) for piece in range(op.pieces(rank, spec))]
-        before = tuple(_piece(op, spec, source) for source in own)
-        after = Holding(undefined=True)
         senders = set(ranks if op.is_barrier else ())
         result = op.result(rank, spec)
         if not isinstance(result, Undefined):
-            pieces = tuple(_piece(op, spec, source) for source in result)
-            after = Holding(pieces, joined=op.list_after and spec.is_joined)
             senders.update(*(source.ranks for source in result))
         senders &= {*ranks} - {rank}
         moves |= {(spec.member(sender), spec.member(rank)) for sender in senders}
-        held = Holding(before, joined=op.list_before and spec.is_joined)
-        drawn.append(Held(spec.member(rank), held, after))
     return Explanation(
         op=op.call(spec),
         spec=spec,
         words=doc,
         traffic=op.traffic(spec),
-        ranks=tuple(drawn),
+        ranks=tuple(data_of(op, spec, rank) for rank in ranks),
         moves=tuple(sorted(moves)),
         is_barrier=op.is_barrier,
         names=tuple(form.names for form in op.all_forms if form.since),
     )
+
+
+def data_of(op: Op, spec: OpSpec, rank: int) -> Held:
+    """Return the data of a rank of the group before and after the op, large tensors shortened."""
+    own = [Source((rank,), piece) for piece in range(op.pieces(rank, spec))]
+    before = tuple(_piece(op, spec, source) for source in own)
+    after = Holding(undefined=True)
+    result = op.result(rank, spec)
+    if not isinstance(result, Undefined):
+        pieces = tuple(_piece(op, spec, source) for source in result)
+        after = Holding(pieces, joined=op.list_after and spec.is_joined)
+    held = Holding(before, joined=op.list_before and spec.is_joined)
+    return Held(spec.member(rank), held, after)
 
 
 def example_code(op: Op) -> str:

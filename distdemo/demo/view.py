@@ -33,7 +33,6 @@ from distdemo.view.format import (
 from distdemo.view.tables import Cell, Column, Grid, Item, select
 
 MANY = 16  # events shown from either end, and mismatches shown
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # names of groups; later groups have numbers
 OF_CALL = {"Arrived", "Left", "Present", "Waited", "Launch", "Wait", "Time"}
 RIGHT = OF_CALL | {"Rank", "of", "Process", "Pickle", "Called", "Returned", "Sent"}
 FOLDS = {"Host", "What it does", "Status"}
@@ -164,9 +163,9 @@ def _row(report: OpReport, result: RankResult, sign: Signs, width: int) -> Cells
     if report.world.hosts:
         cells["Host"] = report.world.hosts[result.rank]
     if report.groups:
-        group = "rank" if len(report.groups) == 1 else _letter(result.group or 0)
         number = result.rank if result.group_rank is None else result.group_rank
-        cells["Group"] = "none" if result.group is None else f"{group} {number}"
+        group = f"{result.group}, " if len(report.groups) > 1 else ""
+        cells["Group"] = "none" if result.group is None else f"{group}rank {number}"
     if report.is_barrier:
         cells["Arrived"] = duration(result.started_s)
         cells["Left"] = duration(result.ended_s)
@@ -191,10 +190,6 @@ def _row(report: OpReport, result: RankResult, sign: Signs, width: int) -> Cells
 
 def _rank(rank: int) -> Text:
     return Text(str(rank), colours.of_rank(rank))
-
-
-def _letter(group: int) -> str:
-    return LETTERS[group] if group < len(LETTERS) else str(group)
 
 
 def _verified(result: RankResult, sign: Signs) -> Text:
@@ -256,11 +251,9 @@ def _notes(report: OpReport) -> Iterator[str]:
     if report.world.hosts and (report.has_events or report.is_barrier):
         yield "Each host has its own first call: their clocks differ."
     if len(report.groups) > 1:
-        named = (
-            f"{_letter(number)} is ranks {ranks_text(members)}"
-            for number, members in enumerate(report.groups[:MANY])
-        )
-        yield f"Groups, each with its own ranks 0 to n − 1: {'; '.join(named)}."
+        groups = enumerate(report.groups[:MANY])
+        members = "; ".join(f"{index} has ranks {ranks_text(ranks)}" for index, ranks in groups)
+        yield f"Groups, each with its own ranks 0 to n − 1: {members}."
     elif any(result.group is None for result in report.ranks):
         yield "Ranks outside the group make no call; their data was compared too."
 
