@@ -11,7 +11,7 @@ from strategies import name_of
 
 from distdemo import ops
 from distdemo.demo.rank import run_op
-from distdemo.demo.records import Holding, Piece, RankResult
+from distdemo.demo.records import Holding, RankResult
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldSpec
@@ -75,7 +75,7 @@ def shown(holding: Holding) -> list[Any] | None:
     """The numbers of each piece that is shown, or the objects; None where it is undefined."""
     if holding.undefined:
         return None
-    return [list(each.values) if isinstance(each, Piece) else each.value for each in holding.pieces]
+    return [piece.value if piece.is_object else list(piece.values) for piece in holding.pieces]
 
 
 def assert_right(records: Sequence[RankResult], specs: Groups) -> None:

@@ -27,10 +27,12 @@ from distdemo.demo.options import (
     RootOptions,
     ShapeOptions,
     VariantOptions,
+    flag_of,
     options_of,
 )
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
+from distdemo.view.format import ranks_text
 
 VIEW = "distdemo.demo.view"
 EXAMPLES = {
@@ -66,14 +68,11 @@ def _run(op: Op, session: Session, options: OpOptions) -> Result:
     if options.explain:
         report = replace(report, explanation=explain_op(op, specs[0]))
     errors = []
-    for result in report.ranks:
-        if not result.ok:
-            what = f"Rank {result.rank} has {result.wrong} wrong {specs[0].noun}s."
-            why = report.warning or "The result differs from plain arithmetic on the inputs."
-            if report.is_barrier:
-                what = f"Rank {result.rank} left the barrier before all ranks arrived."
-                why = ""
-            errors.append(Error(what, why, ranks=(result.rank,)))
+    if wrong := tuple(result.rank for result in report.ranks if not result.ok):
+        what = f"The result of ranks {ranks_text(wrong)} differs from plain arithmetic."
+        if report.is_barrier:
+            what = f"Ranks {ranks_text(wrong)} left the barrier before all ranks arrived."
+        errors.append(Error(what, report.warning, ranks=wrong))
     from distdemo.demo.view import op_view
 
     return Result(report, partial(op_view, ranks=shown), errors=tuple(errors))
@@ -192,15 +191,17 @@ def explain(options: ExplainOptions) -> Result:
         raise unknown("operation", known, options.name, "distdemo explain")
     op, _ = resolved
     given = {name: getattr(options, name) for name in options.given - {"name", "code"}}
-    for name in sorted(given.keys() - {option.name for option in fields(options_of(op))}):
-        flag = f"--{name.replace('_', '-')}"
-        raise UsageError(f"{op.command} has no option {flag}.", op.doc.summary, "Leave it out.")
+    taken = set() if options.code else {option.name for option in fields(options_of(op))}
+    for name in sorted(given.keys() - taken):
+        flag = flag_of(name)
+        what = f"{op.command} has no option {flag}."
+        why = op.doc.summary
+        if options.code:
+            what = f"--code and {flag} can't be combined."
+            why = "The program is always the same."
+        raise UsageError(what, why, f"Leave out {flag}.")
     size = max(options.world_size or op.default_size(options.pattern), op.smallest_world)
     explanation = explain_op(op, make_specs(op, options_of(op)(**given), size)[0])
-    if not options.code:
-        return Result(explanation, picture)
-    for name in sorted(given):
-        flag = f"--{name.replace('_', '-')}"
-        why = "The program is always the same."
-        raise UsageError(f"--code and {flag} can't be combined.", why, f"Leave out {flag}.")
-    return Result(replace(explanation, code=example_code(op)), code_view)
+    if options.code:
+        return Result(replace(explanation, code=example_code(op)), code_view)
+    return Result(explanation, picture)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from distdemo.demo.records import Explanation, Held, Holding, ObjectPiece, Piece
+from distdemo.demo.records import Explanation, Held, Holding, Piece
 from distdemo.ops.contract import Op, Slice, Source, Undefined
 from distdemo.ops.reduction import reduce_numbers, wrapped
-from distdemo.ops.spec import Number, OpSpec, object_of, pickled_size
-from distdemo.ops.values import ValueRule, element, value_rule
+from distdemo.ops.spec import Number, OpSpec, object_of
+from distdemo.ops.values import element, value_rule
 
 WHOLE = 16  # largest number of elements that is shown whole
 ENDS = 4  # elements shown from either end of a larger tensor
@@ -37,34 +37,37 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
         summary=form.summary or op.doc.summary,
         mistake=UNPICKLING if spec.objects else op.doc.mistake,
     )
-    rule = value_rule(op, spec)
-    drawn = []
     moves = set[tuple[int, int]]()
     for rank in ranks:
-        member = spec.member(rank)
-        cuts = op.cuts_before(rank, spec)
-        pieces = [_piece(spec, cut, _numbers(spec, rule, cut), member) for cut in cuts]
-        before = Holding(tuple(pieces), joined=op.list_before and spec.is_joined)
-        after = Holding(undefined=True)
         senders = set(ranks if op.is_barrier else ())
         result = op.result(rank, spec)
         if not isinstance(result, Undefined):
-            pieces = [_evaluated(op, spec, rule, source) for source in result]
-            after = Holding(tuple(pieces), joined=op.list_after and spec.is_joined)
             senders.update(*(source.ranks for source in result))
         senders &= {*ranks} - {rank}
-        moves |= {(spec.member(sender), member) for sender in senders}
-        drawn.append(Held(member, before, after))
+        moves |= {(spec.member(sender), spec.member(rank)) for sender in senders}
     return Explanation(
         op=op.call(spec),
         spec=spec,
         words=doc,
         traffic=op.traffic(spec),
-        ranks=tuple(drawn),
+        ranks=tuple(data_of(op, spec, rank) for rank in ranks),
         moves=tuple(sorted(moves)),
         is_barrier=op.is_barrier,
         names=tuple(form.names for form in op.all_forms if form.since),
     )
+
+
+def data_of(op: Op, spec: OpSpec, rank: int) -> Held:
+    """Return the data of a rank of the group before and after the op, large tensors shortened."""
+    own = [Source((rank,), piece) for piece in range(op.pieces(rank, spec))]
+    before = tuple(_piece(op, spec, source) for source in own)
+    after = Holding(undefined=True)
+    result = op.result(rank, spec)
+    if not isinstance(result, Undefined):
+        pieces = tuple(_piece(op, spec, source) for source in result)
+        after = Holding(pieces, joined=op.list_after and spec.is_joined)
+    held = Holding(before, joined=op.list_before and spec.is_joined)
+    return Held(spec.member(rank), held, after)
 
 
 def example_code(op: Op) -> str:
@@ -75,38 +78,32 @@ def example_code(op: Op) -> str:
     return (folder / "ops" / f"{op.name}.py").read_text(encoding="utf-8")
 
 
-def _evaluated(op: Op, spec: OpSpec, rule: ValueRule, source: Source) -> Piece | ObjectPiece:
-    """Return one piece of a result."""
+def _piece(op: Op, spec: OpSpec, source: Source) -> Piece:
+    """Return the data of one source: a rank's piece, or the pieces of several ranks reduced."""
     cuts = [op.cut(rank, source.piece, spec) for rank in source.ranks]
-    parts = [_numbers(spec, rule, cut) for cut in cuts]
-    if not source.reduced:
-        return _piece(spec, cuts[0], parts[0], spec.member(source.ranks[0]))
-    reduced = [
-        reduce_numbers(spec.reduce_op or "sum", list(numbers), spec.factor)
-        for numbers in zip(*parts, strict=True)
-    ]
-    return _piece(spec, cuts[0], tuple(reduced), None)
-
-
-def _piece(
-    spec: OpSpec, cut: Slice, numbers: tuple[Number, ...], source: int | None
-) -> Piece | ObjectPiece:
+    cut = cuts[0]
+    origin = None if source.reduced else spec.member(source.ranks[0])
     if spec.objects:
-        value = object_of(cut.label, spec)
-        return ObjectPiece(value, pickled_size(value), source)
+        return Piece.of_object(object_of(cut.label, spec), origin)
+    parts = [_numbers(op, spec, cut) for cut in cuts]
+    numbers = parts[0]
+    if source.reduced:
+        reduce_op = spec.reduce_op or "sum"
+        columns = zip(*parts, strict=True)
+        numbers = [reduce_numbers(reduce_op, list(column), spec.factor) for column in columns]
     kept = tuple(wrapped(number, spec.dtype) for number in numbers)
     if cut.numel <= WHOLE:
-        return Piece(cut.shape, kept, source=source)
-    return Piece(cut.shape, kept[:ENDS], kept[ENDS:], source)
+        return Piece(cut.shape, kept, source=origin)
+    return Piece(cut.shape, kept[:ENDS], kept[ENDS:], origin)
 
 
-def _numbers(spec: OpSpec, rule: ValueRule, cut: Slice) -> tuple[Number, ...]:
+def _numbers(op: Op, spec: OpSpec, cut: Slice) -> list[Number]:
     """Return the elements of this piece, or the first and the last ones."""
     end = cut.start + cut.numel
     ends = (range(cut.start, cut.start + ENDS), range(end - ENDS, end))
     positions = [*chain(*ends)] if cut.numel > WHOLE else [*range(cut.start, end)]
     if spec.values is not None:
         row = spec.values[cut.label]
-        return (0,) * len(positions) if row is None else tuple(row[at] for at in positions)
-    label = spec.member(cut.label)
-    return tuple(element(rule, label, position) for position in positions)
+        return [0 if row is None else row[position] for position in positions]
+    rule = value_rule(op, spec)
+    return [element(rule, spec.member(cut.label), position) for position in positions]

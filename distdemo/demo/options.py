@@ -36,6 +36,11 @@ from distdemo.ops.contract import Op
 RING_SIZE = ", for a ring or an exchange 4"
 
 
+def flag_of(name: str) -> str:
+    """Return the flag of an option: ``--reduce-op``."""
+    return f"--{name.replace('_', '-')}"
+
+
 class Lengths(tuple[int, ...]):
     """Lengths of tensors along their first dimension."""
 
@@ -89,15 +94,9 @@ class OpOptions(WorldOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceOptions(Options):
-    """The reduce op."""
+    """The reduce op, and the factor of ``premul_sum``."""
 
     reduce_op: ReduceOp = "sum"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FactorOptions(Options):
-    """The factor of ``premul_sum``."""
-
     factor: Annotated[
         float,
         typer.Option(
@@ -241,7 +240,6 @@ class DataOptions(ShapeOptions):
 
 MIXINS: tuple[tuple[str, type], ...] = (
     ("reduce_op", ReduceOptions),
-    ("reduce_op", FactorOptions),
     ("root", RootOptions),
     ("src", PairOptions),
     ("pattern", PatternOptions),

@@ -23,7 +23,6 @@ from distdemo.demo.records import (
     HelloReport,
     Holding,
     Introduction,
-    ObjectPiece,
     OpReport,
     Piece,
     RankResult,
@@ -34,7 +33,7 @@ from distdemo.ops.buffers import make_buffers
 from distdemo.ops.contract import Buffers, Op, Undefined
 from distdemo.ops.groups import GroupRole, Groups, role_of
 from distdemo.ops.run import Observer, run_role, verify_role
-from distdemo.ops.spec import OpSpec, pickled_size
+from distdemo.ops.spec import OpSpec
 from distdemo.ops.verify import same
 from distdemo.versions import versions
 
@@ -81,7 +80,11 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
     start_together(rank, role, group)
     timing = run_role(rank, role, buffers, group, _recorder(rank, role, buffers, events))
     verification = verify_role(role, buffers, timing.present)
-    after = _after(role, buffers.recv)
+    after = Holding(undefined=True)
+    result = op.result(role.rank, spec)
+    if not isinstance(result, Undefined):
+        sources = [None if part.reduced else spec.member(part.ranks[0]) for part in result]
+        after = summarize(buffers.recv, sources, joined=op.list_after and spec.is_joined)
     return RankResult(
         rank=rank.rank,
         before=before,
@@ -165,33 +168,19 @@ def summarize(
     """
     kept = list(zip_longest(pieces, sources))
     if not all(isinstance(piece, Tensor) for piece in pieces):
-        objects = [ObjectPiece(value, pickled_size(value), source) for value, source in kept]
-        return Holding(tuple(objects))
+        return Holding(tuple(Piece.of_object(value, source) for value, source in kept))
     is_large = sum(tensor.numel() for tensor in pieces) > WHOLE
     if is_large and len(kept) > 2 * PIECES:
         kept = kept[:PIECES] + kept[-PIECES:]
-    tensors = tuple(_shortened(tensor, source, cut=is_large) for tensor, source in kept)
-    omitted = len(pieces) - len(tensors)
-    return Holding(tensors, omitted, joined=joined)
-
-
-def _shortened(tensor: Tensor, source: int | None, *, cut: bool) -> Piece:
-    """Return the tensor's elements, or only its ends if a long one should be shortened."""
-    flat = tensor.detach().reshape(-1)
-    shape = tuple(tensor.shape)
-    if not cut or flat.numel() <= 2 * ENDS:
-        return Piece(shape, tuple(flat.tolist()), source=source)
-    return Piece(shape, tuple(flat[:ENDS].tolist()), tuple(flat[-ENDS:].tolist()), source)
-
-
-def _after(role: GroupRole, received: Sequence[Any]) -> Holding:
-    op = role.op
-    spec = role.spec
-    result = op.result(role.rank, spec)
-    if isinstance(result, Undefined):
-        return Holding(undefined=True)
-    sources = [None if part.reduced else spec.member(part.ranks[0]) for part in result]
-    return summarize(received, sources, joined=op.list_after and spec.is_joined)
+    tensors = []
+    for tensor, source in kept:
+        flat = tensor.detach().reshape(-1)
+        first, last = flat, flat[:0]
+        if is_large and flat.numel() > 2 * ENDS:
+            first, last = flat[:ENDS], flat[-ENDS:]
+        shape = tuple(tensor.shape)
+        tensors.append(Piece(shape, tuple(first.tolist()), tuple(last.tolist()), source))
+    return Holding(tuple(tensors), len(pieces) - len(tensors), joined=joined)
 
 
 # ------------------------------------------------------------------------------------ the reports
@@ -215,38 +204,33 @@ def op_report(op: Op, specs: tuple[OpSpec, ...], report: WorldReport) -> OpRepor
         groups=tuple(group.members for group in specs if group.members is not None),
         traffic=op.traffic(spec),
         world=report,
-        ranks=tuple(_since_the_first(results, report.hosts)) if report.ok else (),
+        ranks=tuple(_since_first_call(results, report.hosts)) if report.ok else (),
         versions=versions() | backends.versions_of(world),
         warning=backend.known_bug(op, spec) or "" if backend else "",
     )
 
 
-def _since_the_first(results: Sequence[RankResult], hosts: Sequence[str]) -> Iterator[RankResult]:
+def _since_first_call(results: Sequence[RankResult], hosts: Sequence[str]) -> Iterator[RankResult]:
     """Yield the results with times since the first call of the group.
 
     Clocks of hosts differ, so times are since the group's first call on the same host.
     """
-
-    def clock(result: RankResult) -> tuple[int | None, str]:
-        return result.group, hosts[result.rank] if hosts else ""
-
+    clocks = [(result.group, hosts[result.rank] if hosts else "") for result in results]
     first: dict[tuple[int | None, str], float] = {}
-    for result in results:
+    for result, clock in zip(results, clocks, strict=True):
         if result.takes_part:
-            earliest = first.get(clock(result), math.inf)
-            first[clock(result)] = min(earliest, result.started_s)
-    for result in results:
+            first[clock] = min(first.get(clock, math.inf), result.started_s)
+    for result, clock in zip(results, clocks, strict=True):
         if not result.takes_part:
             yield replace(result, started_s=0.0, ended_s=0.0)
             continue
-        start = first[clock(result)]
-        events = [
-            replace(event, called_s=event.called_s - start, returned_s=event.returned_s - start)
-            for event in result.events
-        ]
+        start = first[clock]
         yield replace(
             result,
             started_s=result.started_s - start,
             ended_s=result.ended_s - start,
-            events=tuple(events),
+            events=tuple(
+                replace(event, called_s=event.called_s - start, returned_s=event.returned_s - start)
+                for event in result.events
+            ),
         )

@@ -12,65 +12,57 @@ from typing import Any, ClassVar
 
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import OpDoc, Traffic
-from distdemo.ops.spec import Call, CallTiming, Mismatch, Number, OpSpec
+from distdemo.ops.spec import Call, CallTiming, Mismatch, Number, OpSpec, pickled_size
 
 # ---------------------------------------------------------------------------- data of a rank
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One tensor, shortened for display.
+    """One tensor, shortened for display, or one Python object.
 
     Attributes:
         shape: Shape of the whole tensor.
         values: All elements in row-major order, or the first ones.
         last_values: The last elements, if some in the middle were left out.
         source: Rank that the data came from, or None if it was reduced over several.
+        value: The object, a JSON value.
+        pickled_bytes: Size of the object's pickle; None for a tensor.
     """
 
-    kind: ClassVar[str] = "tensor"
-
-    shape: tuple[int, ...]
-    values: tuple[Number, ...]
+    shape: tuple[int, ...] = ()
+    values: tuple[Number, ...] = ()
     last_values: tuple[Number, ...] = ()
     source: int | None = None
+    value: Any = None
+    pickled_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        if min(self.shape, default=0) < 0:
-            raise ValueError(f"{self.shape} is not a shape")
-        if not self.last_values and len(self.values) != math.prod(self.shape):
+        if self.is_object or self.last_values:
+            return
+        if min(self.shape, default=0) < 0 or len(self.values) != math.prod(self.shape):
             raise ValueError(f"{len(self.values)} values for the shape {self.shape}")
 
+    @classmethod
+    def of_object(cls, value: Any, source: int | None) -> Piece:
+        """Return the piece that holds this object."""
+        return cls(value=value, source=source, pickled_bytes=pickled_size(value))
+
+    @property
+    def is_object(self) -> bool:
+        """True if it is a Python object."""
+        return self.pickled_bytes is not None
+
     def document(self) -> Any:
-        """Return the elements as nested lists, or the ends of a large tensor."""
+        """Return the object, the elements as nested lists, or the ends of a large tensor."""
+        if self.is_object:
+            return self.value
         if self.last_values:
-            ends = {"first": self.values, "last": self.last_values}
-            return {"shape": self.shape, **ends}
+            return {"shape": self.shape, "first": self.values, "last": self.last_values}
         rows: list[Any] = list(self.values)
         for length in self.shape[:0:-1]:
             rows = [rows[at : at + length] for at in range(0, len(rows), length or 1)]
         return rows if self.shape else rows[0]
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectPiece:
-    """A Python object that a rank holds.
-
-    Attributes:
-        value: A JSON value.
-        pickled_bytes: Size of its pickle.
-        source: Rank that it came from.
-    """
-
-    kind: ClassVar[str] = "object"
-
-    value: Any
-    pickled_bytes: int
-    source: int | None = None
-
-    def document(self) -> Any:
-        """Return the object itself."""
-        return self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,7 @@ class Holding:
         joined: True if the pieces are consecutive in a single tensor.
     """
 
-    pieces: tuple[Piece | ObjectPiece, ...] = ()
+    pieces: tuple[Piece, ...] = ()
     omitted: int = 0
     undefined: bool = False
     joined: bool = False
@@ -248,6 +240,11 @@ class OpReport:
     def is_barrier(self) -> bool:
         """True if no data moved and the ranks waited for each other."""
         return any(result.present is not None for result in self.ranks)
+
+    @property
+    def noun(self) -> str:
+        """Word for what was compared: object or element."""
+        return "object" if self.spec.objects else "element"
 
     @property
     def has_events(self) -> bool:

@@ -5,7 +5,6 @@ Errors that can be found without torch are raised here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -24,6 +23,7 @@ from distdemo.demo.options import (
     RootOptions,
     SplitsOptions,
     UnevenOptions,
+    flag_of,
 )
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from distdemo.cli.session import Session
     from distdemo.launcher.records import WorldSpec
 
-Rows = Sequence[Row | str]
 COPIED = frozenset(
     {"reduce_op", "factor", "pattern", "async_op", "variant", "objects", "monitored"}
     | {"dtype", "seed"}
@@ -52,8 +51,8 @@ def make_request(
         UsageError: An option can't be used.
     """
     why = f"{op.command} needs two ranks: a rank can't send to itself."
-    size = _default_size(op, options)
-    world_size = session.world_size(options.world_size, size, op.smallest_world, why)
+    default = _default_size(op, options)
+    world_size = session.world_size(options.world_size, default, op.smallest_world, why)
     world = session.world(world_size, options)
     specs = make_specs(op, options, world_size)
     data = sum(footprint(op, spec) for spec in specs) * session.ranks_here(world_size) // world_size
@@ -97,16 +96,9 @@ def make_specs(op: Op, options: OpOptions, world_size: int) -> tuple[OpSpec, ...
     size = len(groups[0]) if groups else world_size
     ranks = size * max(1, len(groups))
     base = _form(op, options, size, "A group" if groups else "A world")
-    rows = _rows(options, base)
-    if len(rows) == 1:
-        rows = _root_pieces(op, base, rows[0]) or rows
-    sender = op.single_row_label(base) if len(rows) == 1 else None
-    if rows and len(rows) != ranks and sender is None:
-        raise _wrong_row_count(op, base, rows, ranks)
+    rows = _rows(op, options, base, ranks)
     if isinstance(options, DataOptions) and not base.objects:
-        numbers = [row for row in rows if not isinstance(row, str)]
-        base = _with_shape(op, base, options, numbers, ranks)
-    field = "objects_json" if base.objects else "values"
+        base = _with_shape(op, base, options, rows, ranks)
     specs = []
     for group in groups or (None,):
         # Rows are in the order of the group, or with several groups of the world's ranks.
@@ -117,13 +109,13 @@ def make_specs(op: Op, options: OpOptions, world_size: int) -> tuple[OpSpec, ...
             sizes=base.sizes and tuple(base.sizes[index] for index in indices),
             splits=base.splits and tuple(base.splits[index] for index in indices),
         )
-        data: dict[str, Any] = {}
-        if sender is not None:
-            labels = op.value_labels(spec)
-            data[field] = tuple(rows[0] if label == sender else None for label in labels)
-        elif rows:
-            data[field] = tuple(rows[index] for index in indices)
-        specs.append(replace(spec, **data))
+        data = tuple(rows[index] for index in indices) if rows else None
+        if base.objects:
+            spec = replace(spec, objects_json=data)
+        elif data is not None:
+            _check_rows(op, spec, data)
+            spec = replace(spec, values=data)
+        specs.append(spec)
     return tuple(specs)
 
 
@@ -148,13 +140,13 @@ def _form(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
         # More backends support unequal parts in a single tensor than in a list.
         settings["variant"] = "single" if "splits" in settings else "list"
     if isinstance(options, BarrierOptions) and options.straggler is not None:
-        rank, delay_s = options.straggler
-        check_rank("--straggler", rank, size, of)
-        settings |= {"straggler": rank, "straggler_delay_s": delay_s}
+        check_rank("--straggler", options.straggler.rank, size, of)
+        settings["straggler"] = options.straggler.rank
+        settings["straggler_delay_s"] = options.straggler.delay_s
     spec = OpSpec(op.name, size, shape=(), **settings)
     form = op.form(spec)
     for name in sorted(options.given & form.lacks):
-        flag = "--async" if name == "async_op" else f"--{name.replace('_', '-')}"
+        flag = "--async" if name == "async_op" else flag_of(name)
         raise _clash(flag, form.flags, f"{form.call} doesn't support {flag}.")
     return spec
 
@@ -163,54 +155,59 @@ def _clash(one: str, other: str, why: str) -> UsageError:
     return UsageError(f"{one} and {other} can't be combined.", why, "Leave out one of them.")
 
 
-# --------------------------------------------------------------------------------- input values
-
-
-def _rows(options: OpOptions, spec: OpSpec) -> Rows:
-    """Return the input values or objects of ``--values``, one row per rank that takes part."""
-    if not isinstance(options, DataOptions):
+def _rows(op: Op, options: OpOptions, base: OpSpec, ranks: int) -> Sequence[Any]:
+    """Return the input values or objects of ``--values`` by label, None for unused ones."""
+    if not isinstance(options, DataOptions) or not options.values:
         return ()
-    if spec.objects:
-        return read_objects(options.values or ())
-    if options.values and options.seed is not None:
-        raise _clash("--values", "--seed", "Each sets the input values.")
-    uneven = spec.variant == "uneven" or spec.splits is not None
-    rows = read_numbers(options.values or (), uneven=uneven)
-    for number in chain.from_iterable(rows):
-        check_fit("--values", number, options.dtype)
-    return rows
-
-
-def _root_pieces(op: Op, base: OpSpec, row: Row | str) -> Rows:
-    """Cut a single row into a piece per rank if the root holds them all, as for scatter."""
+    rows: Sequence[Row | str]
+    if base.objects:
+        rows = read_objects(options.values)
+    else:
+        if options.seed is not None:
+            raise _clash("--values", "--seed", "Each sets the input values.")
+        uneven = base.variant == "uneven" or base.splits is not None
+        rows = read_numbers(options.values, uneven=uneven)
+        for number in chain.from_iterable(rows):
+            check_fit("--values", number, options.dtype)
     size = base.group_size
-    piece_counts = sorted(op.pieces(rank, base) for rank in range(size))
-    length, rest = divmod(len(row), size)
-    if isinstance(row, str) or piece_counts != [0] * (size - 1) + [size] or rest or not length:
-        return ()
-    return [row[start : start + length] for start in range(0, size * length, length)]
-
-
-def _wrong_row_count(op: Op, base: OpSpec, rows: Rows, ranks: int) -> UsageError:
+    row = rows[0]
+    if len(rows) == 1 and not base.objects and len(row) % size == 0 < len(row):
+        counts = sorted(op.pieces(rank, base) for rank in range(size))
+        if counts == [0] * (size - 1) + [size]:  # the root holds all pieces, as for scatter
+            length = len(row) // size
+            rows = [row[start : start + length] for start in range(0, size * length, length)]
     sender = op.single_row_label(base)
-    alone = f", or one for rank {sender}" if sender is not None else ""
+    if len(rows) == 1 and sender is not None:
+        return [row if label == sender else None for label in range(size)] * (ranks // size)
+    if len(rows) == ranks:
+        return rows
+    alone = "" if sender is None else f", or one for rank {sender}"
     hint = f"Give --values {ranks} times."
-    if len(rows) == 1 and len(rows[0]) == ranks and not base.objects:
-        hint = f"For one number per rank, try {' '.join(f'--values {n}' for n in rows[0])}."
-    return UsageError(
+    if len(rows) == 1 and len(row) == ranks and not base.objects:
+        hint = f"For one number per rank, try {' '.join(f'--values {number}' for number in row)}."
+    raise UsageError(
         f"--values has {plural(len(rows), 'row')} for {plural(ranks, 'rank')}.",
         f"{op.command} takes one row per rank{alone}.",
         hint,
     )
 
 
-# ---------------------------------------------------------------------------- shape and lengths
+def _check_rows(op: Op, spec: OpSpec, rows: Sequence[Row | None]) -> None:
+    """Raise `UsageError` unless every row has as many numbers as its rank needs."""
+    for rank, row in enumerate(rows):
+        needed = op.row(rank, spec)
+        if row is not None and len(row) != needed:
+            raise UsageError(
+                f"--values has {plural(len(row), 'number')} for rank {rank}, which needs {needed}.",
+                "The shape, the sizes or the splits say how many elements a rank has.",
+                f"Give {plural(needed, 'number')}.",
+            )
 
 
 def _with_shape(
     op: Op, base: OpSpec, options: DataOptions, rows: Sequence[Row], ranks: int
 ) -> OpSpec:
-    """Return the spec with its shape and uneven lengths, for all ranks together."""
+    """Return the spec with its shape, and with uneven lengths or splits for all ranks."""
     shape = options.shape
     if isinstance(options, UnevenOptions) and base.variant == "uneven":
         if shape is not None:
@@ -218,50 +215,31 @@ def _with_shape(
             raise _clash("--shape", "--uneven", why)
         sizes = tuple(options.sizes or map(len, rows)) or tuple(range(1, ranks + 1))
         _check_lengths("--sizes", [sizes], ranks)
-        for size, row in zip(sizes, rows, strict=False):
-            _check_count(size, len(row), "--sizes")
         return replace(base, sizes=sizes, shape=(max(sizes),))
     if isinstance(options, SplitsOptions) and options.splits:
-        return _with_splits(base, options.splits, shape, rows, ranks)
-    if not rows:
-        return replace(base, shape=op.default_shape if shape is None else tuple(shape))
-    pieces = op.row(0, replace(base, shape=(1,)))
-    length = len(rows[0])
-    if shape is not None:
-        _check_count(math.prod(shape) * pieces, length, "--shape")
-        return replace(base, shape=tuple(shape))
-    if length % pieces:
-        raise UsageError(
-            f"--values has {length} numbers per rank for {pieces} pieces.",
-            f"{op.command} cuts each rank's data into {pieces} equal pieces.",
-            f"Give {pieces} or {2 * pieces} numbers per rank.",
-        )
-    return replace(base, shape=(length // pieces,))
-
-
-def _with_splits(
-    base: OpSpec,
-    given: Sequence[Sequence[int]],
-    shape: Sequence[int] | None,
-    rows: Sequence[Row],
-    ranks: int,
-) -> OpSpec:
-    """Return the spec with the lengths of the parts, and the shape of the largest tensor."""
-    default = range(1, base.group_size + 1)
-    splits = tuple(tuple(lengths or default) for lengths in given)
-    _check_lengths("--splits", splits, base.group_size)
-    if len(splits) == 1:
-        splits *= ranks
-    if len(splits) != ranks:
-        what = f"--splits was given {len(splits)} times for {ranks} ranks."
-        raise UsageError(what, "Give it once, or once per rank.", "Give it once.")
-    rest = tuple(shape or ())[1:]
-    for index, lengths in enumerate(splits):
-        if shape is not None:
-            _check_count(sum(lengths), shape[0] if shape else 0, "--splits")
-        if rows:
-            _check_count(sum(lengths) * math.prod(rest), len(rows[index]), "--splits")
-    return replace(base, splits=splits, shape=(max(map(sum, splits)), *rest))
+        default = range(1, base.group_size + 1)
+        splits = [tuple(lengths or default) for lengths in options.splits]
+        _check_lengths("--splits", splits, base.group_size)
+        if len(splits) == 1:
+            splits *= ranks
+        if len(splits) != ranks:
+            what = f"--splits was given {len(splits)} times for {ranks} ranks."
+            raise UsageError(what, "Give it once, or once per rank.", "Give it once.")
+        longest = max(map(sum, splits))
+        if shape is not None and shape[:1] != (longest,):
+            raise _clash("--shape", "--splits", f"The parts of a rank add up to {longest}.")
+        return replace(base, splits=tuple(splits), shape=(longest, *(shape or ())[1:]))
+    if shape is None and rows:
+        pieces = op.row(0, replace(base, shape=(1,)))
+        length = max(len(row) for row in rows if row is not None)
+        if length % pieces:
+            raise UsageError(
+                f"--values has {length} numbers per rank for {pieces} pieces.",
+                f"{op.command} cuts each rank's data into {pieces} equal pieces.",
+                f"Give {pieces} or {2 * pieces} numbers per rank.",
+            )
+        return replace(base, shape=(length // pieces,))
+    return replace(base, shape=op.default_shape if shape is None else tuple(shape))
 
 
 def _check_lengths(flag: str, rows: Sequence[Sequence[int]], ranks: int) -> None:
@@ -274,12 +252,3 @@ def _check_lengths(flag: str, rows: Sequence[Sequence[int]], ranks: int) -> None
     if not any(map(any, rows)):
         why = "There would be no element to show and verify."
         raise UsageError(f"{flag}: all lengths are 0.", why, "Make at least one length positive.")
-
-
-def _check_count(needed: int, given: int, flag: str) -> None:
-    if needed != given:
-        raise UsageError(
-            f"{flag} needs {needed} elements per rank, but there are {given}.",
-            "A rank's parts add up to its whole tensor.",
-            f"Give {needed}, or leave out {flag}.",
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from rich.console import Console, RenderableType
@@ -11,52 +11,86 @@ from rich.text import Text
 
 from distdemo import ops
 from distdemo.demo.records import Explanation
-from distdemo.demo.view_cells import data_cell, moved, same_layout, source_cell
+from distdemo.demo.view_cells import data_cells, same_layout
+from distdemo.launcher.records import WorldSpec
+from distdemo.ops.contract import Traffic
+from distdemo.ops.spec import OpSpec
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Drawing, Facts, Heading, Paragraph
 from distdemo.view.console import Signs, signs
-from distdemo.view.format import plural, shape_text
+from distdemo.view.format import decimal_size, plural, ranks_text, shape_text
 from distdemo.view.tables import WIDTHS, Column, Grid, full_width
 
-# The bus: a vertical line. Data enters from the left, results leave to the right.
-# Keyed by (up, down, left, right).
-_JOINTS = {
-    (False, False, False, False): " ",
-    (True, True, False, False): "│",
-    (True, True, True, False): "┤",
-    (True, True, False, True): "├",
-    (True, True, True, True): "┼",
-    (False, True, True, False): "┐",
-    (False, True, False, True): "┌",
-    (False, True, True, True): "┬",
-    (True, False, True, False): "┘",
-    (True, False, False, True): "└",
-    (True, False, True, True): "┴",
-    (False, False, True, True): "─",
-}
+JOINTS = "   ─ ┌┐┬ └┘┴│├┤┼"
+"""Parts of the bus, a vertical line that data enters from the left and leaves to the right. The
+index has a bit for each arm of the part: 8 for up, 4 for down, 2 for left, 1 for right."""
+
+
+def title(
+    spec: OpSpec,
+    sign: Signs,
+    world: WorldSpec | None = None,
+    groups: Sequence[tuple[int, ...]] = (),
+) -> str:
+    """Return op and form, reduce op, root, group, ranks, backend, device, dtype and shape."""
+    op = ops.REGISTRY[spec.op]
+    flags = op.form(spec).flags
+    group = ""
+    if len(groups) > 1:
+        group = f"{len(groups)} groups of {plural(spec.group_size, 'rank')}"
+    elif groups:
+        group = f"group {ranks_text(groups[0])}"
+    data = shape_text(spec.dtype, spec.shape)
+    if spec.objects or op.is_barrier:
+        data = ""
+    elif spec.sizes is not None or spec.splits:  # every rank has its own shape
+        data = spec.dtype
+    parts = (
+        f"{spec.op} {flags}".strip(),
+        spec.reduce_op,
+        "" if spec.root is None else f"root {spec.root}{' of its group' if groups else ''}",
+        "" if spec.src is None else f"{spec.src} to {spec.dst}",
+        "async" if spec.async_op and "--nonblocking" not in flags else "",
+        group,
+        plural(spec.group_size if world is None else world.world_size, "rank"),
+        "" if world is None else f"{world.backend} {sign.dot} {world.device}",
+        data,
+    )
+    return f" {sign.dot} ".join(filter(None, parts))
+
+
+def moved(traffic: Traffic) -> str:
+    """Return the least bytes that a rank has to move: ``2(n−1)/n × S = 24 B, sent by ...``."""
+    size = decimal_size(traffic.payload_bytes)
+    if traffic.busbw_formula == "1":
+        return f"{size}, {traffic.payload_is}, {traffic.moved_by}"
+    least = decimal_size(traffic.payload_bytes * traffic.busbw_factor)
+    return (
+        f"at least {traffic.busbw_formula} × S = {least}, {traffic.moved_by}; "
+        f"S = {size}, {traffic.payload_is}"
+    )
 
 
 def picture(explanation: Explanation, sign: Signs) -> Iterator[Block]:
     """Yield the drawing, then the call, its use, its cost and a common mistake."""
     spec = explanation.spec
-    title = (
-        spec.op,
-        "" if spec.root is None else f"root {spec.root}",
-        spec.reduce_op,
-        plural(spec.group_size, "rank"),
-        "" if spec.objects or explanation.is_barrier else shape_text(spec.dtype, spec.shape),
-    )
-    yield Heading(f" {sign.dot} ".join(filter(None, title)))
-    yield Paragraph(explanation.words.summary)
+    doc = explanation.words
+    yield Heading(title(spec, sign))
+    yield Paragraph(doc.summary)
     yield Paragraph()
-    yield Drawing(partial(_picture, explanation))
+    yield Drawing(partial(_drawing, explanation))
     hidden = spec.group_size - len(explanation.ranks)
     if hidden:
         yield Paragraph(f" {sign.more} {plural(hidden, 'more rank')}", colours.QUIET)
     yield Paragraph()
     for note in ops.REGISTRY[spec.op].notes(spec):
         yield Paragraph(note)
-    yield Facts(tuple(_facts(explanation)))
+    facts = [("Call", doc.call), *(("Name", name) for name in explanation.names)]
+    facts.append(("Used to", doc.when))
+    if not explanation.is_barrier:
+        moves = moved(explanation.traffic)
+        facts.append(("Costs", f"{moves[:1].upper()}{moves[1:]}."))
+    yield Facts((*facts, ("Mistake", doc.mistake)))
 
 
 def code_view(explanation: Explanation, _: Signs) -> Iterator[Block]:
@@ -64,14 +98,24 @@ def code_view(explanation: Explanation, _: Signs) -> Iterator[Block]:
     yield Paragraph(explanation.code.removesuffix("\n"), verbatim=True)
 
 
-def _picture(explanation: Explanation, console: Console) -> RenderableType:
-    """Return the widest drawing that fits, or a list."""
+def _drawing(explanation: Explanation, console: Console) -> RenderableType:
+    """Return the widest drawing that fits, or else a list without the bus."""
     sign = signs(console)
+    is_barrier = explanation.is_barrier
+    moves = explanation.spec.reduce_op or ("waits for all" if is_barrier else "moves")
+    source = "" if is_barrier else "from"
     for width in WIDTHS:
-        drawing = _drawing(explanation, sign, width)
-        if full_width(console, drawing) <= console.width:
-            return drawing
-    return _listed(explanation, sign, console.width)
+        table = Table(box=None, padding=(0, 1), show_edge=False, header_style="bold")
+        for name in ("", "before", moves, "after", source):
+            table.add_column(name, no_wrap=True)
+        for index, (rank, before, after, origin) in enumerate(_rows(explanation, sign, width)):
+            lines = max(cell.plain.count("\n") for cell in (before, after)) + 1
+            table.add_row(rank, before, _bus(explanation, index, lines, sign), after, origin)
+        if full_width(console, table) <= console.width:
+            return table
+    columns = [Column(""), Column("before"), Column("after"), Column(source, beside=True)]
+    rows = _rows(explanation, sign, console.width - 24)
+    return Grid(columns, [list(row) for row in rows]).lines()
 
 
 def _rows(explanation: Explanation, sign: Signs, width: int) -> Iterator[tuple[Text, ...]]:
@@ -79,67 +123,26 @@ def _rows(explanation: Explanation, sign: Signs, width: int) -> Iterator[tuple[T
     ranks = explanation.ranks
     width = same_layout((held for rank in ranks for held in (rank.before, rank.after)), width)
     for rank in ranks:
-        before = data_cell(rank.before, sign, width)
-        after = data_cell(rank.after, sign, width)
-        origin = Text()
+        before = data_cells(rank.before, sign, width).data
+        after, origin, _ = data_cells(rank.after, sign, width)
         if explanation.is_barrier:
             before = Text("arrives")
             after = Text("continues")
-        elif rank.after.undefined:
-            pass
-        elif rank.after.pieces:
-            lines = source_cell(rank.after, sign, width).split("\n")
-            origin = Text("\n").join(Text("from ") + line if line else line for line in lines)
-        else:
-            after = Text("receives nothing", style=colours.QUIET)
-        yield Text(f"rank {rank.rank}", style=colours.of_rank(rank.rank)), before, after, origin
+            origin = Text()
+        yield Text(f"rank {rank.rank}", colours.of_rank(rank.rank)), before, after, origin
 
 
-def _listed(explanation: Explanation, sign: Signs, width: int) -> RenderableType:
-    """Return the rows without arrows, for narrow consoles."""
-    columns = [Column(""), Column("before"), Column("after"), Column("", beside=True)]
-    grid = Grid(columns)
-    grid.rows += [list(row) for row in _rows(explanation, sign, width - 24)]
-    return grid.lines()
-
-
-def _drawing(explanation: Explanation, sign: Signs, width: int) -> Table:
-    table = Table(box=None, padding=(0, 1), show_edge=False, header_style="bold")
-    moves = "waits for all" if explanation.is_barrier else "moves"
-    for head in ("", "before", explanation.spec.reduce_op or moves, "after"):
-        table.add_column(head, no_wrap=True)
-    table.add_column("", no_wrap=True, style=colours.QUIET)
-    for index, (name, before, after, origin) in enumerate(_rows(explanation, sign, width)):
-        lines = max(cell.plain.count("\n") for cell in (before, after)) + 1
-        table.add_row(name, before, Text(_arm(index, lines, explanation, sign)), after, origin)
-    return table
-
-
-def _arm(index: int, lines: int, explanation: Explanation, sign: Signs) -> str:
-    """Return one row of the bus, as high as the rank's row."""
-    order = {rank.rank: position for position, rank in enumerate(explanation.ranks)}
-    senders = {order[sender] for sender, _ in explanation.moves}
-    receivers = {order[receiver] for _, receiver in explanation.moves}
+def _bus(explanation: Explanation, index: int, lines: int, sign: Signs) -> str:
+    """Return a rank's part of the bus, as high as the rank's row."""
+    order = [rank.rank for rank in explanation.ranks]
+    senders = {order.index(sender) for sender, _ in explanation.moves}
+    receivers = {order.index(receiver) for _, receiver in explanation.moves}
     ends = senders | receivers or {index}
     up = min(ends) < index <= max(ends)
     down = min(ends) <= index < max(ends)
     alone = not explanation.moves  # with one rank, the data stays there
     sends = alone or index in senders
     receives = alone or index in receivers
-    joint = _JOINTS[up, down, sends, receives]
+    joint = JOINTS[8 * up + 4 * down + 2 * sends + receives]
     arm = f"{'──' if sends else '  '}{joint}{f'──{sign.arrow}' if receives else '   '}"
     return arm + ("\n  │" if down else "\n") * (lines - 1)
-
-
-def _facts(explanation: Explanation) -> Iterator[tuple[str, str]]:
-    doc = explanation.words
-    traffic = explanation.traffic
-    yield "Call", doc.call
-    for name in explanation.names:
-        yield "Name", name
-    yield "Used to", doc.when
-    if not explanation.is_barrier:
-        moves = moved(traffic)
-        ranks = f", n = {explanation.spec.group_size} ranks" * (traffic.busbw_formula != "1")
-        yield "Costs", f"{moves[:1].upper()}{moves[1:]}{ranks}."
-    yield "Mistake", doc.mistake

@@ -27,13 +27,6 @@ def wrong_reduce_op(call, buffers, spec, rank):
     call(buffers, replace(spec, reduce_op="max"))
 
 
-def aliased_list(call, buffers, spec, rank):
-    same = buffers.recv[0]
-    call(Buffers(buffers.send, [same] * 4), spec)
-    for piece in buffers.recv:
-        piece.copy_(same)
-
-
 def wrong_root(call, buffers, spec, rank):
     call(buffers, replace(spec, root=1))
 
@@ -49,11 +42,6 @@ def lost_piece(call, buffers, spec, rank):
 
 def nothing_sent(call, buffers, spec, rank):
     pass
-
-
-def not_transposed(call, buffers, spec, rank):
-    for mine, place in zip(buffers.send, buffers.recv, strict=True):
-        place.copy_(mine)
 
 
 def wrong_offsets(call, buffers, spec, rank):
@@ -74,23 +62,11 @@ def altered_object(call, buffers, spec, rank):
         buffers.recv[0]["items"].append(1)
 
 
-def sides_swapped(call, buffers, spec, rank):
-    call(Buffers(buffers.send, buffers.recv[::-1]) if rank == 1 else buffers, spec)
-
-
-def wrong_way_round(call, buffers, spec, rank):
-    both = [torch.empty_like(buffers.send[0]) for _ in range(2)]
-    call(Buffers(buffers.send, both), replace(spec, pattern="exchange"))
-    buffers.recv[0].copy_(both[1])
-
-
 # Op, fault, options; ranks with a wrong result, and their first mismatch.
 CORRUPTED: list[tuple[str, Any, dict[str, Any], set[int], dict[str, Any]]] = [
     ("all_reduce", wrong_element, {}, {2}, {"piece": 0, "index": (1,), "got": 65, "expected": 64}),
     ("all_reduce", wrong_reduce_op, {}, ALL, {"index": (0,), "got": 30, "expected": 60}),
-    ("reduce", wrong_reduce_op, {}, {0}, {"index": (0,), "got": 30, "expected": 60}),
     ("reduce", wrong_root, {}, {0}, {}),
-    ("all_gather", aliased_list, {}, ALL, {"piece": 0, "index": (0,)}),
     ("all_gather", nothing_written, {"variant": "single"}, {3}, {"got": "nan", "expected": 0}),
     ("broadcast", wrong_root, {}, ALL, {"index": (0,), "got": 10, "expected": 0}),
     (
@@ -103,10 +79,7 @@ CORRUPTED: list[tuple[str, Any, dict[str, Any], set[int], dict[str, Any]]] = [
     ("scatter", shifted_pieces, {}, ALL, {"index": (0,), "got": 10, "expected": 0}),
     ("gather", lost_piece, {}, {0}, {"piece": 3, "got": "nan", "expected": 30}),
     ("p2p", nothing_sent, {}, {1}, {"index": (0,), "got": 10, "expected": 0}),
-    ("p2p", sides_swapped, {"pattern": "exchange"}, {1}, {"got": 20, "expected": 0}),
-    ("p2p", wrong_way_round, {"pattern": "ring"}, ALL, {"got": 10, "expected": 30}),
     ("reduce_scatter", shifted_pieces, {}, ALL, {"index": (0,), "got": 68, "expected": 60}),
-    ("all_to_all", not_transposed, {}, ALL, {"piece": 1, "got": 2, "expected": 10}),
     ("all_to_all", wrong_offsets, {"splits": [(1, 0, 2, 3)]}, {2}, {"piece": 0, "expected": 1}),
     # The straggler arrives as soon as a rank has left without it, whatever its delay.
     ("barrier", nothing_sent, {"straggler": Straggler(1, 60)}, set(), {"expected": 4}),

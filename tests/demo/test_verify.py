@@ -1,3 +1,5 @@
+"""Comparison of results with expected ones, where plain equality would be wrong."""
+
 from __future__ import annotations
 
 import math
@@ -29,28 +31,18 @@ def tensor(*numbers: Any) -> Tensor:
 
 def test_wrong_elements_are_counted_and_named_by_piece_and_index() -> None:
     wanted = [exactly([0, 1], [2, 3]), exactly([4, 5], [6, 7])]
-    right = [piece.tensor for piece in wanted]
-    assert verify(right, wanted) == Verification(ok=True, checked=8)
-    result = verify([right[0], torch.tensor([[4.0, 5.0], [66.0, 7.0]])], wanted)
-    assert (result.ok, result.checked, result.wrong) == (False, 8, 1)
-    assert result.mismatches == (Mismatch(1, (1, 0), 66.0, 6.0),)
-    swapped = verify(right[::-1], wanted)
-    assert swapped.wrong == 8
+    swapped = verify([piece.tensor for piece in wanted[::-1]], wanted)
+    assert (swapped.ok, swapped.checked, swapped.wrong) == (False, 8, 8)
     assert swapped.mismatches[-1] == Mismatch(1, (1, 1), 3.0, 7.0)
-    scalar = verify([torch.tensor(1.0)], [Expected(torch.tensor(2.0))])
-    assert scalar.mismatches == (Mismatch(0, (), 1.0, 2.0),)
+    zeros = [Expected(torch.zeros(SMALL, 1)), Expected(torch.zeros(SMALL, 1))]
+    large = verify([torch.zeros(SMALL, 1), torch.eye(SMALL, 1)], zeros)
+    assert (large.checked, large.mismatches) == (2 * SMALL, (Mismatch(1, (0, 0), 1.0, 0.0),))
+    uneven = verify([tensor(1, 2), tensor(), tensor(4)], [exactly(1, 2), exactly(), exactly(3)])
+    assert (uneven.checked, uneven.mismatches) == (3, (Mismatch(2, (0,), 4.0, 3.0),))
     assert verify([tensor(1, 2)], None) == verify([], []) == Verification(ok=True, checked=0)
-
-
-def test_large_empty_and_unequal_pieces_are_compared_one_by_one() -> None:
-    wanted = [Expected(torch.zeros(SMALL, 1)), Expected(torch.zeros(SMALL, 1))]
-    got = [torch.zeros(SMALL, 1), torch.zeros(SMALL, 1)]
-    got[1][SMALL - 1, 0] = 7
-    result = verify(got, wanted)
-    assert (result.checked, result.wrong) == (2 * SMALL, 1)
-    assert result.mismatches == (Mismatch(1, (SMALL - 1, 0), 7.0, 0.0),)
-    result = verify([tensor(1, 2), tensor(), tensor(4)], [exactly(1, 2), exactly(), exactly(3)])
-    assert (result.checked, result.mismatches) == (3, (Mismatch(2, (0,), 4.0, 3.0),))
+    for got in ([tensor(1, 2, 3)], [torch.ones(2, 1)], []):
+        with pytest.raises(ValueError, match=r"shape|pieces"):
+            verify(got, [exactly(1, 2)])
 
 
 def test_every_element_type_can_be_compared() -> None:
@@ -58,8 +50,6 @@ def test_every_element_type_can_be_compared() -> None:
         ones = torch.ones(3, dtype=getattr(torch, dtype))
         assert verify([ones], [Expected(ones.clone())]).ok
         assert verify([torch.zeros_like(ones)], [Expected(ones)]).wrong == 3
-    wanted = Expected(torch.tensor([1 + 2j]))
-    assert verify([torch.tensor([1 - 2j])], [wanted]).mismatches[0].got == 1 - 2j
     odd = torch.tensor([2], dtype=torch.uint8).view(torch.bool)
     assert verify([odd], [exactly(True, dtype=torch.bool)]).mismatches[0].got == "byte 2"
 
@@ -82,33 +72,16 @@ def test_nan_and_infinities_equal_only_themselves() -> None:
 
 
 def test_a_bound_applies_only_to_its_own_element() -> None:
-    exact = verify([tensor(1 + 2**-23)], [exactly(1)])
-    assert (exact.wrong, exact.tolerance) == (1, 0)
+    assert verify([tensor(1 + 2**-23)], [exactly(1)]).wrong == 1
     wanted = Expected(tensor(1, 1), torch.tensor([0.5, 0.0], dtype=torch.float64))
-    result = verify([tensor(1.25, 1.25)], [wanted])
-    assert [miss.index for miss in result.mismatches] == [(1,)]
+    assert [miss.index for miss in verify([tensor(1.25, 1.25)], [wanted]).mismatches] == [(1,)]
     both = verify([tensor(1.2), tensor(1.2)], [exactly(1), within(0.25, 1.0)])
     assert ([miss.piece for miss in both.mismatches], both.tolerance) == ([0], 0.25)
-    bound = torch.tensor([NAN, 0.25], dtype=torch.float64)
-    result = verify([tensor(NAN, 1)], [Expected(tensor(NAN, 1), bound)])
-    assert (result.ok, result.tolerance) == (True, 0.25)
 
 
 def test_objects_are_compared_by_value_and_type() -> None:
-    one, other = {"a": [1, None, NAN]}, {"a": [1, 2, NAN]}
-    assert verify_objects([one, "x"], [one, "x"]) == Verification(ok=True, checked=2)
-    result = verify_objects([one, one], [one, other])
-    assert (result.ok, result.checked, result.wrong) == (False, 2, 1)
-    assert result.mismatches == (Mismatch(1, (), '{"a": [1, null, NaN]}', '{"a": [1, 2, NaN]}'),)
+    assert verify_objects([{"a": [1, NAN]}, "x"], [{"a": [1, NAN]}, "x"]).ok
     for got, wanted in ((1, True), (1, 1.0), (None, 0), ("1", 1), ([], {})):
         assert verify_objects([got], [wanted]).wrong == 1
     many = verify_objects([0] * 20, [1] * 20)
     assert (many.wrong, len(many.mismatches)) == (20, SHOWN)
-
-
-def test_different_shapes_or_numbers_of_pieces_raise() -> None:
-    for got in ([tensor(1, 2, 3)], [torch.ones(2, 1)], []):
-        with pytest.raises(ValueError, match=r"shape|pieces"):
-            verify(got, [exactly(1, 2)])
-    with pytest.raises(ValueError, match="argument"):
-        verify_objects([1], [1, 2])
