@@ -2,7 +2,7 @@
 
 The medians of two worlds can differ by a factor of two, depending on the cores of their threads.
 So both sides alternately start a few fresh worlds, until the ratio of their launches' medians (see
-``distdemo/bench/compare/compare.py``) is precise enough.
+``distdemo/measure/statistics.py``) is precise enough.
 
 There are two such loops. In the first one, which calls back to back, an iteration also pays for
 unfinished work of the previous one. ``bench`` synchronizes its ranks before each call; it must not

@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.table import Table
 
-from distdemo.bench.compare.compare import RatioEstimate, estimate_ratio, u_critical
+from distdemo.measure.statistics import RatioEstimate, estimate_ratio, u_critical
 
 PATIENCE = 300  # seconds until a benchmarked command is stopped
 ERROR = 0.05  # probability that an interval misses the true ratio

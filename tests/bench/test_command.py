@@ -15,8 +15,8 @@ from helpers import PATIENCE, children, commanded, wait_until
 from recordings import document as artificial_report
 from recordings import written
 
+from distdemo.bench.records import BenchReport
 from distdemo.encoding import decode
-from distdemo.measure.records import BenchReport
 
 SHORT = ["--iters", "3", "--launches", "1", "--no-limits"]
 # Many short worlds, so that an early end finds some rows measured and many worlds left.

@@ -23,12 +23,13 @@ from recordings import (
     written,
 )
 
-from distdemo.bench.compare.compare import change_of, compare, u_critical
-from distdemo.bench.compare.records import Change, CompareReport
+from distdemo.bench.compare.compare import Change, CompareReport, change_of, compare
 from distdemo.bench.compare.view import compare_view
+from distdemo.bench.files import Recording
+from distdemo.bench.records import Judgement, Series, Verdict
 from distdemo.errors import UsageError
-from distdemo.measure.recording import Recording
-from distdemo.measure.records import Judgement, Load, Series, Verdict
+from distdemo.measure.machine import Load
+from distdemo.measure.statistics import u_critical
 
 GOLDEN = Path(__file__).parent / "golden"
 

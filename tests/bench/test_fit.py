@@ -13,12 +13,11 @@ from golden import golden
 from recordings import SIZES, document, one_row, one_series, recording, row_of, written
 
 from distdemo import schedules
-from distdemo.bench.fit.report import make_report
+from distdemo.bench.files import Recording
+from distdemo.bench.fit.fit import FittedSeries, costs_of, fit, make_report, solve
 from distdemo.bench.fit.view import fit_view
+from distdemo.bench.records import Judgement, Series, Verdict
 from distdemo.errors import UsageError
-from distdemo.measure.fit import FittedSeries, costs_of, fit, solve
-from distdemo.measure.recording import Recording
-from distdemo.measure.records import Judgement, Series, Verdict
 
 GOLDEN = Path(__file__).parent / "golden"
 ALPHA, BETA = 30e-6, 0.5e-9
@@ -49,7 +48,7 @@ def run(
 
 def only(*recordings: Recording, wanted: str | None = None) -> FittedSeries:
     (series,), skipped = fit(recordings, wanted)
-    assert skipped == ()
+    assert skipped == []
     return series
 
 

@@ -13,13 +13,9 @@ from recordings import with_changes
 
 from distdemo.backends.contract import Transport
 from distdemo.bench.answer import answer, errors, headline, series_names
-from distdemo.bench.controller import make_row
 from distdemo.bench.judge import judge
-from distdemo.bench.view import _verdicts, bench_view
-from distdemo.encoding import decode, encode
-from distdemo.launcher.records import Verdict as WorldVerdict
-from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.measure.records import (
+from distdemo.bench.records import ANSWERS as ANSWERS_OF
+from distdemo.bench.records import (
     Answer,
     BenchReport,
     Limit,
@@ -27,6 +23,11 @@ from distdemo.measure.records import (
     Setup,
     Verdict,
 )
+from distdemo.bench.sweep import make_row
+from distdemo.bench.view import _verdicts, bench_view
+from distdemo.encoding import decode, encode
+from distdemo.launcher.records import Verdict as WorldVerdict
+from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.view.blocks import to_text
 
 STREAMS = {5.2e9: 2, 7e9: 1, 12e9: 0}
@@ -46,7 +47,7 @@ def verdicts(made: list[Row], where: Setup, n: int = 2) -> list[Verdict | None]:
 def test_a_healthy_backend_is_normal_and_one_five_times_slower_is_not(bandwidth):
     healthy = verdicts(rows(GLOO), setup(bandwidth))
     assert healthy[:3] == [LATENCY] * 3
-    assert all(each is not None and each.answer is Answer.NORMAL for each in healthy)
+    assert all(each is not None and ANSWERS_OF[each] is Answer.NORMAL for each in healthy)
     slow = verdicts(rows(GLOO, slower=5), setup(bandwidth))
     assert sum(each is not SLOW for each in slow) <= STREAMS[bandwidth]
 
@@ -111,9 +112,11 @@ def test_a_disturbance_is_measured_and_never_inferred_from_the_times():
     ):
         for made in (rows(GLOO), slow, wide, [row(1e-4, 0)]):
             found = verdicts(made, setup(load=load))
-            assert {each and each.answer for each in found} == {expected}, load
+            assert {each and ANSWERS_OF[each] for each in found} == {expected}, load
     assert Verdict.DISTURBED not in verdicts(wide, setup())
-    assert {each and each.answer for each in verdicts(slow, setup(load=quiet()))} == {Answer.SLOW}
+    assert {each and ANSWERS_OF[each] for each in verdicts(slow, setup(load=quiet()))} == {
+        Answer.SLOW
+    }
 
 
 def test_ranks_that_share_cores_are_neither_slow_nor_slowed():
@@ -232,7 +235,7 @@ def test_the_answer_says_what_was_not_judged_or_left_out():
 
 def test_every_size_is_in_one_range_and_in_one_sentence():
     made = report(rows(GLOO, slower=2.5, noise=0.3))
-    answers = {row.verdict.answer for row in made.rows}
+    answers = {row.answer for row in made.rows}
     assert answers == {Answer.VARIES, Answer.NORMAL}
     sizes = [size for each in made.ranges for size in each.sizes_bytes]
     assert sorted(sizes) == [row.size_bytes for row in made.rows]

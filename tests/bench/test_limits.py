@@ -13,9 +13,9 @@ from helpers import leftovers, segments, tcp_addresses, wait_until
 from distdemo.backends.contract import Transport
 from distdemo.bench import limits
 from distdemo.bench.limits import bound_of, measure_limits, slowest
+from distdemo.bench.records import Limit
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
-from distdemo.measure.records import Limit
 
 MEMORY, DEVICE, TCP = Transport
 

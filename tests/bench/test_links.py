@@ -143,7 +143,9 @@ def measured(
 ) -> LinksReport:
     """Measure with real ranks, each patched in its own process first."""
 
-    def start(world: WorldSpec, target: Any, args: Any, *, on_message: Any) -> WorldReport:
+    def start(
+        world: WorldSpec, target: Any, args: Any, *, on_message: Any, **_: Any
+    ) -> WorldReport:
         def work(rank: Rank, *given: Any) -> Any:
             if alter is not None:
                 alter(rank.rank)
@@ -178,7 +180,7 @@ def test_every_pair_is_measured_both_ways_with_its_hosts(
     assert found.hosts == ("host-0", "host-0", "host-1")
     assert found.taken_cores is not None
     assert found.taken_cores >= 0
-    monkeypatch.setattr(ranks, "shared_page", lambda *_: None)  # as on several hosts
+    monkeypatch.setattr(ranks, "shared_words", lambda *_: None)  # as on several hosts
     assert measured(2, small_bytes=1, rounds=1).ok, "turns through the store"
 
 

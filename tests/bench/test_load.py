@@ -6,17 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from distdemo.measure import load
-from distdemo.measure.load import (
+from distdemo.measure import machine
+from distdemo.measure.machine import (
     Copy,
     LaunchLoad,
+    Load,
     busy_s,
-    copies_vary,
-    load_of,
+    load_since,
     taken_cores,
     total_load,
 )
-from distdemo.measure.records import Load
 
 STAT = """cpu  900 10 90 5000 0 0 0 300 77 0
 cpu0 400 10 50 2000 11 12 13 100 33 0
@@ -40,12 +39,12 @@ def test_the_busy_time_of_the_cpus_that_a_rank_may_use():
 
 
 def test_a_rank_reads_the_clocks_before_and_after(monkeypatch):
-    found = load_of(3, (0,), load.Reading(0.0, 0.0, None), (Copy(0.9, 1e9),))
+    found = load_since(machine.Reading((0,), 0.0, 0.0, None), 3, (Copy(0.9, 1e9),))
     assert (found.launch, found.busy_s, found.copies[0].core_share) == (3, None, 0.9)
     assert min(found.wall_s, found.own_s) > 0
-    monkeypatch.setattr(load, "COPY_S", 0.001)
-    monkeypatch.setattr(load, "COPY_BYTES", 1 << 12)
-    copy = load.copy_for_a_moment(2)
+    monkeypatch.setattr(machine, "COPY_S", 0.001)
+    monkeypatch.setattr(machine, "COPY_BYTES", 1 << 12)
+    copy = machine.copy_for_a_moment(2)
     assert 0 <= copy.core_share <= 1
     assert copy.bytes_per_s > 0
 
@@ -122,4 +121,4 @@ def test_copies_vary_if_their_quartiles_differ_by_a_factor():
         ((9.0, 4.0, 9.0, 4.0), (4.0, 9.0)),
         ((9.0,) * 7 + (1.0,), None),  # one launch of eight
     ):
-        assert copies_vary(replace(quiet, copies_bytes_per_s=speeds)) == expected
+        assert replace(quiet, copies_bytes_per_s=speeds).varying_copies == expected

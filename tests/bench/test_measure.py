@@ -11,15 +11,14 @@ import torch
 from benches import alone, asked, series, world
 
 from distdemo import ops, schedules
-from distdemo.bench import limits, plan
-from distdemo.bench.controller import measure
-from distdemo.bench.plan import Measurements
-from distdemo.encoding import decode, encode
+from distdemo.bench import limits
+from distdemo.bench import rank as ranks
+from distdemo.bench.sweep import measure
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Died
 from distdemo.measure import timing
-from distdemo.measure.records import Start
+from distdemo.measure.timing import Start
 from distdemo.ops import values
 from distdemo.ops.all_reduce import AllReduce
 
@@ -30,23 +29,22 @@ SHARED = "/dev/shm"  # noqa: S108 - only listed
 
 def share(rank):
     """Return what a rank reads from shared memory, and its kind of start with and without it."""
-    found = timing.shared_page(rank, "here", 64)
+    found = timing.shared_words(rank, "here", 8)
     assert found is not None
-    found.words[rank.rank] = 10 * (rank.rank + 1)
+    found[rank.rank] = 10 * (rank.rank + 1)
     rank.barrier("written")
-    held = list(found.words[:3])
+    held = list(found[:3])
     start, seen = timing.common_start(rank), []
     for turn in range(200):
         if rank.rank == turn % 3:
-            found.words[3] = turn
+            found[3] = turn
         start.align()
-        seen.append(found.words[3])
+        seen.append(found[3])
         start.align()
-    found.close()
     left = [name for name in os.listdir(SHARED) if "distdemo" in name]
     if rank.rank == 1:
-        timing._open_page = lambda *_: None
-    none = timing.shared_page(rank, "lacking", 64)
+        timing.open_memory = lambda *_: None
+    none = timing.shared_words(rank, "lacking", 8)
     ways = start.way, timing.CommonStart(rank, none).way
     return held, left, seen, none, ways
 
@@ -62,10 +60,10 @@ def test_memory_of_other_processes_is_not_opened(tmp_path):
     token = bytes(range(timing.TOKEN))
     file = tmp_path / "alike"
     file.write_bytes(bytes(64) + token)
-    for address in ("", "/etc/passwd 00", "/proc/self/fd/999 00", "/proc/self/fd/0"):
-        assert timing._open_page(address, 64) is None
-    assert timing._open_page(f"{file} {token.hex()}", 64) is None
-    assert timing._open_page(f"/proc/self/root{file} {token.hex()}", 64) is None
+    for address in ("", "/etc/passwd 00", "self 999 00", "1 0"):
+        assert timing.open_memory(address, 64) is None
+    assert timing.open_memory(f"{file} 0 {token.hex()}", 64) is None
+    assert timing.open_memory(f"self root{file} {token.hex()}", 64) is None
 
 
 # -------------------------------------------------------------------------------- measurements
@@ -73,7 +71,7 @@ def test_memory_of_other_processes_is_not_opened(tmp_path):
 
 def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
     monkeypatch.setattr(limits, "SECONDS", 0.02)
-    monkeypatch.setattr(plan, "MOST_ITERS", 5)
+    monkeypatch.setattr(ranks, "MOST_ITERS", 5)
     monkeypatch.setattr(limits, "_cache_bytes", lambda: 0)
     wanted = asked(
         series(sizes_bytes=(8, 400, 65_536)),
@@ -83,12 +81,13 @@ def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
         precision=1000.0,
         limits=True,
     )
-    watched = []
+    watched, ordered = [], []
 
-    def start(world, target, args, *, on_message):
-        """Check that the measurements of a later world can be sent to another node."""
-        assert decode(Measurements, encode(args[1], decodable=True)) == args[1]
-        return run_world(world, target, args, on_message=on_message)
+    def start(*args, on_message, order, resume, **_):
+        """Check that plain data tells another node what to run."""
+        target, (spec, measurements) = resume(order)
+        ordered.append((target.__name__, spec, measurements) == ("bench", *args[2]))
+        return run_world(*args, on_message=on_message)
 
     report = measure(wanted, [world()], start, lambda *update: watched.append(update))
     assert report.ok, report.world
@@ -112,6 +111,7 @@ def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
     assert 0 <= (load.taken_cores or 0) <= 2
     assert all(0 < each <= 1 for each in load.core_shares)
     assert all(0 <= done <= 100 and wrong == 0 for done, wrong, _ in watched)
+    assert ordered == [True] * 7
 
 
 def test_every_operation_is_right_in_place_or_not_and_measured_as_often_as_requested(monkeypatch):
@@ -179,13 +179,13 @@ def test_one_world_measures_in_blocks_and_sends_heartbeats(monkeypatch):
 
         return run_world(*args, on_message=keep)
 
-    monkeypatch.setattr(plan, "MOST_ITERS", 5)
+    monkeypatch.setattr(ranks, "MOST_ITERS", 5)
     report = measure(asked(iters=None, budget_s=1000.0), [world()], start, one_world=True)
     assert report.ok
     assert report.setups[0].launches == 1
     assert "blocks of one world" in report.notes[0]
     for row in report.rows:
-        assert len(row.times_s) == plan.DEFAULT_LAUNCHES
+        assert len(row.times_s) == 12
         assert all(3 <= len(launch) <= 5 for launch in row.times_s)
     assert messages.count(None) > sum(row.iterations for row in report.rows)
 
@@ -197,18 +197,6 @@ def test_a_spent_budget_leaves_out_the_largest_sizes_of_every_series():
     assert [[row.size_bytes for row in each.rows] for each in report.series] == [[8], [8]]
     assert {(row.iterations, row.checked > 0) for row in report.rows} == {(3, True)}
     assert report.setups[0].launches == 1
-
-
-def decide(rank):
-    """Return what a rank agrees to with shared memory and without."""
-    starts = timing.common_start(rank), timing.CommonStart(rank, None)
-    own = [rank.rank == 0, rank.rank != 0, rank.rank == 0]
-    return [[start.agree(each) for each in own] for start in starts]
-
-
-def test_all_ranks_follow_the_decision_of_rank_0():
-    for found in run_world(world(3), decide).values:
-        assert found == [[True, False, True]] * 2
 
 
 # ------------------------------------------------------------------------------------- failures

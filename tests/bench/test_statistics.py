@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdemo import ops
-from distdemo.bench import plan
-from distdemo.bench.controller import make_row
-from distdemo.bench.request import sizes_of, sweep
+from distdemo.bench import rank
+from distdemo.bench import sweep as plan
+from distdemo.bench.command import sizes_of, sweep_sizes
+from distdemo.bench.records import LAUNCHES_OF_FIXED
+from distdemo.bench.sweep import make_row
 from distdemo.encoding import decode, encode
 from distdemo.measure.statistics import interval, median
 
@@ -74,9 +76,9 @@ def test_sizes_are_ascending_multiples_of_the_smallest_call(name, ranks, sizes):
 
 
 def test_sizes_by_a_factor():
-    assert sweep(8, 600, 4.0) == [8, 32, 128, 512]
-    assert len(sweep(8, 1 << 30, 2)) == 28
-    assert sweep(10, 1000, 10**0.5)[::2] == [10, 100, 1000]
+    assert sweep_sizes(8, 600, 4.0) == [8, 32, 128, 512]
+    assert len(sweep_sizes(8, 1 << 30, 2)) == 28
+    assert sweep_sizes(10, 1000, 10**0.5)[::2] == [10, 100, 1000]
 
 
 # ------------------------------------------------------------------------------------------ a plan
@@ -103,10 +105,10 @@ def test_the_first_launch_verifies_every_size_and_later_ones_alternate_their_ord
 def test_blocks_replace_launches_in_one_world_and_a_plan_can_be_encoded():
     found = plan.single_world(wanted.asked(iters=10), "gloo")
     timing = [v for v in found if v.launch]
-    assert {v.launch for v in timing} == set(range(1, plan.LAUNCHES_OF_FIXED + 1))
+    assert {v.launch for v in timing} == set(range(1, LAUNCHES_OF_FIXED + 1))
     assert [sum(v.iterations for v in timing if v.point == point) for point in (0, 1)] == [10, 10]
     assert [v.point for v in timing[:4]] == [0, 1, 1, 0]
-    assert decode(plan.Measurements, encode(found)) == found
+    assert decode(rank.Measurements, encode(found)) == found
     open_ended = plan.single_world(wanted.asked(iters=None), "gloo", 24.0)
     limits = {(v.iterations, v.seconds, v.within_s) for v in open_ended if v.launch}
     assert limits == {(0, 0.5, 24.0)}
