@@ -92,7 +92,7 @@ def attempt(options: tuple[str, ...]) -> tuple[bool, bool]:
 
 def measure(smoke: bool) -> Iterator[Result]:
     """Yield how many tries were judged rightly."""
-    options = ("--sizes", "8", "--iters", "6", "--no-limits") if smoke else ()
+    options = ("--sizes", "8", "--iters", "1", "--no-limits") if smoke else ()
     tries = [attempt(("--backend", "mpi", *options)) for _ in range(1 if smoke else TRIES)]
     for name, count, least in (
         ("two equal runs: no change in any row", sum(equal for equal, _ in tries), UNCHANGED),

@@ -125,7 +125,7 @@ def world(name: str, variant: str, count: int) -> dict[str, float]:
 def measure(name: str, smoke: bool) -> Iterator[Result]:
     """Yield the extra time of a call under each variant."""
     count = STEPS if name.startswith("ddp") else CALLS
-    variants = PROGRAMS[name]
+    variants = PROGRAMS[name][:2] if smoke else PROGRAMS[name]
     sides = {variant: partial(world, name, variant, 10 if smoke else count) for variant in variants}
     worlds = alternate(sides, 1 if smoke else ROUNDS)
     for clock in ("wall",) if name.endswith("mpi") else ("wall", "CPU"):
