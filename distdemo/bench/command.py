@@ -123,9 +123,9 @@ class BenchOptions(WorldOptions):
             autocompletion=offer(("auto", *backends.REGISTRY)),
         ),
     ] = "auto"
-    min_bytes: Annotated[
-        int | None, _bytes("--min-bytes", "-b", "Smallest size. [default: 8]")
-    ] = None
+    min_bytes: Annotated[int | None, _bytes("--min-bytes", "-b", "Smallest size. [default: 8]")] = (
+        None
+    )
     max_bytes: Annotated[
         int | None, _bytes("--max-bytes", "-e", "Largest size. [default: 64M]")
     ] = None

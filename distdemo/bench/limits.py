@@ -21,7 +21,7 @@ from distdemo.backends.contract import Transport
 from distdemo.bench.records import Limit
 from distdemo.joined.interfaces import addresses
 from distdemo.launcher.limits import free_memory
-from distdemo.measure.machine import copier, cpu_share
+from distdemo.measure.machine import available_cores, copier
 from distdemo.measure.statistics import quantile
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _throughput(rank: Rank, step: Callable[[], int], length_s: float) -> float:
         step: Function that moves data, or waits briefly, and returns the number of bytes.
         length_s: Duration of the measurement.
     """
-    oversubscribed = rank.world_size > cpu_share().effective  # as if all ranks were on this machine
+    oversubscribed = rank.world_size > available_cores()  # as if all ranks were on this machine
     slice_s = LONG_SLICE_S if oversubscribed else SLICE_S
 
     def run(seconds: float) -> float:

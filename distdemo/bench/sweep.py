@@ -39,7 +39,7 @@ from distdemo.bench.records import (
 from distdemo.dtypes import DTYPES
 from distdemo.errors import DistdemoError, Terminated
 from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.measure.machine import LaunchLoad, cpu_share, environment, total_load
+from distdemo.measure.machine import LaunchLoad, available_cores, environment, total_load
 from distdemo.measure.statistics import FEWEST_LAUNCHES, interval, median, quantile
 from distdemo.measure.timing import Start
 from distdemo.versions import versions
@@ -179,7 +179,7 @@ class Sweep:
             world.backend,
             world.device,
             world.world_size,
-            cores=cpu_share().effective,
+            cores=available_cores(),
             ranks_per_host=world.world_size,
             start_method=world.start_method,
         )

@@ -47,26 +47,6 @@ its core it gets a half."""
 # ------------------------------------------------------------------------------------------- cores
 
 
-@dataclass(frozen=True, slots=True)
-class CpuShare:
-    """This process's share of the machine's cores.
-
-    Attributes:
-        usable: Number of cores that it may run on.
-        total: Number of cores of the machine.
-        quota: CPU quota of its control group, in cores; 0 if unlimited.
-    """
-
-    usable: int
-    total: int
-    quota: float = 0.0
-
-    @property
-    def effective(self) -> float:
-        """Available CPU time, in cores."""
-        return min(float(self.usable), self.quota or float(self.usable))
-
-
 def usable_cpus() -> tuple[int, ...]:
     """Return the CPUs that this process may run on; () if the system doesn't say."""
     try:
@@ -75,18 +55,11 @@ def usable_cpus() -> tuple[int, ...]:
         return ()
 
 
-def cores() -> tuple[int, int]:
-    """Return the number of cores that this process may use, and the total."""
-    total = os.cpu_count() or 1
-    return len(usable_cpus()) or total, total
-
-
-def cpu_share(root: Path = Path("/"), usable: tuple[int, int] | None = None) -> CpuShare:
-    """Return the share of this process and its ranks.
+def available_cores(root: Path = Path("/")) -> float:
+    """Return the CPU time that this process and its ranks can have, in cores.
 
     Args:
         root: Directory that contains /sys.
-        usable: Result of ``cores``; None to call it.
     """
 
     def words(path: str) -> list[str]:
@@ -96,12 +69,13 @@ def cpu_share(root: Path = Path("/"), usable: tuple[int, int] | None = None) -> 
         except (OSError, ValueError):
             return []
 
-    numbers = words("cpu.max")  # cgroup v2, then v1
-    if not numbers:
-        numbers = [*words("cpu/cpu.cfs_quota_us"), *words("cpu/cpu.cfs_period_us")]
-    quota, period = numbers if len(numbers) == 2 else ("", "")
-    limited = quota.isdigit() and period.isdigit() and int(period)  # not "max", not "-1"
-    return CpuShare(*(usable or cores()), int(quota) / int(period) if limited else 0.0)
+    usable = float(len(usable_cpus()) or os.cpu_count() or 1)
+    limit = words("cpu.max")  # cgroup v2, then v1
+    if not limit:
+        limit = [*words("cpu/cpu.cfs_quota_us"), *words("cpu/cpu.cfs_period_us")]
+    if len(limit) == 2 and all(word.isdigit() and int(word) for word in limit):  # not max, not -1
+        return min(usable, int(limit[0]) / int(limit[1]))
+    return usable
 
 
 # ------------------------------------------------------------------------------------- environment
@@ -116,7 +90,7 @@ def environment(*, gpu: bool) -> dict[str, str | int | float]:
     facts: dict[str, str | int | float] = {
         "host": socket.gethostname(),
         "processor": _processor(),
-        "cores": cpu_share().effective,
+        "cores": available_cores(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         **{name: os.environ[name] for name in sorted(os.environ) if name.startswith(TUNING)},
     }

@@ -14,8 +14,10 @@ from benches import alone, asked, series, world
 from distdemo import ops, schedules
 from distdemo.bench import limits
 from distdemo.bench import rank as ranks
+from distdemo.bench.rank import Measurements
 from distdemo.bench.records import DEFAULT_LAUNCHES
 from distdemo.bench.sweep import measure
+from distdemo.encoding import decode, encode
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Died
@@ -81,10 +83,10 @@ def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
     wanted = asked(*both, iters=None, budget_s=1000.0, precision=1000.0, limits=True)
     watched = []
 
-    def start(*args, on_message, order, resume, **_):
-        target, (spec, measurements) = resume(order)  # plain data tells another node what to run
-        assert (target, spec, measurements) == args[1:2] + args[2]
-        return run_world(*args, on_message=on_message)
+    def start(world, target, args, *, on_message):
+        """Check that the measurements of a later world can be sent to another node."""
+        assert decode(Measurements, encode(args[1], decodable=True)) == args[1]
+        return run_world(world, target, args, on_message=on_message)
 
     report = measure(wanted, [world()], start, lambda *update: watched.append(update))
     assert report.ok, report.world
