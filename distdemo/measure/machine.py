@@ -115,7 +115,7 @@ def _processor() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What copying memory for a moment showed.
+    """Copying memory for a moment.
 
     Attributes:
         core_share: Share of a core that the rank got, 0 to 1.
@@ -300,7 +300,7 @@ def total_load(launches: Sequence[Sequence[LaunchLoad]], hosts: Sequence[str] = 
     taken = taken_cores(launches, hosts)
     bound = len({load.cpus for load in launches[0]}) > 1
     if taken is not None and taken > TAKEN_CORES and not bound:
-        slowed_ranks = []  # other programs may run beside any rank, and happened to meet this one
+        slowed_ranks = []  # other programs move from core to core, and happened to meet this rank
     return Load(
         taken,
         tuple(min(copy.bytes_per_s for copy in copies) for copies in moments),

@@ -38,7 +38,7 @@ REFUSED = (
     ("p2p --src 1 --dst 1", "--src and --dst are both 1.", "Try --dst 0."),
     ("broadcast --root 3", "--root 3: there is no such rank.", "Try --root 1."),
     ("--dtype bool", "gloo can't do all-reduce", "complex128."),
-    ("--precision 10", "--precision 10: not a share between 0 and 1.", "Try --precision 5%."),
+    ("--precision 10", "--precision 10: not a share between 0 and 1.", "Try --precision 10%."),
     ("-a ringg", "all-reduce has no algorithm 'ringg'.", "Try --algorithm ring."),
     ("barrier -a ring", "barrier has no algorithms.", "trace list."),
     ("-a ring --async", "--algorithm and --async can't be combined.", "Use one of them."),
