@@ -1,13 +1,11 @@
-"""What all tests share: torch in their own process, marks, and commands that run there."""
+"""What all tests share: torch in their own process, marks, and fixtures that run commands."""
 
 from __future__ import annotations
 
 import gc
-import inspect
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType
 from typing import Any
 
 import pytest
@@ -23,9 +21,9 @@ from distdemo.launcher import torch_import  # noqa: E402 - as above
 def pytest_configure(config: pytest.Config) -> None:
     """Load torch as the command does, so that ranks can be forked from the tests' own process.
 
-    Imported by a test in the ordinary way it would leave a thread of NumPy's behind that nobody has
-    taken note of; a large tensor in a unit test would start torch's own pool. After either, every
-    world would take the slower start method.
+    An ordinary import would leave a thread of NumPy's that isn't recorded, and a large tensor in a
+    unit test would start torch's pool. After either, every world would take the slower start
+    method.
     """
     if config.getoption("numprocesses", None):
         return  # the controller of pytest-xdist runs no test
@@ -37,56 +35,18 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
 
 
-STARTERS = {
-    *("Popen", "PmiServer", "ProgramRunner", "fork", "in_a_child", "launch", "run_ranks"),
-    *("compare", "run_world", "subprocess"),
-    *("command", "hosts", "measured", "tab", "warm"),  # fixtures
-}
-
-
-def names_in(code: CodeType) -> set[str]:
-    """Return the names that this code and the functions within it use."""
-    inner = (names_in(each) for each in code.co_consts if isinstance(each, CodeType))
-    return set(code.co_names).union(*inner)
-
-
-def names_used(function: Any, seen: set[object]) -> set[str]:
-    """Return the names that a test uses, also in the tests' functions that it calls."""
-    function = inspect.unwrap(getattr(function, "hypothesis", None) or function)
-    function = getattr(function, "inner_test", function)  # hypothesis's
-    code = getattr(function, "__code__", None)
-    if function in seen or "/tests/" not in getattr(code, "co_filename", ""):
-        return set()
-    seen.add(function)
-    names = names_in(function.__code__)
-    found = [function.__globals__[name] for name in names & function.__globals__.keys()]
-    return names.union(*(names_used(each, seen) for each in found if callable(each)))
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start processes, which ``make test-fast`` leaves out.
+    """Put the tests that share a host first.
 
-    Those that need a process which has loaded torch come first: a worker of pytest-xdist begins
-    with a part of the list, so that one worker starts that process, not each of them.
+    A worker of pytest-xdist begins with a part of the list, so that one worker starts the host.
     """
-    first = []
-    for item in items:
-        assert isinstance(item, pytest.Function)
-        fixtures = [each[-1].func for each in item._fixtureinfo.name2fixturedefs.values()]
-        used = set(item.fixturenames).union(
-            *(names_used(each, set()) for each in (item.function, *fixtures))
-        )
-        if STARTERS & used and "no_rank_starts" not in used:
-            item.add_marker("processes")
-        if {"run_ranks", "warm"} & used or item.get_closest_marker("ranks"):
-            first.append(item)
-    items.sort(key=lambda item: item not in first)
+    items.sort(key=lambda item: "warm" not in getattr(item, "fixturenames", ()))
 
 
 def pytest_collection_finish() -> None:
-    """Have Python look no more for garbage among what thousands of tests are made of.
+    """Freeze collected tests, so that the garbage collector skips them.
 
-    Nor do the ranks and commands that are forked from here copy all of that, page by page.
+    Ranks and commands that are forked from here then don't copy them, page by page.
     """
     gc.collect()
     gc.freeze()
@@ -94,7 +54,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def process_without_mpi() -> Iterator[None]:
-    """See that no test loads MPI here, which the next would find: ``in_a_child`` is for that."""
+    """Check that no test loads MPI here, where the next test would find it."""
     yield
     assert "distdemo.mpi.registration" not in sys.modules
 
@@ -120,7 +80,7 @@ settings.load_profile("suite")
 
 @pytest.fixture
 def no_rank_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For command lines that can't be carried out."""
+    """Fail if a command line that can't be carried out starts a rank."""
     from distdemo.launcher import workers
 
     def start(*_: object) -> None:
@@ -144,7 +104,7 @@ def command(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, 
 
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Warm]:
-    """Runs functions in forks of a process that has loaded torch's compiler and RPC; see there."""
-    process = Warm()
-    yield process
-    process.close()
+    """Run functions in forks of a host that has loaded torch's compiler and RPC."""
+    host = Warm()
+    yield host
+    host.close()

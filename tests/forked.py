@@ -1,9 +1,8 @@
 """Processes forked from the tests' own, so that torch need not be imported again.
 
-- ``as_command`` and ``as_python`` make a program of its own: with its own number, streams,
-  environment, signals and end. Only Python's own start and the import of torch, which takes ten
-  times as long as a small world, differ from ``python -m distdemo``. Tests of these two, and of
-  ranks that don't come from a fork, start a Python.
+- ``as_command`` and ``as_python``: a program with its own process, streams, environment and
+  signals. Only Python's start and the import of torch, which takes ten times as long as a small
+  world, differ from ``python -m distdemo``. Tests of these start a new Python.
 - ``in_a_child`` runs a function that would leave something behind, such as an MPI library.
 - ``Warm`` does so in a host that has loaded torch's compiler and RPC, which takes seconds.
 """
@@ -20,7 +19,6 @@ import multiprocessing
 import os
 import runpy
 import signal
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -41,13 +39,6 @@ from distdemo.launcher.host import Channel, Host
 # --------------------------------------------------------------------------------- whole programs
 
 
-def fork_command(
-    arguments: Sequence[str], env: Mapping[str, str], **options: Any
-) -> subprocess.Popen[str]:
-    """Start the command with these arguments and this environment; options are Popen's."""
-    return subprocess.Popen(["distdemo"], **as_command(arguments, env), **options)
-
-
 def as_command(
     arguments: Sequence[str], env: Mapping[str, str], enter: Callable[[], None] | None = None
 ) -> dict[str, Any]:
@@ -58,7 +49,7 @@ def as_command(
         env: Its whole environment.
         enter: Called first in the new process.
     """
-    return _by_fork(partial(_become, partial(_command, list(arguments)), dict(env), enter))
+    return _by_fork(partial(_command, list(arguments)), env, enter)
 
 
 def as_python(
@@ -67,23 +58,28 @@ def as_python(
     """Return the options with which Popen forks another Python program.
 
     Args:
-        words: What follows ``python``: a file or ``-m`` and a module, and its arguments; or ``-c``
-            and a program.
+        words: Words after ``python``: a file, ``-m`` and a module, or ``-c`` and a program; and its
+            arguments.
         env: Its whole environment.
         enter: Called first in the new process.
     """
-    return _by_fork(partial(_become, partial(_program, list(words)), dict(env), enter))
+    return _by_fork(partial(_program, list(words)), env, enter)
 
 
-def _by_fork(become: Callable[[], NoReturn]) -> dict[str, Any]:
+def _by_fork(
+    program: Callable[[], None], env: Mapping[str, str], enter: Callable[[], None] | None
+) -> dict[str, Any]:
     # No thread of the tests has a lock that the process needs; and Python ignores SIGPIPE.
-    return {"preexec_fn": become, "restore_signals": False}
+    return {
+        "preexec_fn": partial(_become, program, dict(env), enter),
+        "restore_signals": False,
+    }
 
 
 def _become(
-    program: Callable[[], None], env: dict[str, str], enter: Callable[[], None] | None = None
+    program: Callable[[], None], env: dict[str, str], enter: Callable[[], None] | None
 ) -> NoReturn:
-    """Be this program from here on; Popen has given this process its streams and its directory."""
+    """Run a program to its end; Popen has given this process its streams and its folder."""
     try:
         if enter is not None:
             enter()
@@ -94,7 +90,7 @@ def _become(
         program()
     except SystemExit as end:
         os._exit(end.code if isinstance(end.code, int) else 1)
-    except BaseException:  # noqa: BLE001 - whoever started it is told
+    except BaseException:  # noqa: BLE001 - reported on standard error
         os.write(2, traceback.format_exc().encode())
     os._exit(99)
 
@@ -114,7 +110,7 @@ def _program(words: list[str]) -> None:
             sys.argv = words[1:]
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         elif words[0] == "-c":
-            sys.argv = words[:1]
+            sys.argv = ["-c", *words[2:]]
             main = sys.modules["__main__"] = ModuleType("__main__")
             exec(compile(words[1], "<string>", "exec"), vars(main))  # noqa: S102 - the tests' own
         else:
@@ -124,7 +120,7 @@ def _program(words: list[str]) -> None:
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001 - Python shows whatever it is
+    except BaseException:  # noqa: BLE001 - Python shows all exceptions
         traceback.print_exc()
         status = 1
     sys.stdout.flush()
@@ -133,11 +129,11 @@ def _program(words: list[str]) -> None:
 
 
 def _forget() -> None:
-    """Drop what is the tests' own: descriptors, handlers, and what was kept of the environment."""
+    """Forget the tests' own descriptors, handlers, and values of the environment."""
     faulthandler.disable()
-    gc.freeze()  # nothing of the tests' is collected, and closes a descriptor that is ours by then
+    gc.freeze()  # an object of the tests that is collected may close a descriptor of the program
     gc.enable()  # Popen has disabled it
-    _lead_nowhere()
+    _disconnect()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
@@ -145,35 +141,35 @@ def _forget() -> None:
     sys.breakpointhook = sys.__breakpointhook__
     sys.modules.pop("pdb", None)  # pytest has changed it
     tempfile.tempdir = None
-    # A process that takes care of semaphores may run for the tests; this one starts its own.
+    # A process that manages semaphores may run for the tests; this process starts its own.
     vars(resource_tracker._resource_tracker).update(_fd=None, _pid=None)
     forget_forkserver()
 
 
 def forget_forkserver() -> None:
-    """A forkserver that runs for the tests is no child of this process: it starts its own."""
+    """Forget a forkserver that runs for the tests: this process starts its own."""
     vars(forkserver._forkserver).update(
         _forkserver_address=None, _forkserver_alive_fd=None, _forkserver_pid=None
     )
 
 
-def _lead_nowhere() -> None:
-    """Let every descriptor of the tests lead nowhere. Popen, which waits for an exec, is content.
+def _disconnect() -> None:
+    """Point inherited descriptors at /dev/null; this also releases Popen's exec pipe.
 
-    None is closed: its number would be given to a pipe of the command's, and an object of the
-    tests' that still knows it, a handler of logging say, would write into that or close it.
+    If they were closed, the program's pipes would get their numbers, and an object of the tests
+    that still knows a number, such as a logging handler, would write into a pipe or close it.
     """
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     for fd in map(int, os.listdir("/proc/self/fd")):
-        if fd > 2 and fd != nowhere:
-            with suppress(OSError):  # that of the list itself
+        if fd > 2 and fd != null:
+            with suppress(OSError):  # the descriptor of the list itself
                 os.fstat(fd)
-                os.dup2(nowhere, fd)
+                os.dup2(null, fd)
 
 
 def _open_streams(encoding: str) -> None:
-    """Have Python's three streams, as it makes them at its start."""
-    sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115 - for good
+    """Open the three standard streams as Python does at its start."""
+    sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115 - stays open
     sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115 - as above
     sys.stderr = open(2, "w", encoding=encoding, closefd=False, buffering=1)  # noqa: SIM115 - as above
 
@@ -182,7 +178,7 @@ def _open_streams(encoding: str) -> None:
 
 
 def in_a_child(work: Callable[..., Any], *args: object) -> Any:
-    """Run this in a process forked from here; return its value, or fail with what it raised."""
+    """Run a function in a fork of this process; return its value, or fail with what it raised."""
     value, problem = _answer_of(work, args)
     if problem:
         pytest.fail(problem, pytrace=False)
@@ -191,16 +187,16 @@ def in_a_child(work: Callable[..., Any], *args: object) -> Any:
 
 def _answer_of(work: Callable[..., Any], args: tuple[object, ...]) -> tuple[Any, str]:
     context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(there, work, args))
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(writer, work, args))
     process.start()
-    there.close()
+    writer.close()
     try:
-        return here.recv() if here.poll(110) else (None, "it did not end")
+        return reader.recv() if reader.poll(110) else (None, "it did not end")
     except EOFError:
         return None, "it died"
     finally:
-        here.close()
+        reader.close()
         process.kill()
         process.join()
 
@@ -209,7 +205,7 @@ def _answer(result_pipe: Connection, work: Callable[..., Any], args: tuple[objec
     forget_forkserver()
     try:
         answer = work(*args), ""
-    except BaseException:  # noqa: BLE001 - the parent is told
+    except BaseException:  # noqa: BLE001 - sent to the parent
         answer = None, traceback.format_exc()
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():

@@ -9,7 +9,7 @@ import re
 import select
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def in_a_terminal(
     folder: Path,
     *,
     by: Callable[..., dict[str, Any]] = as_command,
-    **environment: str | None,
+    env: Mapping[str, str | None] | None = None,
 ) -> Iterator[Terminal]:
     """Start a program in a terminal of 80 columns.
 
@@ -77,7 +77,7 @@ def in_a_terminal(
         words: Arguments of the program.
         folder: Folder for its temporary files.
         by: ``as_command`` or ``as_python``.
-        environment: Changes to its environment; None removes a variable.
+        env: Changes to its environment; None removes a variable.
     """
     settings = {"NO_COLOR": None, "CI": None, "TERM": "xterm-256color", "COLUMNS": "80"}
     main, side = pty.openpty()
@@ -86,7 +86,7 @@ def in_a_terminal(
             words,
             folder,
             by=by,
-            env=settings | environment,
+            env={**settings, **(env or {})},
             enter=_own_the_terminal,
             stdin=side,
             stdout=side,

@@ -282,7 +282,8 @@ def run_noted(
     possible error becomes a warning of the line that calls the caller.
     """
     inspector = Inspector(world)
-    work, modules = (inspector.notes, target, args), (__name__, "distdemo.calls.record.hooks")
+    work = (inspector.notes, target, args)
+    modules = (__name__, "distdemo.calls.record.hooks")
     report, findings = inspector.conclude(
         run_world(world, _run_recorded, work, poll=inspector.poll, modules=modules)
     )

@@ -75,7 +75,8 @@ class Ring:
         Raises:
             ValueError: The data is larger than the ring.
         """
-        length, start = len(data), self._written
+        length = len(data)
+        start = self._written
         end = start + length
         while end - self._counts[1] > self._size:
             if length > self._size:
@@ -92,7 +93,7 @@ class Ring:
 
     def read(self) -> bytes:
         """Return the data written since the last call."""
-        end, start = self._counts[0], self._counts[1]
+        end, start = self._counts
         if end == start:
             return b""
         first, last = start % self._size, (end - 1) % self._size + 1

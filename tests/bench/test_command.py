@@ -18,6 +18,7 @@ from recordings import written
 from distdemo.bench.records import BenchReport
 from distdemo.encoding import decode
 
+pytestmark = pytest.mark.processes
 SHORT = ["--iters", "3", "--launches", "1", "--no-limits"]
 # Many short worlds, so that an early end finds some rows measured and many worlds left.
 LONG = ["bench", "--sizes", "8,32", "--iters", "6000", "--launches", "600", "--no-limits"]

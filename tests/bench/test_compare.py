@@ -145,6 +145,7 @@ def test_files_without_a_common_row_are_an_error_that_names_the_difference():
         assert words in caught.value.why
 
 
+@pytest.mark.processes
 def test_a_file_not_written_by_bench_is_an_error(tmp_path, command):
     path, old = tmp_path / "new.json", written(tmp_path / "old.json", document())
     whole = json.loads(Path(old).read_text())
@@ -208,6 +209,7 @@ def test_the_report(name):
     golden(file, partial(compare_view, REPORTS[name]))
 
 
+@pytest.mark.processes
 def test_the_exit_code_follows_fail_over(tmp_path, command):
     old = written(tmp_path / "old.json", document(scaled(1.0)))
     new = written(tmp_path / "new.json", document(scaled(1.3, seed=2)))

@@ -149,6 +149,7 @@ def test_the_reports_without_predictions_from_a_model_that_does_not_fit() -> Non
         golden(Path(__file__).parent / "golden" / f"fit_{name}.txt", partial(fit_view, report))
 
 
+@pytest.mark.processes
 def test_the_command_fits_predicts_and_writes(command: Any, tmp_path: Path) -> None:
     files = [
         written(tmp_path / f"{n}.json", document(series_of("all_reduce", "ring", n)))
@@ -175,6 +176,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.processes
 def test_usage_errors(command: Any, tmp_path: Path) -> None:
     two = written(tmp_path / "2.json", document(series_of("all_reduce", "ring", 2)))
     for line, words in REFUSED.items():

@@ -36,6 +36,7 @@ def measured(rank):
     return own, left, threading.active_count(), len(os.listdir("/proc/self/fd")) - len(files)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("size", [1, 3])
 def test_every_available_limit_is_measured_and_nothing_is_left_behind(size):
     shared = segments()
@@ -50,6 +51,7 @@ def test_every_available_limit_is_measured_and_nothing_is_left_behind(size):
     assert wait_until(lambda: not leftovers(shared))  # excludes segments of concurrent worlds
 
 
+@pytest.mark.processes
 def test_a_limit_without_memory_or_with_a_lost_neighbour_is_left_out(monkeypatch):
     def lost(*_, first):
         if not first:

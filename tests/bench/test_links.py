@@ -165,6 +165,7 @@ def ends(report: LinksReport) -> list[tuple[int, int]]:
     return [(link.src, link.dst) for link in report.links]
 
 
+@pytest.mark.processes
 def test_every_pair_is_measured_both_ways_with_its_hosts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -183,6 +184,7 @@ def test_every_pair_is_measured_both_ways_with_its_hosts(
     assert measured(2, small_bytes=1, rounds=1).ok, "turns through the store"
 
 
+@pytest.mark.processes
 def test_a_slow_pair_is_named_and_wrong_bytes_are_counted() -> None:
     def alter(me: int) -> None:
         round_trip = ranks._Endpoint._round_trip
@@ -227,6 +229,7 @@ def die(me: int, src: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.processes
 def test_a_dead_rank_a_signal_or_the_stall_limit_keeps_measured_links() -> None:
     result = measured(3, before_recv(die))
     assert ends(result) == [(0, 1), (0, 2), (1, 0), (2, 0)]
@@ -247,6 +250,7 @@ def test_a_dead_rank_a_signal_or_the_stall_limit_keeps_measured_links() -> None:
 # ------------------------------------------------------------------------------- command line
 
 
+@pytest.mark.processes
 def test_the_command_measures_and_prints_its_document(command: Any) -> None:
     line = "bench links -n 2 --budget 0.1 --rounds 1 --sizes 4,4K --format json"
     code, out, err = command(*line.split())

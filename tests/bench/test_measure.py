@@ -26,6 +26,7 @@ from distdemo.measure.timing import Start
 from distdemo.ops import values
 from distdemo.ops.all_reduce import AllReduce
 
+pytestmark = pytest.mark.processes
 SHARED = "/dev/shm"  # noqa: S108 - only listed
 
 # ----------------------------------------------------------------------- shared memory, the start

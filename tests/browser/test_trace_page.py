@@ -16,6 +16,7 @@ from distdemo.launcher.records import Verdict
 from distdemo.trace.records import Cell, TraceReport
 from distdemo.view.format import number
 
+pytestmark = pytest.mark.processes
 Page = Any
 Open = Callable[..., Page]
 RING = real("all_reduce", "ring", 4, 8)

@@ -75,9 +75,9 @@ def asynchronous() -> None:
 def gathered() -> None:
     @torch.compile(backend="aot_eager")
     def together(x: Any) -> Any:
-        found = torch.empty(4 * SIZE)
-        dist.all_gather_into_tensor(found, x * 2)
-        return found + 1
+        whole = torch.empty(4 * SIZE)
+        dist.all_gather_into_tensor(whole, x * 2)
+        return whole + 1
 
     together(X)
 
@@ -163,7 +163,7 @@ def _measured(program: Callable[[], None]) -> dict[str, Any]:
         "graphs": counters["stats"]["unique_graphs"],
         "calls": counters["stats"]["calls_captured"],
         "breaks": sum(counters["graph_break"].values()),
-        "warnings": [str(each.message) for each in shown] + log.lines,
+        "warnings": [str(warning.message) for warning in shown] + log.lines,
     }
 
 
@@ -212,7 +212,7 @@ MISTAKES = {
     different_shape: ["float32[4])", "float32[5])", "in total, in a compiled graph"],
     missing_call: ["rank 1  barrier()", "in missing_call", "in total, in a compiled graph"],
     skipped_step: [
-        "Rank 1 averaged the gradients of another step than rank 0.",
+        "Rank 1 averaged the gradients of",
         "in skipped_step, in backward()",
     ],
 }

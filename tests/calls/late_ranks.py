@@ -28,7 +28,7 @@ def blocked(rank: int, size: int) -> None:
 
 
 def rooted(rank: int, size: int) -> None:
-    """The root of a broadcast is late; then a rank that nobody waits for."""
+    """The root of a broadcast is late; then a rank that no rank waits for."""
     for call in range(CALLS):
         if rank == 2:
             _after_others(rank, size, str(call))

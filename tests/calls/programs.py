@@ -340,14 +340,14 @@ def one_tensor_for_what_all_give(rank: int, right: bool) -> None:
 @mistake("buffers", 0)
 def one_tensor_for_what_the_root_gathers(rank: int, right: bool) -> None:
     parts = [torch.zeros(2)] * SIZE
-    parts = [each.clone() for each in parts] if right else parts
+    parts = [part.clone() for part in parts] if right else parts
     dist.gather(torch.ones(2), parts if rank == 0 else None, dst=0)  # wrong
 
 
 @mistake("buffers", 0)
 def root_scatters_tensors_that_are_laid_out_in_another_way(rank: int, right: bool) -> None:
     parts = [torch.arange(6.0).reshape(3, 2).t() for _ in range(SIZE)]
-    parts = [each.contiguous() for each in parts] if right else parts
+    parts = [part.contiguous() for part in parts] if right else parts
     dist.scatter(torch.zeros(2, 3), parts if rank == 0 else None, 0)  # wrong
 
 
@@ -720,27 +720,27 @@ def objects_of_uneven_sizes_are_gathered_in_a_subgroup(rank: int) -> None:
     group = dist.new_group([1, 2, 3])
     if rank == 0:
         return
-    found: list[str | None] | None = [None] * 3 if rank == 2 else None
-    dist.gather_object("x" * 100 * rank, found, dst=2, group=group)
-    if found is not None:
-        assert [len(each or "") for each in found] == [100, 200, 300]
+    objects: list[str | None] | None = [None] * 3 if rank == 2 else None
+    dist.gather_object("x" * 100 * rank, objects, dst=2, group=group)
+    if objects is not None:
+        assert [len(text or "") for text in objects] == [100, 200, 300]
 
 
 @right_program
 def handles_are_waited_for_later_and_in_other_orders(rank: int) -> None:
-    gradients = [torch.ones(4 + each) for each in range(6)]
-    works = [dist.all_reduce(each, async_op=True) for each in gradients]
+    gradients = [torch.ones(4 + number) for number in range(6)]
+    works = [dist.all_reduce(gradient, async_op=True) for gradient in gradients]
     loss = torch.ones(1)
     dist.all_reduce(loss)
     for work in reversed(works) if rank % 2 else works:
         work.wait()
-    assert all(each.eq(SIZE).all() for each in gradients)
+    assert all(gradient.eq(SIZE).all() for gradient in gradients)
 
 
 @right_program
 def subgroups_go_their_own_ways(rank: int) -> None:
     """The halves make different calls, and two groups have the same members."""
-    left, right_half, evens = (dist.new_group(each) for each in ([0, 1], [2, 3], [0, 2]))
+    left, right_half, evens = (dist.new_group(ranks) for ranks in ([0, 1], [2, 3], [0, 2]))
     again = dist.new_group([2, 3])
     mine = torch.ones(2)
     if rank < 2:
@@ -777,7 +777,7 @@ def uneven_splits_that_fit(rank: int) -> None:
     rows = torch.full((rank * SIZE, 2), float(rank))
     received = torch.zeros(sum(range(SIZE)), 2)
     dist.all_to_all_single(received, rows, list(range(SIZE)), [rank] * SIZE)
-    assert received[:, 0].tolist() == [each for each in range(SIZE) for _ in range(each)]
+    assert received[:, 0].tolist() == [source for source in range(SIZE) for _ in range(source)]
     splits = [1] * SIZE if rank % 2 else None
     dist.all_to_all_single(torch.zeros(SIZE), torch.ones(SIZE), splits, splits)
 
@@ -861,7 +861,7 @@ def functional_collectives_bring_what_they_should(rank: int) -> None:
     world = _get_default_group()
     mine, total = torch.arange(4.0) + rank, torch.arange(4.0) * SIZE + sum(range(SIZE))
     assert torch.equal(functional.all_reduce(mine, "sum", world) + 0, total)
-    gathered = torch.cat([torch.arange(4.0) + each for each in range(SIZE)])
+    gathered = torch.cat([torch.arange(4.0) + other for other in range(SIZE)])
     gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
     assert torch.equal(gather(mine, 0, world) + 0, gathered)
     scatter = getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor
@@ -1157,5 +1157,7 @@ def all_right_programs(rank: int) -> None:
         mistake.program(rank, True)
 
 
-WORLDS = {each.__name__: each for each in (all_right_programs, goes_on_when_its_peer_has_left)}
+WORLDS = {
+    program.__name__: program for program in (all_right_programs, goes_on_when_its_peer_has_left)
+}
 """Right programs, by name."""

@@ -20,7 +20,9 @@ BATCH = torch.ones(2, 4)
 
 def sgd(*modules: torch.nn.Module) -> torch.optim.Optimizer:
     """Return an optimizer of these modules."""
-    return torch.optim.SGD([each for module in modules for each in module.parameters()], lr=0.1)
+    return torch.optim.SGD(
+        [parameter for module in modules for parameter in module.parameters()], lr=0.1
+    )
 
 
 def skipped_batch(rank: int, wrong: bool) -> None:
@@ -91,7 +93,7 @@ class Normed(torch.nn.Sequential):
 
 
 def drift(rank: int, wrong: bool) -> None:
-    """Clip the gradients of one rank more than those of the others."""
+    """Clip the gradients of one rank more than those of the other ranks."""
     model = DistributedDataParallel(Normed())
     optimizer = sgd(model)
     for batch in range(BATCHES):
@@ -224,10 +226,10 @@ def right_gradients(rank: int, wrong: bool) -> None:
         handles.append(dist.broadcast(sent if rank == 0 else torch.ones(3), 0, pair, async_op=True))
     for handle in handles:
         handle.wait()
-    each = torch.empty(4 * dist.get_world_size())
-    dist.all_to_all_single(each, torch.ones_like(each, requires_grad=True) * rank)
-    each.zero_()
-    (each * torch.ones(1, requires_grad=True)).sum().backward()  # type: ignore[no-untyped-call]
+    received = torch.empty(4 * dist.get_world_size())
+    dist.all_to_all_single(received, torch.ones_like(received, requires_grad=True) * rank)
+    received.zero_()
+    (received * torch.ones(1, requires_grad=True)).sum().backward()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from calls.programs import SIZE
 from calls.recorded import recorded
 from helpers import commanded, free_port, wait_until, warmed
 
+pytestmark = pytest.mark.processes
 PROGRAM = """
 import torch
 import torch.distributed as dist

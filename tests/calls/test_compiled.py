@@ -17,6 +17,8 @@ from helpers import commanded
 
 from distdemo.api import WorldError, launch
 
+pytestmark = pytest.mark.processes
+
 
 def document_of(folder: Path, *options: str) -> dict[str, Any]:
     """Run the right programs and return the document."""
@@ -34,7 +36,7 @@ def test_programs_compile_as_without_the_sanitizer(tmp_path: Path) -> None:
     noted = document_of(tmp_path, "--strict")  # or not all calls were compared
     for before, after in zip(plain["ranks"], noted["ranks"], strict=True):
         assert after["returned"] == before["returned"]
-    made = " ".join(f"{each['did']} {each['source_line']}" for each in noted["calls"])
+    made = " ".join(f"{call['did']} {call['source_line']}" for call in noted["calls"])
     for function in ("average", "scattered", "total", "together", "met", "train"):
         assert f" in {function}" in made
 

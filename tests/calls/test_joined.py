@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from helpers import Run, free_port, running, wait_until, warmed
+from helpers import Run, free_port, running, warmed
 
+pytestmark = pytest.mark.processes
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 SANITIZED = ["-m", "distdemo.sanitizer"]
@@ -53,12 +52,6 @@ dist.barrier()
 if dist.get_rank() == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 dist.barrier()
-"""
-WAITS = """
-import os, pathlib, signal
-
-pathlib.Path(__file__).with_name(os.environ["RANK"]).touch()
-signal.pause()
 """
 
 
@@ -134,17 +127,6 @@ def test_a_rank_that_was_killed_on_another_node_is_named(tmp_path: Path, tempora
         (code, out, _), (other, *_) = [run.finish() for run in runs]
     assert (code, other) == (1, 1)
     assert out.startswith("Rank 1 was killed by SIGKILL.")
-
-
-def test_sigterm_as_torchrun_sends_it_ends_the_programs(tmp_path: Path, temporary: Path) -> None:
-    with by_hand([written(tmp_path, WAITS)], temporary) as runs:
-        pids = [run.process.pid for run in runs]
-        assert wait_until(lambda: all((tmp_path / str(rank)).exists() for rank in range(2)))
-        for pid in pids:
-            os.kill(pid, signal.SIGTERM)
-        assert all(run.finish()[0] != 0 for run in runs)
-        for run in runs:
-            run.leaves_nothing()
 
 
 @pytest.mark.skipif(not MPIEXEC.exists(), reason=f"there is no {MPIEXEC}")

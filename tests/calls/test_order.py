@@ -27,6 +27,7 @@ def run(backend: str, program: str, *options: str, status: int = 0) -> Any:
     return document("run", program, "-n", "4", "--backend", backend, *options, status=status)
 
 
+@pytest.mark.processes
 @backends
 def test_the_rank_that_others_wait_for_is_named_with_its_line(backend: str) -> None:
     found = run(backend, f"{LATE}:blocked", "--calls")["late"]
@@ -43,6 +44,7 @@ def lines(finding: Any) -> set[str]:
     return {row["source_line"].partition(" ")[0] for row in finding["rows"]}
 
 
+@pytest.mark.processes
 @backends
 def test_calls_on_groups_in_different_orders_are_a_warning(backend: str) -> None:
     (found,) = run(backend, f"{EXAMPLES}/groups.py:faulty")["warnings"]
@@ -52,6 +54,7 @@ def test_calls_on_groups_in_different_orders_are_a_warning(backend: str) -> None
     assert "warnings" not in run(backend, f"{EXAMPLES}/groups.py:right")
 
 
+@pytest.mark.processes
 @backends
 def test_sends_that_nccl_would_not_pair_are_a_warning_by_its_rules(backend: str) -> None:
     program = f"{EXAMPLES}/peers.py"
@@ -62,6 +65,7 @@ def test_sends_that_nccl_would_not_pair_are_a_warning_by_its_rules(backend: str)
     assert "warnings" not in run(backend, f"{program}:faulty")
 
 
+@pytest.mark.processes
 @backends
 def test_what_nccl_lacks_is_refused_by_its_rules(backend: str) -> None:
     program = f"{EXAMPLES}/tags.py"
@@ -139,6 +143,7 @@ def test_delays_are_bounded_and_follow_from_seed_and_rank() -> None:
     assert 0 <= min(delays(7, 1)) < max(delays(7, 1)) <= MAX_DELAY_S
 
 
+@pytest.mark.processes
 @backends
 def test_calls_are_delayed_and_the_report_names_the_seed(backend: str, tmp_path: Path) -> None:
     file = tmp_path / "program.py"

@@ -30,7 +30,7 @@ def interleaved(notes: list[list[str]], order: str | int) -> Iterator[tuple[int,
         ranks = [rank for _, rank in sorted(turns)]
     elif isinstance(order, int):
         random.Random(order).shuffle(ranks)
-    rest = [iter(each) for each in notes]
+    rest = [iter(lines) for lines in notes]
     for rank in ranks:
         yield rank, next(rest[rank])
 
@@ -39,24 +39,26 @@ def judged(
     notes: list[list[str]], order: str | int, every: int = 1
 ) -> tuple[list[Finding | None], Judge]:
     """Return the first error after every n-th note, and the judge that has read all."""
-    judge, found = Judge(SIZE), []
+    judge = Judge(SIZE)
+    errors = []
     for number, (rank, line) in enumerate(interleaved(notes, order)):
         judge.feed(rank, f"{line}\n".encode())
         judge.read()
         if number % every == 0:
-            found.append(first_error(judge.matcher))
+            errors.append(first_error(judge.matcher))
     assert not judge.matcher.stopped
-    return found, judge
+    return errors, judge
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", [name for name, mistake in MISTAKES.items() if mistake.real])
 def test_a_mistake_is_found_on_real_ranks(name: str) -> None:
     mistake = MISTAKES[name]
     report, findings, _ = sanitized(name, buffers=mistake.kind == "buffers")
     assert findings, report.verdict
-    (found,) = findings
-    assert (found.kind, mistake.ranks and found.ranks) == (mistake.kind, mistake.ranks), found
-    assert lines_named(found, source_of(name)[1]) & lines_at_fault(mistake), found
+    (finding,) = findings
+    assert (finding.kind, mistake.ranks and finding.ranks) == (mistake.kind, mistake.ranks), finding
+    assert lines_named(finding, source_of(name)[1]) & lines_at_fault(mistake), finding
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -69,12 +71,13 @@ def test_a_mistake_is_found_in_its_notes_in_any_order(name: str) -> None:
         assert last.kind == mistake.kind, last
         assert mistake.ranks in ((), last.ranks)
         assert lines_named(last) & lines_at_fault(mistake), last
-        for found in findings:
-            if found is not None and not found.so_far:
-                assert (found.kind, found.ranks) == (last.kind, last.ranks)
-                assert lines_named(found) == lines_named(last)
+        for finding in findings:
+            if finding is not None and not finding.so_far:
+                assert (finding.kind, finding.ranks) == (last.kind, last.ranks)
+                assert lines_named(finding) == lines_named(last)
 
 
+@pytest.mark.processes
 def test_right_programs_have_no_findings(warm: Warm) -> None:
     for buffers in (False, True):
         for name in WORLDS:
@@ -93,7 +96,7 @@ def sanitized_there(name: str, buffers: bool) -> object:
 def test_right_programs_have_no_findings_in_any_order(name: str, order: str | int) -> None:
     notes = recorded("right")[name]
     findings, judge = judged(notes, order, every=37)
-    assert [each for each in findings if each is not None and not each.so_far] == []
+    assert [finding for finding in findings if finding is not None and not finding.so_far] == []
     assert judge.conclude() is None
     assert judge.warnings() == []
 

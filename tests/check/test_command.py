@@ -10,6 +10,8 @@ import pytest
 from forked import in_a_child
 from helpers import running, warmed
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.usefixtures("no_rank_starts")
 @pytest.mark.parametrize(

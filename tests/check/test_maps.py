@@ -60,6 +60,7 @@ def test_findings_contain_nothing_specific_to_the_run(why, details, finding):
     assert finding_of({"status": "failed", "why": why, "details": details}) == finding
 
 
+@pytest.mark.processes
 def test_a_probe_on_real_ranks(command, tmp_path):
     file = tmp_path / "probe.json"
     words = "check --probe --op broadcast/tensor --dtype float32 --dtype int16 -q --output"
@@ -135,6 +136,7 @@ def kind_of(finding: str) -> str:
     return re.sub(r"[A-Z_]{3,}|(?<=output type )\w+|\w+_\w+|(?<=: )reduce ", "", finding)
 
 
+@pytest.mark.processes
 def test_the_map_of_gloo_holds_in_the_installed_release():
     # Every working case, but only one failing case per kind: each failure costs a new world.
     known = capability_map("gloo")
@@ -157,6 +159,7 @@ def test_the_map_of_gloo_holds_in_the_installed_release():
     assert {case.status for case in report.cases[len(works) :]} == {"failed"}
 
 
+@pytest.mark.processes
 def test_the_matrix_and_the_map_of_mpi():
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("needs mpi4py: pip install 'distdemo[mpi]'")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from broken import broken
 
@@ -68,6 +69,7 @@ def statuses(report):
     return [case.status for case in report.cases]
 
 
+@pytest.mark.processes
 def test_every_kind_of_failure_is_isolated() -> None:
     good = sound()[:5]
     bad = map(injected, (wrong, aborting, raising, hanging))
@@ -97,6 +99,7 @@ def test_every_kind_of_failure_is_isolated() -> None:
     assert [progress[:2] for progress in calls][-1] == (9, 4)
 
 
+@pytest.mark.processes
 def test_fail_fast_and_isolate() -> None:
     good = sound()[:3]
     report = checked([good[0], injected(wrong), *good[1:]], fail_fast=True)
@@ -105,6 +108,7 @@ def test_fail_fast_and_isolate() -> None:
     assert (report.ok, report.worlds) == (True, 2)
 
 
+@pytest.mark.processes
 def test_a_time_limit_blames_no_case() -> None:
     report = checked([injected(hanging), *sound()[:1]], timeout=1.0)
     assert statuses(report) == ["not run", "not run"]

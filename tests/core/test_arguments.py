@@ -92,24 +92,6 @@ LAST = (
     ("all-reduce --format", ""),
     ("run x.py -- --format json", ""),
 )
-SUGGESTED = {
-    "verison": "Did you mean distdemo --version?",
-    "trian": "Did you mean distdemo train?",
-    "benchmarks": "Did you mean distdemo bench?",
-    "demo": "Did you mean distdemo hello or distdemo all-reduce?",
-    "links -n 3": "Did you mean distdemo bench links?",
-    "ring": "Did you mean distdemo p2p --pattern ring or distdemo trace --algorithm ring?",
-    "bench --fail-on 10": "Try --fail-on slow,disturbed.",
-    "bench --count 1M": "Did you mean --sizes?",
-    "trace --algor ring": "Did you mean --algorithm?",
-    "all-reduce --mpi": "Did you mean --backend mpi or --launcher mpi?",
-    "p2p rnig": "Did you mean --pattern ring?",
-    "all-reduce --pattern ring": "These have one: p2p, explain.",
-    "all-reduce --output json": "Try --output result.json.",
-    "all-gather --values 1,2,3 -n 3": "try --values 1 --values 2 --values 3.",
-    "-n 4 hallo": "Try distdemo COMMAND -n ...",
-}
-"""What is typed, and the line of the message that matters."""
 
 
 @pytest.mark.parametrize(("typed", "understood"), UNDERSTOOD)
@@ -125,14 +107,6 @@ def test_a_file_with_the_name_of_a_launcher_is_run(
     (tmp_path / "python").touch()
     words = ["run", "python"]
     assert normalize_argv(words) == words
-
-
-@pytest.mark.usefixtures("no_rank_starts")
-def test_for_other_names_only_what_is_close_is_suggested(command: Any) -> None:
-    for typed, line in SUGGESTED.items():
-        code, out, err = command(*shlex.split(typed))
-        assert (code, out) == (2, ""), typed
-        assert line in " ".join(err.split()), typed
 
 
 def test_similar_names() -> None:
@@ -159,6 +133,7 @@ def test_every_name_of_the_tables_means_something() -> None:
         assert any(syntax.meaning(typed) == means.split() for syntax in syntaxes), typed
 
 
+@pytest.mark.processes
 def test_every_default_is_in_help_and_no_type_of_python(
     command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +147,7 @@ def test_every_default_is_in_help_and_no_type_of_python(
                 assert re.search(r"Number of ranks\. \[default: \d", text), name
 
 
+@pytest.mark.processes
 def test_bash_completes_with_the_script_that_is_shown() -> None:
     program = Path(sys.executable).with_name("distdemo")
     lines = f"""

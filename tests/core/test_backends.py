@@ -332,6 +332,7 @@ print(json.dumps([*seen, MPI.Is_initialized(), threads() == before]))
 """
 
 
+@pytest.mark.processes
 @pytest.mark.mpi
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py")
 def test_loading_the_library_initialises_nothing_and_leaves_no_thread(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
 RUN = Path(__file__).parents[2] / ".ci/run"
 HEAD = """import os, pathlib
 import pytest

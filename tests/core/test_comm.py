@@ -46,6 +46,7 @@ def error_of(call):
 # -------------------------------------------------------------------------------------- alone
 
 
+@pytest.mark.processes
 def test_torch_is_neither_imported_nor_needed() -> None:
     script = """
 import sys

@@ -55,6 +55,7 @@ def test_the_menu_and_the_home_page_list_every_page_once_at_most_nine_at_a_level
     assert re.findall(r"^- \[.+?\]\((.+?)\)", home, flags=re.MULTILINE) == listed[1:]
 
 
+@pytest.mark.processes
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]

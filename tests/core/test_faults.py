@@ -26,6 +26,7 @@ from distdemo import __main__ as entry
 from distdemo import signals
 from distdemo.errors import Terminated
 
+pytestmark = pytest.mark.processes
 DISTDEMO = ["-m", "distdemo"]
 # Nobody waits as long as that: rank 2 keeps the others waiting, and none computes.
 HELD_UP = ["barrier", "-n", "4", "--straggler", "2:600", "--timeout", "900"]

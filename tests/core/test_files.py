@@ -126,6 +126,7 @@ def test_a_folder_a_missing_one_and_a_long_name(old: Path) -> None:
         assert why_unwritable(old.parent / name) == why
 
 
+@pytest.mark.processes
 def test_every_written_file_is_named(tmp_path: Path, command) -> None:
     file, junit = tmp_path / "run.json", tmp_path / "run.xml"
     line = ["check", "--op", "broadcast", "-n", "2", "-o", str(file), "--junit-xml", str(junit)]

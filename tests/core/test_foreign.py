@@ -168,6 +168,7 @@ def test_an_error_has_three_lines_whatever_it_says(capfd) -> None:
     assert capfd.readouterr().err == "a b\\x1b[2J\nc\\r d\ne\\u2028f\n"
 
 
+@pytest.mark.processes
 def test_a_program_of_the_user(tmp_path: Path, command) -> None:
     file = tmp_path / "evil\x1b[2J\u202e.py"
     file.write_text(
@@ -210,6 +211,7 @@ def test_words_of_the_command_line(command) -> None:
             assert err.count("\n") >= 2
 
 
+@pytest.mark.processes
 def test_documents(tmp_path: Path, command) -> None:
     labels = {"host": HOSTILE, "processor": HOSTILE, "cores": 2}
     report = document(one_series(), environment=labels, versions={HOSTILE: HOSTILE})
@@ -222,6 +224,7 @@ def test_documents(tmp_path: Path, command) -> None:
     assert controls(to_csv(report).replace("\r\n", "\n")) == []
 
 
+@pytest.mark.processes
 def test_notes(tmp_path: Path, command) -> None:
     for rank in range(2):
         place = SourceLine(HOSTILE, 3 + rank, HOSTILE, "", "", (HOSTILE,), (HOSTILE,))

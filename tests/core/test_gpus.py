@@ -23,7 +23,7 @@ NCCL = backends.REGISTRY["nccl"]
 NO_NCCL = NCCL.missing() if GPUS else "There is no GPU."
 WITH_NCCL = pytest.mark.skipif(NO_NCCL is not None, reason=NO_NCCL or "there is NCCL")
 ON_GPUS = ("--device", "cuda", "--backend", "gloo")
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.processes]
 
 
 @pytest.mark.gpu

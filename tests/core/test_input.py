@@ -92,6 +92,7 @@ GOOD = recording("good.json", SMALL)
 CONTENT = json.loads(dumps(envelope("bench", encode(document(SMALL)), ok=True, errors=[])))
 
 
+@pytest.mark.processes
 @given(changed(CONTENT))
 @ONE_FILE
 def test_a_changed_document_is_compared_or_refused(

@@ -34,6 +34,7 @@ each_op = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 # ----------------------------------------------------------------------------- names and words
 
 
+@pytest.mark.processes
 @each_op
 def test_an_operation_is_found_by_every_spelling_of_its_name(op: Op) -> None:
     assert ops.REGISTRY[op.name] is op

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import cycle, product
 from typing import Any
 
+import pytest
 import torch
 from forked import Warm
 from strategies import FORMS, example
@@ -98,6 +99,7 @@ def covers_a_measurement_at_its_worst_and_little_more() -> None:
         assert memory_of_all(op, spec) - total <= 3 * (32 << 20), spec
 
 
+@pytest.mark.processes
 def test_estimates_cover_what_is_taken(warm: Warm) -> None:
     # A dispatch mode loads torch's compiler, which the process has.
     warm(covers_the_worst_moment_of_verifying_the_result)

@@ -121,6 +121,7 @@ def test_a_png_shows_the_colours_of_the_ranks() -> None:
         assert image.getpixel((0, 0))[:3] == (255, 255, 255)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("line", ["hello -n 2", "broadcast -n 2", "explain scatter", "ops"])
 def test_every_command_writes_pictures(command: Any, tmp_path: Path, line: str) -> None:
     file = tmp_path / "slide.svg"
@@ -130,6 +131,7 @@ def test_every_command_writes_pictures(command: Any, tmp_path: Path, line: str) 
     assert {each for each in out.split() if each.isalpha()} <= set(words)
 
 
+@pytest.mark.processes
 def test_a_trace_writes_one_file_per_round_and_names_them(command: Any, tmp_path: Path) -> None:
     code, _, err = command("trace", "-n", "2", "--output", str(tmp_path / "ring.svg"))
     names = ["ring-00.svg", "ring-01.svg", "ring-02.svg"]

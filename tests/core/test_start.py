@@ -7,8 +7,10 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+import pytest
 from helpers import commanded
 
+pytestmark = pytest.mark.processes
 # Runs each argument as a command line, all in one process; the status of each, and whether torch is
 # loaded after it, are the last line of standard error.
 CHECK = """

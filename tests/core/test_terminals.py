@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from terminal import ESCAPES, in_a_terminal
+
+pytestmark = pytest.mark.processes
 
 
 def test_a_terminal_gets_a_spinner_while_it_takes_long_and_colours_for_the_ranks(tmp_path):
@@ -16,7 +19,8 @@ def test_a_terminal_gets_a_spinner_while_it_takes_long_and_colours_for_the_ranks
 
 def test_no_line_is_wider_than_the_terminal_and_no_color_is_respected(tmp_path):
     words = ["all-gather", "-n", "2"]
-    with in_a_terminal(words, tmp_path, COLUMNS="40", NO_COLOR="1") as terminal:
+    env = {"COLUMNS": "40", "NO_COLOR": "1"}
+    with in_a_terminal(words, tmp_path, env=env) as terminal:
         assert terminal.end() == 0, terminal.raw
     assert "\x1b[3" not in terminal.raw
     shown = ESCAPES.sub("", terminal.raw.rpartition("\x1b[2K")[2])

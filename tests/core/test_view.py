@@ -221,6 +221,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("terminal")
 def test_progress_is_drawn_without_a_thread_and_wiped_also_after_an_error() -> None:
     def block() -> None:
@@ -238,6 +239,7 @@ def test_progress_is_drawn_without_a_thread_and_wiped_also_after_an_error() -> N
     assert text.endswith("\r\x1b[2K")
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("why", ["quiet", "a forked rank"])
 def test_progress_that_nobody_would_see_is_not_drawn(
@@ -256,6 +258,7 @@ def test_progress_that_nobody_would_see_is_not_drawn(
     assert "scatter" not in written(block)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("kind", ["a bar", "a spinner"])
 def test_without_a_terminal_there_is_a_line_now_and_then(
     kind: str, monkeypatch: pytest.MonkeyPatch

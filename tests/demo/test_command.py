@@ -15,6 +15,8 @@ from distdemo.check import matrix
 from distdemo.demo.options import options_of
 from distdemo.demo.request import make_request
 
+pytestmark = pytest.mark.processes
+
 
 def document(command, *words):
     code, out, err = command(*words, "--format", "json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
+import pytest
 import torch
 from broken import broken
 from running import run_many
@@ -13,6 +14,7 @@ from distdemo.demo.options import Straggler, options_of
 from distdemo.demo.request import make_specs
 from distdemo.ops.contract import Buffers
 
+pytestmark = pytest.mark.processes
 ALL = {0, 1, 2, 3}
 
 

@@ -19,6 +19,7 @@ from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
 
+pytestmark = pytest.mark.processes
 NESTED: tuple[Any, ...] = (
     {"a": [1, {"b": None}], "ü": "雪"},
     [],

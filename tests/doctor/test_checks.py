@@ -390,6 +390,7 @@ def test_a_check_that_raises_or_hangs_becomes_a_warning(make_machine, monkeypatc
     assert good.level == "fine"
 
 
+@pytest.mark.processes
 def test_a_command_runs_once_for_concurrent_callers(tmp_path):
     run = ProgramRunner()
     file = tmp_path / "calls"
@@ -403,6 +404,7 @@ def test_a_command_runs_once_for_concurrent_callers(tmp_path):
     assert file.read_text() == "x\n"
 
 
+@pytest.mark.processes
 def test_a_program_is_killed_after_its_timeout_or_at_the_end():
     run = ProgramRunner()
     assert run(["sleep", "60"], 0.05).status is None

@@ -17,6 +17,8 @@ from helpers import PATIENCE, commanded, wait_until, warmed
 
 from distdemo.doctor.gpus import judge
 
+pytestmark = pytest.mark.processes
+
 
 def finding(found: Any, check: str) -> Any:
     (only,) = [finding for finding in found["findings"] if finding["check"] == check]

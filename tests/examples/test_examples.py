@@ -15,6 +15,7 @@ from mpi.worlds import needs_mpi
 
 from distdemo import ops
 
+pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

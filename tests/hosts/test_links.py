@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from hosts.network import Host, Network, do
 
-pytestmark = pytest.mark.hosts
+pytestmark = [pytest.mark.hosts, pytest.mark.processes]
 
 Hosts = Callable[[int], Network]
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 from hosts.conftest import why_not
 
+pytestmark = pytest.mark.processes
 ASK = "from distdemo.launcher.limits import loopback_problem as p; print(*p(), sep=', ')"
 UP = "ip link set lo up"
 WHY = "Cannot assign requested address"

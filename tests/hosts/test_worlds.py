@@ -12,7 +12,7 @@ import pytest
 from helpers import LOOPBACK, tcp_addresses, wait_until
 from hosts.network import ETC, Command, Host, Network
 
-pytestmark = pytest.mark.hosts
+pytestmark = [pytest.mark.hosts, pytest.mark.processes]
 
 Hosts = Callable[[int], Network]
 

@@ -15,6 +15,7 @@ client: Any = pytest.importorskip("nbclient")
 nbformat: Any = pytest.importorskip("nbformat")
 EXAMPLE = Path(__file__).parents[2] / "examples/collectives.ipynb"
 PATIENCE_S = 90
+pytestmark = pytest.mark.processes
 
 
 def texts(cell: Any) -> list[str]:

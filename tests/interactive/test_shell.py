@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from golden import matches
 from helpers import commanded, distdemo
+from terminal import ESCAPES, in_a_terminal
 
-from distdemo.interactive.command import is_incomplete, last_name
+from distdemo.interactive.command import is_incomplete
 
+pytestmark = pytest.mark.processes
 HERE = Path(__file__).parent
 LESSON = """\
 t = torch.arange(3.) + 10 * rank
@@ -117,7 +119,25 @@ def test_what_needs_more_lines(source: str, expected: bool) -> None:
     assert is_incomplete(source) == expected
 
 
-def test_the_name_to_complete() -> None:
-    assert last_name("dist.all_reduce(t.sh") == "t.sh"
-    assert last_name("%wor") == "%wor"
-    assert last_name("f(") == ""
+def test_lines_are_completed_and_indented_on_a_terminal(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    settings = {"HOME": str(tmp_path), "PROMPT_TOOLKIT_NO_CPR": "1"}
+    with in_a_terminal(["shell", "-n", "2"], temporary, env=settings) as terminal:
+        terminal.wait_for(">>>")
+        terminal.type("10 * world_s\t")
+        terminal.wait_for("10 * world_size")
+        terminal.type("\r")
+        terminal.wait_for("ranks 0-1  20")
+        terminal.wait_for(">>>")
+        terminal.type("if rank:\rkept = 7\r\r")
+        terminal.type("kept\r")
+        terminal.wait_for("NameError")
+        terminal.wait_for(">>>")
+        terminal.type("1 / \x03")
+        terminal.wait_for("KeyboardInterrupt")
+        terminal.wait_for(">>>")
+        terminal.type("\x04")
+        assert terminal.end() == 0
+        assert "rank 1  7" in ESCAPES.sub("", terminal.raw)
+        terminal.run.leaves_nothing()

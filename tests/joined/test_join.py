@@ -29,6 +29,7 @@ from helpers import (
 )
 from torch._C._distributed_c10d import TCPStore
 
+pytestmark = pytest.mark.processes
 HELD_UP = ["barrier", "-n", "2", "--straggler", "1:600", "--timeout", "600"]
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 

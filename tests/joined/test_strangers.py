@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from distdemo.joined import messages
 
+pytestmark = pytest.mark.processes
 GROWTH_BYTES = 150 << 20  # of any process: together with torch that is below 300 MB
 HELD_UP = ["barrier", "-n", "2", "--straggler", "1:600", "--timeout", "600", "--format", "json"]
 GIB = 1 << 30

@@ -35,6 +35,7 @@ def work_rank_world(rank, world_size, lr): ...
 def work_size_first(size, rank): ...
 
 
+@pytest.mark.processes
 def test_rank_and_size_are_given_to_a_function_that_names_them_first():
     for fn, args, count in (
         (work, (), 0),
@@ -89,6 +90,7 @@ def test_a_wrong_setting_is_refused_by_its_name():
         check_world(WorldSpec(2, backend))
 
 
+@pytest.mark.processes
 def test_a_rank_that_imports_the_script_again_does_not_launch_a_world_of_its_own(monkeypatch):
     process = multiprocessing.current_process()
     monkeypatch.setattr(process, "_inheriting", True, raising=False)
@@ -97,6 +99,7 @@ def test_a_rank_that_imports_the_script_again_does_not_launch_a_world_of_its_own
     assert "__main__" in caught.value.hint
 
 
+@pytest.mark.processes
 def test_what_new_processes_could_not_find_is_refused_with_what_to_do(monkeypatch):
     """The advice names a start method only where forking is safe, as it isn't in a notebook."""
     monkeypatch.setattr(messages, "has_cloudpickle", lambda: False)

@@ -19,6 +19,7 @@ from distdemo import launch
 if TYPE_CHECKING:
     from typing_extensions import assert_type
 
+pytestmark = pytest.mark.processes
 INSTALL = "Install cloudpickle (pip install cloudpickle), which carries it by value"
 NOTEBOOK = Path(__file__).parent / "programs" / "notebook.py"
 

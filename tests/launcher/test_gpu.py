@@ -63,6 +63,7 @@ print("left", flush=True)
 """
 
 
+@pytest.mark.processes
 def test_leaving_a_group_ends_even_if_its_backend_never_does(tmp_path: Path) -> None:
     with warmed(["-c", STUCK], tmp_path) as run:
         assert run.finish()[1] == "leaving\n"

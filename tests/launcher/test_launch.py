@@ -28,7 +28,7 @@ from distdemo.launcher.verdict import report_of
 
 TIMEOUT_S = 4.0  # of worlds that hang, including their start
 
-pytestmark = pytest.mark.usefixtures("no_child_left")
+pytestmark = [pytest.mark.usefixtures("no_child_left"), pytest.mark.processes]
 launch = partial(distdemo.launch, start_method="fork", sanitize=False)
 
 

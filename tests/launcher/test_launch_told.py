@@ -13,7 +13,7 @@ from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Raised, Stopped, TimedOut, WorldSpec
 
 STALL = 3.0  # seconds without progress: longer than any step of a world's start
-pytestmark = pytest.mark.usefixtures("no_child_left")
+pytestmark = [pytest.mark.usefixtures("no_child_left"), pytest.mark.processes]
 
 
 def world(size=3, **options):

@@ -92,6 +92,7 @@ def line(server):
         yield made
 
 
+@pytest.mark.processes
 def test_a_rank_is_answered_line_by_line(server, line):
     line.sendall(b"cmd=get_uni")
     assert server.ports[1].on_message()  # half a line: no reply yet
@@ -100,6 +101,7 @@ def test_a_rank_is_answered_line_by_line(server, line):
     assert line.recv(200) == b"cmd=universe_size rc=0 size=2\ncmd=appnum rc=0 appnum=0\n"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("asked", [b"x" * MAX_LINE_BYTES, b"cmd=get_maxes\n" * 500])
 def test_who_does_not_speak_pmi_is_hung_up_on_and_holds_nobody_up(server, line, asked):
     """One client never ends a line, the other never reads."""
@@ -116,6 +118,7 @@ def test_who_does_not_speak_pmi_is_hung_up_on_and_holds_nobody_up(server, line, 
     assert not server.ports[1].open
 
 
+@pytest.mark.processes
 def test_in_the_rank_nothing_of_another_starter_is_left(server):
     outer = {"PMI_ID": "7", "PMIX_RANK": "7", "OMPI_COMM_WORLD_RANK": "7", "UCX_TLS": "all"}
     with patch.dict(os.environ, outer):

@@ -19,6 +19,7 @@ from distdemo.launcher.process_tree import Activity, ProcessTree, processor_seco
 from distdemo.signals import Interrupts
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("killed", [False, True], ids=["", "its cleaner was killed"])
 def test_what_is_in_its_sessions_ends_and_nothing_else(killed):
     with (
@@ -43,6 +44,7 @@ def used(sessions: set[int]) -> float:
     return found
 
 
+@pytest.mark.processes
 def test_a_thread_at_work_is_counted_but_none_of_the_backend():
     """gloo's poll all the time, also while a rank waits in recv."""
     in_a_child(burn_both)

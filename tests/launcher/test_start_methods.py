@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import warmed
 
+pytestmark = pytest.mark.processes
 PROGRAMS = Path(__file__).parent / "programs"
 # Of each rank: a product, the sum of the ranks, the world size, and the tensor that the program
 # gave it, with its own rank added and then summed up; last, what the program itself still holds.

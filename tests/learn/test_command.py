@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
-import os
-import pty
-import re
-import select
-import subprocess
 import sys
-import termios
-import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from forked import as_command
-from helpers import MARK, PATIENCE, marked_processes, wait_until
 from json_schema import document_schema
+from terminal import Terminal, in_a_terminal
 
 from distdemo import backends
 from distdemo.learn.catalogue import MISTAKES, STEPS
@@ -38,6 +29,7 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return lambda text: monkeypatch.setattr(sys, "stdin", io.StringIO(text))
 
 
+@pytest.mark.processes
 def test_a_prediction_from_a_pipe_and_the_document(command: Any, typed: Any) -> None:
     typed("0, 1\nnever read\n")
     code, out, err = command("learn", "2", "--format", "json")
@@ -50,6 +42,7 @@ def test_a_prediction_from_a_pipe_and_the_document(command: Any, typed: Any) -> 
     assert [outcome["value"] for outcome in only["outcomes"]] == [[10, 11]] * 4
 
 
+@pytest.mark.processes
 def test_without_input_the_program_runs_without_a_prediction(command: Any, typed: Any) -> None:
     typed("")
     code, out, err = command("learn", "All_Gather")
@@ -58,6 +51,7 @@ def test_without_input_the_program_runs_without_a_prediction(command: Any, typed
     assert out.endswith("✓ 1 step played.\n")
 
 
+@pytest.mark.processes
 def test_a_mistake_that_differs_from_its_documentation(
     command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,82 +100,45 @@ def test_what_runs_nothing(command: Any, typed: Any, monkeypatch: pytest.MonkeyP
 
 # ------------------------------------------------------------------------------------ in a terminal
 
-ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 PROMPT = "Your prediction: "
 NEXT = "; q stops: "
 
 
-class Terminal:
-    """The command in a terminal of its own, with somebody who answers its prompts."""
-
-    def __init__(self, words: list[str], folder: Path) -> None:
-        self._main, side = pty.openpty()
-        whole = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "CI")}
-        settings = {"TERM": "xterm-256color", "COLUMNS": "80", "TMPDIR": str(folder)}
-        self._mark = f"{os.getpid()}-{time.monotonic_ns()}"
-        options = as_command(words, {**whole, **settings, MARK: self._mark}, own_terminal)
-        self.process = subprocess.Popen(
-            ["distdemo"], stdin=side, stdout=side, stderr=side, **options
-        )
-        os.close(side)
-        self._folder = folder
-        self.text = ""
-
-    def answer(self, prompt: str, keys: str) -> str:
-        """Wait for a prompt, type something, and return what was shown since the last answer."""
-        self._read_until(lambda text: prompt in text)
-        os.write(self._main, keys.encode())
-        shown, self.text = self.text, ""
-        return shown
-
-    def _read_until(self, is_complete: Callable[[str], bool]) -> None:
-        until = time.monotonic() + PATIENCE
-        while not is_complete(self.text):
-            assert time.monotonic() < until, self.text
-            if select.select([self._main], [], [], 1.0)[0]:
-                data = os.read(self._main, 1 << 16)
-                self.text += ESCAPES.sub("", data.decode(errors="replace")).replace("\r\n", "\n")
-
-    def end(self) -> int:
-        """Return the exit code; ``text`` is what was written since the last answer."""
-        with suppress(OSError):  # the other side is closed
-            self._read_until(lambda _: False)
-        os.close(self._main)
-        code = self.process.wait(PATIENCE)
-        assert wait_until(lambda: not marked_processes(self._mark)), "a process is left"
-        assert list(self._folder.iterdir()) == []
-        return code
+@contextmanager
+def played(words: list[str], folder: Path) -> Iterator[Terminal]:
+    """Run the command in a terminal; nothing may be left of it."""
+    with in_a_terminal(words, folder) as terminal:
+        yield terminal
+        terminal.run.leaves_nothing()
 
 
-def own_terminal() -> None:
-    """Make standard input the controlling terminal, so that Ctrl-C is a signal."""
-    os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
+@pytest.mark.processes
 def test_a_session_in_a_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()
     file = tmp_path / "lesson.json"
-    terminal = Terminal(["learn", "--output", str(file)], folder)
-    for prompt, keys, expected in (
-        (PROMPT, "2 4 1", "Step 1 of 12 · hello"),
-        (NEXT, "", "✓ 2 4 1"),
-        (PROMPT, "?", "Step 2 of 12 · broadcast"),
-        (PROMPT, "1 2 3", "Type two numbers, such as 7 8."),
-        (PROMPT, "[20 21]", "You typed 3 numbers. Type two numbers, such as 7 8."),
-        (NEXT, "", "✗ Not quite. Answer: [10 11]."),
-        (PROMPT, "q", "Step 3 of 12 · scatter-gather"),
-    ):
-        assert expected in terminal.answer(prompt, f"{keys}\n")
-    assert terminal.end() == 0
-    assert "2 steps played. Predicted 1 of 2 right. Continue with distdemo learn" in terminal.text
-    assert terminal.text.rstrip().endswith("scatter-gather.")
-    assert "Step 1 of 12" not in terminal.text  # it was shown
+    with played(["learn", "--output", str(file)], folder) as terminal:
+        for prompt, keys, expected in (
+            (PROMPT, "2 4 1", "Step 1 of 12 · hello"),
+            (NEXT, "", "✓ 2 4 1"),
+            (PROMPT, "?", "Step 2 of 12 · broadcast"),
+            (PROMPT, "1 2 3", "Type two numbers, such as 7 8."),
+            (PROMPT, "[20 21]", "You typed 3 numbers. Type two numbers, such as 7 8."),
+            (NEXT, "", "✗ Not quite. Answer: [10 11]."),
+            (PROMPT, "q", "Step 3 of 12 · scatter-gather"),
+        ):
+            assert expected in terminal.wait_for(prompt)
+            terminal.type(f"{keys}\n")
+        assert terminal.end() == 0
+    text = terminal.text
+    assert "2 steps played. Predicted 1 of 2 right. Continue with distdemo learn" in text
+    assert text.rstrip().endswith("scatter-gather.")
+    assert "Step 1 of 12" not in text  # it was shown
     steps = [played["step"]["name"] for played in json.loads(file.read_text())["steps"]]
     assert steps == ["hello", "broadcast"]
 
 
+@pytest.mark.processes
 def test_control_c_and_control_d_say_how_to_continue(tmp_path: Path) -> None:
     for step, prompt, key, code, text in (
         ("broadcast", PROMPT, "\x03", 130, "Interrupted. Continue with distdemo learn broadcast."),
@@ -189,9 +146,11 @@ def test_control_c_and_control_d_say_how_to_continue(tmp_path: Path) -> None:
         ("moe", NEXT, "\x03", 130, "Interrupted. Continue with distdemo learn ring-attention."),
         ("mistakes", "on 3 ranks", "\x03", 130, "Continue with distdemo learn mistakes."),
     ):
-        terminal = Terminal(["learn", step], tmp_path)
-        if prompt != PROMPT:
-            terminal.answer(PROMPT, "\n")
-        terminal.answer(prompt, key)
-        assert terminal.end() == code
+        with played(["learn", step], tmp_path) as terminal:
+            if prompt != PROMPT:
+                terminal.wait_for(PROMPT)
+                terminal.type("\n")
+            terminal.wait_for(prompt)
+            terminal.type(key)
+            assert terminal.end() == code
         assert text in terminal.text

@@ -30,6 +30,7 @@ EXPECTED = re.compile("# expected: (.*)")
 """First line of a wrong solution: pattern of what its test on four ranks prints."""
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(400)  # on a loaded machine
 def test_an_exercise_fails_until_it_is_solved(tmp_path: Path) -> None:
     folder = tmp_path / "lesson"

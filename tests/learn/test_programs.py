@@ -53,6 +53,7 @@ def assert_hangs_in_calls(program: Example, outcomes: Any) -> None:
             assert "dist." in lines[int(match[1]) - 1], outcome
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("name", "backend"), RUNS)
 def test_a_mistake_behaves_as_documented(name: str, backend: str) -> None:
     result: Trial = in_a_child(run, MISTAKES[name], backend)
@@ -60,6 +61,7 @@ def test_a_mistake_behaves_as_documented(name: str, backend: str) -> None:
     assert_hangs_in_calls(MISTAKES[name], result.outcomes)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_has_the_documented_answer(name: str, warm: Any) -> None:
     step = STEPS[name]
@@ -120,6 +122,7 @@ def test_commands_to_try_exist() -> None:
             typer_command(command).make_context(command, rest)  # raises what the parser refuses
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("text", "value", "expected"),
     [

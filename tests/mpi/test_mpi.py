@@ -10,7 +10,7 @@ from helpers import commanded
 from mpi.cases import CASES
 from mpi.worlds import OTHERS, PYTHONS, mpiexec, needs_mpi
 
-pytestmark = [pytest.mark.mpi, needs_mpi]
+pytestmark = [pytest.mark.mpi, needs_mpi, pytest.mark.processes]
 
 HERE = Path(__file__).parent
 

@@ -24,7 +24,7 @@ from mpi.worlds import OTHERS, ROOT, ROOTED, needs_mpi
 
 from distdemo.errors import EXIT_OK, EXIT_USAGE
 
-pytestmark = [pytest.mark.mpi, needs_mpi]
+pytestmark = [pytest.mark.mpi, needs_mpi, pytest.mark.processes]
 
 PROGRAM = str(Path(__file__).with_name("launched.py"))
 SCENES = ("add", "killed", "absent")

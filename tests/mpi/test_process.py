@@ -21,6 +21,8 @@ from distdemo import backends
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.processes
+
 
 def usage_error(action: Callable[[], Any]) -> str:
     from distdemo.errors import UsageError

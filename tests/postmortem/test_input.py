@@ -26,6 +26,7 @@ from distdemo.postmortem import dumps, evidence, files, logs, ras, reading, stac
 from distdemo.postmortem.parts import MAX_LINE, Parts
 from distdemo.view import foreign
 
+pytestmark = pytest.mark.processes
 Command = Callable[..., tuple[int, str, str]]
 SOME = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from helpers import PATIENCE, wait_until
 
 from distdemo.postmortem.files import read
 
+pytestmark = pytest.mark.processes
 PAGE = Path(__file__).parents[2] / "docs" / "postmortem.md"
 MODULE = "distdemo.postmortem.on_signal"
 PROGRAM = """

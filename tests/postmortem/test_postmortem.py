@@ -406,6 +406,7 @@ def test_stacks_show_which_rank_is_in_no_collective(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.processes
 def test_exit_codes(tmp_path: Path) -> None:
     write(tmp_path, BEHIND)
     found = document("postmortem", str(tmp_path), status=1)
@@ -436,6 +437,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.processes
 def test_dumps_of_a_real_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")

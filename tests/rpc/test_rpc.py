@@ -22,6 +22,7 @@ from distdemo.rpc import view
 from distdemo.rpc.records import RpcCall, RpcReport
 from distdemo.rpc.report import make_report
 
+pytestmark = pytest.mark.processes
 LIMIT = 60.0  # seconds per call
 STALL = 3.0  # seconds without progress until a hanging worker is reported
 GOLDEN = Path(__file__).parent / "golden"

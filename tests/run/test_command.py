@@ -20,6 +20,7 @@ from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.run.records import RankOutput, RunReport
 from distdemo.run.view import run_view
 
+pytestmark = pytest.mark.processes
 HERE = Path(__file__).parent
 CLASSIC = HERE / "programs"
 USERS = CLASSIC / "users.py"

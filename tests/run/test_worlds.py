@@ -29,6 +29,7 @@ from distdemo.launcher.records import (
     WorldSpec,
 )
 
+pytestmark = pytest.mark.processes
 OUTSIDE = threading.Event()  # never set: a process that waits for it must be killed
 
 

@@ -17,7 +17,7 @@ from helpers import PATIENCE, Run, wait_until, warmed
 from terminal import in_a_terminal
 from testing.outcomes import FILES, OUTCOMES, copy_samples, outcomes
 
-pytestmark = pytest.mark.timeout(300)  # on a loaded machine
+pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]  # on a loaded machine
 
 
 PLAIN = {"CI": "", "BUILD_NUMBER": "", "PYTEST_ADDOPTS": "", "COLUMNS": "80"}
@@ -74,7 +74,7 @@ def shown_failures(out: str) -> str:
 
 def test_the_debugger_has_the_terminal_and_all_ranks_are_shown(tmp_path: Path) -> None:
     words = pytest_line(tmp_path, "--pdb", "-x", "--ranks-report=all", files=("test_faults.py",))
-    with in_a_terminal(words, tmp_path / "tmp", by=as_python, **PLAIN) as terminal:
+    with in_a_terminal(words, tmp_path / "tmp", by=as_python, env=PLAIN) as terminal:
         terminal.wait_for("(Pdb) ")
         terminal.type("p 'numbers', numbers\n")
         terminal.wait_for("('numbers', [")

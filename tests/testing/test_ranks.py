@@ -8,6 +8,8 @@ import torch.distributed as dist
 
 from distdemo.testing import RanksError, run_ranks
 
+pytestmark = pytest.mark.processes
+
 
 def total(rank: int, each: float) -> float:
     tensor = torch.tensor([each * rank])

@@ -16,6 +16,8 @@ from distdemo.schedules.run import Runner
 from distdemo.testing import RanksError, run_ranks, traffic
 from distdemo.testing.counting import CollectiveCall, Traffic
 
+pytestmark = pytest.mark.processes
+
 
 def run_schedules(rank: int, world_size: int) -> list[Traffic]:
     results = []

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
-import pty
-import re
-import select
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
-from helpers import PATIENCE, children
+from forked import as_python
+from helpers import children
+from terminal import Terminal, in_a_terminal
 
 # A shell with one job. When that ends, it reports whether the terminal is restored.
 SHELL = """
-import fcntl, os, signal, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+import os, signal, sys, termios
 signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 before = termios.tcgetattr(0)
 job = os.fork()
@@ -33,69 +28,28 @@ os.tcsetpgrp(0, os.getpgrp())
 state = "restored" if termios.tcgetattr(0) == before else "changed"
 print(f"ended, {state}, {os.waitstatus_to_exitcode(status)}", flush=True)
 """
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 RIGHT, LEFT = "\x1b[C", "\x1b[D"
-
-
-class Terminal:
-    """The other side of a terminal."""
-
-    def __init__(self, main: int, pid: int) -> None:
-        self._main, self.pid = main, pid
-        self.raw = self._unread = ""
-
-    def press(self, keys: str) -> None:
-        os.write(self._main, keys.encode())
-
-    def wait_for(self, text: str) -> str:
-        """Return what is displayed up to this text; it has not been returned before."""
-        until = time.monotonic() + PATIENCE
-        while text not in (shown := ESCAPES.sub("", self._unread)):
-            assert time.monotonic() < until, f"no {text!r} in {shown!r}"
-            if select.select([self._main], [], [], 1.0)[0]:
-                data = os.read(self._main, 1 << 16).decode(errors="replace")
-                self.raw += data
-                self._unread += data
-        before, _, self._unread = shown.partition(text)
-        return before
 
 
 def shows_cursor(raw: str) -> bool:
     return raw.rindex("\x1b[?25h") > raw.rindex("\x1b[?25l")
 
 
-@contextmanager
-def on_a_terminal(*arguments: str) -> Iterator[Terminal]:
-    main, side = pty.openpty()
-    env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "CI")}
-    process = subprocess.Popen(
-        [sys.executable, "-c", SHELL, *arguments],
-        stdin=side,
-        stdout=side,
-        stderr=side,
-        env=env | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "40"},
-        start_new_session=True,
-    )
-    os.close(side)
-    try:
-        yield Terminal(main, process.pid)
-        process.wait(PATIENCE)
-    finally:
-        os.close(main)  # hangs up, which ends whatever is left
-        process.kill()
-        process.wait()
+def on_a_terminal(folder: Path, *words: str) -> AbstractContextManager[Terminal]:
+    """Run the command as the job of a shell."""
+    return in_a_terminal(["-c", SHELL, *words], folder, by=as_python, env={"LINES": "40"})
 
 
-def test_keys_step_and_quit() -> None:
-    with on_a_terminal("trace", "-n", "2", "--animate") as terminal:
+def test_keys_step_and_quit(tmp_path: Path) -> None:
+    with on_a_terminal(tmp_path, "trace", "-n", "2", "--animate") as terminal:
         terminal.wait_for("0/2  any key: next · ←: back · q: quit")
-        terminal.press(" ")
+        terminal.type(" ")
         assert "Round 1 of 2" in terminal.wait_for("1/2  any key")
-        terminal.press(RIGHT)
+        terminal.type(RIGHT)
         terminal.wait_for("2/2  any key")
-        terminal.press(LEFT)
+        terminal.type(LEFT)
         assert "Round 1 of 2" in terminal.wait_for("1/2  any key")
-        terminal.press("q")
+        terminal.type("q")
         terminal.wait_for("Verified: 4 elements")
         terminal.wait_for("ended, restored, 0")
         assert shows_cursor(terminal.raw)
@@ -104,19 +58,19 @@ def test_keys_step_and_quit() -> None:
 @pytest.mark.parametrize(
     ("key", "code"), [("\x04", 0), ("\x03", 130), ("", 1)], ids=["ctrl-d", "ctrl-c", "sigterm"]
 )
-def test_the_terminal_is_restored_however_it_ends(key: str, code: int) -> None:
-    with on_a_terminal("trace", "-n", "2", "--animate") as terminal:
+def test_the_terminal_is_restored_however_it_ends(key: str, code: int, tmp_path: Path) -> None:
+    with on_a_terminal(tmp_path, "trace", "-n", "2", "--animate") as terminal:
         terminal.wait_for("q: quit")
         if key:
-            terminal.press(key)
+            terminal.type(key)
         else:
-            (job,) = children(terminal.pid)
+            (job,) = children(terminal.run.process.pid)
             os.kill(job, signal.SIGTERM)
         terminal.wait_for(f"ended, restored, {code}")
         assert shows_cursor(terminal.raw)
 
 
-def test_a_speed_plays_it_to_the_end() -> None:
-    with on_a_terminal("trace", "-n", "2", "--speed", "50") as terminal:
+def test_a_speed_plays_it_to_the_end(tmp_path: Path) -> None:
+    with on_a_terminal(tmp_path, "trace", "-n", "2", "--speed", "50") as terminal:
         terminal.wait_for("2/2")
         terminal.wait_for("ended, restored, 0")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.processes
 REFUSED = [
     ("trace barrier", "barrier has no algorithms."),
     ("trace all-redouce", "There is no operation 'all-redouce'."),

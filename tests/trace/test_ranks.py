@@ -37,6 +37,7 @@ from distdemo.trace.report import make_report
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
+pytestmark = pytest.mark.processes
 REDUCE_OPS = ("sum", "max", "avg", "product", "premul_sum")
 
 

@@ -71,6 +71,7 @@ def drawn_twice():
     return [view.plot(RIGHT, Path("curves.svg")) for _ in range(2)]
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 def test_the_plot_is_the_same_each_time(warm):
     one, other = warm(drawn_twice)
@@ -81,6 +82,7 @@ def test_the_plot_is_the_same_each_time(warm):
 # ------------------------------------------------------------------------------------- failures
 
 
+@pytest.mark.processes
 def test_a_diverging_training_proves_nothing_and_reports_why(warm):
     code, out, err = warm(
         run_command, *SHORT, "--lr", "1e300", "--mode", "flat", "--format", "json"
@@ -102,6 +104,7 @@ def run_hanging(*line):
     return run_command(*SHORT, "--mode", "flat", *line)
 
 
+@pytest.mark.processes
 def test_a_rank_that_hangs_is_named_and_no_file_is_written(warm, tmp_path):
     kept = tmp_path / "curves.svg"
     kept.write_text("an older one")
@@ -138,6 +141,7 @@ def test_generated_data_depends_on_the_seed_only():
     assert train.inputs.shape == (len(train.labels), 16)
 
 
+@pytest.mark.processes
 def test_ranks_of_an_engine_train_together_and_rank_0_writes(warm, tmp_path):
     asked = ["train", "--epochs", "1", "--mode", "flat", "--format", "json"]
     (code, out, err), second = warm(run_joined, asked, tmp_path)

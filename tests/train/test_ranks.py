@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from multiprocessing import active_children
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -29,6 +30,7 @@ from distdemo.train.loop import train
 from distdemo.train.proofs import make_report
 from distdemo.train.records import MODES, TrainSpec, TrainTask
 
+pytestmark = pytest.mark.processes
 SMALL = TrainSpec(epochs=2, batch_size=240)
 """8 steps per epoch of 2000 samples, for 1, 2, 3 and 4 ranks alike."""
 

@@ -251,8 +251,8 @@ def _creation(recorder: Recorder, members: Iterable[int] | None, how: str) -> It
         yield
     except BaseException as error:
         if members is not None:  # torch rejects arguments before it contacts other ranks
-            met = how != "init" and isinstance(error, (dist.DistError, KeyboardInterrupt))
-            recorder.safely(recorder.record_failure, met)
+            accepted = how != "init" and isinstance(error, (dist.DistError, KeyboardInterrupt))
+            recorder.safely(recorder.record_failure, accepted=accepted)
         raise
     finally:
         recorder.local.busy = is_busy
@@ -294,7 +294,8 @@ def _calling(recorder: Recorder, name: str, original: Any) -> Any:
                 work = original(self, *args, **named)
             except BaseException:
                 if begun is not None:
-                    recorder.safely(recorder.record_failure, name == "monitored_barrier")
+                    accepted = name == "monitored_barrier"
+                    recorder.safely(recorder.record_failure, accepted=accepted)
                 raise
             if begun is not None:
                 recorder.safely(_follow_call, recorder, method, self, args, work, *begun)
@@ -387,7 +388,7 @@ def _waiting(
             if call is not None:
                 if isinstance(self, dist.Work):  # it may be waited for again
                     recorder.track(self, call._replace(sync=False))
-                recorder.safely(recorder.record_failure, True)
+                recorder.safely(recorder.record_failure, accepted=True)
             raise
         if call is not None:
             source = recorder.safely(self._source_rank) if call.from_any else -1

@@ -46,10 +46,12 @@ class Kernel(NamedTuple):
     per_pair: str = ""
 
 
-LISTS, PAIRS = "output_tensors input_tensors", "outputs inputs"
+LISTS = "output_tensors input_tensors"
+PAIRS = "outputs inputs"
 SINGLE = "output_tensor input_tensor"
 SPLITS = "output input output_split_sizes input_split_sizes"
-GATHERS, SCATTERS = "allgather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"
+GATHERS = "allgather_into_tensor_coalesced"
+SCATTERS = "reduce_scatter_tensor_coalesced"
 KERNELS = [
     Kernel("allreduce", cpp.AllreduceOptions, "tensors"),
     Kernel("broadcast", cpp.BroadcastOptions, "tensors"),

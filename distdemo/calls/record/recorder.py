@@ -262,7 +262,7 @@ class Recorder:
         """
         self._write("r" if source < 0 else f"r {source}")
 
-    def record_failure(self, accepted: bool) -> None:
+    def record_failure(self, *, accepted: bool) -> None:
         """Record that the call or wait raised.
 
         Args:
@@ -447,16 +447,19 @@ def _backends(group: Any) -> dict[str, str]:
 
 def _exception_note(error: BaseException) -> EndNote:
     """Return the end note of a program that raised."""
-    source_line, inside = SourceLine(), ""
+    source_line = SourceLine()
+    inside = ""
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
         owner = frames.owner_of(code.co_filename)
         line = frames.line_of(code, trace.tb_lineno)
         if owner == "user":
-            source_line, inside = line, ""
+            source_line = line
+            inside = ""
         elif owner == "package" and source_line.line:
-            source_line, inside = replace(source_line, inner=(str(line), *source_line.inner)), ""
+            source_line = replace(source_line, inner=(str(line), *source_line.inner))
+            inside = ""
         elif code.co_filename == c10d.__file__ and not inside:
             inside = "" if code.co_name == "monitored_barrier" else code.co_name
         trace = trace.tb_next
