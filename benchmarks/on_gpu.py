@@ -8,51 +8,36 @@ be used in a fork of a process that has queried it.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from typing import Any
 
-from ratios import PATIENCE, Result, in_words
+from rounds import PYTHON, Result, in_words, run
+
+from distdemo.backends.contract import Transport
+from distdemo.bench.records import BenchReport
+from distdemo.encoding import decode
+from distdemo.view.format import plural
 
 SIZE = "64M"
 CASES = (("nccl", 1), ("gloo", 2))
 """Backends with their number of ranks on the one device."""
-HAVE = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+HAS_GPU = "import torch; print(torch.cuda.is_available())"
 
 
-def measure() -> Iterator[Result]:
+def measure(smoke: bool) -> Iterator[Result]:
     """Measure every case, or report that there is no GPU."""
-    if subprocess.run([sys.executable, "-c", HAVE], check=False, timeout=PATIENCE).returncode:
+    if run((PYTHON, "-c", HAS_GPU)).strip() != "True":
         yield Result("on a GPU", "not measured", details="torch has no CUDA device here")
         return
-    for backend, ranks in CASES:
-        yield _case(backend, ranks)
-
-
-def _case(backend: str, ranks: int) -> Result:
-    name = f"{backend} on {ranks} rank{'s' if ranks > 1 else ''} of a GPU, 64 MiB: algbw / copy"
-    device = ("--backend", backend, "--device", "cuda", "-n", str(ranks))
-    words = ("bench", "all-reduce", "-b", SIZE, "-e", SIZE, *device, "--format", "json")
-    done = subprocess.run(
-        [sys.executable, "-m", "distdemo", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    if done.returncode:
-        return Result(name, "failed", met=False, details=(done.stderr or done.stdout)[-200:])
-    return _result(name, json.loads(done.stdout))
-
-
-def _result(name: str, found: dict[str, Any]) -> Result:
-    row, limits = found["series"][0]["rows"][0], found["setups"][0]["limits"]
-    copies = [each for each in limits if each["transport"] == "device copy"]
-    copy = min((each["bandwidth_bytes_per_s"] for each in copies), default=0.0)
-    reached = row["algbw_bytes_per_s"]
-    return Result(
-        name,
-        f"{reached / copy:.3f}" if copy else "no copy measured",
-        details=f"{1e-9 * reached:.1f} GB/s, {1e-9 * copy:.1f} GB/s; {in_words(row['median_s'])}",
-    )
+    for backend, ranks in CASES[: 1 if smoke else 2]:
+        device = ("--backend", backend, "--device", "cuda", "-n", str(ranks))
+        words = ("bench", "all-reduce", "-b", SIZE, "-e", SIZE, *device, "--format", "json")
+        report = decode(BenchReport, json.loads(run((PYTHON, "-m", "distdemo", *words))))
+        row = report.rows[0]
+        limits = {limit.transport: limit for limit in report.setups[0].limits}
+        copy = limits[Transport.DEVICE_COPY].bandwidth_bytes_per_s
+        yield Result(
+            f"{backend} on {plural(ranks, 'rank')} of a GPU, 64 MiB: algbw / copy",
+            f"{row.algbw_bytes_per_s / copy:.3f}",
+            details=f"{1e-9 * row.algbw_bytes_per_s:.1f} GB/s, {1e-9 * copy:.1f} GB/s; "
+            f"{in_words(row.median_s)}",
+        )

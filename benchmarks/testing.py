@@ -4,33 +4,35 @@ Each method is a pytest file, run alternately with one test and with several. Th
 the difference divided by the number of additional tests, so it excludes loading pytest and torch.
 The methods: a test that starts torchrun, ``torch.multiprocessing.spawn``, a process pool per test
 (as in DeepSpeed's ``DistributedTest``), and PyTorch's ``MultiProcessTestCase``, which is private
-to its test suite and requires ``pip install expecttest``. Times are medians in ms.
+to its test suite and requires ``pip install expecttest``.
 
 Then a session with one marked test is compared with a session with one plain test that imports
-torch. Exit 1 if a limit is missed.
+torch.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from statistics import median
 
-from rich.console import Console
-from rich.table import Table
+import rounds
+from rounds import PYTHON, Result, alternate, compared, in_words, ratios, run
 
-PATIENCE = 300  # seconds until a run is stopped
+from distdemo.view.format import plural
+
 ROUNDS = 3
-MOST_MS = 60.0  # allowed per test on 4 ranks
-TIMES = 30.0  # minimum ratio of a test with torchrun to one with the plugin
 SESSIONS = 9  # pairs of whole sessions
-MOST_TIMES = 1.3  # allowed ratio of a session with a marked test to a plain one
+TESTS = 100  # additional tests of the plugin; one of the slow methods
+TEST_S = 60e-3  # allowed per test on 4 ranks
+TIMES = 30.0  # minimum ratio of a test with torchrun to one with the plugin
+SESSION_RATIO = 1.3  # allowed ratio of a session with a marked test to a plain one
 HEAD = "import os, pytest, sys, torch, torch.distributed as dist\n"
 MANY = '@pytest.mark.parametrize("nth", range(int(os.environ["TESTS"])))\n'
 PLUGIN = HEAD + "@pytest.mark.ranks({size})\n" + MANY + "def test_empty(nth):\n    pass\n"
@@ -89,77 +91,62 @@ for nth in range(int(os.environ["TESTS"])):
 """
 
 
-def seconds(folder: Path, tests: int) -> float:
-    """Return the seconds that pytest takes for the file in this folder."""
-    environment = {**os.environ, "TESTS": str(tests), "OMP_NUM_THREADS": "1"}
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
-    began = time.perf_counter()
-    done = subprocess.run(
-        line,
-        check=False,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
+METHODS = {"plugin": PLUGIN, "torchrun": TORCHRUN, "spawn": SPAWN, "pool": POOL}
+if importlib.util.find_spec("expecttest"):
+    METHODS["MultiProcessTestCase"] = INTERNAL
+
+
+def session(text: str, tests: int) -> float:
+    """Return the seconds that pytest takes for a file with this text and this many tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "pytest.ini").write_text("[pytest]\n")
+        Path(folder, "test_empty.py").write_text(text)
+        environment = {**os.environ, "TESTS": str(tests), "OMP_NUM_THREADS": "1"}
+        command = (PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder)
+        began = time.perf_counter()
+        output = run(command, cwd=folder, env=environment)
+        took = time.perf_counter() - began
+    if f"{tests} passed" not in output:
+        raise RuntimeError(output)
+    return took
+
+
+def cost(method: str, size: int, smoke: bool) -> float:
+    """Return the seconds of an additional test."""
+    text = METHODS[method].format(size=size)
+    more = TESTS if method == "plugin" and not smoke else 1
+    alone = session(text, 1)
+    return (session(text, 1 + more) - alone) / more
+
+
+def empty_test(size: int, smoke: bool) -> Iterator[Result]:
+    """Yield the cost of an empty test on this many ranks, by method."""
+    methods = ["plugin"] if smoke else list(METHODS)
+    sides = {method: partial(cost, method, size, smoke) for method in methods}
+    costs = alternate(sides, 1 if smoke else ROUNDS)
+    most = TEST_S if size == 4 else None
+    for method in methods:
+        limit = most if method == "plugin" else None
+        name = f"{method}, {plural(size, 'rank')}"
+        yield compared(name, costs[method], most=limit, text=in_words)
+    if not smoke:
+        least = TIMES if size == 4 else None
+        faster = ratios(costs["torchrun"], costs["plugin"])
+        yield compared(f"torchrun / plugin, {plural(size, 'rank')}", faster, least=least)
+
+
+def sessions(smoke: bool) -> Iterator[Result]:
+    """Yield the ratio of a session with a marked test to a plain one."""
+    sides = {"marked": partial(session, PLUGIN.format(size=2), 1)}
+    times = alternate(sides | {"plain": partial(session, PLAIN, 1)}, 1 if smoke else SESSIONS)
+    yield compared(
+        "a session with a marked test / a plain one",
+        ratios(times["marked"], times["plain"]),
+        most=SESSION_RATIO,
+        details=", ".join(in_words(median(seconds)) for seconds in times.values()),
     )
-    if done.returncode or f"{tests} passed" not in done.stdout:
-        raise RuntimeError(done.stdout[-2000:] + done.stderr[-2000:])
-    return time.perf_counter() - began
-
-
-def prepare(folder: Path, text: str) -> Path:
-    """Write a test file into a new folder and return the folder."""
-    folder.mkdir(exist_ok=True)
-    (folder / "pytest.ini").write_text("[pytest]\n")
-    (folder / "test_empty.py").write_text(text)
-    return folder
-
-
-def session_ratio(place: Path) -> float:
-    """Return the median ratio of a session with a marked test to a plain one, run in pairs."""
-    plain = prepare(place / "plain", PLAIN)
-    marked = prepare(place / "marked", PLUGIN.format(size=2))
-    pairs = [(seconds(plain, 1), seconds(marked, 1)) for _ in range(SESSIONS)]
-    return statistics.median(each / base for base, each in pairs)
-
-
-def main() -> int:
-    """Time all methods alternately."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    rounds = parser.parse_args().rounds
-    methods = {"plugin": (PLUGIN, 101), "torchrun": (TORCHRUN, 2), "spawn": (SPAWN, 2)}
-    methods["pool"] = (POOL, 2)
-    if importlib.util.find_spec("expecttest"):
-        methods["MultiProcessTestCase"] = (INTERNAL, 2)
-    rows = Table("ranks", *methods, "torchrun / plugin", title="an empty test, ms")
-    met = True
-    with tempfile.TemporaryDirectory() as place:
-        for size in (1, 4, 16):
-            costs: dict[str, list[float]] = {method: [] for method in methods}
-            for _ in range(rounds):
-                for method, (text, tests) in methods.items():
-                    folder = prepare(Path(place, f"{method}{size}"), text.format(size=size))
-                    alone = seconds(folder, 1)
-                    costs[method].append(1e3 * (seconds(folder, tests) - alone) / (tests - 1))
-            medians = {method: statistics.median(each) for method, each in costs.items()}
-            ratio = medians["torchrun"] / medians["plugin"]
-            rows.add_row(
-                str(size), *(f"{each:,.0f}" for each in medians.values()), f"{ratio:.0f} ×"
-            )
-            if size == 4:
-                met = medians["plugin"] <= MOST_MS and ratio >= TIMES
-        sessions = session_ratio(Path(place))
-    console = Console()
-    console.print(rows)
-    asked = f"Asked on 4 ranks: at most {MOST_MS:g} ms, and torchrun at least {TIMES:g} ×."
-    console.print(f"{asked} {'Met.' if met else 'Missed.'}")
-    fast = sessions <= MOST_TIMES
-    asked = f"One marked test: {sessions:.2f} × a plain session, asked at most {MOST_TIMES:g} ×."
-    console.print(f"{asked} {'Met.' if fast else 'Missed.'}")
-    return int(not (met and fast))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parts = {f"{size}-ranks": partial(empty_test, size) for size in (1, 4, 16)}
+    sys.exit(rounds.main(__doc__, {**parts, "sessions": sessions}))

@@ -15,24 +15,26 @@ from __future__ import annotations
 
 import gc
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING
 
-from beside_loop import ASKED, REST, SIZES, Size
-from ratios import Result, in_words
+from rounds import Result, alternate, compared, in_words, ratios
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distdemo.launcher.rank import Rank
 
+ASKED = 0.05  # allowed difference
+REST_S = 5e-6
 WORLDS = 31
 BLOCKS = 6  # blocks of each loop per world
 SETTLING = 2  # ignored iterations at the start of a block
-Times = dict[str, list[float]]
-"""Seconds of each iteration, by loop."""
+SIZES = {8: 300, 1 << 16: 100, 1 << 20: 30, 1 << 24: 6}
+"""Timed iterations per world, by bytes."""
 
 
 def loops(rank: Rank, size: int) -> dict[str, Callable[[int], Sequence[float]]]:
@@ -47,23 +49,24 @@ def loops(rank: Rank, size: int) -> dict[str, Callable[[int], Sequence[float]]]:
     spec = OpSpec("all_reduce", rank.world_size, shape=(size // 4,), reduce_op="sum")
     buffers = laid_out(op, rank.rank, spec, rank.device)
     fill_with_ones(buffers)
-    call, start = op.bind(buffers, spec, None, async_op=False), common_start(rank).align
+    call = op.bind(buffers, spec, None, async_op=False)
+    align = common_start(rank).align
     tensor = buffers.recv[0]  # the same memory for all: its address matters, too
     return {
-        "bench": lambda count: timed(rank, call, count, start).took,
+        "bench": lambda count: timed(rank, call, count, align).took,
         "a loop": lambda count: by_hand(tensor, count, 0.0),
-        "one that rests": lambda count: by_hand(tensor, count, 1e-6 * REST),
+        "one that rests": lambda count: by_hand(tensor, count, REST_S),
     }
 
 
-def by_hand(tensor: Tensor, count: int, rest: float) -> list[float]:
-    """Run the loop of ``allreduce_loop.py`` on a rank."""
+def by_hand(tensor: Tensor, count: int, rest_s: float) -> list[float]:
+    """Time all_reduce in the usual way; yield the core for a while before each call."""
     import torch.distributed as dist
 
     times = []
     for _ in range(count):
-        awake = time.perf_counter() + rest
-        while rest and time.perf_counter() < awake:
+        awake = time.perf_counter() + rest_s
+        while rest_s and time.perf_counter() < awake:
             os.sched_yield()
         began = time.perf_counter()
         dist.all_reduce(tensor)
@@ -71,23 +74,23 @@ def by_hand(tensor: Tensor, count: int, rest: float) -> list[float]:
     return times
 
 
-def take_turns(rank: Rank, size: int, iterations: int) -> Times:
-    """Run all loops on a rank in blocks of alternating order."""
+def take_turns(rank: Rank, size: int, iterations: int) -> dict[str, list[float]]:
+    """Run all loops on a rank in alternating blocks; return the times by loop."""
     import torch.distributed as dist
 
-    all_loops = loops(rank, size)
-    found: Times = {name: [] for name in all_loops}
     gc.freeze()  # makes the garbage collection before bench's loop fast
-    each = max(1, iterations // BLOCKS) + SETTLING
-    for block in range(BLOCKS):
-        order = list(all_loops) if block % 2 else list(reversed(all_loops))
-        for name in order:
-            dist.barrier()
-            found[name] += list(all_loops[name](each))[SETTLING:]
-    return found
+    count = max(1, iterations // BLOCKS) + SETTLING
+
+    def block(loop: Callable[[int], Sequence[float]]) -> list[float]:
+        dist.barrier()
+        return list(loop(count))[SETTLING:]
+
+    sides = {name: partial(block, loop) for name, loop in loops(rank, size).items()}
+    blocks = alternate(sides, BLOCKS)
+    return {name: [time for part in parts for time in part] for name, parts in blocks.items()}
 
 
-def medians(size: Size) -> dict[str, float]:
+def medians(size: int) -> dict[str, float]:
     """Return the median of the slowest rank's times for each loop in a fresh world.
 
     Raises:
@@ -98,46 +101,27 @@ def medians(size: Size) -> dict[str, float]:
     from distdemo.launcher.records import WorldSpec
 
     world = WorldSpec(2, backend="gloo", start_method="fork", deadline=60.0)
-    report = run_world(prepared(world), take_turns, (size.bytes, size.iterations))
+    report = run_world(prepared(world), take_turns, (size, SIZES[size]))
     if not report.ok:
         raise RuntimeError(f"a world failed: {report.verdict}")
     return {
-        name: statistics.median(
-            map(max, zip(*(times[name] for times in report.values), strict=True))
-        )
+        name: median(map(max, zip(*(times[name] for times in report.values), strict=True)))
         for name in report.values[0]
     }
 
 
-def measure() -> Iterator[Result]:
+def measure(smoke: bool) -> Iterator[Result]:
     """Measure all sizes, alternating between them."""
-    found: dict[str, list[dict[str, float]]] = {size.name: [] for size in SIZES}
-    for _ in range(WORLDS):
-        for size in SIZES:
-            found[size.name].append(medians(size))
-    for size in SIZES:
-        for other in ("a loop", "one that rests"):
-            yield result(size, found[size.name], other)
-
-
-def result(size: Size, worlds: Sequence[dict[str, float]], other: str) -> Result:
-    """Return the ratio of bench's loop to another one."""
-    from distdemo.measure.statistics import interval
-
-    shares = [each["bench"] / each[other] for each in worlds]
-    middle, ends = statistics.median(shares), interval(shares)
-    resting = other != "a loop"
-    good = (not resting or middle >= 1 - ASKED) and middle <= 1 + ASKED
-    times = [
-        in_words(statistics.median(each[name] for each in worlds)) for name in ("bench", other)
-    ]
-    if size.bandwidth:
-        middle, ends = 1 / middle, ends and (1 / ends[1], 1 / ends[0])
-    return Result(
-        f"gloo {size.what}, {size.name}, same worlds: bench / {other}",
-        f"{middle:.3f}",
-        "{:.3f} to {:.3f}".format(*ends) if ends else "",
-        f"within {ASKED:.0%}" if resting else f"at most {ASKED:.0%} worse",
-        good,
-        f"{times[0]}, {times[1]}; {len(worlds)} worlds",
-    )
+    sides = {f"{size:,} B": partial(medians, size) for size in SIZES}
+    for name, worlds in alternate(sides, 1 if smoke else WORLDS).items():
+        own = [world["bench"] for world in worlds]
+        for other, least in (("a loop", None), ("one that rests", 1 - ASKED)):
+            others = [world[other] for world in worlds]
+            yield compared(
+                f"gloo, {name}, same worlds: bench / {other}",
+                ratios(own, others),
+                most=1 + ASKED,
+                least=least,
+                text="{:.3f}".format,
+                details=f"{in_words(median(own))}, {in_words(median(others))}; {len(own)} worlds",
+            )

@@ -9,23 +9,22 @@ from recordings import with_changes
 
 from distdemo import ops
 from distdemo.backends.contract import Transport
-from distdemo.bench.controller import make_row
 from distdemo.bench.judge import judge
-from distdemo.launcher.local import run_world
-from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.measure.records import (
+from distdemo.bench.records import (
     Alignment,
     BenchReport,
     BenchSpec,
-    Harness,
     Limit,
-    Load,
     Row,
     Series,
     SeriesSpec,
     Setup,
-    Start,
 )
+from distdemo.bench.sweep import make_row
+from distdemo.launcher.local import run_world
+from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.measure.machine import Load
+from distdemo.measure.timing import Harness, Start
 from distdemo.ops.spec import OpSpec
 
 SMALL = (8, 4096)

@@ -11,10 +11,10 @@ from statistics import median
 from typing import Any
 
 from distdemo.backends.contract import Transport
+from distdemo.bench.files import Recording, comparable
+from distdemo.bench.records import BenchReport, BenchSpec, Limit, Row, Series, SeriesSpec, Setup
 from distdemo.cli.runner import envelope
 from distdemo.encoding import dumps, encode
-from distdemo.measure.recording import Recording, comparable
-from distdemo.measure.records import BenchReport, BenchSpec, Limit, Row, Series, SeriesSpec, Setup
 from distdemo.ops.spec import Call
 
 SIZES = tuple(8 * 4**step for step in range(12))  # 8 B to 32 MiB

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
 
+from distdemo.bench.records import Answer, BenchReport, Row, Series, SeriesSpec, Verdict
 from distdemo.cli.contract import Error
-from distdemo.measure.recording import traits
-from distdemo.measure.records import Answer, BenchReport, Row, Series, SeriesSpec, Verdict
 from distdemo.view.format import duration, listing, percent, plural, plus_minus, rate, short_size
 
 MOST_NAMED = 3  # series listed by name in one line
+GOOD = (Answer.NORMAL, Answer.MEASURED)
 Pairs = list[tuple[Series, Row]]
 """Rows with their series."""
 
@@ -32,38 +31,36 @@ def answer(report: BenchReport, half: str = "±") -> tuple[str, bool | None]:
     own_calls = [series for series in report.series if not series.spec.algorithm and series.rows]
     for series in own_calls or report.series:
         for row in series.rows:
-            found = row.verdict.answer
-            is_good = found in (Answer.NORMAL, Answer.MEASURED)
-            key = found, "" if is_good else series.spec.backend
+            key = (row.answer, "" if row.answer in GOOD else series.spec.backend)
             groups.setdefault(key, []).append((series, row))
     order = list(Answer)
     sentences = []
-    for key, pairs in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
+    for key in sorted(groups, key=lambda key: order.index(key[0])):
+        pairs = groups[key]
         scope = f" at {scope_text(pairs, report)}" if len(groups) > 1 else ""
-        sentences.append(f"{key[0].value.capitalize()}{scope}: {_reason(key, pairs, report, half)}")
-    missing = sum(len(each.spec.sizes_bytes) for each in report.series) - len(report.rows)
-    if missing:
-        sizes = plural(missing + len(report.rows), "size")
-        what = f"The budget was spent before {missing} of {sizes} were measured."
-        sentences.append(f"{what} Try a larger --budget.")
-    is_good = report.answer in (Answer.NORMAL, Answer.MEASURED) and not missing
-    return " ".join(sentences), False if report.failing else True if is_good else None
+        reason = _reason(*key, pairs, report, half)
+        sentences.append(f"{key[0].value.capitalize()}{scope}: {reason}")
+    measured = len(report.rows)
+    total = sum(len(series.spec.sizes_bytes) for series in report.series)
+    if measured < total:
+        what = f"The budget was spent before {total - measured} of {plural(total, 'size')}"
+        sentences.append(f"{what} were measured. Try a larger --budget.")
+    is_good = report.answer in GOOD and measured == total
+    return " ".join(sentences), False if report.failing else is_good or None
 
 
-def _reason(key: tuple[Answer, str], pairs: Pairs, report: BenchReport, half: str) -> str:
+def _reason(kind: Answer, backend: str, pairs: Pairs, report: BenchReport, half: str) -> str:
     """Return what follows the answer: figures if all is well, else the reason and what to try."""
-    found, backend = key
     rows = [row for _, row in pairs]
-    if found in (Answer.SLOW, Answer.DISTURBED):
+    if kind in (Answer.SLOW, Answer.DISTURBED):
         return f"{_uncapitalized(why_text(rows))}{advice_text(rows)}"
-    if found is Answer.VARIES:
+    if kind is Answer.VARIES:
         setup = report.setup(backend)
-        own = f" The machine was not disturbed, so that is {backend}'s own." * bool(
-            setup and setup.load
-        )
-        more = (
-            "--budget" if report.spec.iters is None and not report.spec.launches else "--launches"
-        )
+        own = ""
+        if setup and setup.load:
+            own = f" The machine was not disturbed, so that is {backend}'s own."
+        is_open = report.spec.iters is None and not report.spec.launches
+        more = "--budget" if is_open else "--launches"
         return f"{_uncapitalized(why_text(rows))}{own} A larger {more} narrows it."
     figures = [_best_busbw(pairs, report)]
     if widths := [row.spread_share for row in rows if row.spread_share is not None]:
@@ -71,12 +68,12 @@ def _reason(key: tuple[Answer, str], pairs: Pairs, report: BenchReport, half: st
     if checked := sum(row.checked for row in rows):
         figures.append(f"{checked:,} elements verified")
     text = f"{'; '.join(figures)}."
-    if found is Answer.NORMAL:
+    if kind is Answer.NORMAL:
         return text
-    if not any(row.judgement for row in rows):
+    reasons = [row.judgement.why for row in rows if row.judgement]
+    if not reasons:
         return f"{text} Not judged: there is no bandwidth to judge."
-    why = next(row.judgement.why for row in reversed(rows) if row.judgement)
-    return f"{text} Not judged: {_uncapitalized(why)}{advice_text(rows)}"
+    return f"{text} Not judged: {_uncapitalized(reasons[-1])}{advice_text(rows)}"
 
 
 def why_text(rows: Sequence[Row]) -> str:
@@ -108,16 +105,16 @@ def advice_text(rows: Sequence[Row]) -> str:
 def errors(report: BenchReport) -> tuple[Error, ...]:
     """Return the errors for the JSON document, except that of a failed world."""
     names = series_names(report.series)
-    found = [
+    all_errors = [
         *_wrong_errors(report),
         *(Error(f"{names[s.spec]} is incomplete.", s.error) for s in report.series if s.error),
     ]
-    if not found and not report.complete and report.world is None:
-        found.append(Error(_incomplete_reason(report)))
+    if not all_errors and not report.complete and report.world is None:
+        all_errors.append(Error(_incomplete_reason(report)))
     if report.complete and report.failing:
-        answers = ", ".join(report.failing)
-        found.append(Error(f"--fail-on {answers}: some sizes have this answer.", answer(report)[0]))
-    return tuple(found)
+        what = f"--fail-on {', '.join(report.failing)}: some sizes have this answer."
+        all_errors.append(Error(what, answer(report)[0]))
+    return tuple(all_errors)
 
 
 def _wrong_errors(report: BenchReport) -> Iterator[Error]:
@@ -137,15 +134,17 @@ def _wrong_errors(report: BenchReport) -> Iterator[Error]:
 
 def _incomplete_reason(report: BenchReport) -> str:
     """Return why the measurement is incomplete."""
-    points = sum(len(series.spec.sizes_bytes) for series in report.series)
-    done = f"{len(report.rows)} of {plural(points, 'size')} were measured."
+    total = sum(len(series.spec.sizes_bytes) for series in report.series)
+    done = f"{len(report.rows)} of {plural(total, 'size')} were measured."
     if report.world is not None and report.world.verdict is not None:
         return f"{report.world.verdict.what} {done}"
     if report.interrupted:
         return f"Interrupted: {done}"
     names = series_names(report.series)
-    reasons = ((names[each.spec], each.error or each.spec.refused) for each in report.series)
-    return next((f"{name}: {why.rstrip('.')}." for name, why in reasons if why), done)
+    for series in report.series:
+        if why := series.error or series.spec.refused:
+            return f"{names[series.spec]}: {why.rstrip('.')}."
+    return done
 
 
 def _best_busbw(pairs: Pairs, report: BenchReport) -> str:
@@ -153,12 +152,13 @@ def _best_busbw(pairs: Pairs, report: BenchReport) -> str:
     series, row = max(pairs, key=lambda pair: (pair[1].busbw_bytes_per_s, -pair[1].median_s))
     if not row.busbw_bytes_per_s:
         return f"{series.spec.operation.command} in {duration(row.median_s)}"
-    name = f", {series_names(report.series)[series.spec]}" if len(report.measured) > 1 else ""
+    text = f"busbw up to {rate(row.busbw_bytes_per_s)} at {short_size(row.size_bytes)}"
+    if len(report.measured) > 1:
+        text += f", {series_names(report.series)[series.spec]}"
     setup = report.setup(series.spec.backend)
-    share = ""
     if row.judgement and row.judgement.limit_share and setup and setup.bound:
-        share = f" ({percent(row.judgement.limit_share)} of a {setup.bound.transport.value})"
-    return f"busbw up to {rate(row.busbw_bytes_per_s)} at {short_size(row.size_bytes)}{name}{share}"
+        text += f" ({percent(row.judgement.limit_share)} of a {setup.bound.transport.value})"
+    return text
 
 
 def scope_text(pairs: Pairs, report: BenchReport) -> str:
@@ -169,17 +169,17 @@ def scope_text(pairs: Pairs, report: BenchReport) -> str:
     names = series_names(report.series)
     texts = []
     for series in report.series:
-        meant = {row.size_bytes for each, row in pairs if each is series}
+        meant = {row.size_bytes for own, row in pairs if own is series}
         if not meant:
             continue
-        marked = [(row.size_bytes in meant, short_size(row.size_bytes)) for row in series.rows]
-        spans = [
-            [size for _, size in span]
-            for is_meant, span in groupby(marked, itemgetter(0))
-            if is_meant
-        ]
-        sizes = listing([f"{each[0]} to {each[-1]}" if each[1:] else each[0] for each in spans])
-        texts.append(sizes if len(report.series) == 1 else f"{names[series.spec]} {sizes}")
+        spans = []
+        sizes = [row.size_bytes for row in series.rows]
+        for is_meant, span in groupby(sizes, meant.__contains__):
+            if is_meant:
+                shown = [short_size(size) for size in span]
+                spans.append(f"{shown[0]} to {shown[-1]}" if shown[1:] else shown[0])
+        name = "" if len(report.series) == 1 else f"{names[series.spec]} "
+        texts.append(f"{name}{listing(spans)}")
     if len(texts) > MOST_NAMED:
         return f"{plural(len(pairs), 'size')} of {len(texts)} series"
     return "; ".join(texts)
@@ -196,22 +196,27 @@ NAMING_ORDER = (
 
 def series_names(series: Sequence[Series]) -> dict[SeriesSpec, str]:
     """Return a short name per series: the traits that distinguish it, or op and backend."""
-    traits_of = [traits(each.spec) for each in series]
+    traits = [result.spec.traits() for result in series]
 
-    def names(trait_names: Sequence[str]) -> list[str]:
-        return [" ".join(filter(None, (each[name] for name in trait_names))) for each in traits_of]
+    def names(chosen: Sequence[str]) -> list[str]:
+        return [" ".join(filter(None, (own[name] for name in chosen))) for own in traits]
 
     chosen: list[str] = []
     for trait in NAMING_ORDER:
         if len(set(names([*chosen, trait]))) > len(set(names(chosen))):
             chosen.append(trait)
-    named = zip(series, names(chosen or ["op", "backend"]), strict=True)
-    return {each.spec: name or each.spec.operation.command for each, name in named}
+    return {
+        result.spec: name or result.spec.operation.command
+        for result, name in zip(series, names(chosen or ["op", "backend"]), strict=True)
+    }
 
 
 def headline(report: BenchReport) -> str:
     """Return the measurement in one line: ops, backends and the traits that all series share."""
-    every = [traits(each.spec) for each in report.series]
-    values = {name: list(dict.fromkeys(each[name] for each in every)) for name in every[0]}
-    parts = [", ".join(v) for k, v in values.items() if k in ("op", "backend") or len(v) == 1]
+    traits = [series.spec.traits() for series in report.series]
+    parts = []
+    for name in traits[0]:
+        values = list(dict.fromkeys(own[name] for own in traits))
+        if name in ("op", "backend") or len(values) == 1:
+            parts.append(", ".join(values))
     return " · ".join(filter(None, parts))

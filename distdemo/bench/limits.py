@@ -18,10 +18,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import Transport
+from distdemo.bench.records import Limit
 from distdemo.joined.interfaces import addresses
 from distdemo.launcher.limits import free_memory
-from distdemo.measure.environment import cpu_share
-from distdemo.measure.records import Limit
+from distdemo.measure.machine import available_cores, copier
 from distdemo.measure.statistics import quantile
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ RAMP_SHARE = 1 / 6  # share of a measurement that runs uncounted before it and a
 TOTAL_COPY_BYTES = 64 << 20  # more than most processors' last-level cache
 MIN_COPY_BYTES = 16 << 20  # per rank if many ranks that share the cache copy at once
 MIN_BUFFER_BYTES = 1 << 20  # less would stay in a core's own cache
-COPIES_PER_SYNC = 16  # copies queued before each synchronization
 PING = bytes(8)
 
 
@@ -82,11 +81,15 @@ def slowest(by_rank: Sequence[Sequence[Limit]]) -> tuple[Limit, ...]:
         by_rank: Limits of each rank, in rank order.
     """
     limits = []
-    for limit in by_rank[0]:
-        same = [each for rank in by_rank for each in rank if each.transport is limit.transport]
-        if len(same) == len(by_rank):
-            least = min(each.bandwidth_bytes_per_s for each in same)
-            limits.append(replace(limit, bandwidth_bytes_per_s=least))
+    for first in by_rank[0]:
+        rates = [
+            limit.bandwidth_bytes_per_s
+            for own in by_rank
+            for limit in own
+            if limit.transport is first.transport
+        ]
+        if len(rates) == len(by_rank):
+            limits.append(replace(first, bandwidth_bytes_per_s=min(rates)))
     return tuple(limits)
 
 
@@ -113,12 +116,13 @@ def _throughput(rank: Rank, step: Callable[[], int], length_s: float) -> float:
         step: Function that moves data, or waits briefly, and returns the number of bytes.
         length_s: Duration of the measurement.
     """
-    oversubscribed = rank.world_size > cpu_share().effective  # as if all ranks were on this machine
+    oversubscribed = rank.world_size > available_cores()  # as if all ranks were on this machine
     slice_s = LONG_SLICE_S if oversubscribed else SLICE_S
 
     def run(seconds: float) -> float:
         """Return the bytes per second in this time."""
-        moved, began = 0, perf_counter()
+        moved = 0
+        began = perf_counter()
         while perf_counter() < began + seconds:
             moved += step()
         return moved / (perf_counter() - began)
@@ -139,25 +143,12 @@ def _copy_limit(
     rank: Rank, transport: Transport, device: str, buffer_bytes: int, length_s: float
 ) -> list[Limit]:
     """Copy from one large buffer to another, all ranks at once. Collective."""
-    import torch
-
     total = max(TOTAL_COPY_BYTES, 2 * _cache_bytes())  # more than fits into the cache
     size = min(max(MIN_COPY_BYTES, total // rank.world_size), buffer_bytes)
     if size < MIN_BUFFER_BYTES:
         return []
     rank.report_phase(f"measuring {transport.value}")
-    source = torch.ones(size, dtype=torch.uint8, device=device)
-    target = torch.zeros_like(source)
-    copies = 1 if device == "cpu" else COPIES_PER_SYNC
-
-    def copy() -> int:
-        for _ in range(copies):
-            target.copy_(source)
-        if device != "cpu":
-            rank.synchronize()
-        return copies * size
-
-    copy()  # the first copy maps the pages
+    copy = copier(size, device, rank.synchronize)
     rank.barrier(f"limits/{transport.value}/begin")
     bandwidth = _throughput(rank, copy, length_s)
     rank.barrier(f"limits/{transport.value}/end")
@@ -185,10 +176,10 @@ def _tcp_limit(rank: Rank, size: int, length_s: float) -> list[Limit]:
     limits = []
     with ExitStack() as stack:
         try:
-            out, into = connect_ring(rank, stack)
+            right, left = connect_ring(rank, stack)
             rank.report_phase("measuring TCP stream")
-            latency_s = ring_time_s(out, into, first=rank.rank == 0) / rank.world_size
-            bandwidth = _throughput(rank, stream_step(out, into, size), length_s)
+            latency_s = ring_time_s(right, left, first=rank.rank == 0) / rank.world_size
+            bandwidth = _throughput(rank, stream_step(right, left, size), length_s)
             limits = [Limit(Transport.TCP, bandwidth, size, latency_s)] if bandwidth else []
         except OSError:
             stack.close()
@@ -210,31 +201,36 @@ def connect_ring(rank: Rank, stack: ExitStack) -> tuple[socket.socket, socket.so
     Raises:
         OSError: A neighbour can't be reached.
     """
-    store, me, size = rank.store("limits/tcp"), rank.rank, rank.world_size
+    store = rank.store("limits/tcp")
+
+    def of_neighbour(key: str, distance: int) -> str:
+        return bytes(store.get(f"{key}/{(rank.rank + distance) % rank.world_size}")).decode()
+
     name = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
-    address = next((each for each in addresses().get(name, ()) if "." in each), "")
-    listener = out = None
+    address = next((own for own in addresses().get(name, ()) if "." in own), "")
+    listener = right = None
     with suppress(OSError):
         if address:
             listener = stack.enter_context(socket.create_server((address, 0)))
-    store.set(f"listens/{me}", f"{address} {listener.getsockname()[1]}" if listener else "")
-    right = bytes(store.get(f"listens/{(me + 1) % size}")).decode().split()
+    port = listener.getsockname()[1] if listener else ""
+    store.set(f"listens/{rank.rank}", f"{address} {port}" if listener else "")
+    where = of_neighbour("listens", 1).split()
     with suppress(OSError):
-        if right:
-            out = socket.create_connection((right[0], int(right[1])), timeout=PEER_TIMEOUT_S)
-            stack.enter_context(out)
-    store.set(f"calls/{me}", str(out.getsockname()) if out else "")
-    left = bytes(store.get(f"calls/{(me - 1) % size}")).decode()
-    if listener is None or out is None or not left:
+        if where:
+            right = socket.create_connection((where[0], int(where[1])), timeout=PEER_TIMEOUT_S)
+            stack.enter_context(right)
+    store.set(f"calls/{rank.rank}", str(right.getsockname()) if right else "")
+    caller = of_neighbour("calls", -1)
+    if listener is None or right is None or not caller:
         raise PeerLostError("a neighbour can't be reached")
-    into = stack.enter_context(accept_from(listener, left))
+    left = stack.enter_context(accept_from(listener, caller))
     limit = struct.pack("ll", int(PEER_TIMEOUT_S), int(PEER_TIMEOUT_S % 1 * 1e6))
-    for stream in (out, into):
+    for stream in (right, left):
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream.settimeout(None)  # Python's own timeouts cost a system call; the kernel's don't
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-    return out, into
+    return right, left
 
 
 def accept_from(listener: socket.socket, caller: str) -> socket.socket:
@@ -251,12 +247,12 @@ def accept_from(listener: socket.socket, caller: str) -> socket.socket:
         stream.close()
 
 
-def ring_time_s(out: socket.socket, into: socket.socket, *, first: bool) -> float:
+def ring_time_s(right: socket.socket, left: socket.socket, *, first: bool) -> float:
     """Return the seconds that 8 bytes take around the ring. Collective.
 
     Args:
-        out: Stream to the right neighbour.
-        into: Stream from the left one.
+        right: Stream to the right neighbour.
+        left: Stream from the left one.
         first: True on the rank that sends first; the time on other ranks is not used.
 
     Raises:
@@ -266,36 +262,36 @@ def ring_time_s(out: socket.socket, into: socket.socket, *, first: bool) -> floa
     for _ in range(ROUNDS):
         began = perf_counter()
         if first:
-            out.sendall(PING)
-        if len(into.recv(len(PING), socket.MSG_WAITALL)) < len(PING):
+            right.sendall(PING)
+        if len(left.recv(len(PING), socket.MSG_WAITALL)) < len(PING):
             raise PeerLostError("the other rank closed the stream")
         if not first:
-            out.sendall(PING)
+            right.sendall(PING)
         took.append(perf_counter() - began)
     return quantile(sorted(took), FAST_SHARE)
 
 
-def stream_step(out: socket.socket, into: socket.socket, size: int) -> Callable[[], int]:
+def stream_step(right: socket.socket, left: socket.socket, size: int) -> Callable[[], int]:
     """Return a step that streams to the right and from the left and returns bytes received.
 
     Args:
-        out: Stream to the right neighbour.
-        into: Stream from the left one.
+        right: Stream to the right neighbour.
+        left: Stream from the left one.
         size: Bytes per system call.
     """
     data = bytearray(size)
     poll = select.poll()
-    poll.register(out, select.POLLOUT)
-    poll.register(into, select.POLLIN)
+    poll.register(right, select.POLLOUT)
+    poll.register(left, select.POLLIN)
 
     def step() -> int:
         received = 0
         for descriptor, _ in poll.poll(100):
             with suppress(BlockingIOError):
-                if descriptor == out.fileno():
-                    out.send(data, socket.MSG_DONTWAIT)
+                if descriptor == right.fileno():
+                    right.send(data, socket.MSG_DONTWAIT)
                     continue
-                received = into.recv_into(data, 0, socket.MSG_DONTWAIT)
+                received = left.recv_into(data, 0, socket.MSG_DONTWAIT)
                 if not received:
                     raise PeerLostError("the other rank closed the stream")
         return received

@@ -13,6 +13,7 @@ one, which ``values.period`` prevents.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,15 +22,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as dist
 
 from distdemo import schedules
 from distdemo.bench.limits import measure_limits
-from distdemo.bench.plan import Key, Measurement, Measurements, iterations_in
+from distdemo.bench.records import Alignment, BenchSpec, Limit
 from distdemo.launcher.clock import HOST
 from distdemo.launcher.local import sends
-from distdemo.measure.load import LaunchLoad, copy_for_a_moment, load_of, read_clocks, usable_cpus
-from distdemo.measure.records import Alignment, BenchSpec, Harness, Limit
-from distdemo.measure.timing import Times, common_start, harness, timed
+from distdemo.measure.machine import LaunchLoad, copy_for_a_moment, load_since, read_clocks
+from distdemo.measure.timing import CommonStart, Harness, Times, common_start, harness, timed
 from distdemo.ops.buffers import Expected, cuts_of, laid_out, poison, reduced, tensors
 from distdemo.ops.contract import Buffers, Slice, Undefined, handles
 from distdemo.ops.groups import Groups, inference, role_of
@@ -41,14 +42,54 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import ProcessGroup
 
+    from distdemo.bench.records import SeriesSpec
     from distdemo.launcher.rank import Rank
-    from distdemo.measure.records import SeriesSpec
     from distdemo.ops.contract import Op
     from distdemo.ops.groups import GroupRole
     from distdemo.ops.spec import OpSpec
 
 START_TRIALS = 100  # common starts that measure the cost of one
+FEWEST_ITERS, MOST_ITERS = 3, 500  # timed iterations per size and launch
+ENOUGH_ITERS = 15
+"""Timed iterations of a quick size in any launch. gloo's threads now and then wait for a scheduler
+turn of 4 ms, and the median of three iterations is sometimes one of these."""
+QUICK_S = 0.03  # seconds that such iterations may take
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+
+Key = tuple[int, int]
+"""Index of a series, and index of a size in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One size of one series in one launch.
+
+    Attributes:
+        series: Index of the series in the spec.
+        point: Index of the size in the series.
+        launch: Launch that the times belong to; 0 calibrates and verifies.
+        iterations: Timed iterations; 0: the ranks fill ``seconds``.
+        warmup: Untimed iterations before them.
+        seconds: Time limit of the timed iterations.
+        within_s: Seconds after rank 0's start, after which it is skipped.
+    """
+
+    series: int
+    point: int
+    launch: int
+    iterations: int
+    warmup: int
+    seconds: float = 0.0
+    within_s: float = math.inf
+
+    @property
+    def key(self) -> Key:
+        """Index of the series, and index of the size in it."""
+        return self.series, self.point
+
+
+Measurements = tuple[Measurement, ...]
+"""Measurements of one world, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,33 +134,55 @@ def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
     """
     began = perf_counter()
     start = common_start(rank)
+    align = start.align
     rank.report_phase("ready")
     if measurements[0].launch == 0:
-        left_s = min(each.within_s for each in measurements)
-        limits = measure_limits(rank, left_s) if spec.limits else ()
-        rank.report_phase("measured the machine")
-        aligning_since = perf_counter()
-        for _ in range(START_TRIALS):
-            start.align()
-        cost_s = (perf_counter() - aligning_since) / START_TRIALS
-        rank.send(Calibration(Alignment(start.way, cost_s), harness(), limits))
-    groups, cpus = Groups(rank.backend), usable_cpus()
+        left_s = min(measurement.within_s for measurement in measurements)
+        rank.send(_calibrate(rank, spec, start, left_s))
+    groups = Groups(rank.backend)
     paces: dict[Key, float] = {}
-    for launch, its in groupby(measurements, key=lambda each: each.launch):
-        start.align()
-        before = read_clocks(cpus)
-        copy = copy_for_a_moment(rank.world_size)
-        for measurement in its:
-            if not start.agree(perf_counter() - began < measurement.within_s):
+    for launch, block in groupby(measurements, key=lambda measurement: measurement.launch):
+        align()
+        before = read_clocks()
+        first_copy = copy_for_a_moment(rank.world_size)
+        for measurement in block:
+            is_due = perf_counter() - began < measurement.within_s
+            if not from_rank_0(rank, is_due):
                 continue
             series = spec.series[measurement.series]
-            rank.report_phase(series.title(series.sizes_bytes[measurement.point]))
-            rank.send(_measure(rank, spec, measurement, start.align, groups, paces))
-        start.align()
-        copies = copy, copy_for_a_moment(rank.world_size)
-        rank.send(load_of(launch, cpus, before, copies))
+            rank.report_phase(series.phase(series.sizes_bytes[measurement.point]))
+            rank.send(_measure(rank, spec, measurement, align, groups, paces))
+        align()
+        copies = (first_copy, copy_for_a_moment(rank.world_size))
+        rank.send(load_since(before, launch, copies))
     rank.report_phase("done")
-    start.align()
+    align()
+
+
+def _calibrate(rank: Rank, spec: BenchSpec, start: CommonStart, left_s: float) -> Calibration:
+    """Measure the machine, the cost of a common start and that of the loop. Collective."""
+    limits = measure_limits(rank, left_s) if spec.limits else ()
+    rank.report_phase("measured the machine")
+    began = perf_counter()
+    for _ in range(START_TRIALS):
+        start.align()
+    cost_s = (perf_counter() - began) / START_TRIALS
+    return Calibration(Alignment(start.way, cost_s), harness(), limits)
+
+
+def from_rank_0(rank: Rank, number: int) -> int:
+    """Return rank 0's number on every rank. Collective."""
+    tensor = torch.tensor([number], dtype=torch.int64, device=rank.device)
+    dist.broadcast(tensor, 0)
+    return int(tensor)
+
+
+def iterations_in(seconds: float, pace_s: float) -> int:
+    """Return the number of iterations in this time, at these seconds per iteration."""
+    if pace_s <= 0:
+        return FEWEST_ITERS
+    fewest = max(FEWEST_ITERS, min(ENOUGH_ITERS, int(QUICK_S / pace_s)))
+    return min(MOST_ITERS, max(fewest, int(seconds / pace_s)))
 
 
 def _measure(
@@ -140,18 +203,20 @@ def _measure(
         groups: Groups created so far.
         paces: Seconds per iteration in the last measurement of each size.
     """
-    series, key = spec.series[measurement.series], (measurement.series, measurement.point)
+    key = measurement.key
+    series = spec.series[measurement.series]
     specs = series.at(series.sizes_bytes[measurement.point])
     role = role_of(rank.rank, series.operation, specs, f"launch {measurement.launch} {key}")
     group = groups.of(specs, role)
+    seeds = count(measurement.launch * 1000)  # every launch verifies different data
+    checked = wrong = 0
+    times = Times(array("d"), array("d"), 0.0)
     with inference(role.spec):
         prepare, call, buffers = _prepared(rank, series, role, group)
         fill_with_ones(buffers)
         prepare()
-        seeds = count(measurement.launch * 1000)  # every launch verifies different data
-        checked = wrong = 0
 
-        def verify() -> None:
+        def verify_new_data() -> None:
             """Call the op on new data and compare the result. Collective."""
             nonlocal checked, wrong
             seeded = replace(role.spec, seed=next(seeds))
@@ -161,30 +226,27 @@ def _measure(
             call()
             rank.synchronize()
             if role.group is not None:  # else this rank is in no group
-                counts = check(role.op, role.rank, seeded, buffers)
-                checked, wrong = checked + counts[0], wrong + counts[1]
+                compared, different = check(role.op, role.rank, seeded, buffers)
+                checked += compared
+                wrong += different
 
-        if not measurement.launch:
-            verify()
+        if measurement.launch == 0:
+            verify_new_data()
         for _ in range(measurement.warmup):
             align()
             call()
-        left = measurement.iterations
-        if not left:  # rank 0 decides
-            store, name = rank.store("counts"), str(measurement)
-            if rank.rank == 0:
-                store.set(name, str(iterations_in(measurement.seconds, paces.get(key, 0.0))))
-            left = int(store.get(name))
-        times = Times(array("d"), array("d"), array("d"))
+        left = measurement.iterations or from_rank_0(
+            rank, iterations_in(measurement.seconds, paces.get(key, 0.0))
+        )
         while left:
             turns = min(left, spec.check_every or left)
             times += timed(rank, call, turns, align, on_host=series.operation.is_barrier)
             left -= turns
             if spec.check_every and measurement.launch:
-                verify()
-    paces[key] = times.pace_s
-    started, took = times.started.tobytes(), times.took.tobytes()
-    return Sample(measurement, times.pace_s, started, took, times.clock, checked, wrong)
+                verify_new_data()
+    paces[key] = times.elapsed_s / len(times.took)
+    raw = (times.started.tobytes(), times.took.tobytes())
+    return Sample(measurement, paces[key], *raw, times.clock, checked, wrong)
 
 
 def _prepared(
@@ -197,17 +259,12 @@ def _prepared(
         return runner.reset, runner.run, Buffers(runner.inputs(), runner.result())
     buffers = laid_out(role.op, role.rank, role.spec, rank.device)
     issue = role.op.bind(buffers, role.spec, group, async_op=role.spec.async_op)
-    return (lambda: None), _blocking(issue) if role.spec.async_op else issue, buffers
 
-
-def _blocking(issue: Callable[[], object]) -> Callable[[], object]:
-    """Return a call that begins the operation and waits for it."""
-
-    def call() -> None:
+    def wait_for_call() -> None:
         for work in handles(issue()):
             work.wait()
 
-    return call
+    return (lambda: None), wait_for_call if role.spec.async_op else issue, buffers
 
 
 # ------------------------------------------------------------------------------------ the data
@@ -290,10 +347,12 @@ def _period_values(op: Op, cuts: Sequence[Slice], spec: OpSpec, *, reduce: bool)
 
 def _wrong(flat: Tensor, expected: Expected, *, bitwise: bool) -> int:
     """Return the number of elements that differ from the repeated period."""
-    period_values, wrong = expected.tensor.to(flat.device), 0
+    period_values = expected.tensor.to(flat.device)
+    wrong = 0
     for block in torch.split(flat, period_values.numel()):
         numel = block.numel()
-        actual, right = _bits(block), _bits(period_values[:numel])
+        actual = _bits(block)
+        right = _bits(period_values[:numel])
         if torch.equal(actual, right):
             continue
         if bitwise:

@@ -21,20 +21,20 @@ from distdemo.bench.answer import (
     series_names,
     why_text,
 )
-from distdemo.encoding import encode
-from distdemo.launcher.clock import HOST
-from distdemo.measure.recording import traits
-from distdemo.measure.records import (
+from distdemo.bench.records import (
     Answer,
     BenchReport,
     Judgement,
     Limit,
     Row,
     Series,
+    SeriesSpec,
     Setup,
-    Start,
     Verdict,
 )
+from distdemo.encoding import encode
+from distdemo.launcher.clock import HOST
+from distdemo.measure.timing import Start
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Bullets, Heading, Paragraph, Summary
 from distdemo.view.console import ASCII_SIGNS, Signs
@@ -78,25 +78,32 @@ def bench_view(report: BenchReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph(note)
     names = series_names(report.series)
     averages = [  # over the sizes, as at the end of nccl-tests' output
-        f"{names[each.spec]} {digits(average / 1e9)} GB/s"
-        for each in report.measured
-        if (average := fmean(row.busbw_bytes_per_s for row in each.rows))
+        f"{names[series.spec]} {digits(average / 1e9)} GB/s"
+        for series in report.measured
+        if (average := fmean(row.busbw_bytes_per_s for row in series.rows))
     ]
     if averages:
         yield Paragraph()
         yield Paragraph(f"Average busbw: {', '.join(averages)}", colours.QUIET)
-    footer = [duration(report.elapsed_s), *_machine(report), *_versions(report)]
+    footer = [duration(report.elapsed_s), *_machine(report)]
     yield Paragraph(f" {sign.dot} ".join(footer), colours.QUIET)
 
 
 def _series(series: Series, sign: Signs) -> Iterator[Block]:
     """Yield the heading and rows of a series, and the reason if rows are missing."""
     spec = series.spec
-    yield Heading(f" {sign.dot} ".join(filter(None, traits(spec).values())))
+    yield Heading(f" {sign.dot} ".join(filter(None, spec.traits().values())))
     if spec.refused:
         yield Paragraph(f"{sign.none} Not measured: {spec.refused}", colours.QUIET)
     if series.rows:
-        yield _rows(series.rows, sign)
+        shown = [column for column in COLUMNS if any(map(column.is_shown, series.rows))]
+        heads = [
+            Column(
+                column.name.replace("±", _half(sign)), column.right, drop_order=column.drop_order
+            )
+            for column in shown
+        ]
+        yield Grid(heads, [[column.cell(row, sign) for column in shown] for row in series.rows])
         timed_by = "the host's clock" if series.clock == HOST else series.clock
         note = f"Timed by {timed_by}."
         if spec.op.dtype:
@@ -125,15 +132,6 @@ class RowColumn:
     drop_order: int = 0
     is_shown: Callable[[Row], bool] = lambda _: True
     right: bool = True
-
-
-def _rows(rows: Sequence[Row], sign: Signs) -> Grid:
-    shown = [each for each in ROW_COLUMNS if any(map(each.is_shown, rows))]
-    columns = [
-        Column(each.name.replace("±", _half(sign)), each.right, drop_order=each.drop_order)
-        for each in shown
-    ]
-    return Grid(columns, [[each.cell(row, sign) for each in shown] for row in rows])
 
 
 def _half(sign: Signs) -> str:
@@ -167,59 +165,61 @@ def _wrong(row: Row, sign: Signs) -> Cell:
 
 def _verdict(row: Row, _: Signs) -> Text:
     known = "" if row.verdict is Verdict.UNKNOWN else row.verdict.value
-    is_normal = row.verdict.answer is Answer.NORMAL
-    return Text(known, style="" if is_normal else colours.UNSURE)
+    return Text(known, style="" if row.answer is Answer.NORMAL else colours.UNSURE)
 
 
 def _moves_data(row: Row) -> bool:
     return row.size_bytes > 0
 
 
-ROW_COLUMNS: Sequence[RowColumn] = (
+COLUMNS: Sequence[RowColumn] = (
     RowColumn("Size", lambda row, _: Text(exact_size(row.size_bytes), style="bold")),
     RowColumn("Median", lambda row, _: duration(row.median_s)),
     RowColumn("±", _interval),
-    RowColumn("min", lambda row, _: duration(row.min_s), drop_order=9),
-    RowColumn("p10", lambda row, _: duration(row.p10_s), drop_order=7),
-    RowColumn("p90", lambda row, _: duration(row.p90_s), drop_order=6),
-    RowColumn("p99", lambda row, _: duration(row.p99_s), drop_order=4),
-    RowColumn("max", lambda row, _: duration(row.max_s), drop_order=8),
+    RowColumn("min", lambda row, _: duration(row.min_s), 9),
+    RowColumn("p10", lambda row, _: duration(row.p10_s), 7),
+    RowColumn("p90", lambda row, _: duration(row.p90_s), 6),
+    RowColumn("p99", lambda row, _: duration(row.p99_s), 4),
+    RowColumn("max", lambda row, _: duration(row.max_s), 8),
     RowColumn("algbw\nGB/s", lambda row, _: digits(row.algbw_bytes_per_s / 1e9), 5, _moves_data),
     RowColumn("busbw\nGB/s", lambda row, _: digits(row.busbw_bytes_per_s / 1e9), 0, _moves_data),
     RowColumn(
         "of\nlimit", _limit_share, 2, lambda r: bool(r.judgement and r.judgement.limit_share)
     ),
     RowColumn("Wrong", _wrong),
-    RowColumn("Verdict", _verdict, 3, lambda row: bool(_verdict(row, ASCII_SIGNS)), right=False),
+    RowColumn("Verdict", _verdict, 3, lambda row: row.verdict is not Verdict.UNKNOWN, right=False),
 )
 
 
 def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
     """Yield one row per size and one column per series, with the fastest of each op marked."""
     best = "*" if sign == ASCII_SIGNS else "★"
-    rows = [{row.size_bytes: row for row in series.rows} for series in report.measured]
-    sizes = sorted({size for each in rows for size in each})
+    rows = {(series.spec, row.size_bytes): row for series in report.measured for row in series.rows}
 
-    def cell(index: int, size: int) -> Cell:
-        row, op = rows[index].get(size), report.measured[index].spec.op.op
+    def cell(spec: SeriesSpec, size: int) -> Cell:
+        row = rows.get((spec, size))
         if row is None:
             return Text(sign.none, style=colours.QUIET)
         text = f"{duration(row.median_s)} {digits(row.busbw_bytes_per_s / 1e9):>6}"
-        same = [each for each, s in zip(rows, report.measured, strict=True) if s.spec.op.op == op]
-        others = [each[size] for each in same if size in each and each[size] is not row]
+        others = [
+            other
+            for (candidate, other_size), other in rows.items()
+            if candidate.op.op == spec.op.op and other_size == size and candidate != spec
+        ]
         if not others or any(_is_clearly_faster(other, row) for other in others):
             return Text(text)
         return Text(f"{best} ", style=colours.RIGHT) + Text(text, style="bold")
 
-    names = series_names(report.measured).values()
-    grid = Grid([Column("Size", right=True), *(Column(name, right=True) for name in names)])
-    grid.rows += [
-        [exact_size(size), *(cell(index, size) for index in range(len(rows)))] for size in sizes
-    ]
+    names = series_names(report.measured)
+    grid = Grid(
+        [Column("Size", right=True), *(Column(name, right=True) for name in names.values())]
+    )
+    for size in sorted({size for _, size in rows}):
+        grid.rows.append([exact_size(size), *(cell(spec, size) for spec in names)])
     yield Paragraph()
     yield Heading("Side by side: median, and busbw in GB/s")
     yield grid
-    if any(str(each).startswith(best) for row in grid.rows for each in row):
+    if any(str(text).startswith(best) for row in grid.rows for text in row):
         yield Paragraph(f"{best} may be the fastest of its op.", colours.QUIET)
 
 
@@ -230,7 +230,7 @@ def _is_clearly_faster(one: Row, other: Row) -> bool:
     return one.interval_s[1] < other.interval_s[0]
 
 
-# -------------------------------------------------------------------------------------- the reasons
+# ------------------------------------------------------------------------- reasons and the method
 
 
 def _section(title: str, texts: Iterable[Text]) -> Iterator[Block]:
@@ -244,31 +244,24 @@ def _verdicts(report: BenchReport) -> Iterator[Text]:
     by_verdict: dict[tuple[Verdict, str], list[tuple[Series, Row]]] = {}
     for series in report.series:
         for row in series.rows:
-            key = row.verdict, series.spec.backend
-            by_verdict.setdefault(key, []).append((series, row))
+            if row.verdict is not Verdict.UNKNOWN:
+                key = (row.verdict, series.spec.backend)
+                by_verdict.setdefault(key, []).append((series, row))
     for (verdict, _), pairs in by_verdict.items():
-        if verdict is Verdict.UNKNOWN:
-            continue
         rows = [row for _, row in pairs]
+        style = colours.RIGHT if rows[0].answer is Answer.NORMAL else colours.UNSURE
         line = Text(f"{scope_text(pairs, report)}: ", style="bold")
-        line.append(
-            verdict.value,
-            style=colours.RIGHT if verdict.answer is Answer.NORMAL else colours.UNSURE,
-        )
+        line.append(verdict.value, style=style)
         yield line.append(f". {why_text(rows)}{advice_text(rows)}", style="not bold")
-
-
-# ------------------------------------------------------------------------------------- the method
 
 
 def _method(setup: Setup) -> Iterator[str]:
     """Yield one line per aspect of the measurement."""
     if setup.launches:
         launches = "launch" if setup.launches == 1 else "launches"
-        ranks = plural(setup.world_size, "rank")
         what = ", the first for verification and calibration" if setup.launches > 1 else ""
-        yield f"{setup.launches:,} {launches} of {ranks}{what}"
-    start, harness = setup.alignment, setup.harness
+        yield f"{setup.launches:,} {launches} of {plural(setup.world_size, 'rank')}{what}"
+    start = setup.alignment
     if start is not None:
         way = "shared memory" if start.way is Start.PAGE else "the group's barrier"
         end = "; their clocks can't be compared"
@@ -276,13 +269,14 @@ def _method(setup: Setup) -> Iterator[str]:
             p99 = duration(start.spread_p99_s or 0.0)
             end = f"; the last starts {duration(start.spread_s)} after the first, p99 {p99}"
         yield f"common start through {way}: {duration(start.cost_s)}, not timed{end}"
-    if harness is not None:
-        yield f"the loop adds {duration(harness.inside_s)} to each time"
-    if setup.load is not None:
-        least, most = min(setup.load.copies_bytes_per_s), max(setup.load.copies_bytes_per_s)
+    if setup.harness is not None:
+        yield f"the loop adds {duration(setup.harness.inside_s)} to each time"
+    load = setup.load
+    if load is not None:
         taken = ""
-        if setup.load.taken_cores is not None:
-            taken = f"other programs took {digits(setup.load.taken_cores)} cores from the ranks; "
+        if load.taken_cores is not None:
+            taken = f"other programs took {digits(load.taken_cores)} cores from the ranks; "
+        least, most = min(load.copies_bytes_per_s), max(load.copies_bytes_per_s)
         yield f"{taken}copies ran at {rate(least)} to {rate(most)}"
 
 
@@ -295,6 +289,12 @@ def _limits(setup: Setup) -> Iterator[str]:
             f"{limit.transport.value}: {rate(limit.bandwidth_bytes_per_s)} per rank, all at once"
             f"{latency} ({short_size(limit.size_bytes)} at a time{bound})"
         )
+
+
+def _machine(report: BenchReport) -> Iterator[str]:
+    """Yield host and processor, if known, and the versions."""
+    yield from filter(None, (str(report.environment.get(n, "")) for n in ("host", "processor")))
+    yield from (f"{name} {version}" for name, version in report.versions.items())
 
 
 # ------------------------------------------------------------------------------------------- plot
@@ -314,8 +314,8 @@ def plot(report: BenchReport, file: Path | None) -> bytes:
         Panel(list(times), size, Axis("Time, median", duration)),
         Panel([*rates, *_limit_lines(report)], size, Axis("Bus bandwidth", rate)),
     ]
-    footer = " · ".join([*_machine(report), *_versions(report)])
-    return lines(panels, headline(report), (footer, "lines: medians; shaded: p10 to p90"), file)
+    notes = (" · ".join(_machine(report)), "lines: medians; shaded: p10 to p90")
+    return lines(panels, headline(report), notes, file)
 
 
 def _lines(report: BenchReport, figure: Callable[[Row, float], float]) -> Iterator[Line]:
@@ -343,15 +343,6 @@ def _limit_lines(report: BenchReport) -> Iterator[Line]:
         yield Line(name, [(min(sizes), bandwidth), (max(sizes), bandwidth)], LIMIT_HUE, "dashed")
 
 
-def _machine(report: BenchReport) -> list[str]:
-    known = (str(report.environment.get(name, "")) for name in ("host", "processor"))
-    return list(filter(None, known))
-
-
-def _versions(report: BenchReport) -> list[str]:
-    return [f"{name} {version}" for name, version in report.versions.items()]
-
-
 # -------------------------------------------------------------------------------------------- CSV
 
 _OMITTED_FIELDS = frozenset(
@@ -370,24 +361,21 @@ def to_csv(report: BenchReport) -> str:
         for row in series.rows:
             judged = replace(row, judgement=row.judgement or Judgement(Verdict.UNKNOWN, ""))
             record = encode({"": series.spec, "row": judged, "machine": machine}, defaults=True)
-            records.append({name: _csv_text(value) for name, value in _columns("", record)})
+            records.append(dict(_columns("", record)))
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for each in records for name in each)))
+    writer = csv.DictWriter(
+        text, list(dict.fromkeys(name for record in records for name in record))
+    )
     writer.writeheader()
     writer.writerows(records)
     return text.getvalue()
 
 
-def _columns(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of a record and its inner records."""
+def _columns(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of a record's values, those of its inner records included."""
     if isinstance(value, dict):
-        for own, each in value.items():
-            yield from _columns(name if own == "name" else own, each)
+        for key, inner in value.items():
+            yield from _columns(name if key == "name" else key, inner)
     elif name not in _OMITTED_FIELDS:
-        yield name, value
-
-
-def _csv_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return one_line(value) if isinstance(value, str) else json.dumps(value)
+        text = one_line(value) if isinstance(value, str) else json.dumps(value)
+        yield name, "" if value is None else text

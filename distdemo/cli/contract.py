@@ -96,7 +96,7 @@ class CommandInfo:
         joins: True if the command can run as one node of a joined world.
         exports: Suffixes of the result's exports; each is also a value of ``--format``.
         epilog: Examples at the end of the help text.
-        record: Class of the record, ``distdemo.measure.records:BenchReport``, or several of them;
+        record: Class of the record, ``distdemo.bench.records:BenchReport``, or several of them;
             the JSON schema is made from it.
     """
 

@@ -20,19 +20,18 @@ from __future__ import annotations
 import gc
 import mmap
 import os
-import re
 import secrets
 import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from distdemo.launcher.clock import HOST, Clock, clock_of
-from distdemo.measure.records import Harness, Start
 from distdemo.measure.statistics import median
 
 if TYPE_CHECKING:
@@ -43,89 +42,77 @@ SPIN_S = 5e-6  # seconds of polling without a pause
 YIELDS = 20_000  # polls with a yield after that, before the rank sleeps between polls
 SLEEP_S = 50e-6
 HEARTBEAT_S = 2.0  # between two heartbeats to the launcher
-TOKEN = 32  # bytes that identify the page
+WORD = 8  # bytes
+TOKEN = 32  # bytes that identify shared memory
 PROBES = 2000  # iterations that measure the loop's own cost
 
 # ---------------------------------------------------------------------------------- shared memory
 
 
-class Page:
-    """Memory shared by all ranks of one machine, without a file that could be left behind.
+def shared_words(rank: Rank, name: str, count: int) -> memoryview | None:
+    """Return zeroed memory that all ranks of one machine share, as signed words. Collective.
 
-    Rank 0 creates it without a name (memfd_create). The other ranks open it through
-    ``/proc/PID/fd/NUMBER``, which the kernel allows only for processes of the same user. The kernel
-    frees it when the last rank exits, for whatever reason.
-
-    Attributes:
-        words: Content as signed 64-bit numbers; reads and writes of one are atomic.
-    """
-
-    def __init__(self, memory: mmap.mmap, size: int) -> None:
-        self._memory = memory
-        self._buffer = memoryview(memory)[:size]
-        self.words = self._buffer[: size // 8 * 8].cast("q")
-
-    def close(self) -> None:
-        """Release this rank's mapping and its views; other ranks keep theirs."""
-        self.words.release()
-        self._buffer.release()
-        with suppress(BufferError):  # a view is still in use: freed at exit
-            self._memory.close()
-
-
-def shared_page(rank: Rank, name: str, size: int) -> Page | None:
-    """Return zeroed memory that all ranks share. Collective.
+    Rank 0 creates it without a file that could be left behind (memfd_create). The other ranks open
+    it through ``/proc/PID/fd/NUMBER``, which the kernel allows only for processes of the same user.
+    The kernel frees it when the last rank exits, for whatever reason. Reads and writes of a word
+    are atomic.
 
     Args:
         rank: This rank of the world.
-        name: Name, unique among the pages of the world.
-        size: Size in bytes.
+        name: Name, unique in the world.
+        count: Number of words.
 
     Returns:
-        The page; None on every rank if one can't open it: the ranks are on several machines, in
+        The memory; None on every rank if one can't open it: the ranks are on several machines, in
         containers that don't see each other's processes, or on a system without memfd.
     """
-    store = rank.store(f"page/{name}")
+    store = rank.store(f"words/{name}")
+    size = count * WORD
     descriptor: int | None = None
-    page: Page | None = None
+    memory: mmap.mmap | None = None
     if rank.rank == 0:
-        token, address = secrets.token_bytes(TOKEN), ""
+        where = ""
         with suppress(OSError, AttributeError):  # no memfd here, or too little memory
             descriptor = os.memfd_create("distdemo", os.MFD_CLOEXEC)
             os.ftruncate(descriptor, size + TOKEN)
             memory = mmap.mmap(descriptor, size + TOKEN)
-            memory[size:] = token
-            page = Page(memory, size)
-            address = f"/proc/{os.getpid()}/fd/{descriptor} {token.hex()}"
-        store.set("where", address)
+            memory[size:] = secrets.token_bytes(TOKEN)
+            where = f"{os.getpid()} {descriptor} {memory[size:].hex()}"
+        store.set("where", where)
     else:
-        page = _open_page(bytes(store.get("where")).decode(), size)
-    if page is None:
-        rank.count(f"page/{name}/lacking", 1)
-    rank.barrier(f"page/{name}")
+        memory = open_memory(bytes(store.get("where")).decode(), size)
+    if memory is None:
+        rank.count(f"words/{name}/lacking", 1)
+    rank.barrier(f"words/{name}")
     if descriptor is not None:
         os.close(descriptor)
-    if page is not None and rank.count(f"page/{name}/lacking"):
-        page.close()
+    if memory is None or rank.count(f"words/{name}/lacking"):
         return None
-    return page
+    return memoryview(memory)[:size].cast("q")
 
 
-def _open_page(address: str, size: int) -> Page | None:
-    """Return rank 0's page; None if it can't be opened or has a different token."""
-    path, _, token = address.partition(" ")
-    if not re.fullmatch(r"/proc/\d+/fd/\d+", path):  # never open another path
-        return None
-    with suppress(OSError), Path(path).open("r+b", buffering=0) as file:
-        if os.fstat(file.fileno()).st_size == size + TOKEN:
-            memory = mmap.mmap(file.fileno(), size + TOKEN)
-            if secrets.compare_digest(memory[size:].hex(), token):
-                return Page(memory, size)
-            memory.close()
+def open_memory(where: str, size: int) -> mmap.mmap | None:
+    """Return rank 0's memory; None if it can't be opened, or has a different size or token."""
+    with suppress(OSError, ValueError):  # also if it isn't two numbers and a token
+        process, descriptor, token = where.split()
+        path = Path("/proc", str(int(process)), "fd", str(int(descriptor)))
+        with path.open("r+b", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size == size + TOKEN:
+                memory = mmap.mmap(file.fileno(), size + TOKEN)
+                if secrets.compare_digest(memory[size:].hex(), token):
+                    return memory
     return None
 
 
 # ----------------------------------------------------------------------------------- common start
+
+
+class Start(str, Enum):
+    """Method that gives ranks a common start before each iteration."""
+
+    __str__ = str.__str__
+    PAGE = "shared memory"
+    BARRIER = "barrier"
 
 
 class CommonStart:
@@ -133,21 +120,18 @@ class CommonStart:
 
     Args:
         rank: This rank of the world.
-        page: Zeroed page with ``LINE`` words per rank and ``LINE`` more; None to use the
-            group's barrier.
+        words: Zeroed shared memory with ``LINE`` words per rank; None to use the group's barrier.
     """
 
-    def __init__(self, rank: Rank, page: Page | None) -> None:
+    def __init__(self, rank: Rank, words: memoryview | None) -> None:
         import torch.distributed as dist
 
-        self.way = Start.BARRIER if page is None else Start.PAGE
+        self.way = Start.BARRIER if words is None else Start.PAGE
         self._rank = rank
-        self._words = None if page is None else page.words
+        self._words = words
         self._barrier = dist.barrier
         self._mine = rank.rank * LINE
         self._others = tuple(other * LINE for other in range(rank.world_size) if other != rank.rank)
-        self._decision = rank.world_size * LINE  # index of rank 0's word for `agree`
-        self._decisions = 0
         self._turn = 0
         self._due = perf_counter() + HEARTBEAT_S
 
@@ -166,22 +150,6 @@ class CommonStart:
             if words[other] < turn:
                 _wait(words, other, turn)
 
-    def agree(self, decision: bool) -> bool:
-        """Return rank 0's decision on every rank. Collective."""
-        words = self._words
-        self._decisions += 1
-        if words is None:
-            store, name = self._rank.store("decisions"), str(self._decisions)
-            if self._rank.rank == 0:
-                store.set(name, str(int(decision)))
-            return bool(int(store.get(name)))
-        if self._rank.rank == 0:
-            words[self._decision] = decision
-        self.align()
-        agreed = bool(words[self._decision])
-        self.align()  # all have read it before it changes
-        return agreed
-
 
 def _wait(words: memoryview, other: int, turn: int) -> None:
     until = perf_counter() + SPIN_S
@@ -198,7 +166,7 @@ def _wait(words: memoryview, other: int, turn: int) -> None:
 
 def common_start(rank: Rank) -> CommonStart:
     """Return a common start, through shared memory if possible. Collective."""
-    return CommonStart(rank, shared_page(rank, "start", (rank.world_size + 1) * LINE * 8))
+    return CommonStart(rank, shared_words(rank, "start", rank.world_size * LINE))
 
 
 # ------------------------------------------------------------------------------------- timed loop
@@ -209,43 +177,33 @@ class Times:
     """Times of one rank in seconds, one per iteration.
 
     Attributes:
-        arrived: Times of arrival at the start, on the machine's monotonic clock.
-        started: Times of release from the start, on the same clock.
+        started: Times of release from the start, on the machine's monotonic clock.
         took: Duration of each call.
+        elapsed_s: Duration of the loop, common starts and stalls included.
         clock: Clock that timed the calls.
     """
 
-    arrived: array[float]
     started: array[float]
     took: array[float]
+    elapsed_s: float
     clock: str = HOST
 
     def __add__(self, more: Times) -> Times:
         """Return both, in order."""
-        return Times(
-            self.arrived + more.arrived,
-            self.started + more.started,
-            self.took + more.took,
-            more.clock,
-        )
-
-    @property
-    def pace_s(self) -> float:
-        """Seconds per iteration, from the first arrival to the end of the last call."""
-        count = len(self.took)
-        return (self.started[-1] + self.took[-1] - self.arrived[0]) / count if count else 0.0
+        elapsed_s = self.elapsed_s + more.elapsed_s
+        return Times(self.started + more.started, self.took + more.took, elapsed_s, more.clock)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Disable garbage collection within the block."""
     gc.collect()
-    was = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()
 
 
@@ -277,13 +235,13 @@ def timed(
 def _loop(clock: Clock, call: Callable[[], object], count: int, align: Callable[[], None]) -> Times:
     on_host = clock.name == HOST
     mark = perf_counter if on_host else clock.mark
-    arrived, started = array("d", bytes(8 * count)), array("d", bytes(8 * count))
+    started = array("d", bytes(8 * count))
     begun: list[Any] = [None] * count
     ended: list[Any] = [None] * count
+    entered_s = perf_counter()
     for turn in range(count):
         if not on_host:
             clock.settle()  # the stream is idle at the start
-        arrived[turn] = perf_counter()
         align()
         started[turn] = perf_counter()
         first = mark()
@@ -291,7 +249,21 @@ def _loop(clock: Clock, call: Callable[[], object], count: int, align: Callable[
         ended[turn] = mark()
         begun[turn] = first
     clock.settle()
-    return Times(arrived, started, array("d", map(clock.between, begun, ended)), clock.name)
+    elapsed_s = perf_counter() - entered_s
+    return Times(started, array("d", map(clock.between, begun, ended)), elapsed_s, clock.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """Overhead of the timed loop, measured with an op that does nothing.
+
+    Attributes:
+        inside_s: Part included in every reported time: two clock readings and an empty call.
+        outside_s: Rest of an iteration, without the common start.
+    """
+
+    inside_s: float
+    outside_s: float
 
 
 def harness() -> Harness:
@@ -301,8 +273,6 @@ def harness() -> Harness:
         pass
 
     with undisturbed():
-        began = perf_counter()
         times = _loop(Clock(), nothing, PROBES, nothing)
-        whole = (perf_counter() - began) / PROBES
-    inside = median(times.took)
-    return Harness(inside, max(0.0, whole - inside))
+    inside_s = median(times.took)
+    return Harness(inside_s, max(0.0, times.elapsed_s / PROBES - inside_s))

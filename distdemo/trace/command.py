@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,7 +103,6 @@ def list_algorithms(options: ListOptions) -> Result:
 
     With --world-size, the formulas are evaluated: rounds and bytes of any number of ranks.
     """
-    from distdemo.measure.fit import link_of_files
     from distdemo.schedules.count import infos
     from distdemo.trace.records import AlgorithmList
     from distdemo.trace.report import costs_on, with_times
@@ -123,6 +123,7 @@ def list_algorithms(options: ListOptions) -> Result:
     record = costs_on(options.world_size, algorithms, options.sizes or (DEFAULT_SIZE,))
     if options.fit:
         ops = dict.fromkeys(algorithm.op for algorithm in algorithms)
-        links = {op: link_of_files(options.fit, op) for op in ops}
+        bench_fit = import_module("distdemo.bench.fit.fit")  # features know each other by name only
+        links = {op: bench_fit.cost_model(options.fit, op) for op in ops}
         record = with_times(record, links)
     return Result(record, costs_view)

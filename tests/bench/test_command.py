@@ -15,8 +15,8 @@ from helpers import PATIENCE, children, commanded, wait_until
 from recordings import document as artificial_report
 from recordings import written
 
+from distdemo.bench.records import BenchReport
 from distdemo.encoding import decode
-from distdemo.measure.records import BenchReport
 
 pytestmark = pytest.mark.processes
 SHORT = ["--iters", "3", "--launches", "1", "--no-limits"]
@@ -49,13 +49,13 @@ REFUSED = (
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_usage_errors_are_reported_before_a_rank_starts(command):
-    for line, says, hint in REFUSED:
-        code, out, err = command("bench", *line.split())
-        assert (code, out) == (2, ""), line
-        first, *_, last = err.strip().split("\n")
-        assert first.startswith(says), line
-        assert hint in last, line
+@pytest.mark.parametrize(("line", "says", "hint"), REFUSED)
+def test_usage_errors_are_reported_before_a_rank_starts(command, line, says, hint):
+    code, out, err = command("bench", *line.split())
+    assert (code, out) == (2, "")
+    first, *_, last = err.strip().split("\n")
+    assert first.startswith(says)
+    assert hint in last
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
@@ -68,30 +68,25 @@ def test_all_formats_and_files_agree_and_can_be_read_back(command, tmp_path):
     steady = written(tmp_path / "steady.json", artificial_report())
     code, _, err = command("bench", "fit", steady, "--plot", str(curve))
     assert (code, err) == (0, f"Wrote {curve}\n")
-    assert all("<svg" in each.read_text(encoding="utf-8") for each in (plot, curve))
-    found = json.loads(document.read_text(encoding="utf-8"))
-    assert [found[name] for name in ("schema_version", "command", "ok")] == [3, "bench", True]
-    assert found["series"][0]["spec"]["op"]["name"] == "reduce"
-    report = decode(BenchReport, found)
-    assert [(each.spec.op.op, each.spec.op.in_place) for each in report.series] == [
-        ("reduce", True),
-        ("all_gather", False),
-        ("all_gather", True),
-    ]
+    assert all("<svg" in file.read_text(encoding="utf-8") for file in (plot, curve))
+    content = json.loads(document.read_text(encoding="utf-8"))
+    assert [content[name] for name in ("schema_version", "command", "ok")] == [3, "bench", True]
+    report = decode(BenchReport, content)
     # S is one tensor of floats, or three ranks' tensors.
-    assert [[row.size_bytes for row in each.rows] for each in report.series] == [
-        [4, 64, 1024],
-        *[[12, 60, 1020]] * 2,
+    assert [
+        (one.spec.op.op, one.spec.op.in_place, [row.size_bytes for row in one.rows])
+        for one in report.series
+    ] == [
+        ("reduce", True, [4, 64, 1024]),
+        ("all_gather", False, [12, 60, 1020]),
+        ("all_gather", True, [12, 60, 1020]),
     ]
-    rows = [(each.spec, row) for each in report.series for row in each.rows]
-    for shown, (spec, row) in zip(csv.DictReader(io.StringIO(out)), rows, strict=True):
-        assert (shown["op"], shown["in_place"]) == (spec.op.op, str(spec.op.in_place).lower())
-        assert (int(shown["size_bytes"]), float(shown["median_s"])) == (
-            row.size_bytes,
-            row.median_s,
-        )
-        assert row.judgement is not None
-        assert (shown["verdict"], shown["wrong"]) == (row.judgement.verdict.value, "0")
+    rows = [(one.spec.op, row) for one in report.series for row in one.rows]
+    for shown, (call, row) in zip(csv.DictReader(io.StringIO(out)), rows, strict=True):
+        assert (shown["op"], shown["in_place"]) == (call.op, str(call.in_place).lower())
+        assert int(shown["size_bytes"]) == row.size_bytes
+        assert float(shown["median_s"]) == row.median_s
+        assert (shown["verdict"], shown["wrong"]) == (row.verdict.value, "0")
         assert (row.iterations, row.wrong, row.checked > 0) == (3, 0, True)
         assert shown["torch"]
 
@@ -127,7 +122,7 @@ def test_a_signal_keeps_and_writes_the_measured_rows(tmp_path: Path):
         code, out, err = run.finish()
         run.leaves_nothing()
     assert (code, err.splitlines()[-1]) == (130, f"Wrote {file}"), "after lines of progress"
-    found = json.loads(out)
-    assert (found["ok"], found["interrupted"]) == (False, True)
-    assert [row["size_bytes"] for row in found["series"][0]["rows"]] == [8, 32]
-    assert json.loads(file.read_text(encoding="utf-8")) == found
+    content = json.loads(out)
+    assert (content["ok"], content["interrupted"]) == (False, True)
+    assert [row["size_bytes"] for row in content["series"][0]["rows"]] == [8, 32]
+    assert json.loads(file.read_text(encoding="utf-8")) == content

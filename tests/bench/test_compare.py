@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +21,12 @@ from recordings import (
     written,
 )
 
-from distdemo.bench.compare.compare import change_of, compare, u_critical
-from distdemo.bench.compare.records import Change, CompareReport
+from distdemo.bench.compare.compare import Change, CompareReport, change_of, compare
 from distdemo.bench.compare.view import compare_view
+from distdemo.bench.files import Recording
+from distdemo.bench.records import Judgement, Series, Verdict
 from distdemo.errors import UsageError
-from distdemo.measure.recording import Recording
-from distdemo.measure.records import Judgement, Load, Series, Verdict
-
-pytestmark = pytest.mark.processes
-GOLDEN = Path(__file__).parent / "golden"
-
-# --------------------------------------------------------------------------------- the interval
-
-
-def test_critical_values_match_published_tables_and_the_smallest_error():
-    # Tables give the largest significant U, two-sided: one less than the critical value.
-    known = {(5, 5, 0.05): 2, (6, 6, 0.05): 5, (8, 8, 0.05): 13, (8, 10, 0.01): 11}
-    assert {case: u_critical(*case) - 1 for case in known} == known
-    # The product of half the error and the number of orders is 1, except for rounding.
-    for m, n in combinations(range(2, 14), 2):
-        least = 2 / math.comb(m + n, m)
-        assert (u_critical(m, n, least), u_critical(m, n, 0.999 * least)) == (1, 0), (m, n)
-
-
-# ------------------------------------------------------------------------------------- verdicts
+from distdemo.measure.machine import Load
 
 
 def scaled(factor: float, seed: int = 1, **options: Any) -> Series:
@@ -57,62 +37,43 @@ def scaled(factor: float, seed: int = 1, **options: Any) -> Series:
 
 def pair(factor: float, fail_over: float | None = None, **options: Any) -> CompareReport:
     """Compare two runs, the second slower by a factor."""
-    files = (
-        recording("old.json", scaled(1.0, **options)),
-        recording("new.json", scaled(factor, seed=2, **options)),
-    )
-    return compare(*files, fail_over)
+    old = recording("old.json", scaled(1.0, **options))
+    new = recording("new.json", scaled(factor, seed=2, **options))
+    return compare(old, new, fail_over)
+
+
+def judged(series: Series, verdict: Verdict = Verdict.DISTURBED) -> Series:
+    """Return the series as measured while other programs took time from its ranks."""
+    judgement = Judgement(verdict, "Other programs took 0.97 cores from the ranks.")
+    return replace(series, rows=tuple(replace(row, judgement=judgement) for row in series.rows))
 
 
 def test_a_clear_change_has_its_size_and_sign():
     for factor, change in ((1.5, Change.SLOWER), (1 / 1.5, Change.FASTER), (1.0, Change.NONE)):
-        found = pair(factor, 0.1)
-        assert {each.change for each in found.outcomes} == {change}
-        overall = found.series[0].overall
+        report = pair(factor, 0.1)
+        assert {verdict.change for verdict in report.outcomes} == {change}
+        overall = report.series[0].overall
         assert overall.ratio == pytest.approx(factor, rel=0.03)
         assert overall.interval is not None
         assert overall.interval[0] < factor < overall.interval[1]
-        assert found.ok == (change is not Change.SLOWER)
+        assert report.ok == (change is not Change.SLOWER)
         assert overall.confidence == pytest.approx(0.95)
-
-
-def test_an_undecided_comparison_fails_only_on_request():
-    for factor, launches in ((9.0, 3), (1.0, 1)):
-        found = pair(factor, 0.1, launches=launches)
-        assert {each.change for each in found.outcomes} == {Change.UNKNOWN}
-        assert found.series[0].overall.confidence is None
-        assert (found.outcome, found.ok) == (Change.UNKNOWN, True)
-        assert not replace(found, fail_on=Change.UNKNOWN).ok
-        assert replace(found, fail_on=Change.UNKNOWN, fail_over=None).ok
-
-
-def busy(series: Series) -> Series:
-    """Return the series as measured while other programs took time from its ranks."""
-    judgement = Judgement(Verdict.DISTURBED, "Other programs took 0.97 cores from the ranks.")
-    return replace(series, rows=tuple(replace(row, judgement=judgement) for row in series.rows))
 
 
 def test_a_series_that_was_disturbed_in_either_file_is_undecided():
     steady, slow = scaled(1.0), scaled(9.0, seed=2)
-    for old, new in ((busy(steady), slow), (steady, busy(slow)), (busy(slow), busy(steady))):
-        found = compare(recording("old.json", old), recording("new.json", new), 0.1)
-        assert {each.change for each in found.outcomes} == {Change.UNKNOWN}
-        assert (found.outcome, found.ok) == (Change.UNKNOWN, True)
-        files = [name for name, each in (("old", old), ("new", new)) if each.rows[0].judgement]
+    for old, new in ((judged(steady), slow), (steady, judged(slow)), (judged(slow), judged(slow))):
+        report = compare(recording("old.json", old), recording("new.json", new), 0.1)
+        if old != new:
+            assert (report.outcome, report.ok) == (Change.UNKNOWN, True)
+        files = [name for name, one in (("old", old), ("new", new)) if one.rows[0].judgement]
         why = "was disturbed: other programs took 0.97 cores from the ranks."
-        assert found.disturbed == tuple(f"{name}.json {why}" for name in files)
-    same = recording("same.json", busy(steady))
-    assert compare(same, same, 0.1).outcome is Change.NONE
-
-
-def test_the_times_of_a_slowed_rank_are_disturbed_too():
+        assert report.disturbed == tuple(f"{name}.json {why}" for name in files)
     slowed = Load(0.0, (9e9,), (0.99, 0.4), slowed_ranks=(1,))
-    judgement = Judgement(Verdict.SLOW, "Rank 1 got 40% of a core.")
-    series = scaled(9.0, seed=2)
-    series = replace(series, rows=tuple(replace(row, judgement=judgement) for row in series.rows))
     for load, outcome in ((slowed, Change.UNKNOWN), (None, Change.SLOWER)):
-        new = recording("new.json", series, setups=(setup(load=load),))
-        assert compare(recording("old.json", scaled(1.0)), new, 0.1).outcome is outcome
+        setups = (setup(load=load),)
+        new_file = recording("new.json", judged(slow, Verdict.SLOW), setups=setups)
+        assert compare(recording("old.json", steady), new_file, 0.1).outcome is outcome
 
 
 def test_an_outcome_is_undecided_if_a_size_or_a_series_may_be_slower():
@@ -128,8 +89,8 @@ def test_an_outcome_is_undecided_if_a_size_or_a_series_may_be_slower():
         first = replace(series.rows[0], outcome=replace(unsure, ratio=row, interval=(0.5, 9.0)))
         whole = replace(unsure, ratio=overall, interval=(0.6, high))
         changed = replace(series, rows=(first,), overall=whole)
-        found = CompareReport("old.json", "new.json", 0.1, (changed,)).outcome
-        assert (found is Change.NONE) == certain, (row, overall, high)
+        outcome = CompareReport("old.json", "new.json", 0.1, (changed,)).outcome
+        assert (outcome is Change.NONE) == certain, (row, overall, high)
 
 
 def test_no_change_requires_an_interval_that_rules_out_a_change():
@@ -138,7 +99,6 @@ def test_no_change_requires_an_interval_that_rules_out_a_change():
         (1.0, (0.78, 1.29), Change.NONE),
         (1.0, (0.78, 1.31), Change.UNKNOWN),
         (1.0, (0.76, 1.29), Change.UNKNOWN),
-        (1.09, (1.06, 1.6), Change.UNKNOWN),
         (1.5, (1.06, 46.4), Change.SLOWER),
         (0.5, (0.01, 0.94), Change.FASTER),
         (1.0, None, Change.UNKNOWN),
@@ -156,36 +116,21 @@ def test_one_row_among_many_that_is_ten_times_slower_is_found():
             made.append(one_series(rows, backend=f"backend{number}"))
         return recording(name, *made, setups=())
 
-    found = compare(many("old.json", 0), many("new.json", 100, 13), 0.1)
-    (slow,) = (row for row in found.rows if row.outcome.change is Change.SLOWER)
-    assert slow is found.series[13].rows[4]
-    assert not [row for row in found.rows if row.outcome.change is Change.UNKNOWN]
+    report = compare(many("old.json", 0), many("new.json", 100, 13), 0.1)
+    assert not [row for row in report.rows if row.outcome.change is Change.UNKNOWN]
+    (slow,) = (row for row in report.rows if row.outcome.change is Change.SLOWER)
+    assert slow is report.series[13].rows[4]
     assert slow.outcome.confidence == pytest.approx(1 - 2 / 924), "smallest error of 6 launches"
 
 
 def test_a_file_compared_with_itself_has_no_change_in_any_row():
-    several: tuple[dict[str, Any], ...] = ({"noise": 0.9}, {"noise": 0.9, "launches": 1})
-    for options in several:
-        same = recording("same.json", scaled(1.0, **options))
-        found = compare(same, same, 0.1)
-        assert {each.change for each in found.outcomes} == {Change.NONE}
-        assert {each.interval for each in found.outcomes} == {(1.0, 1.0)}
-        assert found.ok
-        assert found.notes == ("Both files have the same times: they are one measurement.",)
-
-
-# --------------------------------------------------------------------------------- matching
-
-
-def test_sizes_in_only_one_file_are_listed():
-    old = recording("old.json", scaled(1.0), one_series(op="broadcast"))
-    rows = [one_row(size, hockney(size)) for size in (8, 32, 7)]
-    found = compare(old, recording("new.json", one_series(rows)))
-    assert len(found.rows) == 2
-    listed = {(each.file, each.spec.op.op): each.sizes_bytes for each in found.unmatched}
-    assert listed["old", "broadcast"] == SIZES
-    assert listed["old", "all_reduce"] == SIZES[2:]
-    assert listed["new", "all_reduce"] == (7,)
+    for launches in (8, 1):
+        same = recording("same.json", judged(scaled(1.0, noise=0.9, launches=launches)))
+        report = compare(same, same, 0.1)
+        assert {verdict.change for verdict in report.outcomes} == {Change.NONE}
+        assert {verdict.interval for verdict in report.outcomes} == {(1.0, 1.0)}
+        assert report.ok
+        assert report.notes == ("Both files have the same times: they are one measurement.",)
 
 
 def test_files_without_a_common_row_are_an_error_that_names_the_difference():
@@ -200,32 +145,7 @@ def test_files_without_a_common_row_are_an_error_that_names_the_difference():
         assert words in caught.value.why
 
 
-def another_machine() -> CompareReport:
-    old = recording("old.json", scaled(1.0))
-    there = {"host": "other", "processor": "Imaginary CPU", "cores": 2, "OMP_NUM_THREADS": "1"}
-    new = recording(
-        "new.json",
-        scaled(1.5, seed=2),
-        environment=there,
-        versions={"distdemo": "1.2.4", "torch": "2.14.0"},
-        setups=(setup(0.5, start_method="spawn"),),
-        notes=("Blocks of one world replace launches.",),
-    )
-    return compare(old, new, 0.1)
-
-
-def test_different_circumstances_are_listed():
-    found = another_machine()
-    listed = {each.name: (each.old, each.new, each.serious) for each in found.differences}
-    assert listed["host"] == ("box", "other", True)
-    assert listed["torch"] == ("2.13.0", "2.14.0", True)
-    assert listed["OMP_NUM_THREADS"] == ("not set", "1", False)
-    assert listed["start of gloo ranks"] == ("local fork", "local spawn", False)
-    assert found.notes == ("new.json: Blocks of one world replace launches.",)
-    same = recording("old.json")
-    assert compare(same, same).differences == ()
-
-
+@pytest.mark.processes
 def test_a_file_not_written_by_bench_is_an_error(tmp_path, command):
     path, old = tmp_path / "new.json", written(tmp_path / "old.json", document())
     whole = json.loads(Path(old).read_text())
@@ -235,20 +155,16 @@ def test_a_file_not_written_by_bench_is_an_error(tmp_path, command):
         {**whole, "series": [{**one, "rows": [{**one["rows"][0], "times_s": times}]}]}
         for times in bad
     )
-    former = {**whole, "series": [{**one, "spec": {**one["spec"], "op": "all_reduce"}}]}
     unknown = {**whole, "series": [{**one, "spec": {**one["spec"], "op": {"name": "evil"}}}]}
     for content, words in (
-        (None, "no such file"),
         ("{", "is not a file of distdemo bench"),
         (json.dumps({**whole, "command": "bench fit"}), "'bench fit'"),
         (json.dumps({**whole, "schema_version": 1}), "version 1"),
         (json.dumps(soon), "series: rows: times_s: 'soon' is no"),
         (json.dumps(empty), "has no times"),
-        (json.dumps(former), "spec: op: 'all_reduce' is not an object"),
         (json.dumps(unknown), "unknown operation, evil"),
     ):
-        if content is not None:
-            path.write_text(content)
+        path.write_text(content)
         code, out, err = command("bench", "compare", old, str(path))
         assert (code, out) == (2, ""), words
         assert words.lower() in " ".join(err.lower().split())
@@ -257,19 +173,43 @@ def test_a_file_not_written_by_bench_is_an_error(tmp_path, command):
 # ---------------------------------------------------------------------- views and command line
 
 
-def test_the_reports():
-    files = recording("old.json", scaled(1.0)), recording("new.json", busy(scaled(1.5, seed=2)))
-    disturbed = compare(*files, 0.1, Change.UNKNOWN)
-    for name, report in (
-        ("same", pair(1.0, 0.1)),
-        ("slower", pair(1.5, 0.1)),
-        ("few", pair(2.0, 0.1, launches=3)),
-        ("machine", another_machine()),
-        ("disturbed", disturbed),
-    ):
-        golden(GOLDEN / f"compare_{name}.txt", partial(compare_view, report))
+def another_machine() -> CompareReport:
+    """Compare runs on two machines; each file has a series or sizes of its own."""
+    there = {"host": "other", "processor": "Imaginary CPU", "cores": 2, "OMP_NUM_THREADS": "1"}
+    new = recording(
+        "new.json",
+        scaled(1.5, seed=2),
+        environment=there,
+        versions={"distdemo": "1.2.4", "torch": "2.14.0"},
+        setups=(setup(0.5, start_method="spawn"),),
+        notes=("Blocks of one world replace launches.",),
+    )
+    old = scaled(1.0)
+    old = replace(old, rows=(*old.rows[1:], one_row(7, 1e-4)))
+    return compare(recording("old.json", old, one_series(op="broadcast")), new, 0.1)
 
 
+def disturbed() -> CompareReport:
+    old, new = scaled(1.0), judged(scaled(1.5, seed=2))
+    return compare(recording("old.json", old), recording("new.json", new), 0.1, Change.UNKNOWN)
+
+
+REPORTS = {
+    "same": pair(1.0, 0.1),
+    "slower": pair(1.5, 0.1),
+    "few": pair(2.0, 0.1, launches=3),
+    "machine": another_machine(),
+    "disturbed": disturbed(),
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_report(name):
+    file = Path(__file__).parent / "golden" / f"compare_{name}.txt"
+    golden(file, partial(compare_view, REPORTS[name]))
+
+
+@pytest.mark.processes
 def test_the_exit_code_follows_fail_over(tmp_path, command):
     old = written(tmp_path / "old.json", document(scaled(1.0)))
     new = written(tmp_path / "new.json", document(scaled(1.3, seed=2)))
@@ -277,23 +217,18 @@ def test_the_exit_code_follows_fail_over(tmp_path, command):
     on = ("--fail-on", "undecided", "--fail-over", "10%")
     for line, expected, words in (
         ((old, new), 0, "1 series and 12 sizes slower"),
-        ((old, new, "--fail-over", "40%"), 0, ""),
         ((new, old, "--fail-over", "10%", "-q"), 0, "faster"),
         ((old, new, "--fail-over", "50%", "-q"), 0, "✓ No change beyond 50%"),
         ((old, few, "--fail-over", "10%", "-q"), 0, "! Can't tell"),
         ((old, few, *on, "-q"), 1, "✗ Failed by --fail-on undecided: 1 series and 12 sizes un"),
         ((old, new, "--fail-over", "10%", "-q"), 1, "✗ Failed by --fail-over 10%: 1 series and"),
         ((old, new, *on[:2]), 2, "--fail-on requires --fail-over."),
-        ((old, few, "--fail-over", "0"), 2, "not a share"),
         ((old, few, "--fail-over", "10"), 2, "Try --fail-over 10%."),
     ):
         code, out, err = command("bench", "compare", *line)
         assert (code, bool(err)) == (expected, expected == 2), line
         assert words in " ".join((out + err).split())
-    line = ("--fail-over", "0.5%", "--format", "json")
-    code, out, err = command("bench", "compare", old, new, *line)
-    assert (code, err) == (1, "")
-    found = json.loads(out)
-    assert (found["fail_over"], found["outcome"]) == (0.005, "slower")
-    assert found["errors"][0]["what"].startswith("Failed by --fail-over 0.5%: ")
-    assert [len(each["rows"]) for each in found["series"]] == [len(SIZES)]
+    code, out, err = command("bench", "compare", old, new, *on[2:], "--format", "json")
+    content = json.loads(out)
+    assert (code, err, content["fail_over"], content["outcome"]) == (1, "", 0.1, "slower")
+    assert content["errors"][0]["what"].startswith("Failed by --fail-over 10%: ")

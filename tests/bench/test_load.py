@@ -6,17 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from distdemo.measure import load
-from distdemo.measure.load import (
-    Copy,
-    LaunchLoad,
-    busy_s,
-    copies_vary,
-    load_of,
-    taken_cores,
-    total_load,
-)
-from distdemo.measure.records import Load
+from distdemo.measure import machine
+from distdemo.measure.machine import Copy, LaunchLoad, Load, busy_s, taken_cores, total_load
 
 STAT = """cpu  900 10 90 5000 0 0 0 300 77 0
 cpu0 400 10 50 2000 11 12 13 100 33 0
@@ -28,38 +19,33 @@ intr 1 2 3
 
 def test_the_busy_time_of_the_cpus_that_a_rank_may_use():
     """User, nice and system, and what the hypervisor took; no idle, waiting or interrupt time."""
-    for cpus, expected in (
-        ((0,), 5.6),
-        ((0, 1), 13.0),
-        ((12,), 0.21),
-        ((0, 2), None),
-        ((), None),
-    ):
+    for cpus, expected in (((0,), 5.6), ((0, 1), 13.0), ((12,), 0.21), ((0, 2), None), ((), None)):
         assert busy_s(STAT, cpus, 100) == (expected and pytest.approx(expected)), cpus
     assert busy_s("", (0,)) is None
 
 
-@pytest.mark.processes
-def test_a_rank_reads_the_clocks_before_and_after(monkeypatch):
-    found = load_of(3, (0,), load.Reading(0.0, 0.0, None), (Copy(0.9, 1e9),))
-    assert (found.launch, found.busy_s, found.copies[0].core_share) == (3, None, 0.9)
-    assert min(found.wall_s, found.own_s) > 0
-    monkeypatch.setattr(load, "COPY_S", 0.001)
-    monkeypatch.setattr(load, "COPY_BYTES", 1 << 12)
-    copy = load.copy_for_a_moment(2)
+def test_a_rank_reads_the_clocks_and_copies(monkeypatch):
+    before = machine.Reading((0,), 0.0, 0.0, None)
+    load = machine.load_since(before, 3, (Copy(0.9, 1e9),))
+    assert (load.launch, load.busy_s, load.copies[0].core_share) == (3, None, 0.9)
+    assert min(load.wall_s, load.own_s) > 0
+    monkeypatch.setattr(machine, "COPY_S", 0.001)
+    monkeypatch.setattr(machine, "COPY_BYTES", 1 << 12)
+    copy = machine.copy_for_a_moment(2)
     assert 0 <= copy.core_share <= 1
     assert copy.bytes_per_s > 0
 
 
 FULL = Copy(0.99, 9e9)
 QUIET = LaunchLoad(1, (0, 1), 1.0, 0.9, 1.82, (FULL, FULL))
+HALF = replace(QUIET, copies=(Copy(0.5, 9e9),) * 2)
 
 
 def total(*ranks: LaunchLoad, launches: int = 6, hosts: tuple[str, ...] = ()) -> Load:
     """Return the load of launches that are all alike."""
-    found = total_load([ranks] * launches, hosts)
-    assert found is not None
-    return found
+    load = total_load([ranks] * launches, hosts)
+    assert load is not None
+    return load
 
 
 def test_only_time_that_the_cores_lack_was_taken_from_the_ranks():
@@ -74,45 +60,38 @@ def test_only_time_that_the_cores_lack_was_taken_from_the_ranks():
         rank = replace(QUIET, cpus=tuple(range(cores)), busy_s=busy)
         assert total(rank, rank).taken_cores == pytest.approx(expected), (cores, busy)
     assert total(QUIET, replace(QUIET, cpus=(9,), busy_s=None)).taken_cores is None
-    assert total_load([]) is None
-
-
-def test_ranks_that_sleep_meanwhile_leave_their_cores_to_others():
-    ranks = [replace(QUIET, cpus=tuple(range(4)), own_s=0.4, busy_s=3.6)] * 4
-    assert taken_cores([ranks]) == pytest.approx(2.0)
-    assert taken_cores([ranks], at_once=2) == 0.0
-    busy = [replace(each, busy_s=3.9) for each in ranks]
-    assert taken_cores([busy], at_once=2) == pytest.approx(0.3)
+    sleepy = [replace(QUIET, cpus=tuple(range(4)), own_s=0.4, busy_s=3.9)] * 4
+    assert taken_cores([sleepy], at_once=2) == pytest.approx(0.3), "two of them sleep"
 
 
 def test_the_worst_set_of_cpus_counts():
     bound = replace(QUIET, cpus=(0,), busy_s=0.9)
     crowded = replace(QUIET, cpus=(1,), own_s=0.5, busy_s=1.0)
     assert total(bound, crowded).taken_cores == pytest.approx(0.5)
-    assert total(bound, replace(bound, cpus=(1,))).taken_cores == 0
     elsewhere = replace(QUIET, busy_s=2.0)
-    assert total(QUIET, QUIET, elsewhere, elsewhere, hosts=("a", "a", "b", "b")).taken_cores == (
-        pytest.approx(0.2)
-    )
+    hosts = ("a", "a", "b", "b")
+    two_hosts = total(QUIET, QUIET, elsewhere, elsewhere, hosts=hosts)
+    assert two_hosts.taken_cores == pytest.approx(0.2)
 
 
 def test_a_rank_that_gets_less_of_a_core_again_and_again_is_slowed():
-    shared = Copy(0.5, 9e9)
-    half = replace(QUIET, copies=(shared, shared))
-    assert total(QUIET, half).slowed_ranks == (1,)
-    assert total(half, half).slowed_ranks == (), "all suffer alike"
-    busy = replace(QUIET, busy_s=2.0), replace(half, busy_s=2.0, own_s=0.5)
-    assert total(*busy).slowed_ranks == (), "another program met one rank more often"
-    assert total(busy[0], replace(busy[1], cpus=(1,), busy_s=1.0)).slowed_ranks == (1,), "bound"
-    assert total(QUIET, half, launches=2).slowed_ranks == (), "too few launches"
-    assert total(QUIET, replace(QUIET, copies=(Copy(0.8, 9e9),) * 2)).slowed_ranks == ()
-    turns = total_load([(QUIET, half), (half, QUIET)] * 4)
-    assert turns is not None
-    assert turns.slowed_ranks == (), "a program moves from core to core"
-    once = total_load([(QUIET, half)] * 9 + [(half, QUIET)])
-    assert once is not None
-    assert once.slowed_ranks == (1,)
-    assert once.core_shares == pytest.approx((0.99, 0.5))
+    busy = (replace(QUIET, busy_s=2.0), replace(HALF, busy_s=2.0, own_s=0.5))
+    for ranks, slowed in (
+        ((QUIET, HALF), (1,)),
+        ((HALF, HALF), ()),  # all suffer alike
+        (busy, ()),  # another program met one rank more often
+        ((busy[0], replace(busy[1], cpus=(1,), busy_s=1.0)), (1,)),  # bound to its core
+        ((QUIET, replace(QUIET, copies=(Copy(0.8, 9e9),) * 2)), ()),
+    ):
+        assert total(*ranks).slowed_ranks == slowed, ranks
+    assert total(QUIET, HALF, launches=2).slowed_ranks == (), "too few launches"
+    for launches, slowed in (
+        ([(QUIET, HALF), (HALF, QUIET)] * 4, ()),  # a program moves from core to core
+        ([(QUIET, HALF)] * 9 + [(HALF, QUIET)], (1,)),
+    ):
+        load = total_load(launches)
+        assert load is not None
+        assert load.slowed_ranks == slowed
 
 
 def test_copies_vary_if_their_quartiles_differ_by_a_factor():
@@ -123,4 +102,4 @@ def test_copies_vary_if_their_quartiles_differ_by_a_factor():
         ((9.0, 4.0, 9.0, 4.0), (4.0, 9.0)),
         ((9.0,) * 7 + (1.0,), None),  # one launch of eight
     ):
-        assert copies_vary(replace(quiet, copies_bytes_per_s=speeds)) == expected
+        assert replace(quiet, copies_bytes_per_s=speeds).varying_copies == expected

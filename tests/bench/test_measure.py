@@ -8,18 +8,21 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.distributed as dist
 from benches import alone, asked, series, world
 
 from distdemo import ops, schedules
-from distdemo.bench import limits, plan
-from distdemo.bench.controller import measure
-from distdemo.bench.plan import Measurements
+from distdemo.bench import limits
+from distdemo.bench import rank as ranks
+from distdemo.bench.rank import Measurements
+from distdemo.bench.records import DEFAULT_LAUNCHES
+from distdemo.bench.sweep import measure
 from distdemo.encoding import decode, encode
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Died
 from distdemo.measure import timing
-from distdemo.measure.records import Start
+from distdemo.measure.timing import Start
 from distdemo.ops import values
 from distdemo.ops.all_reduce import AllReduce
 
@@ -31,42 +34,43 @@ SHARED = "/dev/shm"  # noqa: S108 - only listed
 
 def share(rank):
     """Return what a rank reads from shared memory, and its kind of start with and without it."""
-    found = timing.shared_page(rank, "here", 64)
-    assert found is not None
-    found.words[rank.rank] = 10 * (rank.rank + 1)
+    words = timing.shared_words(rank, "here", 8)
+    assert words is not None
+    words[rank.rank] = 10 * (rank.rank + 1)
     rank.barrier("written")
-    held = list(found.words[:3])
+    numbers = list(words[:3])
     start, seen = timing.common_start(rank), []
     for turn in range(200):
         if rank.rank == turn % 3:
-            found.words[3] = turn
+            words[3] = turn
         start.align()
-        seen.append(found.words[3])
+        seen.append(words[3])
         start.align()
-    found.close()
-    left = [name for name in os.listdir(SHARED) if "distdemo" in name]
+    files = [name for name in os.listdir(SHARED) if "distdemo" in name]
     if rank.rank == 1:
-        timing._open_page = lambda *_: None
-    none = timing.shared_page(rank, "lacking", 64)
-    ways = start.way, timing.CommonStart(rank, none).way
-    return held, left, seen, none, ways
+        timing.open_memory = lambda *_: None
+    lacking = timing.shared_words(rank, "lacking", 8)
+    return numbers, files, seen, lacking, start.way, timing.CommonStart(rank, lacking).way
 
 
 def test_ranks_share_unnamed_memory_and_start_together():
-    ways = (Start.PAGE, Start.BARRIER)
-    for found in run_world(world(3), share).values:
-        assert found == ([10, 20, 30], [], list(range(200)), None, ways)
+    for result in run_world(world(3), share).values:
+        assert result[:3] == ([10, 20, 30], [], list(range(200)))
+        assert result[3:] == (None, Start.PAGE, Start.BARRIER)
 
 
 def test_memory_of_other_processes_is_not_opened(tmp_path):
-    """A store may contain any path."""
-    token = bytes(range(timing.TOKEN))
+    """A store may contain any text."""
+    token = bytes(range(timing.TOKEN)).hex()
     file = tmp_path / "alike"
-    file.write_bytes(bytes(64) + token)
-    for address in ("", "/etc/passwd 00", "/proc/self/fd/999 00", "/proc/self/fd/0"):
-        assert timing._open_page(address, 64) is None
-    assert timing._open_page(f"{file} {token.hex()}", 64) is None
-    assert timing._open_page(f"/proc/self/root{file} {token.hex()}", 64) is None
+    file.write_bytes(bytes(64) + bytes.fromhex(token))
+    with file.open("r+b") as opened:
+        here = f"{os.getpid()} {opened.fileno()}"
+        assert timing.open_memory(f"{here} {token}", 64) is not None
+        for where in ("", "0 0", f"{here} {'00' * timing.TOKEN}", f"{os.getpid()} 999 {token}"):
+            assert timing.open_memory(where, 64) is None
+        for where in (f"self/root{file} 0 {token}", f"{os.getpid()} ../..{file} {token}"):
+            assert timing.open_memory(where, 64) is None
 
 
 # -------------------------------------------------------------------------------- measurements
@@ -74,16 +78,10 @@ def test_memory_of_other_processes_is_not_opened(tmp_path):
 
 def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
     monkeypatch.setattr(limits, "SECONDS", 0.02)
-    monkeypatch.setattr(plan, "MOST_ITERS", 5)
     monkeypatch.setattr(limits, "_cache_bytes", lambda: 0)
-    wanted = asked(
-        series(sizes_bytes=(8, 400, 65_536)),
-        series("barrier"),
-        iters=None,
-        budget_s=1000.0,
-        precision=1000.0,
-        limits=True,
-    )
+    monkeypatch.setattr("distdemo.bench.rank.MOST_ITERS", 5)
+    both = (series(sizes_bytes=(8, 400, 65_536)), series("barrier"))
+    wanted = asked(*both, iters=None, budget_s=1000.0, precision=1000.0, limits=True)
     watched = []
 
     def start(world, target, args, *, on_message):
@@ -96,22 +94,20 @@ def test_every_size_is_verified_and_timed_until_it_is_steady(monkeypatch):
     first, barrier = report.series
     assert [row.size_bytes for row in first.rows] == [8, 400, 65_536]
     assert all(len(row.times_s) == 6 and row.steady for row in first.rows)
-    assert all(row.checked == 2 * row.elements and row.wrong == 0 for row in first.rows)
-    assert all(row.interval_s is not None for row in first.rows)
+    assert all((row.checked, row.wrong) == (2 * row.elements, 0) for row in first.rows)
     assert (barrier.rows[0].checked > 0, barrier.rows[0].wrong) == (True, 0)
     (setup,) = report.setups
+    alignment, load = setup.alignment, setup.load
+    assert alignment is not None
+    assert load is not None
     memory, tcp = setup.limits
     assert (setup.launches, setup.bound) == (7, tcp)
     assert (memory.latency_s, tcp.latency_s is None) == (None, False)
-    assert setup.alignment is not None
-    assert (setup.alignment.way, bool(setup.alignment.spread_s)) == (Start.PAGE, True)
+    assert (alignment.way, bool(alignment.spread_s)) == (Start.PAGE, True)
     assert setup.harness is not None
-    assert setup.harness.inside_s > 0
-    load = setup.load
-    assert load is not None
     assert (len(load.copies_bytes_per_s), len(load.core_shares)) == (14, 2)
     assert 0 <= (load.taken_cores or 0) <= 2
-    assert all(0 < each <= 1 for each in load.core_shares)
+    assert all(0 < share <= 1 for share in load.core_shares)
     assert all(0 <= done <= 100 and wrong == 0 for done, wrong, _ in watched)
 
 
@@ -123,54 +119,32 @@ def test_every_operation_is_right_in_place_or_not_and_measured_as_often_as_reque
         for sizes in [(0,) if op.is_barrier else (36_012,)]
         for place in (False, True)
     ]
-    wanted = asked(*every, iters=5, launches=2, check_every=2, warmup=0)
+    algorithms = [
+        series(one.op, 3, algorithm=one.name, sizes_bytes=(36_012,)) for one in schedules.REGISTRY
+    ]
+    wanted = asked(*every, *algorithms, iters=5, launches=2, check_every=2, warmup=0)
     report = measure(wanted, [world(3)], alone)
     assert report.ok, report.world
-    for each in report.series:
-        (row,) = each.rows
-        assert list(map(len, row.times_s)) == [3, 2], each.spec
-        assert (row.checked > 0, row.wrong) == (True, 0), each.spec
-    (found, *_) = (each.rows[0] for each in report.series if each.spec.op.op == "all_reduce")
-    # Verified once before timing, twice within three iterations, once within two.
-    assert found.checked == (1 + 2 + 1) * 3 * found.elements
+    for result in report.series:
+        (row,) = result.rows
+        assert list(map(len, row.times_s)) == [3, 2], result.spec
+        assert (row.checked > 0, row.wrong) == (True, 0), result.spec
+        if result.spec.op.op == "all_reduce":
+            # Verified once before timing, twice within three iterations, once within two.
+            assert row.checked == (1 + 2 + 1) * 3 * row.elements
 
 
 def test_groups_run_at_once_while_non_members_wait():
     halves = series(world_size=4, groups=((0, 1), (2, 3)), sizes_bytes=(8,))
     some = series(async_op=True, world_size=4, groups=((0, 2),), sizes_bytes=(8,))
-    wanted = asked(halves, some, iters=1)
-    report = measure(wanted, [world(4)], alone)
+    report = measure(asked(halves, some, iters=1), [world(4)], alone)
     assert report.ok, report.world
     assert [row.checked for row in report.rows] == [8, 4]
 
 
-def test_every_algorithm_is_measured_and_verified(monkeypatch):
-    monkeypatch.setattr(values, "PERIODS", (997, 991))  # shorter than a piece
-    wanted = asked(
-        *(
-            series(each.op, 3, algorithm=each.name, sizes_bytes=(36_012,))
-            for each in schedules.REGISTRY
-        ),
-        iters=3,
-        launches=1,
-        check_every=1,
-    )
-    report = measure(wanted, [world(3)], alone)
-    assert report.ok, report.world
-    for found in report.series:
-        (row,) = found.rows
-        assert (row.checked > 0, row.wrong, row.judgement) == (True, 0, None), found.spec
-
-
-def test_wrong_elements_of_an_algorithm_are_counted(monkeypatch):
-    monkeypatch.setattr(torch, "add", lambda held, message, *, out: out.copy_(held))
-    report = measure(asked(series(algorithm="ring"), iters=1), [world()], alone)
-    assert not report.ok
-    assert all(row.wrong for row in report.rows)
-
-
 def test_one_world_measures_in_blocks_and_sends_heartbeats(monkeypatch):
     monkeypatch.setattr(timing, "HEARTBEAT_S", 0.0)
+    monkeypatch.setattr(ranks, "MOST_ITERS", 5)
     messages = []
 
     def start(*args, on_message, **_):
@@ -180,13 +154,11 @@ def test_one_world_measures_in_blocks_and_sends_heartbeats(monkeypatch):
 
         return run_world(*args, on_message=keep)
 
-    monkeypatch.setattr(plan, "MOST_ITERS", 5)
     report = measure(asked(iters=None, budget_s=1000.0), [world()], start, one_world=True)
-    assert report.ok
-    assert report.setups[0].launches == 1
+    assert (report.ok, report.setups[0].launches) == (True, 1)
     assert "blocks of one world" in report.notes[0]
     for row in report.rows:
-        assert len(row.times_s) == plan.DEFAULT_LAUNCHES
+        assert len(row.times_s) == DEFAULT_LAUNCHES
         assert all(3 <= len(launch) <= 5 for launch in row.times_s)
     assert messages.count(None) > sum(row.iterations for row in report.rows)
 
@@ -195,54 +167,33 @@ def test_a_spent_budget_leaves_out_the_largest_sizes_of_every_series():
     wanted = asked(series(), series("broadcast"), iters=None, budget_s=1e-9)
     report = measure(wanted, [world()], alone)
     assert report.ok
-    assert [[row.size_bytes for row in each.rows] for each in report.series] == [[8], [8]]
+    assert [[row.size_bytes for row in result.rows] for result in report.series] == [[8], [8]]
     assert {(row.iterations, row.checked > 0) for row in report.rows} == {(3, True)}
     assert report.setups[0].launches == 1
-
-
-def decide(rank):
-    """Return what a rank agrees to with shared memory and without."""
-    starts = timing.common_start(rank), timing.CommonStart(rank, None)
-    own = [rank.rank == 0, rank.rank != 0, rank.rank == 0]
-    return [[start.agree(each) for each in own] for start in starts]
-
-
-def test_all_ranks_follow_the_decision_of_rank_0():
-    for found in run_world(world(3), decide).values:
-        assert found == [[True, False, True]] * 2
 
 
 # ------------------------------------------------------------------------------------- failures
 
 
-def _rank():
-    import torch.distributed as dist
-
-    return dist.get_rank()
-
-
 class Altered(AllReduce):
-    """An all_reduce that does something more after each call, at the larger size or at any.
+    """An all_reduce after which rank 1 does something to its result.
 
     Args:
-        after: Function of rank 1's result.
+        act: Function of the result.
         least: Smallest number of elements at which it does.
     """
 
-    def __init__(self, after, least=0):
-        self.after = after
+    def __init__(self, act, least=0):
+        self.act = act
         self.least = least
 
     def bind(self, buffers, spec, group, *, async_op):
-        call, applies = (
-            super().bind(buffers, spec, group, async_op=async_op),
-            spec.numel >= self.least and _rank() == 1,
-        )
+        call = super().bind(buffers, spec, group, async_op=async_op)
 
         def altered():
             call()
-            if applies:
-                self.after(buffers.recv[0])
+            if spec.numel >= self.least and dist.get_rank() == 1:
+                self.act(buffers.recv[0])
 
         return altered
 
@@ -250,9 +201,12 @@ class Altered(AllReduce):
 def test_wrong_elements_are_counted_and_the_measurement_fails(monkeypatch):
     corrupt = Altered(lambda tensor: tensor[-1].add_(1), least=10)
     monkeypatch.setitem(ops.REGISTRY, "all_reduce", corrupt)
-    report = measure(asked(iters=1), [world()], alone)
+    monkeypatch.setattr(torch, "add", lambda own, message, *, out: out.copy_(own))
+    report = measure(asked(series(), series(algorithm="ring"), iters=1), [world()], alone)
+    own, ring = report.series
     assert not report.ok
-    assert [row.wrong for row in report.rows] == [0, 1]
+    assert [row.wrong for row in own.rows] == [0, 1]
+    assert all(row.wrong for row in ring.rows)
 
 
 def test_a_rank_that_dies_keeps_finished_rows_and_stops_no_other_backend(monkeypatch):
@@ -269,7 +223,7 @@ def test_a_rank_that_dies_keeps_finished_rows_and_stops_no_other_backend(monkeyp
     assert report.world is not None
     assert isinstance(report.world.outcomes[1], Died)
     assert "4,096 B" in report.world.outcomes[1].phase.name
-    assert [[row.size_bytes for row in each.rows] for each in report.series] == [[8], [8, 4096]]
+    assert [[row.size_bytes for row in one.rows] for one in report.series] == [[8], [8, 4096]]
     assert report.series[0].error == "A world failed: 1 of 2 sizes are missing."
 
 
@@ -282,7 +236,7 @@ def test_rows_are_kept_if_no_further_world_can_be_started():
     other = series(backend="mpi")
     worlds = [world(), world(backend="mpi")]
     report = measure(asked(series(), other, iters=1), worlds, start)
-    assert [len(each.rows) for each in report.series] == [2, 0]
+    assert [len(result.rows) for result in report.series] == [2, 0]
     assert report.series[1].error.startswith("There is no MPI. It is not installed.")
     with pytest.raises(UsageError):
         measure(asked(other, iters=1), worlds, start)

@@ -1,22 +1,22 @@
-"""Statistics of times (quantiles, distribution-free interval, late ranks) and the plan."""
+"""Statistics of times (quantiles, distribution-free intervals), sizes, and the plan of launches."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from itertools import combinations
 from math import comb
 
-import benches as wanted
+import benches
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distdemo import ops
-from distdemo.bench import plan
-from distdemo.bench.controller import make_row
-from distdemo.bench.request import sizes_of, sweep
+from distdemo.bench import sweep
+from distdemo.bench.command import sizes_of, sweep_sizes
+from distdemo.bench.rank import Measurements
 from distdemo.encoding import decode, encode
-from distdemo.measure.statistics import interval, median
+from distdemo.measure.statistics import interval, median, u_critical
 
 SECONDS = st.floats(1e-7, 1e3)
 
@@ -24,24 +24,34 @@ SECONDS = st.floats(1e-7, 1e3)
 def test_the_interval_is_the_narrowest_that_the_sign_test_allows():
     assert all(interval([1.0] * count) is None for count in range(1, 6))
     for count in range(6, 31):
-        found = interval([float(each) for each in range(count)])
-        assert found is not None, count
-        low = int(found[0])
-        assert low == count - 1 - int(found[1]), count
-        risk = 2 * sum(comb(count, each) for each in range(low + 1)) / 2**count
-        more = 2 * sum(comb(count, each) for each in range(low + 2)) / 2**count
+        ends = interval([float(number) for number in range(count)])
+        assert ends is not None, count
+        low = int(ends[0])
+        assert low == count - 1 - int(ends[1]), count
+        risk = 2 * sum(comb(count, k) for k in range(low + 1)) / 2**count
+        more = 2 * sum(comb(count, k) for k in range(low + 2)) / 2**count
         assert risk <= 0.05 < more, count
-    found = interval([float(each) for each in range(10_000)])  # 2**n exceeds a float
+    ends = interval([float(number) for number in range(10_000)])  # 2**n exceeds a float
     half = 1.96 * 10_000**0.5 / 2  # normal approximation of the binomial distribution
-    assert found == pytest.approx((5_000 - half, 5_000 + half), abs=2)
+    assert ends == pytest.approx((5_000 - half, 5_000 + half), abs=2)
+
+
+def test_critical_values_match_published_tables_and_the_smallest_error():
+    # Tables give the largest significant U, two-sided: one less than the critical value.
+    known = {(5, 5, 0.05): 2, (6, 6, 0.05): 5, (8, 8, 0.05): 13, (8, 10, 0.01): 11}
+    assert {case: u_critical(*case) - 1 for case in known} == known
+    # The product of half the error and the number of orders is 1, except for rounding.
+    for m, n in combinations(range(2, 14), 2):
+        least = 2 / comb(m + n, m)
+        assert (u_critical(m, n, least), u_critical(m, n, 0.999 * least)) == (1, 0), (m, n)
 
 
 @given(st.lists(st.lists(SECONDS, max_size=20), min_size=1, max_size=12).filter(any))
 def test_a_row_uses_all_iterations_and_its_interval_contains_its_median(launches):
-    row = make_row(launches, 0.05, size_bytes=800, elements=200, busbw_factor=1.5)
-    every = [time for launch in launches for time in launch]
-    assert row.iterations == len(every)
-    assert (row.min_s, row.median_s, row.max_s) == (min(every), median(every), max(every))
+    row = sweep.make_row(launches, 0.05, size_bytes=800, elements=200, busbw_factor=1.5)
+    times = [time for launch in launches for time in launch]
+    assert row.iterations == len(times)
+    assert (row.min_s, row.median_s, row.max_s) == (min(times), median(times), max(times))
     assert row.min_s <= row.p10_s <= row.p90_s <= row.p99_s <= row.max_s
     assert row.busbw_bytes_per_s == pytest.approx(1.5 * 800 / row.median_s)
     assert (row.interval_s is None) == (sum(map(bool, launches)) < 6)
@@ -51,64 +61,43 @@ def test_a_row_uses_all_iterations_and_its_interval_contains_its_median(launches
     assert decode(type(row), encode(row)) == row
 
 
-# --------------------------------------------------------------------------------------- the sizes
-
-
 @given(
-    st.sampled_from(list(ops.REGISTRY)),
+    st.sampled_from([name for name, op in ops.REGISTRY.items() if not op.is_barrier]),
     st.integers(2, 9),
     st.lists(st.integers(1, 1 << 30), min_size=1, max_size=9),
 )
-def test_sizes_are_ascending_multiples_of_the_smallest_call(name, ranks, sizes):
-    spec = wanted.series(name, ranks)
-    found = sizes_of(ops.REGISTRY[name], spec.smallest, sizes)
-    assert sorted(set(found)) == list(found)
-    if ops.REGISTRY[name].is_barrier:
-        assert found == (0,)
-        return
-    for size in found:
+def test_sizes_are_ascending_multiples_of_the_smallest_call(name, ranks, wanted):
+    spec = benches.series(name, ranks)
+    op = ops.REGISTRY[name]
+    part = op.traffic(spec.smallest).payload_bytes
+    sizes = sizes_of(op, spec.smallest, wanted)
+    assert sorted(set(sizes)) == list(sizes)
+    for size in sizes:
         (op_spec,) = spec.at(size)
-        assert ops.REGISTRY[name].traffic(op_spec).payload_bytes == size
-        part = ops.REGISTRY[name].traffic(spec.smallest).payload_bytes
-        assert any(size == part or 0 <= each - size < part for each in sizes)
+        assert op.traffic(op_spec).payload_bytes == size
+        assert any(size == part or 0 <= exact - size < part for exact in wanted)
 
 
 def test_sizes_by_a_factor():
-    assert sweep(8, 600, 4.0) == [8, 32, 128, 512]
-    assert len(sweep(8, 1 << 30, 2)) == 28
-    assert sweep(10, 1000, 10**0.5)[::2] == [10, 100, 1000]
+    assert sweep_sizes(8, 600, 4.0) == [8, 32, 128, 512]
+    assert len(sweep_sizes(8, 1 << 30, 2)) == 28
+    assert sweep_sizes(10, 1000, 10**0.5)[::2] == [10, 100, 1000]
 
 
-# ------------------------------------------------------------------------------------------ a plan
+def test_launches_alternate_their_order_and_a_plan_can_be_encoded():
+    spec = benches.asked(benches.series(), benches.series("broadcast"), warmup=4)
+    for launch, expected in ((1, [(0, 5), (1, 3)]), (2, [(1, 3), (0, 5)])):
+        plan = sweep.timed_launch(spec, launch, {(0, 0): 5, (1, 0): 3}, math.inf)
+        assert [(step.series, step.iterations) for step in plan] == expected
+        assert {step.warmup for step in plan} == {4}
+        assert decode(Measurements, encode(plan)) == plan
 
 
-def both():
-    large = wanted.series("broadcast", sizes_bytes=(8, 1 << 20, 1 << 26))
-    return wanted.asked(wanted.series(), large)
-
-
-@pytest.mark.processes
-def test_the_first_launch_verifies_every_size_and_later_ones_alternate_their_order():
-    found = plan.first_launch(both(), "gloo")
-    assert [(v.series, v.point) for v in found] == [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)]
-    assert all(v.launch == 0 for v in found)
-    assert found[0].warmup > found[3].warmup > found[4].warmup > 0
-    within = [v.within_s for v in plan.first_launch(both(), "gloo", 5.0)]
-    assert within == [math.inf, math.inf, 5.0, 5.0, 5.0], "the smallest sizes are always measured"
-    assert {v.warmup for v in plan.first_launch(replace(both(), warmup=0), "gloo")} == {0}
-    up, down = (plan.timed_launch(both(), launch, {(0, 0): 5, (1, 0): 3}) for launch in (1, 2))
-    assert [(v.series, v.iterations) for v in up] == [(0, 5), (1, 3)]
-    assert [(v.series, v.launch) for v in down] == [(1, 2), (0, 2)]
-
-
-@pytest.mark.processes
-def test_blocks_replace_launches_in_one_world_and_a_plan_can_be_encoded():
-    found = plan.single_world(wanted.asked(iters=10), "gloo")
-    timing = [v for v in found if v.launch]
-    assert {v.launch for v in timing} == set(range(1, plan.LAUNCHES_OF_FIXED + 1))
-    assert [sum(v.iterations for v in timing if v.point == point) for point in (0, 1)] == [10, 10]
-    assert [v.point for v in timing[:4]] == [0, 1, 1, 0]
-    assert decode(plan.Measurements, encode(found)) == found
-    open_ended = plan.single_world(wanted.asked(iters=None), "gloo", 24.0)
-    limits = {(v.iterations, v.seconds, v.within_s) for v in open_ended if v.launch}
+def test_blocks_replace_launches_in_one_world():
+    plan = sweep.single_world(benches.asked(iters=10), "gloo")
+    timed = [step for step in plan if step.launch]
+    assert {step.launch for step in timed} == set(range(1, 7))
+    assert [sum(s.iterations for s in timed if s.point == point) for point in (0, 1)] == [10, 10]
+    open_ended = sweep.single_world(benches.asked(iters=None), "gloo", 24.0)
+    limits = {(step.iterations, step.seconds, step.within_s) for step in open_ended if step.launch}
     assert limits == {(0, 0.5, 24.0)}

@@ -17,8 +17,9 @@ from rich.console import Console
 
 from distdemo.bench.compare.compare import compare
 from distdemo.bench.compare.view import compare_view
+from distdemo.bench.files import read
 from distdemo.bench.fit.command import FitOptions, fit
-from distdemo.bench.fit.report import make_report
+from distdemo.bench.fit.fit import make_report
 from distdemo.bench.fit.view import fit_view
 from distdemo.calls import notes
 from distdemo.calls import recording as recording_of_notes
@@ -38,7 +39,6 @@ from distdemo.cli.values import read_numbers, read_objects
 from distdemo.encoding import dumps, encode, loads
 from distdemo.errors import UsageError
 from distdemo.files import limited_memory, read_file
-from distdemo.measure.recording import read
 from distdemo.view.blocks import Paragraph, show_blocks
 from distdemo.view.console import signs
 

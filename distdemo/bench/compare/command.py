@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from distdemo.bench.compare.records import Change
+from distdemo.bench.compare.compare import Change
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import choice
 from distdemo.cli.types import parse_share
@@ -40,7 +40,7 @@ class CompareOptions:
 
 
 @command(
-    record="distdemo.bench.compare.records:CompareReport",
+    record="distdemo.bench.compare.compare:CompareReport",
     epilog="Try: distdemo bench --output old.json; distdemo bench --output new.json; "
     "distdemo bench compare old.json new.json --fail-over 10%",
 )
@@ -52,7 +52,7 @@ def compare(options: CompareOptions) -> Result:
     """
     from distdemo.bench.compare.compare import compare as compare_files
     from distdemo.bench.compare.view import compare_view, verdict_text
-    from distdemo.measure.recording import read
+    from distdemo.bench.files import read
     from distdemo.versions import versions
 
     if options.fail_on is not None and options.fail_over is None:

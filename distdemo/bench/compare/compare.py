@@ -1,37 +1,29 @@
 """Compare two ``bench`` files and tell changes from noise.
 
-The independent samples in a file are its launches, not its iterations: all iterations of a world
-share the same cores and neighbours. So a sample is the median of a launch, and the ratio is the
-Hodges-Lehmann estimate: the median of the ratios of every new launch to every old one. Its interval
-cuts the ordered ratios at both ends by the critical value of the Mann-Whitney U, whose distribution
-is computed exactly, without assumptions about the noise (M. Hollander, D. A. Wolfe, Nonparametric
-Statistical Methods, 2nd edition 1999, sections 4.1 to 4.3).
+A sample is the median of a launch, because all iterations of a world share the same cores and
+neighbours. The ratio of two samples and its interval are ``measure.statistics.estimate_ratio``'s.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from dataclasses import dataclass, field
+from enum import Enum
 from itertools import zip_longest
-from statistics import NormalDist, fmean, median
-from typing import NamedTuple
+from statistics import fmean
+from typing import Literal
 
-from distdemo.bench.compare.records import (
-    REACH,
-    THRESHOLD,
-    Change,
-    ComparedRow,
-    ComparedSeries,
-    CompareReport,
-    LimitShift,
-    RatioVerdict,
-    Unmatched,
-)
+from distdemo.bench.files import Difference, Recording, differences, launch_medians
+from distdemo.bench.records import Limit, Row, Series, SeriesSpec
+from distdemo.encoding import derived
 from distdemo.errors import UsageError
-from distdemo.measure.recording import Recording, differences, disturbance, launches, title
-from distdemo.measure.records import BenchReport, Row, Series, SeriesSpec
+from distdemo.measure.statistics import Interval, estimate_ratio, median
 
+THRESHOLD = 0.10
+"""Default smallest change that counts, as a share."""
+REACH = 3
+"""Multiple of the threshold that the interval of "no change" may reach, either way."""
 FAMILY_ERROR = 0.05
 """Probability that any of the sizes' intervals misses its ratio, divided among them; the same for
 the intervals of whole series."""
@@ -41,8 +33,167 @@ which misses with probability 2/924."""
 DRIFT = 0.02
 """Smallest distance of a change's interval from 1: two runs on one machine differ by as much in all
 rows at once, due to caches, heat and neighbours. A larger one would miss changes of 20 %."""
-MOST_EXACT_PAIRS = 2500
-"""Most pairs of launches for which U is computed exactly; for more, the normal distribution."""
+
+# ----------------------------------------------------------------------------------------- records
+
+
+class Change(str, Enum):
+    """Verdict on a ratio, and outcome of a comparison."""
+
+    __str__ = str.__str__
+    SLOWER = "slower"
+    FASTER = "faster"
+    NONE = "no change"
+    UNKNOWN = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitShift:
+    """One of the machine's own limits in both files.
+
+    Attributes:
+        backend: Backend that it was measured with.
+    """
+
+    backend: str
+    old: Limit
+    new: Limit
+
+    @derived
+    def time_ratio(self) -> float:
+        """New over old time per byte: 2.0 is half the bandwidth."""
+        return self.old.bandwidth_bytes_per_s / self.new.bandwidth_bytes_per_s
+
+    @derived
+    def latency_ratio(self) -> float | None:
+        """New over old latency; None if either file lacks it."""
+        if not self.old.latency_s or not self.new.latency_s:
+            return None
+        return self.new.latency_s / self.old.latency_s
+
+
+@dataclass(frozen=True, slots=True)
+class RatioVerdict:
+    """A ratio of new to old times, and whether it is a change.
+
+    Attributes:
+        ratio: Median of the ratios of every new launch to every old one.
+        interval: Confidence interval of the ratio; None if there are too few launches.
+        confidence: Confidence of the interval; None without one.
+        old_launches: Number of launches in the old file.
+        new_launches: Number of launches in the new file.
+    """
+
+    ratio: float
+    interval: Interval | None
+    confidence: float | None
+    change: Change
+    old_launches: int
+    new_launches: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """One size of one series, in both files; medians over all iterations."""
+
+    size_bytes: int
+    old_median_s: float
+    new_median_s: float
+    outcome: RatioVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedSeries:
+    """A series that both files have.
+
+    Attributes:
+        spec: Spec in the new file.
+        overall: Verdict on all sizes together, from the launches' geometric means over the sizes.
+    """
+
+    spec: SeriesSpec
+    rows: tuple[ComparedRow, ...]
+    overall: RatioVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """Sizes of a series that only one file has."""
+
+    file: Literal["old", "new"]
+    spec: SeriesSpec
+    sizes_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompareReport:
+    """Comparison of two ``bench`` files.
+
+    Attributes:
+        fail_over: Threshold from the user, beyond which a slowdown is a failure; None: nothing
+            fails, and the threshold is ``THRESHOLD``.
+        fail_on: Least serious outcome that is a failure: slower or undecided.
+        disturbed: What disturbed either file, with its name, one sentence per series.
+        notes: Notes of either file, with its name, and a remark if both are the same.
+    """
+
+    old_file: str
+    new_file: str
+    fail_over: float | None
+    series: tuple[ComparedSeries, ...]
+    fail_on: Change = Change.SLOWER
+    disturbed: tuple[str, ...] = ()
+    limits: tuple[LimitShift, ...] = ()
+    unmatched: tuple[Unmatched, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @derived
+    def threshold(self) -> float:
+        """Smallest change that counts, as a share."""
+        return THRESHOLD if self.fail_over is None else self.fail_over
+
+    @property
+    def rows(self) -> tuple[ComparedRow, ...]:
+        """Rows of all series."""
+        return tuple(row for series in self.series for row in series.rows)
+
+    @property
+    def outcomes(self) -> tuple[RatioVerdict, ...]:
+        """Verdicts on every series as a whole and on every size."""
+        overall = (series.overall for series in self.series)
+        return (*overall, *(row.outcome for row in self.rows))
+
+    @derived
+    def outcome(self) -> Change:
+        """Outcome of the comparison: slower, undecided, faster or no change, the first that fits.
+
+        It is undecided if anything may be slower by more than the threshold: a ratio is beyond it,
+        a series has no interval or one that reaches beyond ``REACH`` times the threshold, or the
+        machine was disturbed.
+        """
+        changes = {verdict.change for verdict in self.outcomes}
+        if Change.SLOWER in changes:
+            return Change.SLOWER
+        most = 1 + REACH * self.threshold
+        intervals = (series.overall.interval for series in self.series)
+        certain = (
+            all(verdict.ratio <= 1 + self.threshold for verdict in self.outcomes)
+            and all(interval is not None and interval[1] <= most for interval in intervals)
+            and not (self.disturbed and Change.UNKNOWN in changes)
+        )
+        if not certain:
+            return Change.UNKNOWN
+        return Change.FASTER if Change.FASTER in changes else Change.NONE
+
+    @property
+    def ok(self) -> bool:
+        """True unless the outcome is one on which the user wants to fail."""
+        return self.fail_over is None or self.outcome not in {Change.SLOWER, self.fail_on}
+
+
+# -------------------------------------------------------------------------------------- comparison
 
 
 def compare(
@@ -65,112 +216,41 @@ def compare(
     Raises:
         UsageError: The files have no size of any series in common.
     """
-    matches = [
-        (series.spec, pairs, list(_disturbances(old, new, key)))
+    matches = {
+        key: pairs
         for key, series in new.series.items()
         if key in old.series and (pairs := _common_rows(old.series[key], series))
-    ]
+    }
     if not matches:
         raise _nothing_in_common(old, new)
-    count = sum(len(pairs) for _, pairs, _ in matches)
+    count = sum(map(len, matches.values()))
     threshold = THRESHOLD if fail_over is None else fail_over
     compared = []
-    for spec, pairs, disturbed in matches:
+    all_disturbances: list[str] = []
+    for key, pairs in matches.items():
+        disturbances = list(_disturbances(old, new, key))
+        all_disturbances += disturbances
+        disturbed = bool(disturbances)
         rows = []
         for before, after in pairs:
-            times = list(launches(before).values()), list(launches(after).values())
-            outcome = verdict(*times, count, threshold, disturbed=bool(disturbed))
+            times = (launch_medians(before), launch_medians(after))
+            outcome = verdict(*times, count, threshold, disturbed=disturbed)
             rows.append(ComparedRow(after.size_bytes, before.median_s, after.median_s, outcome))
         means = launch_means(pairs)
-        overall = verdict(*means, len(matches), threshold, disturbed=bool(disturbed))
-        compared.append(ComparedSeries(spec, tuple(rows), overall))
+        overall = verdict(*means, len(matches), threshold, disturbed=disturbed)
+        compared.append(ComparedSeries(new.series[key].spec, tuple(rows), overall))
     return CompareReport(
         old_file=old.file,
         new_file=new.file,
         fail_over=fail_over,
         series=tuple(compared),
         fail_on=fail_on,
-        disturbed=tuple(dict.fromkeys(each for *_, disturbed in matches for each in disturbed)),
-        limits=tuple(_limit_shifts(old.report, new.report)),
-        unmatched=tuple(_unmatched(old, new)),
+        disturbed=tuple(dict.fromkeys(all_disturbances)),
+        limits=tuple(_limit_shifts(old, new)),
+        unmatched=(*_unmatched("old", old, new), *_unmatched("new", new, old)),
         differences=tuple(differences(old, new)),
         notes=tuple(_notes(old, new)),
     )
-
-
-# ------------------------------------------------------------------------------------ statistics
-
-
-class RatioEstimate(NamedTuple):
-    """A ratio and its interval; None if the samples are too small for one."""
-
-    ratio: float
-    interval: tuple[float, float] | None
-
-
-def estimate_ratio(old: Sequence[float], new: Sequence[float], error: float) -> RatioEstimate:
-    """Return the ratio of new to old times with its confidence interval.
-
-    Args:
-        old: Independent times, all above 0.
-        new: The same for the new file.
-        error: Probability that the interval misses the ratio on either side.
-    """
-    ratios = sorted(after / before for before in old for after in new)
-    cut = u_critical(len(old), len(new), error)
-    return RatioEstimate(median(ratios), (ratios[cut - 1], ratios[-cut]) if cut else None)
-
-
-@lru_cache(maxsize=256)
-def u_critical(m: int, n: int, error: float) -> int:
-    """Return the critical value of U for samples of m and n: 0 if there is no interval.
-
-    It is the largest c for which P(U ≤ c − 1) is at most half the error. The interval leaves out
-    c − 1 of the m·n ordered ratios at each end.
-    """
-    if m * n > MOST_EXACT_PAIRS:
-        spread = math.sqrt(m * n * (m + n + 1) / 12)
-        return max(0, math.floor(m * n / 2 + NormalDist().inv_cdf(error / 2) * spread))
-    # orders[u] is the number of orders of m + n numbers with U = u: a coefficient of the Gaussian
-    # binomial (1−q^(n+1))…(1−q^(n+m)) / (1−q)…(1−q^m).
-    orders = [1] + [0] * (m * n)
-    for step in range(1, m + 1):
-        for u in range(m * n, n + step - 1, -1):
-            orders[u] -= orders[u - n - step]
-        for u in range(step, m * n + 1):
-            orders[u] += orders[u - step]
-    allowed = error / 2 * math.comb(m + n, m) * (1 + 1e-9)  # the product is rounded
-    total, cut = 0, 0
-    while (total := total + orders[cut]) <= allowed:
-        cut += 1
-    return cut
-
-
-def launch_means(pairs: Sequence[tuple[Row, Row]]) -> tuple[list[float], list[float]]:
-    """Return the geometric mean of each launch over the sizes, for the old and the new file.
-
-    Times are taken relative to the old file's median at their size, so that a launch without the
-    sizes that were already steady compares with one that has them all. Launches with less than half
-    of the sizes are left out.
-    """
-    old_medians = [median(launches(before).values()) for before, _ in pairs]
-
-    def geometric(rows: Sequence[Row]) -> list[float]:
-        means = []
-        for launch in zip_longest(*(row.times_s for row in rows), fillvalue=()):
-            logs = [
-                math.log(median(times) / old_median)
-                for times, old_median in zip(launch, old_medians, strict=True)
-                if times
-            ]
-            if logs and 2 * len(logs) >= len(rows):
-                means.append(math.exp(fmean(logs)))
-        return means
-
-    return geometric([before for before, _ in pairs]), geometric([after for _, after in pairs])
-
-
-# -------------------------------------------------------------------------------------- verdicts
 
 
 def verdict(
@@ -200,7 +280,7 @@ def verdict(
     return RatioVerdict(ratio, interval, confidence, change, len(old), len(new))
 
 
-def change_of(ratio: float, interval: tuple[float, float] | None, threshold: float) -> Change:
+def change_of(ratio: float, interval: Interval | None, threshold: float) -> Change:
     """Return the change that a ratio and its interval show.
 
     A change is a ratio beyond the threshold whose interval is beyond ``DRIFT``. "No change" is a
@@ -218,37 +298,56 @@ def change_of(ratio: float, interval: tuple[float, float] | None, threshold: flo
     return Change.NONE if 1 / most <= low and high <= most else Change.UNKNOWN
 
 
-# ---------------------------------------------------------------------- limits and unmatched rows
+def launch_means(pairs: Sequence[tuple[Row, Row]]) -> tuple[list[float], list[float]]:
+    """Return the geometric mean of each launch over the sizes, for the old and the new file.
+
+    Times are taken relative to the old file's median at their size, so that a launch without the
+    sizes that were already steady compares with one that has them all. Launches with less than half
+    of the sizes are left out.
+    """
+    old_medians = [median(launch_medians(before)) for before, _ in pairs]
+
+    def geometric(rows: Sequence[Row]) -> list[float]:
+        means = []
+        for launch in zip_longest(*(row.times_s for row in rows), fillvalue=()):
+            logs = [
+                math.log(median(times) / old_median)
+                for times, old_median in zip(launch, old_medians, strict=True)
+                if times
+            ]
+            if logs and 2 * len(logs) >= len(rows):
+                means.append(math.exp(fmean(logs)))
+        return means
+
+    return geometric([before for before, _ in pairs]), geometric([after for _, after in pairs])
+
+
+# ------------------------------------------------------------------ other contents of the files
 
 
 def _notes(old: Recording, new: Recording) -> Iterator[str]:
     """Yield remarks on the files: whether they are the same, and their own notes."""
     if old.report.series == new.report.series:
         yield "Both files have the same times: they are one measurement."
-    for each in (old, new):
-        yield from (f"{each.file}: {note}" for note in each.report.notes)
+    for recording in (old, new):
+        yield from (f"{recording.file}: {note}" for note in recording.report.notes)
 
 
 def _disturbances(old: Recording, new: Recording, key: SeriesSpec) -> Iterator[str]:
     """Yield a sentence for each file in which the ranks of this series were disturbed."""
-    for each in (old, new):
-        if reason := disturbance(each.report, each.series[key]):
-            yield f"{each.file} was disturbed: {reason[0].lower()}{reason[1:]}"
+    for recording in (old, new):
+        if reason := recording.report.disturbance(recording.series[key]):
+            yield f"{recording.file} was disturbed: {reason[0].lower()}{reason[1:]}"
 
 
-def _limit_shifts(old: BenchReport, new: BenchReport) -> Iterator[LimitShift]:
+def _limit_shifts(old: Recording, new: Recording) -> Iterator[LimitShift]:
     """Yield the limits that both files have."""
-    before, after = (
-        {
-            (setup.backend, limit.transport): limit
-            for setup in report.setups
-            for limit in setup.limits
-        }
-        for report in (old, new)
-    )
-    for key, limit in before.items():
-        if key in after:
-            yield LimitShift(key[0], limit, after[key])
+    for before in old.report.setups:
+        after = new.report.setup(before.backend)
+        limits = {limit.transport: limit for limit in after.limits} if after else {}
+        for limit in before.limits:
+            if limit.transport in limits:
+                yield LimitShift(before.backend, limit, limits[limit.transport])
 
 
 def _common_rows(old: Series, new: Series) -> list[tuple[Row, Row]]:
@@ -256,24 +355,26 @@ def _common_rows(old: Series, new: Series) -> list[tuple[Row, Row]]:
     return [(before[row.size_bytes], row) for row in new.rows if row.size_bytes in before]
 
 
-def _unmatched(old: Recording, new: Recording) -> Iterator[Unmatched]:
-    for file, here, there in (("old", old, new), ("new", new, old)):
-        for key, series in here.series.items():
-            other = there.series.get(key)
-            known = set() if other is None else {row.size_bytes for row in other.rows}
-            sizes = tuple(row.size_bytes for row in series.rows if row.size_bytes not in known)
-            if sizes:
-                yield Unmatched(file, series.spec, sizes)  # type: ignore[arg-type]  # "old" or "new"
+def _unmatched(
+    name: Literal["old", "new"], recording: Recording, other: Recording
+) -> Iterator[Unmatched]:
+    """Yield the sizes of every series that only this file has."""
+    for key, series in recording.series.items():
+        rows = other.series[key].rows if key in other.series else ()
+        known = {row.size_bytes for row in rows}
+        sizes = tuple(row.size_bytes for row in series.rows if row.size_bytes not in known)
+        if sizes:
+            yield Unmatched(name, series.spec, sizes)
 
 
 def _nothing_in_common(old: Recording, new: Recording) -> UsageError:
-    first, second = (next(iter(each.series.values())) for each in (old, new))
-    one, other = (
-        f"{title(each.spec)}, {each.rows[0].size_bytes} to {each.rows[-1].size_bytes} bytes"
-        for each in (first, second)
-    )
+    def content(recording: Recording) -> str:
+        first = next(iter(recording.series.values()))
+        sizes = [row.size_bytes for row in first.rows]
+        return f"{first.spec.title()}, {sizes[0]} to {sizes[-1]} bytes"
+
     return UsageError(
         f"{old.file} and {new.file} have no row in common.",
-        f"The old one has {one}; the new one has {other}.",
+        f"The old one has {content(old)}; the new one has {content(new)}.",
         "Measure the same op, backend, ranks, dtype and sizes in both.",
     )

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from distdemo.bench.compare.records import Change, ComparedSeries, CompareReport, RatioVerdict
-from distdemo.measure.recording import title
+from distdemo.bench.compare.compare import Change, ComparedSeries, CompareReport, RatioVerdict
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -20,7 +19,7 @@ from distdemo.view.format import (
     rate,
     short_size,
 )
-from distdemo.view.tables import Cell, Column, Grid
+from distdemo.view.tables import Column, Grid
 
 MOST_LISTED = 6  # differences and sizes
 STYLES = {
@@ -33,12 +32,12 @@ STYLES = {
 
 def compare_view(report: CompareReport, _: Signs) -> Iterator[Block]:
     """Yield every series with its rows, the machine's limits, other differences, the verdict."""
-    for each in report.series:
-        overall = each.overall
+    for series in report.series:
+        overall = series.overall
         text = f"All sizes: {_interval(overall)} {overall.change} "
         text += f"(from {overall.old_launches} and {overall.new_launches} launches)"
-        yield Heading(title(each.spec))
-        yield _rows(each)
+        yield Heading(series.spec.title())
+        yield _rows(series)
         yield Paragraph(text, STYLES[overall.change])
         yield Paragraph()
     if report.limits:
@@ -49,7 +48,7 @@ def compare_view(report: CompareReport, _: Signs) -> Iterator[Block]:
         yield Paragraph(f"! {text}", colours.UNSURE)
     for text in _notes(report):
         yield Paragraph(text, colours.QUIET)
-    changes = {each.change for each in report.outcomes}
+    changes = {verdict.change for verdict in report.outcomes}
     certain = not {Change.UNKNOWN, Change.SLOWER} & changes
     yield Summary(verdict_text(report), (certain or None) if report.ok else False, "!")
 
@@ -76,12 +75,11 @@ def _limits(report: CompareReport) -> Grid:
     for shift in report.limits:
         old, new = shift.old, shift.new
         name = f"{f'{shift.backend}: ' * several}{old.transport.value}"
-        rates = rate(old.bandwidth_bytes_per_s), rate(new.bandwidth_bytes_per_s)
+        rates = (rate(old.bandwidth_bytes_per_s), rate(new.bandwidth_bytes_per_s))
         grid.rows.append([name, *rates, digits(shift.time_ratio)])
         if shift.latency_ratio is not None:
-            row: list[Cell] = [f"{name}, latency"]
-            row += [duration(old.latency_s or 0.0), duration(new.latency_s or 0.0)]
-            grid.rows.append([*row, digits(shift.latency_ratio)])
+            times = (duration(old.latency_s or 0.0), duration(new.latency_s or 0.0))
+            grid.rows.append([f"{name}, latency", *times, digits(shift.latency_ratio)])
     return grid
 
 
@@ -98,44 +96,36 @@ def _interval(verdict: RatioVerdict) -> str:
 
 def verdict_text(report: CompareReport) -> str:
     """Return the verdict: the outcome, and the changed, unchanged and undecided sizes."""
-    by_change = {
-        change: [each for each in report.outcomes if each.change is change] for change in Change
-    }
-    limit = _limit_text(report)
+    limit = f"{100 * report.threshold:g}%"
     why = "too few launches, or too much scatter between them. Try more --launches."
     if report.disturbed:
         why = "the machine was disturbed. Measure again while nothing else runs."
-    counts = [
-        f"{_count_text(report, each)} {'unchanged' if change is Change.NONE else change}"
-        for change, each in by_change.items()
-        if each
-    ]
-    text = f"{listing(counts)}{f': {why}' if by_change[Change.UNKNOWN] else '.'}"
+    counts = [text for change in Change if (text := _count_text(report, change))]
+    changes = {verdict.change for verdict in report.outcomes}
+    text = f"{listing(counts)}{f': {why}' if Change.UNKNOWN in changes else '.'}"
     if not report.ok:
-        option = (
-            f"--fail-over {limit}" if report.outcome is Change.SLOWER else "--fail-on undecided"
-        )
+        option = "--fail-on undecided"
+        if report.outcome is Change.SLOWER:
+            option = f"--fail-over {limit}"
         return f"Failed by {option}: {text}"
-    if len(by_change[Change.NONE]) == len(report.outcomes):
+    if changes == {Change.NONE}:
         return f"No change beyond {limit} ({plural(len(report.rows), 'size')} compared)."
-    if len(by_change[Change.UNKNOWN]) == len(report.outcomes):
+    text = f"Beyond {limit}: {text}"
+    if changes == {Change.UNKNOWN}:
         text = f"Can't tell whether anything changed: {why}"
-    else:
-        text = f"Beyond {limit}: {text}"
     if report.fail_over is not None and report.outcome is Change.UNKNOWN:
         text += " This is no failure without --fail-on undecided."
     return text
 
 
-def _limit_text(report: CompareReport) -> str:
-    return f"{100 * report.threshold:g}%"
-
-
-def _count_text(report: CompareReport, outcomes: list[RatioVerdict]) -> str:
-    """Return ``1 series and 2 sizes``, without counts of 0."""
-    series = sum(any(each.overall is one for one in outcomes) for each in report.series)
-    sizes = len(outcomes) - series
-    return listing([f"{series} series"] * bool(series) + [plural(sizes, "size")] * bool(sizes))
+def _count_text(report: CompareReport, change: Change) -> str:
+    """Return ``1 series and 2 sizes slower``, without counts of 0."""
+    series = sum(one.overall.change is change for one in report.series)
+    sizes = sum(row.outcome.change is change for row in report.rows)
+    if not series and not sizes:
+        return ""
+    counts = [f"{series} series"] * bool(series) + [plural(sizes, "size")] * bool(sizes)
+    return f"{listing(counts)} {'unchanged' if change is Change.NONE else change}"
 
 
 def _warnings(report: CompareReport) -> Iterator[str]:
@@ -145,25 +135,24 @@ def _warnings(report: CompareReport) -> Iterator[str]:
         if difference.serious:
             old, new = difference.old, difference.new
             yield f"{difference.name}: {old} in the old file, {new} in the new one."
-    for limit in report.limits:
-        most = max(limit.time_ratio, limit.latency_ratio or 1.0)
-        least = min(limit.time_ratio, limit.latency_ratio or 1.0)
-        if most > 1 + report.threshold or least < 1 / (1 + report.threshold):
+    for shift in report.limits:
+        ratios = (shift.time_ratio, shift.latency_ratio or 1.0)
+        if max(ratios) > 1 + report.threshold or min(ratios) < 1 / (1 + report.threshold):
             yield (
-                f"{limit.backend}, {limit.old.transport.value}: the machine itself changed by "
-                f"more than {_limit_text(report)}."
+                f"{shift.backend}, {shift.old.transport.value}: the machine itself changed by "
+                f"more than {100 * report.threshold:g}%."
             )
 
 
 def _notes(report: CompareReport) -> Iterator[str]:
     yield from report.notes
-    minor = [each for each in report.differences if not each.serious]
-    for each in minor[:MOST_LISTED]:
-        yield f"Differs: {each.name}: {each.old}, now {each.new}"
+    minor = [difference for difference in report.differences if not difference.serious]
+    for difference in minor[:MOST_LISTED]:
+        yield f"Differs: {difference.name}: {difference.old}, now {difference.new}"
     if len(minor) > MOST_LISTED:
         yield f"{len(minor) - MOST_LISTED} more differences; --format json has them all."
-    for one in report.unmatched:
-        sizes = ", ".join(map(short_size, one.sizes_bytes[:MOST_LISTED]))
-        more = len(one.sizes_bytes) - MOST_LISTED
+    for unmatched in report.unmatched:
+        sizes = ", ".join(map(short_size, unmatched.sizes_bytes[:MOST_LISTED]))
+        more = len(unmatched.sizes_bytes) - MOST_LISTED
         sizes += f" and {more} more" * (more > 0)
-        yield f"Only in the {one.file} file: {title(one.spec)}: {sizes}."
+        yield f"Only in the {unmatched.file} file: {unmatched.spec.title()}: {sizes}."

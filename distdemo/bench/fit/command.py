@@ -14,10 +14,9 @@ from distdemo import schedules
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import Plot, SizeList, choice, count
 from distdemo.errors import UsageError
-from distdemo.measure.fit import MESSAGE
 
 MOST_RANKS = 1_000_000
-NAMES = dict.fromkeys([*(each.name for each in schedules.REGISTRY), MESSAGE])
+NAMES = dict.fromkeys([*(algorithm.name for algorithm in schedules.REGISTRY), "message"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +31,8 @@ class FitOptions:
         ),
     ]
     algorithm: Annotated[
-        str | None, choice("NAME", NAMES, "Algorithm to fit. [default: the one that fits best]")
+        str | None,
+        choice("NAME", NAMES, "Algorithm to fit. [default: the one that fits best]"),
     ] = None
     predict: Annotated[
         list[int] | None,
@@ -43,7 +43,7 @@ class FitOptions:
 
 
 @command(
-    record="distdemo.bench.fit.report:FitReport",
+    record="distdemo.bench.fit.fit:FitReport",
     epilog="Try: distdemo bench fit two.json four.json; distdemo bench fit two.json four.json "
     "--predict 1000 --sizes 1K,1M",
 )
@@ -53,9 +53,9 @@ def fit(options: FitOptions) -> Result:
     A message of b bytes takes α + b·β. The number of times that an algorithm pays α and β follows
     from its schedule in distdemo trace.
     """
-    from distdemo.bench.fit.report import make_report
+    from distdemo.bench.files import read
+    from distdemo.bench.fit.fit import make_report
     from distdemo.bench.fit.view import fit_view, plot
-    from distdemo.measure.recording import read
     from distdemo.versions import versions
 
     if len(set(map(os.path.realpath, options.files))) < len(options.files):

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from distdemo.bench.fit.report import FitReport, Prediction
-from distdemo.measure.fit import GOOD, Fit, FittedSeries
-from distdemo.measure.recording import title
+from distdemo.bench.fit.fit import GOOD, Fit, FitReport, FittedSeries, Prediction
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Bullets, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -37,17 +35,16 @@ def fit_view(report: FitReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph()
     if report.predictions:
         yield Paragraph("Assumptions:", colours.QUIET)
-        yield Bullets(tuple(Text(each, colours.QUIET) for each in ASSUMPTIONS))
+        yield Bullets(tuple(Text(assumption, colours.QUIET) for assumption in ASSUMPTIONS))
         yield Paragraph()
     for note in report.notes:
         yield Paragraph(note, colours.QUIET)
     for series in report.series:
-        best, good = series.best, series.best.is_good
-        text = (
-            f"{_name(series)}: {best.algorithm} {'fits' if good else 'does not fit'}, "
-            f"{link_text(best)}, median error {percent(best.median_error)}."
-        )
-        yield Summary(text, good or None, "!")
+        best = series.best
+        fits = "fits" if best.is_good else "does not fit"
+        error = f"median error {percent(best.median_error)}"
+        text = f"{_name(series)}: {best.algorithm} {fits}, {link_text(best)}, {error}."
+        yield Summary(text, best.is_good or None, "!")
 
 
 def link_text(fit: Fit) -> str:
@@ -61,7 +58,7 @@ def _bandwidth(fit: Fit) -> str:
 
 def _name(series: FittedSeries) -> str:
     ranks = listing([str(n) for n in series.ranks])
-    return f"{title(series.spec, ranks=False)}, {ranks} ranks"
+    return f"{series.spec.title(ranks=False)}, {ranks} ranks"
 
 
 def _algorithms(series: FittedSeries, sign: Signs) -> Iterator[Block]:
@@ -72,7 +69,7 @@ def _algorithms(series: FittedSeries, sign: Signs) -> Iterator[Block]:
     for fit in series.fits if len(series.ranks) > 1 else [best]:
         chosen = fit is best
         name = Text(f"{sign.arrow if chosen else ' '} {fit.algorithm}", "bold" * chosen)
-        errors = percent(fit.median_error), percent(fit.max_error)
+        errors = (percent(fit.median_error), percent(fit.max_error))
         grid.rows.append([name, duration(fit.alpha_s), _bandwidth(fit), *errors])
     yield Heading(_name(series))
     yield grid
@@ -94,7 +91,7 @@ def _algorithms(series: FittedSeries, sign: Signs) -> Iterator[Block]:
 
 def _prediction(prediction: Prediction) -> Iterator[Block]:
     """Yield one row per algorithm and one column per size, with the fastest of each size marked."""
-    where = f"{title(prediction.spec, ranks=False)} on {plural(prediction.ranks, 'rank')}"
+    where = f"{prediction.spec.title(ranks=False)} on {plural(prediction.ranks, 'rank')}"
     yield Heading(f"Prediction, not measured: {where}")
     sizes = [Column(exact_size(row.size_bytes), right=True) for row in prediction.rows]
     grid = Grid([Column("Algorithm"), *sizes])
@@ -120,11 +117,12 @@ def plot(report: FitReport, file: Path | None) -> bytes:
         model = dict(zip(series.points, series.best.residuals, strict=True))
         for n in series.ranks:
             points = [point for point in series.points if point.ranks == n]
-            name, hue = f"{title(series.spec, ranks=False)}, {n} ranks", len(drawn) // 2
-            measured = [(each.size_bytes, each.median_s) for each in points]
-            fitted = [(each.size_bytes, each.median_s * (1 + model[each])) for each in points]
+            name = f"{series.spec.title(ranks=False)}, {n} ranks"
+            hue = len(drawn) // 2
+            measured = [(point.size_bytes, point.median_s) for point in points]
+            fitted = [(point.size_bytes, point.median_s * (1 + model[point])) for point in points]
             drawn.append(Line(name, measured, hue, "marks"))
             drawn.append(Line(f"{name}: {series.chosen}", fitted, hue, "dashed"))
     panel = Panel(drawn, Axis("Size", short_size), Axis("Time", duration))
-    notes = [f"{_name(each)}: {each.chosen}, {link_text(each.best)}" for each in report.series]
+    notes = [f"{_name(one)}: {one.chosen}, {link_text(one.best)}" for one in report.series]
     return lines([panel], "Measured times and the α–β model", notes, file)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from distdemo.bench.command import DEADLINE_S, STALL_S
 from distdemo.bench.links.records import LinksReport, LinksSpec
-from distdemo.bench.options import DEADLINE_S, STALL_S
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import WorldOptions, count, stall_option, timeout_option
 from distdemo.cli.session import Session
@@ -79,16 +79,13 @@ def links(session: Session, options: LinksOptions) -> Result:
     spec = LinksSpec(*where, *options.sizes, options.budget, options.rounds, options.slow_factor)
     from distdemo.view.progress import Progress
 
-    shown = session.shows_progress
-    with Progress(spec.measurements, enabled=shown) as bar:
+    with Progress(spec.measurements, enabled=session.shows_progress) as bar:
         session.prepare(world)
         from distdemo.bench.links.measure import measure_links
 
+        world = replace(world, lazy=False)  # all ranks connect before anything is timed
         report = measure_links(
-            spec,
-            replace(world, lazy=False),  # all ranks connect before anything is timed
-            session.start,
-            lambda done, now: bar.advance(done, 0, now),
+            spec, world, session.start, lambda done, activity: bar.advance(done, 0, activity)
         )
     from distdemo.bench.links.view import links_view
 

@@ -8,21 +8,28 @@ are two kinds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from time import monotonic
-
-import numpy as np
 
 from distdemo import backends
 from distdemo.bench.links.rank import LinkSample, measure
 from distdemo.bench.links.records import Figure, Link, LinksReport, LinksSpec
 from distdemo.errors import Terminated
 from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.measure.environment import environment
-from distdemo.measure.load import LaunchLoad, taken_cores
+from distdemo.measure.machine import LaunchLoad, environment, taken_cores
 from distdemo.versions import versions
+
+SIMILAR_RATIO = 4.0
+"""Largest ratio of a slow rank's slowest link to its fastest: a slow rank delays all its links. If
+the ratio is larger, single links are slow."""
+COSTS: dict[Figure, Callable[[Link], float]] = {
+    "latency": lambda link: link.latency_s,
+    "bandwidth": lambda link: 1 / link.bandwidth_bytes_per_s,
+}
+"""Figures in which a link can be slow, as times."""
 
 
 def measure_links(
@@ -36,23 +43,24 @@ def measure_links(
     Args:
         spec: Spec of the measurement.
         world: World to measure.
-        start: Function that starts the world.
+        start: Function that starts the world, such as ``Session.start``.
         on_progress: Callback with the number of samples so far and a description of the last one.
     """
     began = monotonic()
     samples: list[LinkSample] = []
     loads: dict[int, LaunchLoad] = {}
 
-    def on_message(rank: int, sample: LinkSample | LaunchLoad | None) -> None:
-        if isinstance(sample, LaunchLoad):
-            loads[rank] = sample
-        elif sample is not None:
-            samples.append(sample)
+    def on_message(rank: int, message: LinkSample | LaunchLoad | None) -> None:
+        if isinstance(message, LaunchLoad):
+            loads[rank] = message
+        elif message is not None:
+            samples.append(message)
             if on_progress is not None:
-                pair = f"rank {sample.src} to rank {sample.dst}"
-                on_progress(len(samples), f"{pair}, round {sample.round + 1} of {spec.rounds}")
+                pair = f"rank {message.src} to rank {message.dst}"
+                on_progress(len(samples), f"{pair}, round {message.round + 1} of {spec.rounds}")
 
-    report, interrupted = None, False
+    report = None
+    interrupted = False
     try:
         report = start(world, measure, (spec,), on_message=on_message)
         interrupted = report.interrupted_by is not None
@@ -82,7 +90,7 @@ def measure_links(
     )
 
 
-def _links(samples: list[LinkSample]) -> list[Link]:
+def _links(samples: Sequence[LinkSample]) -> list[Link]:
     """Return the measured links, each with the best of its rounds.
 
     The best rather than the median, because other programs only make rounds slower and may last for
@@ -102,10 +110,7 @@ def _links(samples: list[LinkSample]) -> list[Link]:
     ]
 
 
-SIMILAR_RATIO = 4.0
-"""Largest ratio of a slow rank's slowest link to its fastest: a slow rank delays all its links. If
-the ratio is larger, single links are slow."""
-FIGURES: tuple[Figure, ...] = ("latency", "bandwidth")
+# -------------------------------------------------------------------------------------- slow links
 
 
 def judge_links(
@@ -121,57 +126,57 @@ def judge_links(
         factor: Multiple of the median above which a link is slow.
         hosts: Host of each rank; empty if all are on one.
     """
-    size = 1 + max((max(link.src, link.dst) for link in links), default=0)
-    times = np.full((2, size, size), np.nan)  # latency and seconds per byte, by src and dst
+    kinds: dict[bool, list[Link]] = {}
     for link in links:
-        times[:, link.src, link.dst] = link.latency_s, 1 / link.bandwidth_bytes_per_s
-    names = np.array(hosts[:size] or [""] * size)
-    crosses = names[:, None] != names[None, :]
-
-    def others(ranks: Sequence[int]) -> np.ndarray:
-        mine = np.isin(np.arange(size), ranks)
-        return ~(mine[:, None] | mine[None, :])
-
-    def is_slow(rank: int) -> bool:
-        ratios = np.where(np.isnan(times), np.nan, 1.0)
-        for kind in (crosses, ~crosses):
-            for figure, each in enumerate(times):
-                usual = each[kind & others([rank]) & ~np.isnan(each)]
-                if len(usual):
-                    ratios[figure][kind] = each[kind] / np.median(usual)
-        directions = [each for figure in ratios for each in (figure[rank], figure[:, rank])]
-        known = [each[~np.isnan(each)] for each in directions]
-        return any(
-            len(each) > 1 and each.min() > factor and each.max() <= SIMILAR_RATIO * each.min()
-            for each in known
+        crosses = bool(hosts) and hosts[link.src] != hosts[link.dst]
+        kinds.setdefault(crosses, []).append(link)
+    ranks = sorted({rank for link in links for rank in (link.src, link.dst)})
+    slow_ranks = tuple(
+        rank
+        for rank in ranks
+        if any(
+            len(ratios) > 1 and min(ratios) > factor and max(ratios) <= SIMILAR_RATIO * min(ratios)
+            for ratios in _ratios_of_rank(rank, kinds.values())
         )
-
-    suspects = [rank for rank in range(size) if is_slow(rank)]
-    free = others(suspects)
-    ratios = np.ones_like(times)
-    for kind in (crosses, ~crosses):
-        for figure, each in enumerate(times):
-            among = kind & free & ~np.isnan(each)
-            if among.sum() > 1:
-                ratios[figure][among] = each[among] / medians_of_others(each[among])
+    )
+    ratios: dict[tuple[Figure, Link], float] = {}
+    for alike in kinds.values():
+        free = [link for link in alike if not {link.src, link.dst} & {*slow_ranks}]
+        for figure, cost in COSTS.items() if len(free) > 1 else ():
+            ordered = sorted(map(cost, free))
+            for link in free:
+                ratios[figure, link] = cost(link) / _median_of_others(ordered, cost(link))
     judged = []
     for link in links:
-        pair = [float(each) for each in ratios[:, link.src, link.dst]]
-        slow = [name for name, ratio in zip(FIGURES, pair, strict=True) if ratio > factor]
+        own = {figure: ratios.get((figure, link), 1.0) for figure in COSTS}
+        slow = tuple(figure for figure, ratio in own.items() if ratio > factor)
+        latency_ratio, bandwidth_ratio = own["latency"], own["bandwidth"]
         judged.append(
-            replace(link, latency_ratio=pair[0], bandwidth_ratio=pair[1], slow=tuple(slow))
+            replace(link, latency_ratio=latency_ratio, bandwidth_ratio=bandwidth_ratio, slow=slow)
         )
-    return tuple(judged), tuple(suspects)
+    return tuple(judged), slow_ranks
 
 
-def medians_of_others(values: np.ndarray) -> np.ndarray:
-    """Return, for each of two or more values, the median of all other values."""
-    count = len(values)
-    order = values.argsort()
-    position = np.empty(count, dtype=int)
-    position[order] = np.arange(count)
-    low, high = (count - 2) // 2, (count - 1) // 2
-    ordered = values[order]
-    middle = np.stack([ordered[low + (position <= low)], ordered[high + (position <= high)]])
-    medians: np.ndarray = middle.mean(axis=0)
-    return medians
+def _ratios_of_rank(rank: int, kinds: Iterable[Sequence[Link]]) -> Iterator[list[float]]:
+    """Yield how slow a rank's links are in each figure and direction, as multiples of the median.
+
+    The median is that of the links of the same kind between the other ranks.
+    """
+    for cost in COSTS.values():
+        ratios: dict[bool, list[float]] = {True: [], False: []}  # by direction
+        for alike in kinds:
+            own = [link for link in alike if rank in (link.src, link.dst)]
+            others = [cost(link) for link in alike if rank not in (link.src, link.dst)]
+            usual = median(others) if others else None
+            for link in own:
+                ratio = 1.0 if usual is None else cost(link) / usual
+                ratios[link.src == rank].append(ratio)
+        yield from ratios.values()
+
+
+def _median_of_others(ordered: Sequence[float], value: float) -> float:
+    """Return the median of two or more ordered values without this one."""
+    position = bisect_left(ordered, value)
+    low = (len(ordered) - 2) // 2
+    high = (len(ordered) - 1) // 2
+    return (ordered[low + (position <= low)] + ordered[high + (position <= high)]) / 2

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from time import perf_counter
@@ -23,9 +22,9 @@ import torch.distributed as dist
 
 from distdemo.bench.links.records import LinksSpec
 from distdemo.launcher.local import sends
-from distdemo.measure.load import LaunchLoad, load_of, read_clocks, usable_cpus
+from distdemo.measure.machine import LaunchLoad, load_since, read_clocks
 from distdemo.measure.statistics import quantile
-from distdemo.measure.timing import shared_page
+from distdemo.measure.timing import HEARTBEAT_S, shared_words
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,7 +41,6 @@ FAST_SHARE = 0.1
 """Share of the fastest messages that determines a sample, rather than the median: other programs
 sometimes delay most messages, while a slow link always delays all of them."""
 BLOCK_BYTES = 1 << 20  # bytes compared at once, because a buffer may take most of the memory
-HEARTBEAT_S = 2.0  # between two heartbeats during a sample
 PATTERN_PERIOD = 251  # not a power of two, so that shifted blocks are detected
 SLEEP_S, LONGEST_SLEEP_S = 0.001, 0.05  # per turn still ahead, and at most
 
@@ -69,38 +67,35 @@ class LinkSample:
 
 @sends(LinkSample | LaunchLoad)
 def measure(rank: Rank, spec: LinksSpec) -> None:
-    """Measure every pair and send each sample when it is complete, then the load. Collective."""
-    endpoint, turn, cpus = _Endpoint(rank, spec), _Turn(rank), usable_cpus()
-    before = read_clocks(cpus)
-    for number, (round_index, first, second) in enumerate(turns(rank.world_size, spec.rounds)):
-        phase = f"round {round_index + 1} of {spec.rounds}"
-        if rank.world_size <= MANY_RANKS:
-            rank.report_phase(f"ranks {first} and {second}, {phase}")
-        elif (first, second) == (0, 1):
-            rank.report_phase(phase)
-        if rank.rank in (first, second):
-            turn.wait(number)
-            endpoint.measure(first, second, round_index)
-            endpoint.measure(second, first, round_index)
-            if rank.rank == first:  # it received the last answer, so the other rank is done too
-                turn.pass_to(number + 1)
-    turn.wait(spec.rounds * rank.world_size * (rank.world_size - 1) // 2)  # the end, for all ranks
-    rank.send(load_of(0, cpus, before, ()))
-    turn.close()
-    rank.report_phase("done")
-
-
-def turns(world_size: int, rounds: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the round and the two ranks of each turn.
+    """Measure every pair and send each sample when it is complete, then the load. Collective.
 
     Every round covers all pairs, so each link is measured at several times and a short disturbance
     affects it only once.
     """
-    pairs = list(combinations(range(world_size), 2))
-    return ((index, *pair) for index in range(rounds) for pair in pairs)
+    endpoint = _Endpoint(rank, spec)
+    turns = _Turns(rank)
+    before = read_clocks()
+    number = 0
+    for round_index in range(spec.rounds):
+        phase = f"round {round_index + 1} of {spec.rounds}"
+        if rank.world_size > MANY_RANKS:
+            rank.report_phase(phase)
+        for first, second in combinations(range(rank.world_size), 2):
+            if rank.world_size <= MANY_RANKS:
+                rank.report_phase(f"ranks {first} and {second}, {phase}")
+            if rank.rank in (first, second):
+                turns.wait(number)
+                endpoint.measure(first, second, round_index)
+                endpoint.measure(second, first, round_index)
+            number += 1
+            if rank.rank == first:  # it received the last answer, so the other rank is done too
+                turns.start(number)
+    turns.wait(number)  # the end, for all ranks
+    rank.send(load_since(before))
+    rank.report_phase("done")
 
 
-class _Turn:
+class _Turns:
     """Number of the current turn: in shared memory if possible, else in the world's store.
 
     Every waiting rank polls a file store a hundred times per second, and each of thousands of turns
@@ -108,29 +103,24 @@ class _Turn:
     """
 
     def __init__(self, rank: Rank) -> None:
-        self._page = shared_page(rank, "links", 8)
+        self._words = shared_words(rank, "links", 1)
         self._store = rank.store("links")
 
     def wait(self, number: int) -> None:
         """Return when the turn with this number may start."""
-        if self._page is None:
+        if self._words is None:
             if number:
                 self._store.wait([str(number)])
             return
-        while (ahead := number - self._page.words[0]) > 0:
+        while (ahead := number - self._words[0]) > 0:
             time.sleep(min(LONGEST_SLEEP_S, SLEEP_S * ahead))
 
-    def pass_to(self, number: int) -> None:
+    def start(self, number: int) -> None:
         """Start the turn with this number."""
-        if self._page is None:
+        if self._words is None:
             self._store.set(str(number), "")
         else:
-            self._page.words[0] = number
-
-    def close(self) -> None:
-        """Release the shared memory."""
-        if self._page is not None:
-            self._page.close()
+            self._words[0] = number
 
 
 class _Endpoint:
@@ -139,9 +129,9 @@ class _Endpoint:
     def __init__(self, rank: Rank, spec: LinksSpec) -> None:
         self._rank = rank
         self._spec = spec
-        sizes = spec.small_bytes, spec.large_bytes
+        sizes = (spec.small_bytes, spec.large_bytes)
         self._patterns = [_pattern(size, rank.device) for size in sizes]
-        self._buffers = [torch.empty_like(each) for each in self._patterns]
+        self._buffers = [torch.empty_like(pattern) for pattern in self._patterns]
         self._header = torch.zeros(3, dtype=torch.int64, device=rank.device)
         self._estimates: dict[int, tuple[float, float]] = {}  # seconds of small and large, by rank
         self._reported = perf_counter()
@@ -160,24 +150,32 @@ class _Endpoint:
         if round_index == 0:  # not timed: backends connect at the first message
             for _ in range(2):
                 self._round_trip(dst, SMALL, 1)
-            trips = self._round_trip(dst, SMALL, 1), self._round_trip(dst, LARGE, 1)
-            self._estimates[dst] = trips
+            self._estimates[dst] = (
+                self._round_trip(dst, SMALL, 1),
+                self._round_trip(dst, LARGE, 1),
+            )
         small_s, large_s = self._estimates[dst]
-        half = self._spec.budget_s / max(1, self._spec.measurements) / 2  # per kind of message
-        small = min(MOST_TRIPS, max(FEWEST_TRIPS, int(half / max(small_s, 1e-9))))
-        large = min(MOST_LARGE, max(1, int(half / max(large_s, 1e-9))))
-        sent = min(WINDOW, large)
-        trip_s = self._fastest(dst, SMALL, 1, times=small, batch=BATCH, limit_s=half)
-        window_s = self._fastest(dst, LARGE, sent, times=-(-large // sent), batch=1, limit_s=half)
-        self._announce(dst, 0, 0, 0)
-        self._estimates[dst] = trip_s, window_s / sent
-        bandwidth = sent * self._spec.large_bytes / window_s
+        limit_s = self._spec.budget_s / max(1, self._spec.measurements) / 2  # per kind of message
+        trips = min(MOST_TRIPS, max(FEWEST_TRIPS, int(limit_s / max(small_s, 1e-9))))
+        messages = min(MOST_LARGE, max(1, int(limit_s / max(large_s, 1e-9))))
+        window = min(WINDOW, messages)
+        trip_s = self._fastest(dst, SMALL, 1, trips, BATCH, limit_s)
+        window_s = self._fastest(dst, LARGE, window, -(-messages // window), 1, limit_s)
+        self._estimates[dst] = (trip_s, window_s / window)
+        self._announce(dst, SMALL, 0, 0)
         dist.recv(self._header, dst)
-        wrong, host = int(self._header[0]), socket.gethostname()
-        return LinkSample(self._rank.rank, dst, round_index, host, trip_s / 2, bandwidth, wrong)
+        return LinkSample(
+            self._rank.rank,
+            dst,
+            round_index,
+            socket.gethostname(),
+            trip_s / 2,
+            window * self._spec.large_bytes / window_s,
+            wrong=int(self._header[0]),
+        )
 
     def _fastest(
-        self, dst: int, kind: int, window: int, *, times: int, batch: int, limit_s: float
+        self, dst: int, kind: int, window: int, most: int, batch: int, limit_s: float
     ) -> float:
         """Return the seconds per window in the fastest tenth of the windows.
 
@@ -185,21 +183,19 @@ class _Endpoint:
             dst: Receiving rank.
             kind: Kind of message.
             window: Messages per window.
-            times: Largest number of windows.
+            most: Largest number of windows.
             batch: Windows between two checks of the clock.
             limit_s: Seconds after which no further batch starts.
         """
         took: list[float] = []
         until = perf_counter() + limit_s
-        while len(took) < times:
-            count = min(batch, times - len(took))
+        while len(took) < most and (not took or perf_counter() <= until):
+            count = min(batch, most - len(took))
             self._announce(dst, kind, window, count)
             took += [self._round_trip(dst, kind, window) for _ in range(count)]
             if perf_counter() - self._reported > HEARTBEAT_S:
                 self._rank.send(None)
                 self._reported = perf_counter()
-            if perf_counter() > until:
-                break
         return quantile(sorted(took), FAST_SHARE)
 
     def _announce(self, dst: int, *header: int) -> None:
@@ -225,15 +221,13 @@ class _Endpoint:
             dist.send(self._buffers[SMALL], src)
 
         self._fill(offset + 1)  # wrong everywhere until received
-        if round_index == 0:
-            for kind in (SMALL, SMALL, SMALL, LARGE):
-                answer(kind, 1)
-        while True:
+        for kind in (SMALL, SMALL, SMALL, LARGE) if round_index == 0 else ():
+            answer(kind, 1)
+        windows = 1
+        while windows:
             dist.recv(self._header, src)
-            kind, window, times = map(int, self._header.tolist())
-            if not times:
-                break
-            for _ in range(times):
+            kind, window, windows = map(int, self._header.tolist())
+            for _ in range(windows):
                 answer(kind, window)
         self._header[0] = self._wrong(offset)
         dist.send(self._header, src)

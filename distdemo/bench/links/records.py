@@ -7,7 +7,7 @@ from typing import Literal
 
 from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport
-from distdemo.measure.load import TAKEN_CORES
+from distdemo.measure.machine import TAKEN_CORES
 
 Figure = Literal["latency", "bandwidth"]
 

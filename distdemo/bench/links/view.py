@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from rich.color import Color
@@ -37,44 +36,8 @@ SHADES = ("#ffffcc", "#fed976", "#fd8d3c", "#e31a1c", "#800026")
 LIGHT_SHADES = 3  # number of shades with black text
 SLOW_MARK, WRONG_MARK = "!", "x"
 
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """Latency or bandwidth.
-
-    Attributes:
-        name: Heading of its map, with the unit.
-        value: Function that returns the figure of a link in that unit.
-        is_rate: True if more is better.
-    """
-
-    name: str
-    value: Callable[[Link], float]
-    is_rate: bool = False
-
-    def range(self, links: Sequence[Link]) -> tuple[float, float]:
-        """Return the best figure, and the worst: at least ``MIN_RANGE`` times worse."""
-        values = [self.value(link) for link in links]
-        if self.is_rate:
-            return max(values), min(*values, max(values) / MIN_RANGE)
-        return min(values), max(*values, min(values) * MIN_RANGE)
-
-
-def metrics(links: Sequence[Link]) -> tuple[Metric, Metric]:
-    """Return latency and bandwidth in units that fit the links."""
-    slowest = max(link.latency_s for link in links)
-    fastest = max(link.bandwidth_bytes_per_s for link in links)
-    time, second = ("ms", 1e3) if slowest >= 0.1 else ("µs", 1e6)
-    unit, scale = ("GB/s", 1e9) if fastest >= 1e8 else ("MB/s", 1e6)
-    return (
-        Metric(f"Latency, {time}", lambda link: link.latency_s * second),
-        Metric(f"Bandwidth, {unit}", lambda link: link.bandwidth_bytes_per_s / scale, is_rate=True),
-    )
-
-
-def shade_position(value: float, best: float, worst: float) -> float:
-    """Return the position of a figure between best (0) and worst (1) on a logarithmic scale."""
-    return math.log(value / best) / math.log(worst / best)
+Value = Callable[[Link], float]
+"""Function that returns a figure of a link, in the unit of its map."""
 
 
 def links_view(report: LinksReport, sign: Signs) -> Iterator[Block]:
@@ -83,10 +46,10 @@ def links_view(report: LinksReport, sign: Signs) -> Iterator[Block]:
     sizes = f"{exact_size(spec.small_bytes)} and {exact_size(spec.large_bytes)}"
     title = ("links", plural(spec.world_size, "rank"), spec.backend, spec.device, sizes)
     yield Heading(f" {sign.dot} ".join(title))
-    for metric in metrics(report.links) if report.links else ():
+    for name, value, worst in _maps(report):
         yield Paragraph()
-        yield Heading(f"{metric.name} (rows send, columns receive)")
-        yield Drawing(partial(_map, report, metric))
+        yield Heading(f"{name} (rows send, columns receive)")
+        yield Drawing(partial(_map, report, value, worst))
     if legend := " ".join(_legend(report)):
         yield Paragraph(legend, colours.QUIET)
     yield from _slow_links(report)
@@ -103,7 +66,8 @@ def links_view(report: LinksReport, sign: Signs) -> Iterator[Block]:
 
 def _verdict(report: LinksReport) -> str:
     """Return the verdict: incomplete or wrong links, slow ranks and slow links."""
-    total, measured = report.spec.links, len(report.links)
+    total = report.spec.links
+    measured = len(report.links)
     links = plural(total, "link")
     parts = [links if measured == total else f"{measured:,} of {links} measured"]
     if report.median_latency_s is not None:
@@ -116,7 +80,9 @@ def _verdict(report: LinksReport) -> str:
         others = " of the other links" if report.slow_ranks else ""
         text += f"; {len(report.slow) or 'none'}{others} {'' if report.slow else 'is '}slow"
     if report.slow_ranks:
-        text = f"{slow_ranks(report)}; check the host, not the links: {text}"
+        names = listing([str(rank) for rank in report.slow_ranks])
+        ranks = f"Ranks {names} are" if report.slow_ranks[1:] else f"Rank {names} is"
+        text = f"{ranks} slow with all other ranks; check the host, not the links: {text}"
     text = f"{'Interrupted: ' * report.interrupted}{text}."
     if report.disturbed:
         taken = digits(report.taken_cores or 0.0)
@@ -126,16 +92,26 @@ def _verdict(report: LinksReport) -> str:
     return text
 
 
-def slow_ranks(report: LinksReport) -> str:
-    """Return a clause that names the slow ranks."""
-    one = len(report.slow_ranks) == 1
-    names = listing([str(rank) for rank in report.slow_ranks])
-    return (
-        f"{'Rank' if one else 'Ranks'} {names} {'is' if one else 'are'} slow with all other ranks"
-    )
-
-
 # ------------------------------------------------------------------------------------------ maps
+
+
+def _maps(report: LinksReport) -> Iterator[tuple[str, Value, Callable[..., float]]]:
+    """Yield name, value and the choice of the worst, for latency and bandwidth in fitting units."""
+    links = report.links
+    if links:
+        seconds = max(link.latency_s for link in links)
+        unit, scale = ("ms", 1e3) if seconds >= 0.1 else ("µs", 1e6)
+        yield f"Latency, {unit}", lambda link: link.latency_s * scale, max
+        bandwidth = max(link.bandwidth_bytes_per_s for link in links)
+        rate_unit, divisor = ("GB/s", 1e9) if bandwidth >= 1e8 else ("MB/s", 1e6)
+        yield f"Bandwidth, {rate_unit}", lambda link: link.bandwidth_bytes_per_s / divisor, min
+
+
+def shade_of(value: float, best: float, worst: float) -> int:
+    """Return the index of a value's shade between best and worst, on a logarithmic scale."""
+    slowness = abs(math.log(value / best))
+    most = max(abs(math.log(worst / best)), math.log(MIN_RANGE))
+    return round(slowness / most * (len(SHADES) - 1))
 
 
 def _step(report: LinksReport) -> int:
@@ -143,28 +119,34 @@ def _step(report: LinksReport) -> int:
     return -(-report.spec.world_size // MOST_ROWS)
 
 
-def _map(report: LinksReport, metric: Metric, console: Console) -> Group:
+def _map(
+    report: LinksReport, value: Value, worst_of: Callable[..., float], console: Console
+) -> Group:
     """Draw a map, split into several tables if its columns don't fit."""
-    size, step, sign = report.spec.world_size, _step(report), signs(console)
+    size = report.spec.world_size
+    step = _step(report)
+    sign = signs(console)
     names = [ranks_text(range(first, min(size, first + step))) for first in range(0, size, step)]
-    cells: dict[tuple[int, int], list[Link]] = {}
+    blocks: dict[tuple[int, int], list[Link]] = {}
     for link in report.links:
-        cells.setdefault((link.src // step, link.dst // step), []).append(link)
-    best, worst = metric.range(report.links)
-    width = max(len(digits(value)) for value in (best, worst, *map(metric.value, report.links))) + 3
+        blocks.setdefault((link.src // step, link.dst // step), []).append(link)
+    values = [value(link) for link in report.links]
+    best = min(values) if worst_of is max else max(values)
+    width = max(len(digits(figure)) for figure in values) + 3
     left = console.width - max(map(len, names)) - 1
     width = max(width - (width * len(names) > left), *(len(name) + 1 for name in names))
 
-    def cell(links: Sequence[Link]) -> Text:
+    def cell(row: int, column: int) -> Text:
+        links = blocks.get((row, column))
         if not links:
             return Text(f"{sign.none} ".rjust(width), style=colours.QUIET)
-        value = (min if metric.is_rate else max)(map(metric.value, links))
+        figure = worst_of(map(value, links))
         mark = SLOW_MARK if any(link.slow for link in links) else " "
         mark = WRONG_MARK if any(link.wrong for link in links) else mark
-        shade = round(shade_position(value, best, worst) * (len(SHADES) - 1))
+        shade = shade_of(figure, best, worst_of(values))
         letters = "black" if shade < LIGHT_SHADES else "white"
         style = Style(color=Color.parse(letters), bgcolor=Color.parse(SHADES[shade]))
-        return Text(f"{digits(value)}{mark}".rjust(width), style=style)
+        return Text(f"{digits(figure)}{mark}".rjust(width), style=style)
 
     room = max(1, left // width)
     parts: list[RenderableType] = []
@@ -175,7 +157,7 @@ def _map(report: LinksReport, metric: Metric, console: Console) -> Group:
         for column in columns:
             drawn.add_column(f"{names[column]} ", justify="right", no_wrap=True, min_width=width)
         for row, name in enumerate(names):
-            drawn.add_row(f"{name} ", *(cell(cells.get((row, column), [])) for column in columns))
+            drawn.add_row(f"{name} ", *(cell(row, column) for column in columns))
         parts.append(drawn)
     if console.color_system is not None and not console.no_color:
         parts.append(Text("Darker is slower.", style=colours.QUIET))
@@ -209,7 +191,7 @@ def _slow_links(report: LinksReport) -> Iterator[Block]:
         ratios = {"latency": times(link.latency_ratio), "bandwidth": times(link.bandwidth_ratio)}
         why = [f"{figure} {ratios[figure]} worse than the median" for figure in link.slow]
         figures = f"{duration(link.latency_s)}, {rate(link.bandwidth_bytes_per_s)}"
-        yield Paragraph(f"{link.src} to {link.dst}: {figures}{f' ({listing(why)})' if why else ''}")
+        yield Paragraph(f"{link.src} to {link.dst}: {figures} ({listing(why)})")
     if len(named) > MOST_LISTED:
         more = f"{len(named) - MOST_LISTED:,} more; --format json has them all"
         yield Paragraph(more, colours.QUIET)

@@ -15,16 +15,18 @@ from distdemo import ops
 from distdemo.backends.contract import Transport
 from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport
+from distdemo.measure.machine import Load
+from distdemo.measure.timing import Harness, Start
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import Call, OpSpec
+from distdemo.view.format import plural
 
 PRECISION = 0.05
 """Largest half-width of a steady median's interval, as a share of the median."""
-CONFIDENCE = 0.95
-"""Confidence of every interval."""
-FEWEST_LAUNCHES = 6
-"""Fewest medians with a distribution-free interval of this confidence: 1 − 2·(1/2)⁶ is 97 %."""
-
+DEFAULT_LAUNCHES = 12
+"""Launches that the budget is first divided among. The interval of 12 medians leaves out the two
+smallest and the two largest; that of 8 leaves out none."""
+LAUNCHES_OF_FIXED = 6  # that a fixed number of iterations is divided among
 
 # -------------------------------------------------------------------------------------- spec
 
@@ -91,15 +93,51 @@ class SeriesSpec:
             spec = replace(spec, shape=(size_bytes // part,))
         return tuple(replace(spec, members=members) for members in self.groups or (None,))
 
-    def title(self, size_bytes: int) -> str:
+    def phase(self, size_bytes: int) -> str:
         """Return a size as shown in messages and phases: ``all-reduce of 65,536 B``."""
-        place = (
-            " in place"
-            if self.op.in_place and not self.operation.is_in_place(self.smallest)
-            else ""
-        )
-        name = f"{self.operation.command} {self.algorithm or self.form}".rstrip()
-        return f"{name}{place}" + (f" of {size_bytes:,} B" if size_bytes else "")
+        text = f"{self.operation.command} {self.algorithm or self.form}".rstrip()
+        if self.op.in_place and not self.operation.is_in_place(self.smallest):
+            text += " in place"
+        return f"{text} of {size_bytes:,} B" if size_bytes else text
+
+    def traits(self) -> dict[str, str]:
+        """Return the traits of the series by name; empty where one doesn't apply."""
+        op = self.op
+        groups = placement = ""
+        if len(self.groups) == 1:
+            groups = f"group {','.join(map(str, self.groups[0]))}"
+        elif self.groups:
+            groups = f"{len(self.groups)} groups of {plural(self.group_size, 'rank')}"
+        if op.pattern is None:  # in p2p, each rank has only one buffer
+            if op.in_place:
+                placement = "in place"
+            elif self.operation.has_both(self.smallest):
+                placement = "out of place"
+        return {
+            "op": self.operation.command,
+            "form": self.form,
+            "algorithm": self.algorithm,
+            "backend": self.backend,
+            "device": "" if self.device == "cpu" else self.device,
+            "ranks": plural(self.world_size, "rank"),
+            "group": groups,
+            "dtype": op.dtype,
+            "reduce op": op.reduce_op or "",
+            "root": "" if op.root is None else f"root {op.root}",
+            "pair": f"{op.src} to {op.dst}" if op.pattern == "pair" else "",
+            "async": "async" if op.async_op else "",
+            "placement": placement,
+        }
+
+    def title(self, *, ranks: bool = True) -> str:
+        """Return ``all-reduce, gloo, 2 ranks, float32, sum, in place``.
+
+        Args:
+            ranks: True to include the number of ranks and the root.
+        """
+        hidden = () if ranks else ("ranks", "root")
+        shown = (text for name, text in self.traits().items() if name not in hidden)
+        return ", ".join(filter(None, shown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +166,13 @@ class BenchSpec:
     limits: bool = True
     fail_on: tuple[Answer, ...] = ()
 
+    @property
+    def fixed_launches(self) -> int | None:
+        """Number of timed launches, at most one per iteration; None if it is open."""
+        if self.iters is None:
+            return self.launches
+        return min(self.launches or LAUNCHES_OF_FIXED, self.iters)
+
 
 # ------------------------------------------------------------------------ limits and set-up
 
@@ -150,14 +195,6 @@ class Limit:
     latency_s: float | None = None
 
 
-class Start(str, Enum):
-    """Method that gives ranks a common start before each iteration."""
-
-    __str__ = str.__str__
-    PAGE = "shared memory"
-    BARRIER = "barrier"
-
-
 @dataclass(frozen=True, slots=True)
 class Alignment:
     """The common start before each iteration.
@@ -174,38 +211,6 @@ class Alignment:
     cost_s: float
     spread_s: float | None = None
     spread_p99_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Harness:
-    """Overhead of the timed loop, measured with an op that does nothing.
-
-    Attributes:
-        inside_s: Part included in every reported time: two clock readings and an empty call.
-        outside_s: Rest of an iteration, without the common start.
-    """
-
-    inside_s: float
-    outside_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Measured disturbance of the machine while the ranks were timed.
-
-    Attributes:
-        taken_cores: Cores' worth of time that other programs, or a hypervisor, took from the ranks;
-            None if this system doesn't say.
-        copies_bytes_per_s: Speed of copies on the slowest rank, before and after each launch; the
-            time that other programs took is left out.
-        core_shares: Share of a core that each rank got while it copied, a median.
-        slowed_ranks: Ranks that got much less of a core than the best rank almost every time.
-    """
-
-    taken_cores: float | None
-    copies_bytes_per_s: tuple[float, ...]
-    core_shares: tuple[float, ...]
-    slowed_ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,17 +261,18 @@ class Verdict(str, Enum):
     DISTURBED = "disturbed"
     UNKNOWN = "unknown"
 
-    @property
-    def answer(self) -> Answer:
-        """Answer that follows from it."""
-        known = {
-            Verdict.SLOW: Answer.SLOW,
-            Verdict.DISTURBED: Answer.DISTURBED,
-            Verdict.VARIES: Answer.VARIES,
-            Verdict.OVERSUBSCRIBED: Answer.MEASURED,
-            Verdict.UNKNOWN: Answer.MEASURED,
-        }
-        return known.get(self, Answer.NORMAL)
+
+ANSWERS = {
+    Verdict.CLOSE: Answer.NORMAL,
+    Verdict.LATENCY_BOUND: Answer.NORMAL,
+    Verdict.BELOW: Answer.NORMAL,
+    Verdict.OVERSUBSCRIBED: Answer.MEASURED,
+    Verdict.SLOW: Answer.SLOW,
+    Verdict.VARIES: Answer.VARIES,
+    Verdict.DISTURBED: Answer.DISTURBED,
+    Verdict.UNKNOWN: Answer.MEASURED,
+}
+"""Answer that follows from each verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +354,11 @@ class Row:
         """Verdict, also if there was nothing to judge."""
         return self.judgement.verdict if self.judgement else Verdict.UNKNOWN
 
+    @property
+    def answer(self) -> Answer:
+        """Answer that follows from the verdict."""
+        return ANSWERS[self.verdict]
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -412,7 +423,7 @@ class BenchReport:
 
     def setup(self, backend: str) -> Setup | None:
         """Return the set-up of this backend; None before its first world."""
-        return next((each for each in self.setups if each.backend == backend), None)
+        return next((setup for setup in self.setups if setup.backend == backend), None)
 
     @property
     def measured(self) -> Sequence[Series]:
@@ -427,21 +438,21 @@ class BenchReport:
     @derived
     def ranges(self) -> tuple[SizeRange, ...]:
         """Answer to "Is this normal?" for every measured size, each in exactly one range."""
-        found = []
+        ranges = []
         for index, series in enumerate(self.series):
             for answer in Answer:
-                rows = [row for row in series.rows if row.verdict.answer is answer]
+                rows = [row for row in series.rows if row.answer is answer]
                 if rows:
                     last = rows[-1].judgement
                     sizes = tuple(row.size_bytes for row in rows)
-                    found.append(SizeRange(answer, index, sizes, last.why if last else ""))
-        return tuple(found)
+                    ranges.append(SizeRange(answer, index, sizes, last.why if last else ""))
+        return tuple(ranges)
 
     @derived
     def answer(self) -> Answer | None:
         """Most serious answer of any size; None if the measurement is incomplete or wrong."""
-        found = {row.verdict.answer for row in self.rows} if self.complete else ()
-        return next((answer for answer in Answer if answer in found), None)
+        answers = {row.answer for row in self.rows} if self.complete else ()
+        return next((answer for answer in Answer if answer in answers), None)
 
     @property
     def complete(self) -> bool:
@@ -457,13 +468,23 @@ class BenchReport:
     @property
     def failing(self) -> Sequence[Answer]:
         """Answers of any size on which the user wants to fail."""
-        return [
-            each
-            for each in self.spec.fail_on
-            if any(row.verdict.answer is each for row in self.rows)
-        ]
+        answers = {row.answer for row in self.rows}
+        return [answer for answer in self.spec.fail_on if answer in answers]
 
     @property
     def ok(self) -> bool:
         """True if it is complete and has no answer that fails."""
         return self.complete and not self.failing
+
+    def disturbance(self, series: Series) -> str:
+        """Return why the times of a series aren't the machine's own, or "" if nothing disturbed it.
+
+        That is the sentence with which its rows were judged: other programs took time from the
+        ranks, or a rank got less of a core than the other ranks.
+        """
+        setup = self.setup(series.spec.backend)
+        verdicts = {Verdict.DISTURBED}
+        if setup and setup.load and setup.load.slowed_ranks:
+            verdicts.add(Verdict.SLOW)
+        judged = (row.judgement for row in series.rows if row.verdict in verdicts)
+        return next((judgement.why for judgement in judged if judgement), "")
