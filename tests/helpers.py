@@ -1,4 +1,4 @@
-"""What the tests of ranks and of the command share: start it, watch it, see what it left."""
+"""Start programs in tests, watch them, and check what they leave behind."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 
 PATIENCE = 100.0  # seconds after which a test gives up
 MARK = "DISTDEMO_TEST_MARK"  # an environment variable that only the tests' own processes carry
-# The directory of those that were forked: what the system shows of a process's environment is what
-# it had at the last exec.
+# Folder of forked programs: the system shows the environment that a process had at the last exec.
 PLACE = "distdemo-test-"
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
-    """Whether the condition comes true within so many seconds; looked at every few milliseconds."""
+    """Return True if the condition becomes true in this time; check it every few milliseconds."""
     until = time.monotonic() + seconds
     pause = threading.Event()
     while not condition():
@@ -44,8 +43,8 @@ def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool
 
 
 def marked_processes(mark: str) -> list[int]:
-    """The living processes that were started, directly or not, with this mark."""
-    found = []
+    """Return the living processes that were started, directly or not, with this mark."""
+    pids = []
     wanted = f"{MARK}={mark}".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -55,40 +54,40 @@ def marked_processes(mark: str) -> list[int]:
             place = (entry / "cwd").readlink().name
             state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
-            continue  # it ended while we looked
+            continue  # it has just exited
         if (wanted in environment or place.startswith(PLACE + mark)) and state != "Z":
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def children(pid: int) -> list[int]:
-    """The child processes of a process."""
-    found: list[int] = []
+    """Return the child processes of a process."""
+    pids: list[int] = []
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
-            found += [int(child) for child in (task / "children").read_text().split()]
+            pids += map(int, (task / "children").read_text().split())
     except OSError:
         return []
-    return found
+    return pids
 
 
 def segments() -> set[str]:
-    """The names of this machine's shared-memory segments."""
+    """Return the names of this machine's shared-memory segments."""
     return set(os.listdir("/dev/shm"))  # noqa: S108 - looked at only
 
 
 def unused(names: set[str]) -> set[str]:
-    """Those of these segments that no living process has in its memory."""
+    """Return those of these segments that no living process has in its memory."""
     left = set(names)
     for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
-        with suppress(OSError):  # it ended while we looked
+        with suppress(OSError):  # it has just exited
             text = maps.read_text()
             left -= {name for name in left if f"/{name}" in text}
     return left
 
 
 def leftovers(before: set[str]) -> set[str]:
-    """Segments that were made since and that nobody uses; but none of an MPI world's beside."""
+    """Return new segments that nobody uses, except those of an MPI world of another test."""
     return unused({name for name in segments() - before if not name.startswith("mpich")})
 
 
@@ -97,7 +96,8 @@ def tcp_addresses(pid: int, *, listening: bool = False, ports: bool = False) -> 
 
     A process that has exited has none.
     """
-    inodes, found = set(), []
+    inodes = set()
+    addresses = []
     with suppress(OSError):
         for fd in os.listdir(f"/proc/{pid}/fd"):
             with suppress(OSError):  # the descriptor was closed
@@ -108,15 +108,15 @@ def tcp_addresses(pid: int, *, listening: bool = False, ports: bool = False) -> 
             for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
                 words = line.split()
                 if words[9] in inodes and (words[3] == "0A" or not listening):
-                    found.append(words[1].split(":")[ports])
-    return found
+                    addresses.append(words[1].split(":")[ports])
+    return addresses
 
 
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
 
 def free_port() -> int:
-    """A port of loopback that nobody has, and that the system gives to nobody who asks for any.
+    """Return a port of loopback that is free and that the system assigns to nobody.
 
     It is below those that connections and listeners without a choice get, so that no test beside
     this one is given it between now and its use.
@@ -132,7 +132,7 @@ def free_port() -> int:
 
 @dataclass
 class Run:
-    """A command that is running, and the means to see what it leaves."""
+    """A program that is running, and checks of what it leaves behind."""
 
     process: subprocess.Popen[str]
     mark: str
@@ -141,7 +141,7 @@ class Run:
     over_mpi: bool
 
     def finish(self, seconds: float = PATIENCE) -> tuple[int, str, str]:
-        """Wait for its end: exit code, stdout without gloo's greeting in torch 2.8-2.10, stderr."""
+        """Return exit code, stdout without the greeting of gloo in torch 2.8-2.10, and stderr."""
         out, err = self.process.communicate(timeout=seconds)
         if out:
             lines = out.splitlines(keepends=True)
@@ -149,12 +149,12 @@ class Run:
         return self.process.returncode, out, err
 
     def ranks(self, count: int) -> list[int]:
-        """The processes of its ranks, once there are so many."""
+        """Wait until it has this many child processes, and return them: its ranks."""
         assert wait_until(lambda: len(children(self.process.pid)) >= count, PATIENCE)
         return children(self.process.pid)
 
     def left(self) -> list[int]:
-        """The processes of it that live."""
+        """Return its living processes."""
         return marked_processes(self.mark)
 
     def leaves_nothing(self, seconds: float = 15.0) -> None:
@@ -229,8 +229,6 @@ def started(
                     stream.close()
 
 
-running = started
-"""Start a new Python."""
 commanded = partial(started, by=as_command)
 """Start the command itself, forked from here."""
 warmed = partial(started, by=as_python)
@@ -256,7 +254,7 @@ def terminals(folder: Path, *commands: list[str], port: int = 0) -> AbstractCont
     master = f"127.0.0.1:{port or free_port()}"
     both = commands * 2 if len(commands) == 1 else commands
     where = ["--nnodes", "2", "--master", master, "--node-rank"]
-    return nodes([[*each, *where, str(node)] for node, each in enumerate(both)], folder)
+    return nodes([[*words, *where, str(node)] for node, words in enumerate(both)], folder)
 
 
 def by_hand(port: int, rank: int, size: int) -> dict[str, str]:
@@ -266,7 +264,7 @@ def by_hand(port: int, rank: int, size: int) -> dict[str, str]:
 
 
 def run_joined(words: list[str], folder: Path) -> list[tuple[int, str, str]]:
-    """Run a command as the two ranks of a world that others started; return each one's end."""
+    """Run a command as the two ranks of a world that was set up by hand; return how both ended."""
     port = free_port()
     with nodes([words] * 2, folder, [by_hand(port, rank, 2) for rank in range(2)]) as runs:
         ended = [run.finish() for run in runs]
@@ -282,9 +280,9 @@ def distdemo(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str
 
 
 def document(*arguments: str, status: int = 0) -> Any:
-    """The JSON document of a command, which has to end with this status and say nothing else.
+    """Return the JSON document of a command, which must exit with this status and print no more.
 
-    On a slow machine it may also say how long it has taken so far.
+    On a slow machine it may also print how long it has taken so far.
     """
     done = distdemo(*arguments, "--format", "json")
     assert done.returncode == status, done.stdout + done.stderr

@@ -27,7 +27,7 @@ from distdemo.interactive.records import (
     Settings,
     in_common,
 )
-from distdemo.launcher.host import Channel, Interrupt, prepare_to_fork
+from distdemo.launcher.host import Channel, Interrupt
 from distdemo.launcher.records import Died, Outcome, UserProgram, WorldReport, WorldSpec
 from distdemo.launcher.verdict import ranks_of
 from distdemo.launcher.workers import StopReason
@@ -82,7 +82,6 @@ class Remains:
 
 def serve(channel: Channel) -> None:
     """Run the worlds that the client asks for, and those that replace a world that has failed."""
-    prepare_to_fork()
     settings = Settings()
     remains: Remains | None = None
     request: Request | None = None

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from distdemo.launcher.host import Host, HostError, Interrupt
+from distdemo.launcher.host import LARGE_PAGES, Host, HostError, Interrupt
 from distdemo.testing.records import SessionSetup, Task, TaskResult
 
 START_TIMEOUT_S = 120.0  # to load torch and the tests
@@ -72,6 +72,7 @@ class RanksSession:
                 stdout=output,
                 stderr=output,
                 cwd=config.invocation_params.dir,
+                env=LARGE_PAGES | self._environment,
             )
 
     def configure(self, config: pytest.Config) -> bool:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from helpers import Run, free_port, running, warmed
+from helpers import Run, free_port, started, warmed
 
 pytestmark = pytest.mark.processes
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -133,7 +133,7 @@ def test_a_rank_that_was_killed_on_another_node_is_named(tmp_path: Path, tempora
 @pytest.mark.mpi
 def test_a_finding_under_mpiexec_is_reported(tmp_path: Path, temporary: Path) -> None:
     command = ["-n", "2", sys.executable, *SANITIZED, written(tmp_path, MIXED)]
-    with running(command, temporary, program=MPIEXEC) as run:
+    with started(command, temporary, program=MPIEXEC) as run:
         code, out, err = run.finish()
     assert code == 1, out + err
     assert has_row(out, "rank 1", "PRODUCT", "steps.py:8")

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from forked import in_a_child
-from helpers import running, warmed
+from helpers import started, warmed
 
 pytestmark = pytest.mark.processes
 
@@ -82,7 +82,7 @@ def test_a_stopped_check_writes_what_it_has_done(number, moment, tmp_path):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     program = INTERRUPTED.format(number=number, moment=moment, file=file)
-    start = running if moment == "importing" else warmed
+    start = started if moment == "importing" else warmed
     with start(["-c", program], temporary) as run:
         code, out, err = run.finish()
         run.leaves_nothing()

@@ -16,7 +16,7 @@ from helpers import (
     PATIENCE,
     commanded,
     marked_processes,
-    running,
+    started,
     tcp_addresses,
     wait_until,
     warmed,
@@ -79,10 +79,10 @@ def test_a_killed_rank_is_named_the_rest_ends_and_nothing_was_reachable_from_out
 )
 def test_a_signal_ends_it(number, moment, temporary):
     imports = moment == "importing"
-    started = (
-        running([*DISTDEMO, *HELD_UP], temporary) if imports else commanded(HELD_UP, temporary)
+    command = (
+        started([*DISTDEMO, *HELD_UP], temporary) if imports else commanded(HELD_UP, temporary)
     )
-    with started as run:
+    with command as run:
         pid = run.process.pid
         assert wait_until(lambda: "libtorch" in Path(f"/proc/{pid}/maps").read_text())
         if moment == "starting":
@@ -148,7 +148,7 @@ main()
 )
 def test_a_signal_during_an_import_ends_it(module, number, temporary):
     program = WHILE_IMPORTING.format(module=module, number=number, words=HELD_UP)
-    with running(["-c", program], temporary) as run:
+    with started(["-c", program], temporary) as run:
         code, out, err = run.finish()
         run.leaves_nothing()
     assert (code, out) == (130 if number == "SIGINT" else 1, "")

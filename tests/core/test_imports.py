@@ -60,7 +60,7 @@ FEATURES = {
     "postmortem",
 }
 MAY |= dict.fromkeys(FEATURES, set(MAY) - {"__main__"})
-MAY["interactive"] = {*MAY["run"], "run", "learn"}  # it shows output as run does, and runs mistakes
+MAY["interactive"] = {*MAY["run"], "run"}  # it shows output as run does
 MAY["__init__"] |= {"interactive"}
 
 
@@ -133,7 +133,6 @@ WRITERS = re.compile(
     r"|(rich\.console\.)?Console|Text\.from_(ansi|markup)"
 )
 MAY_WRITE = {
-    "distdemo.interactive.rank",  # a rank, the end of a cell's output
     "distdemo.interactive.command",  # the lines of a session
     "distdemo.view.foreign",  # the writer of messages
     "distdemo.view.console",  # the consoles

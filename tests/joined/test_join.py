@@ -19,8 +19,8 @@ from helpers import (
     free_port,
     marked_processes,
     nodes,
-    running,
     segments,
+    started,
     tcp_addresses,
     terminals,
     unused,
@@ -302,7 +302,7 @@ def test_workers_of_torchrun_make_one_world_that_speaks_once(tmp_path):
 def test_a_kill_under_mpiexec_ends_all_processes_and_is_reported(met, tmp_path):
     """Successful worlds under mpiexec are tested on two hosts."""
     command = ["-n", "2", sys.executable, "-m", "distdemo", *HELD_UP[:1], *HELD_UP[3:]]
-    with running(command, tmp_path, program=MPIEXEC) as run:
+    with started(command, tmp_path, program=MPIEXEC) as run:
         _, rank = under_mpiexec(run, 1, met)
         os.kill(rank, signal.SIGKILL)
         code, out, err = run.finish()
