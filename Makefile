@@ -78,7 +78,6 @@ docs: $(DEV)  ## Regenerate the reference and the schemas, and build the site in
 
 picture: $(DEV)  ## Redraw the pictures of the documents
 	@$(BIN)/python docs/draw.py
-	@$(BIN)/python docs/draw_page.py
 
 clean:  ## Remove the environment and every cache
 	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site

@@ -1,10 +1,13 @@
-"""Draw the documents' pictures from real runs: docs/*.svg.
+"""Draw the documents' pictures from real runs: docs/*.svg, and docs/trace-page.png.
 
-Run by ``make picture``. A second run only changes the measured times.
+Run by ``make picture``. A second run only changes the measured times. The page that
+``distdemo trace --output`` writes is captured in the middle of a round with the system's Chromium;
+without Chromium its picture is unchanged.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -14,16 +17,54 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 COMMANDS = {"all-reduce": "all-reduce", "scatter": "scatter", "trace-03": "trace"}
 """Command of each picture; trace draws one per round, of which this is the third."""
+BROWSERS = ("chromium", "google-chrome", "google-chrome-stable")
+# Chromium has no sandbox for root, the user of containers; no GPU is needed.
+FLAGS = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+WIDTH, HEIGHT = 900, 822  # size of the page's picture in pixels, from the top of the page
+LIMIT_MS = 20_000  # per request to the browser
+ROUNDS = 2  # completed rounds
+MIDDLE_MS = 500  # into the next round of 1600: messages are in transit
 
 
 def main(folder: Path) -> None:
     """Draw all pictures into this folder."""
     with tempfile.TemporaryDirectory() as drawn:
         for name, command in COMMANDS.items():
-            file = str(Path(drawn, f"{command}.svg"))
-            run = [sys.executable, "-m", "distdemo", command, "-n", "4", "--output", file]
-            subprocess.run(run, check=True)  # noqa: S603 - our own command
+            run(command, Path(drawn, f"{command}.svg"))
             shutil.copy(Path(drawn, f"{name}.svg"), folder / f"{command}.svg")
+        browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+        if browser is None:
+            sys.stderr.write("Chromium not found: trace-page.png is unchanged.\n")
+            return
+        page = Path(drawn, "page.html")
+        run("trace", page)
+        screenshot(browser, page, folder / "trace-page.png")
+
+
+def run(command: str, file: Path) -> None:
+    """Run a command on four ranks, and write its output to this file."""
+    words = [sys.executable, "-m", "distdemo", command, "-n", "4", "--output", str(file)]
+    subprocess.run(words, check=True)  # noqa: S603 - our own command
+
+
+def screenshot(browser: str, page: Path, file: Path) -> None:
+    """Save a screenshot of this page in light mode; the browser's files go next to the page."""
+    from playwright.sync_api import sync_playwright
+
+    home = str(page.parent)
+    env: dict[str, str | float | bool] = {**os.environ, "HOME": home, "TMPDIR": home}
+    with sync_playwright() as driver:
+        started = driver.chromium.launch(
+            executable_path=browser, args=FLAGS, env=env, timeout=LIMIT_MS
+        )
+        tab = started.new_page(
+            viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=1, color_scheme="light"
+        )
+        tab.set_default_timeout(LIMIT_MS)
+        tab.goto(page.as_uri())
+        tab.evaluate(f"trace.go({ROUNDS}); trace.play(); trace.advance({MIDDLE_MS}); trace.pause()")
+        tab.screenshot(path=file)
+        started.close()
 
 
 if __name__ == "__main__":

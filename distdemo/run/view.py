@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.text import Text
 
@@ -49,15 +50,15 @@ def run_view(
         group = [world.world.backend, world.world.device]
     title = (report.program.name, plural(report.world_size, "rank"), *group)
     yield Heading(f" {sign.dot} ".join(title))
-    if any(each.text for each in report.ranks):
+    if any(own.text for own in report.ranks):
         yield _returned(report, sign, whole=whole)
     if calls:
         yield Paragraph(calls_text(report.calls), verbatim=True)
         if report.late:
             yield Heading("Late ranks, and how long other ranks waited for them")
             yield _late_ranks(report.late, sign)
-    for each in report.warnings:
-        yield from finding_view(each, warning=True)
+    for warning in report.warnings:
+        yield from finding_view(warning, warning=True)
     if report.stopped:
         yield Paragraph(stopped_text(report.stopped))
     if report.no_replicas and world is not None and world.ok:
@@ -86,7 +87,7 @@ def _verdict(report: RunReport) -> str:
     problems = [plural(len(report.warnings), "warning")] if report.warnings else []
     problems += ["their calls were not compared to the end"] if report.stopped else []
     if not world.ok:
-        returned = sum(isinstance(each, Returned) for each in world.outcomes)
+        returned = sum(isinstance(outcome, Returned) for outcome in world.outcomes)
         ended = f"{returned:,} of {plural(size, 'rank')} finished"
     else:
         done = "returned" if report.program.function else "finished"
@@ -99,11 +100,11 @@ def _late_ranks(late: Sequence[LateRank], sign: Signs) -> Grid:
     """Return one row per line and late rank, the longest waits first."""
     numbers = [Column(name, right=True) for name in ("Rank", "Last", "Median", "Total")]
     grid = Grid([Column("Call"), Column("Line", folds=True), *numbers])
-    for each in late[:MAX_LATE]:
-        last = f"{each.last:,} of {each.calls:,}"
-        waited = (duration(each.median_s), duration(each.total_s))
-        rank = Text(str(each.rank), style=colours.of_rank(each.rank))
-        grid.rows.append([each.op, each.source_line, rank, last, *waited])
+    for line in late[:MAX_LATE]:
+        last = f"{line.last:,} of {line.calls:,}"
+        waited = (duration(line.median_s), duration(line.total_s))
+        rank = Text(str(line.rank), style=colours.of_rank(line.rank))
+        grid.rows.append([line.op, line.source_line, rank, last, *waited])
     if len(late) > MAX_LATE:
         grid.rows.append([sign.more])
     return grid
@@ -112,22 +113,21 @@ def _late_ranks(late: Sequence[LateRank], sign: Signs) -> Grid:
 def _returned(report: RunReport, sign: Signs, *, whole: bool) -> Grid:
     """Return one row per rank; in large worlds, one row per distinct value."""
     grid = Grid([Column("Rank", right=True), Column("Returned", folds=True)])
-    together: dict[str, list[int]] = {}
-    if len(report.ranks) > MANY:
-        for one in report.ranks:
-            together.setdefault(one.text, []).append(one.rank)
-    firsts: Sequence[RankOutput] = [
-        each for each in report.ranks if together.get(each.text, [each.rank])[0] == each.rank
-    ]
-    shown = frozenset(each.rank for each in firsts) if whole else None
-    for each in select(firsts, shown, lambda _: False):
-        if isinstance(each, int):
+    together: dict[Any, list[RankOutput]] = {}
+    for own in report.ranks:
+        key = own.text if len(report.ranks) > MANY else own.rank
+        together.setdefault(key, []).append(own)
+    firsts = [group[0] for group in together.values()]
+    every = frozenset(first.rank for first in firsts)
+    for first in select(firsts, every if whole else None, lambda _: False):
+        if isinstance(first, int):
             grid.rows.append([sign.more])
             continue
-        ranks = together.get(each.text, [each.rank])
-        text = "\n".join(lines_of(each.text)) or sign.none
+        key = first.text if len(report.ranks) > MANY else first.rank
+        ranks = [own.rank for own in together[key]]
+        text = "\n".join(lines_of(first.text)) or sign.none
         if len(text) > MAX_CHARS and not whole:
             text = f"{text[:MAX_CHARS]} {sign.more}"
-        style = colours.of_rank(each.rank) if len(ranks) == 1 else ""
+        style = colours.of_rank(first.rank) if len(ranks) == 1 else ""
         grid.rows.append([Text(ranks_text(ranks), style=style), text])
     return grid

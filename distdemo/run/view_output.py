@@ -183,16 +183,18 @@ def captured_output(
         whole: True to show long output in full.
     """
     groups: dict[str, list[int]] = {}
-    for each in ranks:
-        groups.setdefault(each.output, []).append(each.rank)
-    for text, those in groups.items():
-        style = colours.of_rank(those[0]) if len(those) == 1 else ""
-        who = f"Rank {those[0]}" if len(those) == 1 else f"Ranks {ranks_text(those)}"
+    for own in ranks:
+        groups.setdefault(own.output, []).append(own.rank)
+    for text, members in groups.items():
+        style = colours.of_rank(members[0]) if len(members) == 1 else ""
+        who = f"Rank{'s' * (len(members) > 1)} {ranks_text(members)}"
         yield Paragraph(f"{who}:" if text else f"{who}: no output", f"bold {style}")
         lines = lines_of(text)
         left_out = len(lines) - FIRST_LINES - LAST_LINES
         if left_out > 0 and not whole:
-            more = f"{sign.more} {plural(left_out, 'line')} left out: --ranks {those[0]} shows all."
+            more = (
+                f"{sign.more} {plural(left_out, 'line')} left out: --ranks {members[0]} shows all."
+            )
             lines = [*lines[:FIRST_LINES], more, *lines[-LAST_LINES:]]
         if lines:
             yield Paragraph("\n".join(lines), verbatim=True)

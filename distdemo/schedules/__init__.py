@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from distdemo.ops.spec import OpSpec
 
 
-REGISTRY = tuple(REGISTERED)
+REGISTRY = tuple(sorted(REGISTERED, key=lambda algorithm: not algorithm.goal.reduced))
 """Registry of algorithms. The first one of each op is its default."""
 
 

@@ -24,7 +24,7 @@ from distdemo.cli.types import Shape, decimal, offer, parse_shape
 
 MOST_CHUNKS = 4096  # more gain nothing: each chunk of a pipeline adds a round, which costs α
 OPS = tuple(op.replace("_", "-") for op in schedules.ops())
-NAMES = tuple(dict.fromkeys(each.name for each in schedules.REGISTRY))
+NAMES = tuple(dict.fromkeys(algorithm.name for algorithm in schedules.REGISTRY))
 
 
 Operation = Annotated[

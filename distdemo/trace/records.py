@@ -89,7 +89,7 @@ class Moment:
     def since(self, start_s: float) -> Moment:
         """Return the same times relative to this one."""
         times = (self.began_s, self.posted_s, self.arrived_s, self.ended_s)
-        return Moment(*(each - start_s for each in times))
+        return Moment(*(time_s - start_s for time_s in times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class TraceReport:
     @property
     def ok(self) -> bool:
         """True if all ranks returned and their results are right."""
-        right = not self.wrong and all(each.ok for each in self.verifications)
+        right = not self.wrong and all(verification.ok for verification in self.verifications)
         return self.world.ok and right
 
     @property
@@ -230,7 +230,7 @@ class TraceReport:
     @property
     def messages(self) -> int:
         """Number of non-empty messages."""
-        return sum(t.elements > 0 for each in self.rounds for t in each.transfers)
+        return sum(t.elements > 0 for played in self.rounds for t in played.transfers)
 
     def states(self) -> Iterator[tuple[dict[int, Cell], ...]]:
         """Yield each rank's cells by chunk, before the first round and after each; new objects."""

@@ -68,7 +68,7 @@ def make_report(spec: TraceSpec, world: WorldReport) -> TraceReport:
         sent_bytes=sent,
         received_bytes=received,
         checks=checks(schedule, counts, traffic.payload_bytes),
-        verifications=tuple(each.verification for each in traces),
+        verifications=tuple(trace.verification for trace in traces),
         world=world,
         versions=versions() | backends.versions_of(world.world),
     )
@@ -148,7 +148,9 @@ def relative_moments(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[
         for moment in trace.moments[:1]:
             begins[host] = min(begins.get(host, moment.began_s), moment.began_s)
     return [
-        tuple(each.since(begins[host]) for host, each in zip(host_of_rank, moments, strict=True))
+        tuple(
+            moment.since(begins[host]) for host, moment in zip(host_of_rank, moments, strict=True)
+        )
         for moments in zip(*(trace.moments for trace in traces), strict=True)
     ]
 

@@ -37,7 +37,7 @@ def find_op(name: str | None) -> Op:
     if found is None:
         from distdemo.cli.app import subcommands
 
-        known = [each.replace("_", "-") for each in schedules.ops()]
+        known = [op.replace("_", "-") for op in schedules.ops()]
         raise unknown("operation", [*known, *subcommands("trace")], name or "", "distdemo trace")
     schedules.find(found[0].name)  # raises if the op has none
     return found[0]
@@ -175,5 +175,5 @@ def _with_values(op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str
         )
     data: tuple[Any, ...] = tuple(rows)
     if single:
-        data = tuple(rows[0] if each == label else None for each in op.value_labels(spec))
+        data = tuple(rows[0] if own == label else None for own in op.value_labels(spec))
     return replace(spec, values=data, shape=(length,) if shape is None else tuple(shape))

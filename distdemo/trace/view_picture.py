@@ -53,9 +53,9 @@ def _frames(report: TraceReport) -> list[Frame]:
     """Return the frames of the start and of each round."""
     start = PlayedRound(0, "", (), gone=((),) * report.n)
     frames = []
-    for each, held in zip((start, *report.rounds), report.states(), strict=True):
-        changed = {(t.dst, c): t.reduce for t in each.transfers if t.elements for c in t.chunks}
-        frames.append(Frame(each, held, changed))
+    for played, held in zip((start, *report.rounds), report.states(), strict=True):
+        changed = {(t.dst, c): t.reduce for t in played.transfers if t.elements for c in t.chunks}
+        frames.append(Frame(played, held, changed))
     return frames
 
 
@@ -81,14 +81,17 @@ class Picture:
         self, report: TraceReport, console: Console, ranks: frozenset[int] | None = None
     ) -> None:
         self.frames = _frames(report)
-        self._report, self._sign, self._width = report, signs(console), console.width
-        self._n, self._names = report.n, report.chunk_names
+        self._report = report
+        self._sign = signs(console)
+        self._width = console.width
+        self._n = report.n
+        self._names = report.chunk_names
         self._elements = report.chunk_elements
         self._reduced = report.op.reduce_op is not None
         self._named = any(name != str(place) for place, name in enumerate(self._names))
         self._wanted = {(rank, c) for rank, chunks in enumerate(report.wanted) for c in chunks}
-        self._wrong = {(each.rank, each.chunk) for each in report.wrong}
-        with_errors = {each.rank for each in report.wrong}
+        self._wrong = {(wrong.rank, wrong.chunk) for wrong in report.wrong}
+        with_errors = {wrong.rank for wrong in report.wrong}
         every = [RankRow(rank) for rank in range(report.n)]
         self._rows = list(select(every, ranks, lambda row: row.rank in with_errors))
         self._shown = frozenset(row.rank for row in self._rows if isinstance(row, RankRow))
@@ -96,7 +99,7 @@ class Picture:
         self._layout: Layout = "list"
         if not self._named and 4 * len(self._names) <= self._width:
             tables: tuple[Layout, ...] = ("bars", "plain") if self._reduced else ("plain",)
-            self._layout = next((each for each in tables if self._fits(each)), "list")
+            self._layout = next((table for table in tables if self._fits(table)), "list")
 
     @property
     def is_table(self) -> bool:
@@ -214,7 +217,8 @@ class Picture:
         self, frame: Frame, rank: int, chunk: int, layout: Layout = "plain"
     ) -> tuple[Text, Text]:
         """Return the contributions in a chunk and its numbers; of more than 4 only the first."""
-        cell, wrong = frame.held[rank].get(chunk), self._is_wrong(rank, chunk, frame)
+        cell = frame.held[rank].get(chunk)
+        wrong = self._is_wrong(rank, chunk, frame)
         if cell is None:  # passed on in this round, missing, or never held
             gone = "gone" if chunk in frame.round.gone[rank] else ABSENT
             words = Text(self._sign.wrong, colours.WRONG) if wrong else Text(gone, colours.QUIET)
@@ -292,8 +296,8 @@ class Picture:
         self._widths = []
         for chunk, name in enumerate(self._names):
             parts = [
-                self._content(each, rank, chunk, layout)
-                for each in self.frames
+                self._content(frame, rank, chunk, layout)
+                for frame in self.frames
                 for rank in self._shown
             ]
             cells = [2 + words.cell_len + bool(v) + v.cell_len for words, v in parts]
@@ -342,18 +346,18 @@ class Picture:
         name = self._names[chunk] + ("" if self._named else ":")
         head = Text.assemble((self._mark(frame, rank, chunk), "bold"), (name, style))
         parts = (head, words, Text.assemble("(", value, ")") if value else Text())
-        return Text(" ").join([each for each in parts if each.plain])
+        return Text(" ").join([part for part in parts if part.plain])
 
     # ------------------------------------------------------------------------------------ messages
 
     def _arrows(self, transfers: Sequence[Transfer]) -> Text:
         """Return all non-empty messages from and to the shown ranks, wrapped into lines."""
-        sent = [each for each in transfers if each.elements]
-        drawn = [self._arrow(each) for each in sent if {each.src, each.dst} & self._shown]
+        sent = [transfer for transfer in transfers if transfer.elements]
+        drawn = [self._arrow(t) for t in sent if {t.src, t.dst} & self._shown]
         omitted = len(sent) - len(drawn)
-        widest = max((each.cell_len for each in drawn), default=0)
-        for each in drawn:
-            each.pad_right(widest - each.cell_len)
+        widest = max((arrow.cell_len for arrow in drawn), default=0)
+        for arrow in drawn:
+            arrow.pad_right(widest - arrow.cell_len)
         if omitted:
             more = f"{self._sign.more} {plural(omitted, 'more message')}"
             drawn.append(Text(more, style=colours.QUIET))
@@ -378,7 +382,7 @@ class Picture:
         if not self._named:
             return _ranges_text(chunks if len(chunks) < 3 else sorted(chunks)).plain
         if len(chunks) <= FEW_NAMES:
-            return " ".join(self._names[each] for each in chunks)
+            return " ".join(self._names[chunk] for chunk in chunks)
         return f"{self._names[chunks[0]]} {self._sign.more} {len(chunks)} chunks"
 
 
@@ -386,7 +390,7 @@ def _ranges_text(ranks: Sequence[int]) -> Text:
     """Return ``0 1 3`` or ``0–3 5`` in the ranks' colours; ``0–3 +2`` contains 2 twice."""
     parts = []
     for first, last in ranges(list(dict.fromkeys(ranks))):
-        ends = [Text(str(each), colours.of_rank(each)) for each in dict.fromkeys((first, last))]
+        ends = [Text(str(rank), colours.of_rank(rank)) for rank in dict.fromkeys((first, last))]
         parts.append(Text("–" if last - first > 1 else " ").join(ends))
     again = [rank for index, rank in enumerate(ranks) if rank in ranks[:index]]
     parts += [Text(f"+{rank}", style=colours.WRONG) for rank in again]
@@ -415,8 +419,7 @@ def _times_text(moments: Sequence[Moment]) -> str:
 
     The rank with the longest time isn't named: most of a time is waiting for other ranks.
     """
-    times = [moment.ended_s - moment.began_s for moment in moments]
-    times = [each for each in times if each > 0]
+    times = [m.ended_s - m.began_s for m in moments if m.ended_s > m.began_s]
     if not times:
         return ""
     return f"{duration(min(times))} to {duration(max(times))} per rank, including waits"

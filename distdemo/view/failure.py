@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -21,6 +22,7 @@ from distdemo.launcher.records import (
     headline,
     signal_name,
 )
+from distdemo.launcher.stacks import is_ours
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Paragraph
 from distdemo.view.console import Signs, messages, show
@@ -78,6 +80,9 @@ def failure(
     shown = verdict.traceback if traceback else ""
     if is_users and not (traceback or quiet):
         shown = verdict.excerpt or verdict.traceback
+        files = re.findall(r'^  File "(.*?)", line', shown, re.MULTILINE)
+        if files and all(map(is_ours, files)):
+            shown = ""  # an error in how the program was started
     if shown.strip():
         style = "" if is_users or quiet else colours.QUIET
         yield Paragraph(shown.rstrip(), style, verbatim=is_users)

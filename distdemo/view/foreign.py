@@ -51,5 +51,5 @@ def lines_of(text: str) -> list[str]:
 
 def line_of(line: str) -> str:
     """Return one line of output after its last carriage return: printable, no colours or tabs."""
-    drawn = [each for each in _ESCAPES.sub("", line).split("\r") if each]
+    drawn = [state for state in _ESCAPES.sub("", line).split("\r") if state]
     return printable((drawn[-1] if drawn else "").expandtabs(TAB))

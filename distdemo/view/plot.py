@@ -136,28 +136,30 @@ def _draw(axes: Axes, panel: Panel) -> None:
     for axis, scaled in ((panel.x, axes.set_xscale), (panel.y, axes.set_yscale)):
         if axis.log:
             scaled("log", base=axis.log)
-    for each in panel.series:
-        xs, ys = [x for x, _ in each.points], [y for _, y in each.points]
-        colour, mark = COLOURS[each.hue % len(COLOURS)], MARKS[each.hue % len(MARKS)]
+    for line in panel.series:
+        xs = [x for x, _ in line.points]
+        ys = [y for _, y in line.points]
+        colour = COLOURS[line.hue % len(COLOURS)]
+        mark = MARKS[line.hue % len(MARKS)]
         axes.plot(
             xs,
             ys,
-            label=each.name or "_",
+            label=line.name or "_",
             color=colour,
-            linestyle=STYLES[each.style],
-            linewidth=each.width,
-            marker=mark if each.style in ("line", "marks") else "",
-            markersize=4.5 + each.width,
+            linestyle=STYLES[line.style],
+            linewidth=line.width,
+            marker=mark if line.style in ("line", "marks") else "",
+            markersize=4.5 + line.width,
             markevery=-(-len(xs) // MOST_MARKS) or 1,
         )
-        if each.band:
-            low, high = zip(*each.band, strict=True)
+        if line.band:
+            low, high = zip(*line.band, strict=True)
             axes.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set_xlabel(panel.x.name)
     axes.set_ylabel(panel.y.name)
     if panel.x.log:
-        marked = [each for each in panel.series if each.style in ("line", "marks")] or panel.series
-        known = sorted({x for each in marked for x, _ in each.points})
+        marked = [line for line in panel.series if line.style in ("line", "marks")] or panel.series
+        known = sorted({x for line in marked for x, _ in line.points})
         step = max(1, -(-len(known) // MOST_TICKS))
         axes.xaxis.set_major_locator(FixedLocator(known[::-1][::step][::-1]))
         axes.xaxis.set_minor_locator(FixedLocator([]))

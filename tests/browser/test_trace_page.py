@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from operator import lt
 from typing import Any
 
@@ -376,28 +375,11 @@ def test_chunks_of_up_to_8_ranks_show_their_numbers(open_page: Open) -> None:
             assert page.evaluate(VALUES) == [[each, True] for each in sums] * n, (n, width)
 
 
-def test_there_is_a_column_of_phases_only_where_there_are_phases(open_page: Open) -> None:
-    heads = "[...document.querySelectorAll('th')].map((each) => each.textContent)"
-    assert "Phase" in open_page(RING).evaluate(heads)
-    assert "Phase" not in open_page(real("broadcast", "tree", 4, 4)).evaluate(heads)
-
-
 SIZES = """() => ["#caption", ".rank h3", ".cell", ".chip"].map((name) => {
   const each = document.querySelector(name);
   const scale = name === ".chip" ? each.getScreenCTM().a : 1;
   return scale * parseFloat(getComputedStyle(each.querySelector("text") ?? each).fontSize);
 })"""
-
-
-def test_the_picture_and_its_text_grow_with_the_screen(open_page: Open) -> None:
-    report = real("all_reduce", "ring", 8, 8)
-    found = []
-    for width, height in ((1280, 720), (1920, 1080), (3840, 2160)):
-        page = open_page(report, width=width, height=height)
-        page.evaluate("trace.go(1)")
-        found.append(page.evaluate(SIZES))
-    assert all(small < large for small, large in pairwise(map(min, found)))
-    assert all(small < large for small, large in pairwise(map(max, found)))
 
 
 def test_the_full_screen_has_the_player_alone_in_large_text(open_page: Open) -> None:

@@ -101,15 +101,6 @@ def test_each_round_of_a_trace_is_a_slide_with_the_table_in_one_place() -> None:
     assert len(places) == 1
 
 
-def test_eight_ranks_are_a_table_and_many_rounds_are_shortened() -> None:
-    eight = slides_of(real("all_reduce", "ring", 8, 8))
-    assert texts(eight["-01"]).count("chunk 7") == 1
-    assert font_size(eight["-01"]) > 23
-    many = slides_of(real("all_reduce", "ring", 24, 24))
-    assert list(many)[:4] == ["-00", "-01", "-02", "-23"]
-    assert list(many)[-1] == "-46"
-
-
 def test_a_png_shows_the_colours_of_the_ranks() -> None:
     image_of = pytest.importorskip("PIL.Image").open
     drawn = slides_of(real("all_reduce", "ring", 2, 2), "png")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 from json_schema import document_schema
-from terminal import Terminal, in_a_terminal
+from terminal import in_a_terminal
 
 from distdemo import backends
 from distdemo.learn.catalogue import MISTAKES, STEPS
@@ -29,7 +28,6 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return lambda text: monkeypatch.setattr(sys, "stdin", io.StringIO(text))
 
 
-@pytest.mark.processes
 def test_a_prediction_from_a_pipe_and_the_document(command: Any, typed: Any) -> None:
     typed("0, 1\nnever read\n")
     code, out, err = command("learn", "2", "--format", "json")
@@ -42,7 +40,6 @@ def test_a_prediction_from_a_pipe_and_the_document(command: Any, typed: Any) -> 
     assert [outcome["value"] for outcome in only["outcomes"]] == [[10, 11]] * 4
 
 
-@pytest.mark.processes
 def test_without_input_the_program_runs_without_a_prediction(command: Any, typed: Any) -> None:
     typed("")
     code, out, err = command("learn", "All_Gather")
@@ -51,7 +48,6 @@ def test_without_input_the_program_runs_without_a_prediction(command: Any, typed
     assert out.endswith("✓ 1 step played.\n")
 
 
-@pytest.mark.processes
 def test_a_mistake_that_differs_from_its_documentation(
     command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,20 +100,9 @@ PROMPT = "Your prediction: "
 NEXT = "; q stops: "
 
 
-@contextmanager
-def played(words: list[str], folder: Path) -> Iterator[Terminal]:
-    """Run the command in a terminal; nothing may be left of it."""
-    with in_a_terminal(words, folder) as terminal:
-        yield terminal
-        terminal.run.leaves_nothing()
-
-
-@pytest.mark.processes
 def test_a_session_in_a_terminal(tmp_path: Path) -> None:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
     file = tmp_path / "lesson.json"
-    with played(["learn", "--output", str(file)], folder) as terminal:
+    with in_a_terminal(["learn", "--output", str(file)], tmp_path) as terminal:
         for prompt, keys, expected in (
             (PROMPT, "2 4 1", "Step 1 of 12 · hello"),
             (NEXT, "", "✓ 2 4 1"),
@@ -130,27 +115,31 @@ def test_a_session_in_a_terminal(tmp_path: Path) -> None:
             assert expected in terminal.wait_for(prompt)
             terminal.type(f"{keys}\n")
         assert terminal.end() == 0
-    text = terminal.text
-    assert "2 steps played. Predicted 1 of 2 right. Continue with distdemo learn" in text
-    assert text.rstrip().endswith("scatter-gather.")
-    assert "Step 1 of 12" not in text  # it was shown
+        assert "2 steps played. Predicted 1 of 2 right. Continue" in terminal.text
+        assert terminal.text.rstrip().endswith("scatter-gather.")
+        assert "Step 1 of 12" not in terminal.text  # it was shown
     steps = [played["step"]["name"] for played in json.loads(file.read_text())["steps"]]
     assert steps == ["hello", "broadcast"]
 
 
-@pytest.mark.processes
-def test_control_c_and_control_d_say_how_to_continue(tmp_path: Path) -> None:
-    for step, prompt, key, code, text in (
+@pytest.mark.parametrize(
+    ("step", "prompt", "key", "code", "text"),
+    [
         ("broadcast", PROMPT, "\x03", 130, "Interrupted. Continue with distdemo learn broadcast."),
         ("broadcast", PROMPT, "\x04", 0, "Continue with distdemo learn broadcast."),
         ("moe", NEXT, "\x03", 130, "Interrupted. Continue with distdemo learn ring-attention."),
         ("mistakes", "on 3 ranks", "\x03", 130, "Continue with distdemo learn mistakes."),
-    ):
-        with played(["learn", step], tmp_path) as terminal:
-            if prompt != PROMPT:
-                terminal.wait_for(PROMPT)
-                terminal.type("\n")
-            terminal.wait_for(prompt)
-            terminal.type(key)
-            assert terminal.end() == code
+    ],
+)
+def test_control_c_and_control_d_say_how_to_continue(
+    tmp_path: Path, step: str, prompt: str, key: str, code: int, text: str
+) -> None:
+    with in_a_terminal(["learn", step], tmp_path) as terminal:
+        if prompt != PROMPT:
+            terminal.wait_for(PROMPT)
+            terminal.type("\n")
+        terminal.wait_for(prompt)
+        terminal.type(key)
+        assert terminal.end() == code
         assert text in terminal.text
+        terminal.run.leaves_nothing()

@@ -394,12 +394,6 @@ def test_ranks_draw_different_numbers_as_under_torchrun(document, tmp_path, meth
     assert not {*one} & {*other}
 
 
-def test_a_breakpoint_that_nobody_can_answer(command):
-    code, out, err = command("run", f"{USERS}:breaks", "-n", "2")
-    assert (code, err) == (1, "")
-    assert "--pdb 0" in out
-
-
 # ------------------------------------------------------------------------------------ as a process
 
 

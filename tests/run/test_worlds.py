@@ -136,21 +136,6 @@ def test_a_forked_child_reports_nothing_for_its_rank(end, code, is_program):
         assert output.count("File ") == isinstance(end, Parting)  # the user's line alone
 
 
-def test_a_forked_child_can_not_write_where_its_rank_does():
-    def write(rank):
-        child = os.fork()
-        if child == 0:
-            try:
-                rank.send("of a child")
-            except BrokenPipeError:
-                os._exit(5)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    received = []
-    report = run_world(world(1), write, on_message=lambda *message: received.append(message))
-    assert (report.values, received) == ([5], [])
-
-
 def test_what_ranks_write_comes_as_they_write_it_and_all_of_it():
     def write(rank):
         os.write(1, f"begin {rank.rank}\n".encode())
@@ -246,29 +231,6 @@ def test_ctrl_c_reaches_a_program_as_it_knows_it(tmp_path):
     assert place.read_text() == "saved"
 
 
-def test_a_traceback_is_cut_to_the_lines_of_the_user():
-    def fail(rank):
-        if rank.rank == 2:
-            try:
-                int("seven")
-            except ValueError:
-                dist.broadcast(torch.ones(1), src=99)  # raises in torch's Python code
-        dist.barrier()
-
-    report = run_world(world(), fail)
-    assert report.verdict is not None
-    assert report.verdict.ranks == (2,)
-    outcome = report.outcomes[2]
-    assert isinstance(outcome, Raised)
-    assert "distributed_c10d.py" in outcome.traceback
-    assert report.verdict.excerpt == outcome.excerpt
-    lines = [line.strip() for line in outcome.excerpt.splitlines()]
-    files = {line.split('"')[1] for line in lines if line.startswith("File ")}
-    assert files == {__file__}
-    assert 'int("seven")' in outcome.excerpt
-    assert "dist.broadcast(torch.ones(1), src=99)" in outcome.excerpt
-
-
 @pytest.mark.parametrize("code", [None, 5])
 def test_a_program_that_closes_every_descriptor_ends_as_it_says(code, tmp_path):
     """Close all descriptors, like a daemon, and open files with the numbers of our pipes."""
@@ -284,20 +246,6 @@ def test_a_program_that_closes_every_descriptor_ends_as_it_says(code, tmp_path):
     assert isinstance(outcome, Returned if code is None else Died)
     assert getattr(outcome, "exit_code", None) == code
     assert {each.stat().st_size for each in tmp_path.iterdir()} == {0}  # none of our messages
-
-
-def test_a_rank_that_has_left_is_named_when_its_peers_lose_it():
-    def leave(rank):
-        dist.init_process_group("gloo")
-        dist.barrier()
-        if rank.rank == 1:
-            os._exit(0)
-        dist.all_reduce(torch.ones(1))
-
-    verdict = run_world(world(2, group=False), leave).verdict
-    assert verdict is not None
-    assert verdict.what == "Rank 1 exited while rank 0 still needed it."
-    assert (verdict.ranks, verdict.consequences) == ((1,), (0,))
 
 
 def test_an_error_whose_text_is_huge_or_raises_is_told_all_the_same():
