@@ -22,8 +22,8 @@ from postmortem.test_postmortem import BEHIND, FILES, FIRST, dump, entry
 
 from distdemo.calls.notes import EndNote, call_line, json_line
 from distdemo.calls.records import Call, SourceLine
-from distdemo.postmortem import dumps, evidence, files, logs, ras, reading, stacks
-from distdemo.postmortem.parts import MAX_LINE, Parts
+from distdemo.postmortem import dumps, files, hosts, logs, ras, reading, stacks, verdict
+from distdemo.postmortem.content import MAX_LINE, Content
 from distdemo.view import foreign
 
 pytestmark = pytest.mark.processes
@@ -258,7 +258,9 @@ def test_any_log_report_or_stack(tmp_path: Path, command: Command, one: str, oth
 
 # ---------------------------------------------------------------------------------------- patterns
 
-MODULES: tuple[ModuleType, ...] = (dumps, evidence, files, foreign, logs, ras, reading, stacks)
+MODULES: tuple[ModuleType, ...] = (
+    dumps, files, foreign, hosts, logs, ras, reading, stacks, verdict
+)
 PATTERNS = {
     f"{module.__name__}.{name}": value
     for module in MODULES
@@ -270,14 +272,14 @@ SHAPES = st.sampled_from([*PIECES, *" \n\t\"'()[]{}.:,-/\\_0aA\x1b"])
 LINES = st.sampled_from([line for text in TEXTS for line in text.splitlines() if line])
 
 
-def feed(text: str, path: Path) -> Parts:
+def feed(text: str, path: Path) -> Content:
     """Search a text with one pattern, or read it as a file, within the time of a file."""
     reading.limit_time(0)
     if path.name in PATTERNS:
         PATTERNS[path.name].search(text)
         foreign.one_line(text)
-        return Parts("searched")
-    return reading.read_parts(path)
+        return Content("searched")
+    return reading.read_content(path)
 
 
 @given(st.just("") | LINES, st.lists(SHAPES | LINES, min_size=1, max_size=3), SHAPES)
@@ -293,7 +295,11 @@ def test_no_line_takes_a_pattern_forever(
         paths.append(tmp_path / f"rank_{number}.log")
         paths[-1].write_text(head + text, encoding="utf-8", errors="replace")
     with closing(reading.read_all(paths, partial(feed, text))) as found:
-        slow = [path.name for path, parts in found if "too long" in parts.why]
+        slow = [
+            path.name
+            for path, content in found
+            if isinstance(content, Content) and "too long" in content.why
+        ]
     assert slow == []
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from distdemo.calls.match.matching import FROM, Entry, Group, Matcher, Position, Problem, merged
@@ -31,8 +31,8 @@ def mismatch(matcher: Matcher, at: Position) -> Finding | None:
     if kind == "shape" and _by_another(calls, guilty):
         kind = "call"
     waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
-    what = f"Mismatch in call {group.number(position)} of {name}: {KINDS[kind].differs}."
-    absent = [m for m in group.members if m not in calls]
+    what = f"Mismatch in call {group.number(position):,} of {name}: {KINDS[kind].differs}."
+    absent = [m for m in group.members if m not in calls and group.reached[m] <= position]
     rows = [*matcher.rows({rank: calls[rank] for rank in waiting})]
     rows += matcher.rows({rank: calls[rank] for rank in guilty})
     if kind == "device":
@@ -84,35 +84,58 @@ def together(alike: Sequence[Problem]) -> Finding:
     return replace(finding, what=what, rows=tuple(rows), ranks=ranks)
 
 
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A call that some running ranks haven't made and another one waits in.
+
+    Attributes:
+        entry: Call of the rank that waits.
+        missing: Ranks that it waits for.
+        waiting: Call of each rank that waits for some rank.
+    """
+
+    entry: Entry
+    missing: tuple[int, ...]
+    waiting: Mapping[int, Entry]
+
+    @property
+    def cost(self) -> tuple[int, int, int]:
+        """Number of missing ranks that wait themselves, of all, and of earlier calls."""
+        waiting = sum(rank in self.waiting for rank in self.missing)
+        return waiting, len(self.missing), self.entry.order
+
+
+def gaps(matcher: Matcher, running: Collection[int]) -> list[Gap]:
+    """Return the calls that running ranks wait in; first that whose missing ranks wait least."""
+    waits = [
+        (entry, awaited)
+        for rank, state in enumerate(matcher.ranks)
+        if rank in running
+        for entry in state.waits.values()
+        if (awaited := matcher.awaited(entry))
+    ]
+    waiting = {entry.rank: entry for entry, _ in reversed(waits)}
+    missing = ((e, tuple(r for r in sorted(awaited) if r in running)) for e, awaited in waits)
+    return sorted(
+        (Gap(entry, ranks, waiting) for entry, ranks in missing if ranks),
+        key=lambda gap: gap.cost,
+    )
+
+
 def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
     """Return the first call that some running ranks haven't made and other ranks wait in.
-
-    Of several such calls, it is the one whose missing ranks wait least themselves.
 
     Args:
         matcher: Calls of all ranks.
         running: Ranks that were stopped while running, and where they were.
     """
-    waits = [
-        entry
-        for rank, state in enumerate(matcher.ranks)
-        if rank in running
-        for entry in state.waits.values()
-        if matcher.awaited(entry)
-    ]
-    waiting = {entry.rank: entry for entry in reversed(waits)}
-
-    def missing(entry: Entry) -> tuple[int, ...]:
-        return tuple(r for r in sorted(matcher.awaited(entry)) if r in running)
-
-    def cost(entry: Entry) -> tuple[int, int, int]:
-        lacks = missing(entry)
-        return sum(rank in waiting for rank in lacks), len(lacks), entry.order
-
-    first = min((entry for entry in waits if missing(entry)), key=cost, default=None)
-    if first is None:
+    gap = next(iter(gaps(matcher, running)), None)
+    if gap is None:
         return None
-    ranks, group = missing(first), first.group
+    ranks = gap.missing
+    waiting = gap.waiting
+    first = gap.entry
+    group = first.group
     calls_there = first.calls_there or {first.rank: first}
     did = {rank: entry.call for rank, entry in calls_there.items() if rank not in ranks}
     rows = matcher.rows(did)
@@ -126,7 +149,7 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
         what = f"Rank {first.rank} waits in {first.call.op} for {ranks_of(ranks).lower()} to "
         what += f"{does} it."
     else:
-        call = f"call {group.number(first.position)} of {group.name(matcher.world_size)}"
+        call = f"call {group.number(first.position):,} of {group.name(matcher.world_size)}"
         has = "has" if len(ranks) == 1 else "have"
         what = f"{ranks_of(ranks)} {has} not made {call}, {first.call.op}."
     others = tuple(sorted(waiting.keys() - {*ranks}))
@@ -194,7 +217,7 @@ def absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...])
     returned = all(_returned(matcher, group, each) for each in gone)
     kind: Kind = "uneven" if rounds and returned else "absent"
     guilty, affected = gone, others
-    call_name = f"call {group.number(position)} of {group.name(matcher.world_size)}"
+    call_name = f"call {group.number(position):,} of {group.name(matcher.world_size)}"
     what = f"{ranks_of(gone)} {ended} before {call_name}, in which other ranks are waiting."
     if call.op == "new_group":
         kind = "group"

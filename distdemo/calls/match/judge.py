@@ -178,14 +178,17 @@ class Judge:
             piece.clear()  # first, so that nothing is read twice
             for at, note in reader.read(text):
                 if isinstance(note, CallNote):
-                    self._count(rank, note)
+                    self.count(rank, note)
                 entry = self.matcher.add(rank, note)
                 self.lateness.add(at, note, entry)
                 self.order.add(note, entry)
                 if self._timeline is not None:
                     self._timeline.add(rank, at, note)
 
-    def _count(self, rank: int, note: CallNote) -> None:
+    def count(self, rank: int, note: CallNote) -> None:
+        """Count a call, for `calls` and `last_call`."""
+        if not note.call.op:
+            return
         if not note.call.rules.internal:
             self._latest[rank] = self._latest.get(rank, (0, note))[0] + 1, note
         found = self._counts.get(id(note.call))

@@ -7,9 +7,10 @@ receives are matched in order by group, sender, receiver and tag.
 
 from __future__ import annotations
 
+import sys
 from bisect import insort
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from typing import NamedTuple
@@ -64,6 +65,7 @@ class Entry:
         wrong: Problem of it, or of it and the other side.
         failed: True if it raised after it was made.
         step: Number of training steps before it; -1 if it reduces no gradients.
+        started: False if the backend has enqueued it, and not started it.
         no_wait: True if the rank polled it until it was done, or took its future.
     """
 
@@ -82,6 +84,7 @@ class Entry:
     failed: bool = False
     step: int = -1
     no_wait: bool = False
+    started: bool = True
 
     @property
     def sends(self) -> bool:
@@ -127,6 +130,9 @@ class Group:
         destroyed: How each rank destroyed the group.
         steps: Comparison of the ranks' training steps.
         replicas: Comparison of the ranks' tensors.
+        label: Name to show instead of the members, or empty.
+        first: Number of earlier calls, of which there are no notes.
+        silent: Members without notes; nothing waits for them.
     """
 
     members: tuple[int, ...]
@@ -143,9 +149,29 @@ class Group:
     destroyed: dict[int, DestroyNote] = field(default_factory=dict)
     steps: StepCheck = field(default_factory=StepCheck)
     replicas: ReplicaCheck = field(default_factory=ReplicaCheck)
+    label: str = ""
+    first: int = 0
+    silent: frozenset[int] = frozenset()
+
+    def begin(self, first: int, silent: Collection[int], label: str) -> None:
+        """Start at a later call, without these members, and with this name."""
+        self.label = label
+        self.first = first
+        self.agreed = first
+        self.numbers = {rank: number for number, rank in enumerate(self.members)}
+        self.silent = frozenset(silent)
+        for rank in self.members:
+            self.reached[rank] = sys.maxsize if rank in self.silent else first
+
+    @property
+    def size(self) -> int:
+        """Number of members with notes."""
+        return len(self.members) - len(self.silent)
 
     def name(self, world_size: int) -> str:
         """Return ``the default group``, or the members as text."""
+        if self.label:
+            return self.label
         if self.members == tuple(range(world_size)) and self.nth == 0:
             return "the default group"
         more = f" (number {self.nth + 1} with these ranks)" if self.nth else ""
@@ -484,7 +510,7 @@ class Matcher:
 
     def _agree(self, group: Group) -> None:
         """Drop the calls that all members agreed on."""
-        while group.open and len(group.open[0]) == len(group.members):
+        while group.open and len(group.open[0]) == group.size:
             if group.open[0].unconfirmed or (group, group.agreed) in self.found:
                 return
             self._drop_agreed(group)
@@ -493,8 +519,12 @@ class Matcher:
         """Return True if a call doesn't match the other calls at its position."""
         first, call = next(iter(others.values()), entry), entry.call
         if first.agreement != entry.agreement:
-            return True
-        if not call.rules.parts:
+            if not call.partial:
+                return True
+            calls = {other.agreement: (rank, other.call) for rank, other in others.items()}
+            known = {**dict(calls.values()), entry.rank: call}
+            return differs(known, entry.group.members) is not None
+        if call.partial or not call.rules.parts:
             return False
         uneven, members = entry.group.uneven, entry.group.members
         if call.part is None or call.part != first.call.part:
@@ -568,9 +598,9 @@ class Matcher:
 
     def before(self, group: Group) -> str:
         """Return how many calls of the group all ranks agreed on, as text."""
-        agreed, last = group.agreed - group.internal, group.last
+        agreed, last = group.agreed - group.internal - group.first, group.last
         for position, calls in enumerate(group.open, group.agreed):
-            if len(calls) < len(group.members) or (group, position) in self.found:
+            if len(calls) < group.size or (group, position) in self.found:
                 break
             if not calls[min(calls)].call.rules.internal:
                 agreed, last = agreed + 1, {rank: entry.call for rank, entry in calls.items()}
@@ -693,12 +723,17 @@ class Matcher:
         members, call, numbers = entry.group.members, entry.call, entry.group.numbers
         if call.peer is None:
             own, reached = numbers[entry.rank], entry.group.reached
+            unstarted = {
+                rank
+                for rank, other in (entry.calls_there or {}).items()
+                if entry.started and not other.started
+            }
             makers = call.members or members  # other ranks may return from new_group immediately
             return tuple(
                 m
                 for number, m in enumerate(members)
                 if m != entry.rank
-                and reached[m] <= entry.position
+                and (reached[m] <= entry.position or m in unstarted)
                 and (
                     (call.receives_from(own, number) and {entry.rank, m} <= {*makers})
                     or (not certain and call.sends_to(own, number))
@@ -716,6 +751,8 @@ class Matcher:
             others = tuple(m for m in members if m != entry.rank)
             sent = (waiting.sends for each in senders if (waiting := self._channels.get(each)))
             return () if any(sent) else others
+        if members[call.peer] in entry.group.silent:
+            return ()
         taken = entry.sends and channel._replace(sender=-1) in self._channels
         return () if taken else (members[call.peer],)
 
@@ -725,6 +762,8 @@ class Matcher:
             self._paired |= {send.call.source_line, receive.call.source_line}
         send.other, receive.other = receive, send
         sent, received = send.call, receive.call
+        if sent.partial:
+            return
         sends, receives = f"Rank {send.rank} sends", f"and rank {receive.rank} receives"
         counts = f"{sends} {sent.count} elements, {receives} {received.count}"
         if sent.dtype != received.dtype:
@@ -762,6 +801,8 @@ class Matcher:
 
     def has_left_group(self, rank: int, group: Group) -> bool:
         """Return True if a rank will make no more calls on a group."""
+        if rank in group.silent:
+            return False
         return rank in group.destroyed or self.ranks[rank].ended is not None
 
     def is_cut_off(self, rank: int, group: Group) -> bool:
