@@ -16,49 +16,27 @@ from distdemo.calls.records import Call, SourceLine
 SCHEDULED, STARTED, COMPLETED, ENDED = range(4)
 """States of a call. ENDED: it has completed or failed, and the backend doesn't say which."""
 MAX_LINE = 4_000  # characters of a line that are read
+MAX_GAP = 10_000  # lost calls between two that are compared
 MAX_TEXT = 500  # characters of a name
 GroupName = tuple[str, str, tuple[int, ...]]
 """Name, description and members of a group; no members if the format lacks them."""
 Writer = tuple[Literal["rank", "local rank", "message", "file"], int]
 """Writer of a line, by its prefix, by a rank in the message, or by nothing but its file."""
-Table = dict[tuple[Call, object], int]
-"""Calls by number. The lines around a call's source line are part of the key."""
-
-
-def number_of(table: Table, call: Call) -> int:
-    """Return the number of a call; add it to the table the first time."""
-    return table.setdefault((call, call.source_line.stack), len(table))
 
 
 @dataclass(slots=True)
-class Track:
-    """Calls of one rank in one group, numbered without gaps.
+class Span:
+    """Calls of a rank in one group.
 
     Attributes:
+        index: Index of the group among those of the rank.
         first: Number of the first known call.
-        calls: Number of each call in a table.
-        states: State of each call.
-        orders: Number of calls that the rank had made before, in all groups.
-        created: Time of each call in ns since 1970; 0 if unknown.
+        reached: Number of the last call; 0 for none.
     """
 
-    first: int
-    calls: array[int] = field(default_factory=lambda: array("I"))
-    states: bytearray = field(default_factory=bytearray)
-    orders: array[int] = field(default_factory=lambda: array("I"))
-    created: array[int] = field(default_factory=lambda: array("q"))
-
-    @property
-    def reached(self) -> int:
-        """Number of the last call."""
-        return self.first + len(self.calls) - 1
-
-    def add(self, call: int, state: int, order: int, created: int = 0) -> None:
-        """Append a call."""
-        self.calls.append(call)
-        self.states.append(state)
-        self.orders.append(order)
-        self.created.append(created)
+    index: int = 0
+    first: int = 1
+    reached: int = 0
 
 
 @dataclass(slots=True)
@@ -69,26 +47,45 @@ class Dump:
         backend: ``nccl``, ``gloo``; empty if unknown.
         library: Version of the communication library, or empty.
         is_complete: True if it has the latest calls of all groups.
-        table: Calls by number.
-        tracks: Calls by group.
-        groups: Groups that the rank is in, also without calls.
-        pairs: Sends and receives that haven't completed: order, group and number in the table.
         limit_s: Time limit of a call; 0 if unknown.
+        table: Distinct calls. The lines around a call's source line are part of the key.
+        groups: Groups of the rank, in a fixed order.
+        columns: Group, number in the group, index in the table, state and time of the rank's calls,
+            in their order. Sends and receives have the number 0; times are in ns since 1970, or 0.
     """
 
     backend: str = ""
     library: str = ""
     is_complete: bool = False
-    table: Table = field(default_factory=dict)
-    tracks: dict[GroupName, Track] = field(default_factory=dict)
-    groups: list[GroupName] = field(default_factory=list)
-    pairs: list[tuple[int, GroupName, int]] = field(default_factory=list)
     limit_s: float = 0.0
+    table: dict[tuple[Call, object], int] = field(default_factory=dict)
+    groups: dict[GroupName, Span] = field(default_factory=dict)
+    columns: tuple[array[int], ...] = field(
+        default_factory=lambda: tuple(array(code) for code in "LQLBQ")
+    )
+
+    def span(self, group: GroupName) -> Span:
+        """Return what is known about a group; add it the first time."""
+        return self.groups.setdefault(group, Span(len(self.groups)))
+
+    def number(self, call: Call) -> int:
+        """Return the index of a call in the table."""
+        return self.table.setdefault((call, call.source_line.stack), len(self.table))
+
+    def add(self, group: GroupName, number: int, call: int, state: int, at: int = 0) -> None:
+        """Append a call. It is the first known one of its group if too many before it were lost."""
+        span = self.span(group)
+        if number:
+            if not span.reached or number > span.reached + MAX_GAP:
+                span.first = number
+            span.reached = number
+        for column, value in zip(self.columns, (span.index, number, call, state, at), strict=True):
+            column.append(value)
 
     @property
-    def latest(self) -> int:
-        """Time of the last call in ns since 1970, or 0."""
-        return max((track.created[-1] for track in self.tracks.values()), default=0)
+    def times(self) -> array[int]:
+        """Times of the calls."""
+        return self.columns[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +98,6 @@ class End:
         is_consequence: True if it only lost a peer, timed out or was stopped.
         is_exit: True for an exit code in torchrun's table.
         is_first: True if torchrun saw this failure first.
-        is_vague: True if it may be a consequence: an exit code that a lost connection also gives.
         pid: Number of its process; 0 if unknown.
     """
 
@@ -110,8 +106,12 @@ class End:
     is_consequence: bool = False
     is_exit: bool = False
     is_first: bool = False
-    is_vague: bool = False
     pid: int = 0
+
+    @property
+    def is_vague(self) -> bool:
+        """True if it may be a consequence: an exit code that a lost connection gives, too."""
+        return self.is_exit and self.how.endswith((" code 1", "SIGINT", "SIGTERM"))
 
 
 @dataclass(slots=True)

@@ -24,9 +24,7 @@ from distdemo.postmortem.content import (
     STARTED,
     Dump,
     GroupName,
-    Track,
     name,
-    number_of,
     whole,
 )
 from distdemo.postmortem.stacks import source_line
@@ -116,11 +114,13 @@ def parse(data: Any) -> Dump:
     if len(entries) > MAX_ENTRIES:
         raise ValueError(f"it has more than {MAX_ENTRIES:,} calls")
     reader = _Reader(data)
-    for order, entry in enumerate(entries):
-        reader.add(order, _typed(entry, dict))
+    for entry in entries:
+        reader.add(_typed(entry, dict))
     dump = reader.dump
-    if not dump.backend.startswith("nccl"):
-        _discard_states(dump)
+    states = dump.columns[3]
+    if not dump.backend.startswith("nccl") and not {STARTED, COMPLETED}.intersection(states):
+        for place, state in enumerate(states):  # it records no states: conclude nothing from them
+            states[place] = STARTED if state == SCHEDULED else state
     return dump
 
 
@@ -142,6 +142,7 @@ class _Reader:
     def __init__(self, data: dict[str, Any]) -> None:
         library = name(data.get("comm_lib_version") or data.get("nccl_version") or "")
         self.dump = Dump(library=library, is_complete=True)
+        self._latest: dict[GroupName, int] = {}  # place of the last call
         self._members: dict[str, tuple[int, ...]] = {}
         self._calls: dict[tuple[object, ...], tuple[int, GroupName]] = {}
         self._lines: dict[tuple[int, ...], SourceLine] = {}
@@ -152,11 +153,11 @@ class _Reader:
             members = tuple(map(int, _DIGITS.findall(group["ranks"])))
             self._members[group_name] = members
             if members and group_name:
-                self.dump.groups.append((group_name, name(group["desc"]), members))
+                self.dump.span((group_name, name(group["desc"]), members))
         is_only = len(_typed(data.get("pg_status") or {}, dict)) == 1
         self._unnamed = self._members.get("", ()) if is_only else ()  # gloo leaves out the names
 
-    def add(self, order: int, entry: dict[str, Any]) -> None:
+    def add(self, entry: dict[str, Any]) -> None:
         """Add a call to the dump."""
         dump = self.dump
         full_name = name(entry["profiling_name"])
@@ -168,17 +169,18 @@ class _Reader:
         is_pair = _PAIR.search(full_name) is not None
         if is_pair or entry.get("is_p2p") is True:
             if is_pair and state != COMPLETED:
-                dump.pairs.append((order, group, call))
+                dump.add(group, 0, call, STARTED)
             return
         number = whole(entry.get("collective_seq_id", entry.get("seq_id")))
-        track = dump.tracks.get(group)
-        if track is None or number > track.reached + 1:  # the recorder has lost calls
-            track = dump.tracks[group] = Track(number)
-        if number == track.reached + 1:
-            track.add(call, state, order, whole(entry.get("time_created_ns", 0)))
-        elif number == track.reached:  # another part of a coalesced call
-            track.calls[-1] = self._merged(track.calls[-1], call)
-            track.states[-1] = min(track.states[-1], state)
+        reached = dump.span(group).reached
+        if number > reached:
+            self._latest[group] = len(dump.times)
+            dump.add(group, number, call, state, whole(entry.get("time_created_ns", 0)))
+        elif number == reached > 0:  # another part of a coalesced call
+            _, _, calls, states, _ = dump.columns
+            latest = self._latest[group]
+            calls[latest] = self._merged(calls[latest], call)
+            states[latest] = min(states[latest], state)
         dump.limit_s = dump.limit_s or whole(entry.get("timeout_ms", 0)) / 1000
 
     def _call_and_group(self, entry: dict[str, Any], full_name: str) -> tuple[int, GroupName]:
@@ -197,7 +199,7 @@ class _Reader:
         if known is None:
             call = self._call(full_name, inputs, outputs, entry, frames)
             members = self._members.get(group_name, self._unnamed)
-            known = number_of(self.dump.table, call), (group_name, name(desc), members)
+            known = self.dump.number(call), (group_name, name(desc), members)
             self._calls[key] = known
         return known
 
@@ -244,12 +246,4 @@ class _Reader:
             return first
         count = one.count + other.count
         call = PartialCall(other.op, other.source_line, one.dtype, (count,), count)
-        return number_of(self.dump.table, call)
-
-
-def _discard_states(dump: Dump) -> None:
-    """Mark calls of a backend that records no states, so that nothing is concluded from them."""
-    tracks = dump.tracks.values()
-    if not any(state in (STARTED, COMPLETED) for track in tracks for state in set(track.states)):
-        for track in tracks:
-            track.states = track.states.replace(bytes([SCHEDULED]), bytes([STARTED]))
+        return self.dump.number(call)

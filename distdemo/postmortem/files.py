@@ -74,7 +74,7 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
     job.infer()
     judge = job.compare(timeline)
     findings = Verdicts(job, judge).findings()
-    absent = sorted(set(range(job.world_size)) - job.ranks) if job.ranks else []
+    absent = sorted(set(range(job.world_size)) - job.dumps.keys()) if job.dumps else []
     return Postmortem(
         source,
         job.world_size,
@@ -90,7 +90,7 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
 
 def _stopped(job: Job, absent: Collection[int]) -> str:
     """Return why errors may have been missed, or an empty text."""
-    if not job.calls:
+    if not job.last:
         return "no file has a call, and gloo's recorder leaves out sends and receives"
     if job.older:
         old = ranks_of(job.older).lower()
@@ -195,7 +195,7 @@ def _of_one_job(dumps: Mapping[Path, tuple[int, Dump]], job: Job) -> list[Path]:
     if sum(map(len, jobs.values())) > len(together):
 
         def latest(name: tuple[Path, str]) -> int:
-            return max(dumps[path][1].latest for path in jobs[name].values())
+            return max(_latest(dumps[path][1]) for path in jobs[name].values())
 
         newest = max(jobs, key=latest)
         together = jobs[newest]
@@ -205,40 +205,35 @@ def _of_one_job(dumps: Mapping[Path, tuple[int, Dump]], job: Job) -> list[Path]:
             f"{names[newest]} is the newest and was judged."
         )
     used = {rank: dumps[path][1] for rank, path in together.items()}
-    last = max(used.values(), key=lambda dump: dump.latest, default=Dump())
+    last = max(used.values(), key=_latest, default=Dump())
     stale = tuple(rank for rank, dump in used.items() if _is_older_job(dump, last))
     if stale:
         job.notes.append(f"{ranks_of(stale)}: dumps of an older job, which were skipped.")
     return [path for rank, path in sorted(together.items()) if rank not in stale]
 
 
+def _latest(dump: Dump) -> int:
+    return max(dump.times, default=0)
+
+
 def _is_older_job(dump: Dump, newest: Dump) -> bool:
-    """Return True if the default groups differ, or no call can have met the same call.
+    """Return True if the default groups differ, or this rank stopped long before the newest began.
 
     Within a job, ranks make one call at most its time limit apart. A gloo rank waits for most calls
     before it makes the next: it won't make many long before another rank makes the first.
     """
     worlds = [
-        {members for _, desc, members in (*d.groups, *d.tracks) if desc == "default_pg" and members}
-        for d in (dump, newest)
+        {members for _, desc, members in side.groups if desc == "default_pg" and members}
+        for side in (dump, newest)
     ]
     if all(worlds) and worlds[0] != worlds[1]:
         return True
-    limit = 1e9 * (max(dump.limit_s, newest.limit_s) + CLOCK_S)
-    for key in newest.tracks.keys() & dump.tracks.keys():
-        new = newest.tracks[key]
-        old = dump.tracks[key]
-        first = max(new.first, old.first)
-        last = min(new.reached, old.reached)
-        if first > last:
-            continue
-        began = new.created[first - new.first]
-        waits = dump.backend.startswith("gloo") and last - first >= MANY_CALLS
-        if waits and old.created[last - old.first] < began - 1e9 * LATE_S:
-            return True
-        if dump.limit_s and abs(began - old.created[first - old.first]) > limit:
-            return True
-    return False
+    is_gloo = dump.backend.startswith("gloo") and len(dump.times) >= MANY_CALLS
+    limit_s = max(dump.limit_s, newest.limit_s)
+    if not (is_gloo or limit_s):
+        return False
+    gap = 1e9 * (LATE_S if is_gloo else limit_s + CLOCK_S)
+    return _latest(dump) < min(newest.times, default=0) - gap
 
 
 def _skipped(skipped: Mapping[Path, str]) -> list[str]:

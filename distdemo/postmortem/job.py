@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from array import array
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from heapq import merge
-from itertools import count, islice, repeat
-from operator import itemgetter
+from itertools import islice
 
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.rules import agreement
@@ -20,22 +17,20 @@ from distdemo.errors import UsageError
 from distdemo.postmortem.content import (
     COMPLETED,
     ENDED,
+    MAX_GAP,
     SCHEDULED,
     STARTED,
     Content,
     Dump,
     End,
     GroupName,
-    Table,
-    Track,
+    Span,
     Writer,
-    number_of,
 )
 from distdemo.view.format import ranks_text
 
 MAX_RANKS = 1 << 16
-MAX_GAP = 10_000  # calls that other ranks' files begin earlier, and that are compared
-TURN = 100  # calls of a rank that are compared before those of the next one
+TURN = 200  # notes of a rank that are read before those of the next one
 
 
 @dataclass(eq=False, slots=True)
@@ -46,23 +41,27 @@ class Group:
         name: Name that torch gave it.
         desc: Description by the user, or empty.
         members: Global ranks in group order.
+        spans: Calls of each rank whose calls are known.
         is_inferred: True if no file has the members.
-        tracks: Calls by global rank.
-        reached: Number of each rank's last call, where known.
         met: Number of the last call that all members must have made; 0 if unknown.
-        key: Key of the group in notes.
+        ended: Likewise, of those that a rank may not have completed when it made another one.
+        agreed: Number of calls that all ranks with calls have made.
+        newest: Number of calls after which some rank's dump is too old to tell.
         begin: Number of calls before the first that is compared.
+        key: Key of the group in notes.
     """
 
     name: str
     desc: str
     members: tuple[int, ...]
-    is_inferred: bool
-    tracks: dict[int, Track] = field(default_factory=dict)
-    reached: dict[int, int] = field(default_factory=dict)
+    spans: dict[int, Span] = field(default_factory=dict)
+    is_inferred: bool = False
     met: int = 0
-    key: GroupKey = ((), "", 0)
+    ended: int = 0
+    agreed: int = 0
+    newest: int = sys.maxsize
     begin: int = 0
+    key: GroupKey = ((), "", 0)
 
     @property
     def is_default(self) -> bool:
@@ -76,30 +75,12 @@ class Group:
         desc = "" if self.desc in ("", "undefined") else f'"{self.desc}" '
         return f"group {desc}[{ranks_text(self.members)}]"
 
-    def calls(self, number: int) -> Iterator[int]:
-        """Yield the ranks' calls with this number."""
-        for track in self.tracks.values():
-            if track.first <= number <= track.reached:
-                yield track.calls[number - track.first]
-
-    def state(self, rank: int, number: int) -> int | None:
-        """Return the state of a rank's call, or None if unknown."""
-        track = self.tracks.get(rank)
-        if track is None or not track.first <= number <= track.reached:
-            return None
-        return track.states[number - track.first]
-
-
-Made = tuple[int, Group, int, int, int, int]
-"""Order, group, number, index in the table, state and time of a call."""
-
 
 class Job:
     """Everything that was read about one job.
 
     Attributes:
-        calls: All ranks' calls by number.
-        ranks: Ranks with calls.
+        dumps: Calls of each rank, and their groups.
         groups: Groups of the job.
         ends: How ranks ended, by their own messages.
         unplaced: Ends that no line gives a rank.
@@ -115,12 +96,11 @@ class Job:
         limit_s: Longest time limit of a call.
         older: Ranks whose dump is from before the end of calls that other ranks' dumps have.
         has_numbers: False if calls are known from stacks only, which have no numbers.
+        last: Each rank's last call, with its number, group and state.
     """
 
     def __init__(self) -> None:
-        self.table: Table = {}
-        self.calls: list[Call] = []
-        self.ranks: set[int] = set()
+        self.dumps: defaultdict[int, list[tuple[Dump, list[Group]]]] = defaultdict(list)
         self.groups: list[Group] = []
         self.ends: list[tuple[int, End]] = []
         self.unplaced: list[End] = []
@@ -136,48 +116,34 @@ class Job:
         self.limit_s = 0.0
         self.older: tuple[int, ...] = ()
         self.has_numbers = True
-        self._pairs: dict[int, list[tuple[int, Group, int]]] = {}
-        self._known_notes: dict[tuple[GroupKey, int, bool], CallNote] = {}
-        self._named: dict[str, list[Group]] = {}
-        self._complete: set[int] = set()
-
-    # -------------------------------------------------------------------------------- add files
+        self.last: dict[int, tuple[Call, int, Group, int]] = {}
+        self._named: defaultdict[str, list[Group]] = defaultdict(list)
+        self._notes: dict[object, CallNote] = {}
 
     def add(self, rank: int, dump: Dump) -> None:
         """Add the calls of one rank. Calls that an earlier file of the rank has stay."""
-        numbers = [number_of(self.table, call) for call, _ in dump.table]
-        self.ranks.add(rank)
+        groups = [self._group(name) for name in dump.groups]
+        self.dumps[rank].append((dump, groups))
         if backend := f"{dump.backend} {dump.library}".strip():
             self.backends.setdefault(backend)
         self.limit_s = max(self.limit_s, dump.limit_s)
-        if dump.is_complete:
-            self._complete.add(rank)
-        for name in (*dump.groups, *dump.tracks):
-            self._group(name)
-        for name, track in dump.tracks.items():
-            group = self._group(name)
-            if rank not in group.tracks:
-                track.calls = array("I", [numbers[call] for call in track.calls])
-                group.tracks[rank] = track
-        for order, name, call in dump.pairs:
-            pair = order, self._group(name), numbers[call]
-            self._pairs.setdefault(rank, []).append(pair)
+        for group, span in zip(groups, dump.groups.values(), strict=True):
+            if span.reached:
+                group.spans.setdefault(rank, span)
 
     def _group(self, key: GroupName) -> Group:
         """Return the group with this key; names are unique among groups with unknown members."""
         name, desc, members = key
-        named = self._named.setdefault(name, [])
-        for group in named:
+        for group in self._named[name]:
             if (group.desc == desc or not (desc and group.desc)) and (
                 group.members == members or not (members and group.members)
             ):
                 group.members = group.members or members
                 group.desc = group.desc or desc
-                group.is_inferred = not group.members
                 return group
-        group = Group(name, desc, members, not members)
+        group = Group(name, desc, members)
         self.groups.append(group)
-        named.append(group)
+        self._named[name].append(group)
         return group
 
     def add_log(self, content: Content, rank: int | None, first: int | None) -> None:
@@ -216,38 +182,56 @@ class Job:
     def infer(self) -> None:
         """Fill in the world size, members and counts that no file has; note what was inferred."""
         self._place_ends()
-        if self.stands and not self.ranks:
+        if self.stands and not self.dumps:
             self.has_numbers = False
             for rank, (line, op) in self.stands.items():
-                track = Track(1)
-                dump = Dump(tracks={("0", "", ()): track} if op else {}, is_complete=True)
+                dump = Dump(is_complete=True)
                 if op:
-                    track.add(number_of(dump.table, PartialCall(op, line, count=-1)), STARTED, 0)
+                    call = dump.number(PartialCall(op, line, count=-1))
+                    dump.add(("0", "", ()), 1, call, STARTED)
                 self.add(rank, dump)
-        known = {*self.ranks, *self.silent, *self.stands, *self.exits, *self.stopped}
+        known = {*self.dumps, *self.silent, *self.stands, *self.exits, *self.stopped}
         known.update(rank for rank, _ in self.ends)
         known.update(member for group in self.groups for member in group.members)
         self.world_size = max(known, default=-1) + 1
-        if known and not any(g.is_default and not g.is_inferred for g in self.groups):
+        if known and not any(group.is_default and group.members for group in self.groups):
             self.notes.append(
                 f"The world size, {self.world_size}, is inferred from the highest rank."
             )
-        self.calls = [call for call, _ in self.table]
+        self._find_met()
+        older: set[int] = set()
+        complete = {rank for rank, dumps in self.dumps.items() if dumps[0][0].is_complete}
         for group in self.groups:
+            group.is_inferred = not group.members
             if group.is_inferred:
                 everyone = range(self.world_size)
-                group.members = tuple(everyone if group.is_default else sorted(group.tracks))
-            group.reached = {rank: track.reached for rank, track in group.tracks.items()}
-            for rank in self._complete.intersection(group.members).difference(group.tracks):
-                group.reached[rank] = 0
+                group.members = tuple(everyone if group.is_default else sorted(group.spans))
+            for rank in complete.intersection(group.members):
+                group.spans.setdefault(rank, Span())
+            group.agreed = min((span.reached for span in group.spans.values()), default=0)
+            older.update(rank for rank, span in group.spans.items() if span.reached < group.ended)
         if any(group.is_inferred and not group.is_default for group in self.groups):
             self.notes.append("The members of groups are inferred from the ranks that called them.")
-        older: set[int] = set()
-        for group in self.groups:
-            group.met = self._met(group, (COMPLETED, ENDED))
-            ended = self._met(group, (ENDED,))  # NCCL also completes calls that it has aborted
-            older.update(rank for rank, reached in group.reached.items() if reached < ended)
         self.older = tuple(sorted(older))
+
+    def _find_met(self) -> None:
+        """Find the last calls that all members must have made.
+
+        A call that has ended can't have failed if its rank made another one afterwards. NCCL also
+        completes calls that it has aborted.
+        """
+        for rank, dumps in self.dumps.items():
+            for dump, groups in dumps:
+                spans = list(dump.groups.values())
+                is_common = [synchronises(call) for call, _ in dump.table]
+                for index, number, call, state, _ in zip(*dump.columns, strict=True):
+                    if state < COMPLETED or not number or not is_common[call]:
+                        continue
+                    group = groups[index]
+                    if number < spans[index].reached and group.spans[rank] is spans[index]:
+                        group.met = max(group.met, number)
+                        if state == ENDED:
+                            group.ended = max(group.ended, number)
 
     def _place_ends(self) -> None:
         """Give each end without a rank to the only rank with its exit code, if there is one."""
@@ -260,24 +244,6 @@ class Job:
                 self.unplaced = [other for other in self.unplaced if other.how != end.how]
                 self.ends.append((ranks[0], end))
 
-    def _met(self, group: Group, states: Collection[int]) -> int:
-        """Return the number of the last call that all members must have made; 0 if unknown.
-
-        A call in one of these states can't have failed if the rank made another one afterwards.
-        """
-        met = 0
-        for track in group.tracks.values():
-            for index in range(len(track.calls) - 2, max(-1, met - track.first), -1):
-                if track.states[index] in states and self._synchronises(track.calls[index]):
-                    met = track.first + index
-                    break
-        return met
-
-    def _synchronises(self, number: int) -> bool:
-        """Return True if no rank completes the call before all members have made it."""
-        call = self.calls[number]
-        return call.op != "" and call.rules.data == "all to all"
-
     # -------------------------------------------------------------------------------- compare
 
     def compare(self, timeline: Timeline | None = None) -> Judge:
@@ -286,27 +252,26 @@ class Job:
         Raises:
             UsageError: There are too many ranks.
         """
-        if max(self.ranks, default=0) >= MAX_RANKS:
+        last = max(self.dumps, default=-1)
+        if last >= MAX_RANKS:
             raise UsageError(
-                f"A file is of rank {max(self.ranks):,}.",
+                f"A file is of rank {last:,}.",
                 f"postmortem compares up to {MAX_RANKS:,} ranks.",
                 "The rank is the number in the file's name, unless its lines have one.",
             )
-        judge = Judge(1 + max(self.ranks, default=-1))
-        tracks: dict[int, list[tuple[Group, Track]]] = {rank: [] for rank in sorted(self.ranks)}
+        judge = Judge(last + 1)
         backend = next(iter(self.backends), "")
-        keys: Counter[tuple[int, ...]] = Counter()
+        nth: Counter[tuple[int, ...]] = Counter()
         for group in self.groups:
-            group.key = (group.members, backend, keys[group.members])
-            keys[group.members] += 1
-            firsts = [track.first - 1 for track in group.tracks.values()] or [0]
-            group.begin = max(0, min(firsts), max(firsts) - MAX_GAP)
-            silent = set(group.members) - group.reached.keys()
+            group.key = (group.members, backend, nth[group.members])
+            nth[group.members] += 1
+            firsts = [span.first - 1 for span in group.spans.values() if span.reached] or [0]
+            group.begin = max(min(firsts), max(firsts) - MAX_GAP)
+            silent = set(group.members) - group.spans.keys()
             judge.matcher.group(*group.key).begin(group.begin, silent, str(group))
-            for rank, track in group.tracks.items():
-                tracks[rank].append((group, track))
-        waits = self._waits()
-        notes = {rank: self._notes(tracks[rank], waits.get(rank), rank) for rank in tracks}
+            old = [group.spans[rank].reached for rank in self.older if rank in group.spans]
+            group.newest = min(old, default=sys.maxsize)
+        notes = {rank: self._notes_of(rank) for rank in sorted(self.dumps)}
         while notes:
             for rank in list(notes):
                 turn = list(islice(notes[rank], TURN))
@@ -321,106 +286,71 @@ class Job:
                 if not turn:
                     del notes[rank]
         for group in self.groups:
-            for rank in group.reached.keys() & set(self.older):  # it may have made more
+            for rank in group.spans.keys() & set(self.older):  # it may have made more
                 judge.matcher.group(*group.key).reached[rank] = sys.maxsize
         return judge
 
-    def _notes(
-        self, tracks: list[tuple[Group, Track]], wait: Made | None, rank: int
-    ) -> Iterator[tuple[int, Note, bool]]:
-        """Yield the notes of a rank with their times in µs; the flag is False if only enqueued."""
-        calls: list[Iterator[Made]] = [
-            (
-                (order, group, 0, call, STARTED, 0)
-                for order, group, call in self._pairs.get(rank, ())
-            )
-        ]
+    def _notes_of(self, rank: int) -> Iterator[tuple[int, Note, bool]]:
+        """Yield the notes of a rank with their times in µs; the flag is False if only enqueued.
+
+        The rank waits for the first call that hasn't completed. If it isn't known which calls have
+        completed, that is its last call, or the first after which some rank made none. Only a
+        call that needs other ranks can have failed then.
+        """
+        reached: dict[Group, int] = {}
         made = 0
-        for group, track in tracks:
-            for _ in range(group.begin, track.first - 1):
-                yield 0, CallNote(group.key, UNKNOWN_CALL, agreement(UNKNOWN_CALL)), True
-                yield 0, ReturnNote(), True
-                made += 1
-            columns = zip(
-                track.orders,
-                repeat(group),
-                count(track.first),
-                track.calls,
-                track.states,
-                track.created,
-                strict=False,
-            )
-            calls.append(islice(columns, max(0, group.begin + 1 - track.first), None))
-        waited = -1
+        waited: int | None = None
         at = 0
         is_done = False
-        for call in merge(*calls, key=itemgetter(0)):
-            _, group, _, number, state, created = call
-            at = created // 1000
-            if is_done:
-                yield at, ReturnNote(), True
-            is_done = state == COMPLETED or (state == ENDED and call != wait)
-            yield at, self._note(group, number, is_done), state != SCHEDULED
-            if call == wait:
-                waited = made
-            made += 1
+        for dump, groups in self.dumps[rank]:
+            notes: dict[tuple[int, int, bool], CallNote] = {}
+            spans = list(dump.groups.values())
+            calls = [call for call, _ in dump.table]
+            for index, number, call_index, state, created in zip(*dump.columns, strict=True):
+                group = groups[index]
+                call = calls[call_index]
+                if number:
+                    if group.spans[rank] is not spans[index] or number <= group.begin:
+                        continue
+                    for _ in range(reached.get(group, group.begin) + 1, number):
+                        yield 0, self._note(group, UNKNOWN_CALL, is_done=True), True
+                        yield 0, ReturnNote(), True
+                        made += 1
+                    reached[group] = number
+                at = created // 1000
+                if is_done:
+                    yield at, ReturnNote(), True
+                is_waiting = state in (SCHEDULED, STARTED) or (
+                    state == ENDED
+                    and number > group.agreed
+                    and (number == spans[index].reached or synchronises(call))
+                )
+                if waited is not None or number > group.newest or rank in self.older:
+                    is_waiting = False
+                is_done = state == COMPLETED or (state == ENDED and not is_waiting)
+                note = notes.get((index, call_index, is_done))
+                if note is None:
+                    note = self._note(group, call, is_done=is_done)
+                    notes[index, call_index, is_done] = note
+                yield at, note, state != SCHEDULED
+                if is_waiting:
+                    waited = made
+                made += 1
+                self.last[rank] = call, number, group, state
         if is_done:
             yield at, ReturnNote(), True
-        if waited >= 0:
+        if waited is not None:
             yield at, WaitNote(waited), True
 
-    def _note(self, group: Group, number: int, is_done: bool) -> CallNote:
-        note = self._known_notes.get((group.key, number, is_done))
+    def _note(self, group: Group, call: Call, *, is_done: bool) -> CallNote:
+        key = group, call, call.source_line.stack, is_done
+        note = self._notes.get(key)
         if note is None:
-            call = replace(self.calls[number], sync=is_done, group=group.members)
-            note = CallNote(group.key, call, agreement(call))
-            self._known_notes[group.key, number, is_done] = note
+            made = replace(call, sync=is_done, group=group.members)
+            note = self._notes[key] = CallNote(group.key, made, agreement(made))
         return note
 
-    def _waits(self) -> dict[int, Made]:
-        """Return the first call of each rank that hasn't completed."""
-        first: dict[int, Made] = {}
-        for group in self.groups:
-            agreed = min(group.reached.values(), default=0)
-            for rank, track in group.tracks.items():
-                index = self._pending(track, agreed + 1)
-                if index is None:
-                    continue
-                number = track.first + index
-                if rank in self.older or any(
-                    group.reached.get(old, number) < number for old in self.older
-                ):
-                    continue
-                made = (
-                    track.orders[index],
-                    group,
-                    number,
-                    track.calls[index],
-                    track.states[index],
-                    track.created[index],
-                )
-                if rank not in first or made[0] < first[rank][0]:
-                    first[rank] = made
-        for rank, pairs in self._pairs.items():
-            for order, group, call in pairs:
-                if rank not in first or order < first[rank][0]:
-                    first[rank] = (order, group, 0, call, STARTED, 0)
-        return first
 
-    def _pending(self, track: Track, late: int) -> int | None:
-        """Return the index of the first call that hasn't completed, or None.
-
-        Args:
-            track: Calls of a rank.
-            late: Number of the first call that some rank hasn't made. If calls have ended, this one
-                has failed, unless a rank can complete it alone.
-        """
-        last = len(track.calls) - 1
-        failed = (
-            index
-            for index in range(max(0, late - track.first), last + 1)
-            if track.states[index] == ENDED
-            and (index == last or self._synchronises(track.calls[index]))
-        )
-        indices = (track.states.find(SCHEDULED), track.states.find(STARTED), next(failed, -1))
-        return min((index for index in indices if index >= 0), default=None)
+def synchronises(call: Call) -> bool:
+    """Return True if no rank completes the call before all members have made it."""
+    return call.op != "" and call.rules.data == "all to all"

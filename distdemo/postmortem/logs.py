@@ -19,10 +19,8 @@ from distdemo.postmortem.content import (
     Dump,
     End,
     GroupName,
-    Track,
     Writer,
     lines,
-    number_of,
 )
 from distdemo.postmortem.dumps import OPS
 from distdemo.postmortem.stacks import line_text, source_line
@@ -120,15 +118,13 @@ class _Messages:
     def dump(self) -> Dump:
         """Return the calls of one rank: the last that completed, and those after it."""
         dump = Dump("nccl", limit_s=self.limit_ms / 1000)
-        number_of(dump.table, UNKNOWN_CALL)
         first_number = min(self.timeouts, default=0)
         default = {("0", "", ()): (first_number, first_number, first_number - 1)}
         for group, (number, enqueued, completed) in (self.status or default).items():
             first = completed if 0 < completed < number <= completed + MAX_OPEN else number
-            track = dump.tracks[group] = Track(first)
             for each in range(first, min(max(enqueued, number), first + 2 * MAX_OPEN) + 1):
-                call = number_of(dump.table, self.timeouts.get(each, UNKNOWN_CALL))
-                track.add(call, COMPLETED if each <= completed else STARTED, each - first)
+                call = dump.number(self.timeouts.get(each, UNKNOWN_CALL))
+                dump.add(group, each, call, COMPLETED if each <= completed else STARTED)
         return dump
 
 
@@ -215,9 +211,7 @@ def _read_table(text: str, content: Content) -> None:
                 if code in STOPPED and not is_first:
                     content.stopped.add(rank)
                 else:
-                    is_vague = code == 1 or code in STOPPED
-                    how = _exit_text(code)
-                    end = End(how, "", False, True, is_first, is_vague, pid)
+                    end = End(_exit_text(code), is_exit=True, is_first=is_first, pid=pid)
                     content.ends.append((("rank", rank), end))
                 place = None
 

@@ -20,13 +20,11 @@ from distdemo.postmortem.content import (
     Content,
     Dump,
     End,
-    Track,
     lines,
-    number_of,
     whole,
 )
 
-MAX_GAP = 1000  # calls between the rank behind and the other ranks that are listed
+MAX_CALLS = 1000  # calls between the rank behind and the other ranks that are listed
 MAX_RANKS = 1 << 14
 _ROW = re.compile(r"^\s*(\d{1,9})\s+\d+\s+\d+\s+[\d-]+\s+(\d{1,9})\s+\d+\s+[A-Z]+\s+[A-Z,]+")
 _COMM = re.compile(r"^#(\d{1,9})-\d+ \((\w+)\) (?:INCOMPLETE|MISMATCH|ERROR)")
@@ -130,10 +128,10 @@ def _add(content: Content, name: str, op: str, counts: Mapping[int, int]) -> Non
     most = max(counts.values())
     for rank, count in counts.items():
         is_behind = count == least
-        track = Track(count if is_behind else max(least + 1, most - MAX_GAP))
-        dump = Dump("nccl", tracks={group: track})
-        for _ in range(track.first, count + 1):  # it isn't known which calls have completed
-            track.add(number_of(dump.table, call), ENDED if is_behind else STARTED, 0)
+        dump = Dump("nccl")
+        for number in range(count if is_behind else max(least + 1, most - MAX_CALLS), count + 1):
+            state = ENDED if is_behind else STARTED  # it isn't known which calls have completed
+            dump.add(group, number, dump.number(call), state)
         content.dumps.append((("rank", rank), dump))
 
 

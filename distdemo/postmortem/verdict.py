@@ -197,17 +197,19 @@ class Verdicts:
             rows += merged([self._last_row(rank) for rank in late])
             both = tuple(sorted({*late, *ranks}))
             return Finding("p2p", what, tuple(rows), "", KINDS["p2p"].rule, both)
-        reached = max(group.reached.get(rank, first.position) for rank in late)
-        number = min(first.position + 1, 1 + reached)
-        op = next((self._job.calls[call].op for call in group.calls(number)), "")
+        reached = min(max(group.spans[rank].reached for rank in late), first.position)
+        is_enqueued = all(group.spans[rank].reached > first.position for rank in late)
+        op = first.call.op
+        if reached < first.position:
+            calls = self._matcher.calls_at((first.group, max(reached, first.group.agreed)))
+            op = next((call.op for call in calls.values()), "")
         verb, they = ("is", "it") if len(late) == 1 else ("are", "they")
-        enqueued = all(group.reached.get(rank, number) > first.position for rank in late)
-        where = f"call {number:,} of {group}, {op or 'an unknown op'}"
-        done = f"enqueued {where}, but never started it" if enqueued else f"never made {where}"
+        where = f"call {reached + 1:,} of {group}, {op or 'an unknown op'}"
+        done = f"enqueued {where}, but never started it" if is_enqueued else f"never made {where}"
         what = f"{ranks_of(late)} {verb} behind: {they} {done}."
         if not self._job.has_numbers:
             what = f"{ranks_of(late)} {verb} in no collective, and other ranks are waiting in one."
-        if enqueued:
+        if is_enqueued:
             rows += self._rows([rank for rank in late if rank in self._waits])
         else:
             rows += merged([self._last_row(rank) for rank in late])
@@ -240,7 +242,7 @@ class Verdicts:
         number = entry.position + 1 if entry.call.peer is None else 0
         where = f"call {number:,} of {group}, {op}" if number else f"{group}, {op}"
         rows = tuple(self._rows(ranks)[:MAX_ROWS])
-        absent = tuple(rank for rank in group.members if rank not in job.ranks)
+        absent = tuple(rank for rank in group.members if rank not in job.dumps)
         if absent:
             what = f"{ranks_of(absent)} left no calls, and all other ranks wait in {where}."
             suspects = tuple(rank for rank in absent if rank in self._suspects())
@@ -252,7 +254,7 @@ class Verdicts:
         if group.is_inferred and not group.is_default and number == 1:  # nothing shows its members
             what = f"{ranks_of(ranks)} wait in {where}. It may have members that no file shows."
             return Finding("stuck", what, rows, "", KINDS["stuck"].rule, (), tuple(ranks))
-        is_done = any(group.state(rank, number) == COMPLETED for rank in group.members)
+        is_done = any(other.call.sync for other in (entry.calls_there or {}).values())
         if is_done or 0 < number <= group.met:
             what = f"{ranks_of(ranks)} started {where}, but only other ranks completed it."
             return Finding("slow", what, rows, "", KINDS["slow"].rule, tuple(ranks))
@@ -279,21 +281,20 @@ class Verdicts:
         if rank in self._job.stands:
             line, op = self._job.stands[rank]
             return Row((rank,), f"is in {op}" if op else "is in no collective", line_text(line))
-        tracks = [(g, g.tracks[rank]) for g in self._job.groups if rank in g.tracks]
-        if not tracks:
+        if rank not in self._job.last:
             return Row((rank,), "made no call")
-        group, track = max(tracks, key=lambda pair: pair[1].orders[-1])
-        call = self._job.calls[track.calls[-1]]
-        done = ", completed" if track.states[-1] == COMPLETED else ""
+        call, number, group, state = self._job.last[rank]
+        done = ", completed" if state == COMPLETED else ""
         on = "" if group.is_default else f" of {group}"
-        did = f"last call: {call.op or track.reached}{on}{done}"
-        return Row((rank,), did, line_text(call.source_line))
+        return Row(
+            (rank,), f"last call: {call.op or number}{on}{done}", line_text(call.source_line)
+        )
 
 
 def absent_notes(job: Job) -> Iterator[str]:
     """Yield what is known about ranks without calls: how many of them other ranks completed."""
     known: dict[str, list[int]] = {}
-    for rank in sorted(set(range(job.world_size)) - job.ranks) if job.ranks else ():
+    for rank in sorted(set(range(job.world_size)) - job.dumps.keys()) if job.dumps else ():
         counts = [
             f"at least {plural(group.met, 'call')} of {group}"
             for group in job.groups
