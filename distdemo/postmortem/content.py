@@ -9,12 +9,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Literal
 
 from distdemo.calls.records import Call, SourceLine
 
-SCHEDULED, STARTED, COMPLETED, ENDED = range(4)
-"""States of a call. ENDED: it has completed or failed, and the backend doesn't say which."""
 MAX_LINE = 4_000  # characters of a line that are read
 MAX_GAP = 10_000  # lost calls between two that are compared
 MAX_TEXT = 500  # characters of a name
@@ -22,6 +21,15 @@ GroupName = tuple[str, str, tuple[int, ...]]
 """Name, description and members of a group; no members if the format lacks them."""
 Writer = tuple[Literal["rank", "local rank", "message", "file"], int]
 """Writer of a line, by its prefix, by a rank in the message, or by nothing but its file."""
+
+
+class State(IntEnum):
+    """State of a call. ENDED: it has completed or failed, and the backend doesn't say which."""
+
+    SCHEDULED = 0
+    STARTED = 1
+    COMPLETED = 2
+    ENDED = 3
 
 
 @dataclass(slots=True)

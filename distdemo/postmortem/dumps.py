@@ -16,17 +16,7 @@ from pickle import UnpicklingError
 from typing import Any, NoReturn, TypeVar
 
 from distdemo.calls.records import PartialCall, SourceLine
-from distdemo.postmortem.content import (
-    COMPLETED,
-    ENDED,
-    MAX_TEXT,
-    SCHEDULED,
-    STARTED,
-    Dump,
-    GroupName,
-    name,
-    whole,
-)
+from distdemo.postmortem.content import MAX_TEXT, Dump, GroupName, State, name, whole
 from distdemo.postmortem.stacks import source_line
 
 MAX_ENTRIES = 100_000  # calls per dump; torch keeps 2,000 unless told otherwise
@@ -35,7 +25,7 @@ Shapes = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
 _DIGITS = re.compile(r"\d{1,7}")
 _PAIR = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
-_STATES = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
+_STATES = {"scheduled": State.SCHEDULED, "started": State.STARTED, "completed": State.COMPLETED}
 _DTYPES = {
     "Float": "float32",
     "Double": "float64",
@@ -118,9 +108,10 @@ def parse(data: Any) -> Dump:
         reader.add(_typed(entry, dict))
     dump = reader.dump
     states = dump.columns[3]
-    if not dump.backend.startswith("nccl") and not {STARTED, COMPLETED}.intersection(states):
-        for place, state in enumerate(states):  # it records no states: conclude nothing from them
-            states[place] = STARTED if state == SCHEDULED else state
+    has_states = State.STARTED in states or State.COMPLETED in states
+    if not (has_states or dump.backend.startswith("nccl")):  # conclude nothing from them
+        for place, state in enumerate(states):
+            states[place] = State.STARTED if state == State.SCHEDULED else state
     return dump
 
 
@@ -163,13 +154,13 @@ class _Reader:
         full_name = name(entry["profiling_name"])
         call, group = self._call_and_group(entry, full_name)
         state = _STATES[name(entry["state"])]
-        has_ended = state != COMPLETED and entry.get("retired") is True
+        has_ended = state != State.COMPLETED and entry.get("retired") is True
         if has_ended and not dump.backend.startswith("nccl"):  # on nccl, it has timed out
-            state = ENDED
+            state = State.ENDED
         is_pair = _PAIR.search(full_name) is not None
         if is_pair or entry.get("is_p2p") is True:
-            if is_pair and state != COMPLETED:
-                dump.add(group, 0, call, STARTED)
+            if is_pair and state != State.COMPLETED:
+                dump.add(group, 0, call, State.STARTED)
             return
         number = whole(entry.get("collective_seq_id", entry.get("seq_id")))
         reached = dump.span(group).reached

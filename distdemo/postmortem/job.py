@@ -14,19 +14,7 @@ from distdemo.calls.notes import CallNote, GroupKey, Note, ReturnNote, WaitNote
 from distdemo.calls.records import UNKNOWN_CALL, Call, PartialCall, SourceLine
 from distdemo.calls.timeline import Timeline
 from distdemo.errors import UsageError
-from distdemo.postmortem.content import (
-    COMPLETED,
-    ENDED,
-    MAX_GAP,
-    SCHEDULED,
-    STARTED,
-    Content,
-    Dump,
-    End,
-    GroupName,
-    Span,
-    Writer,
-)
+from distdemo.postmortem.content import MAX_GAP, Content, Dump, End, GroupName, Span, State, Writer
 from distdemo.view.format import ranks_text
 
 MAX_RANKS = 1 << 16
@@ -188,7 +176,7 @@ class Job:
                 dump = Dump(is_complete=True)
                 if op:
                     call = dump.number(PartialCall(op, line, count=-1))
-                    dump.add(("0", "", ()), 1, call, STARTED)
+                    dump.add(("0", "", ()), 1, call, State.STARTED)
                 self.add(rank, dump)
         known = {*self.dumps, *self.silent, *self.stands, *self.exits, *self.stopped}
         known.update(rank for rank, _ in self.ends)
@@ -225,12 +213,12 @@ class Job:
                 spans = list(dump.groups.values())
                 is_common = [synchronises(call) for call, _ in dump.table]
                 for index, number, call, state, _ in zip(*dump.columns, strict=True):
-                    if state < COMPLETED or not number or not is_common[call]:
+                    if state < State.COMPLETED or not number or not is_common[call]:
                         continue
                     group = groups[index]
                     if number < spans[index].reached and group.spans[rank] is spans[index]:
                         group.met = max(group.met, number)
-                        if state == ENDED:
+                        if state == State.ENDED:
                             group.ended = max(group.ended, number)
 
     def _place_ends(self) -> None:
@@ -320,19 +308,19 @@ class Job:
                 at = created // 1000
                 if is_done:
                     yield at, ReturnNote(), True
-                is_waiting = state in (SCHEDULED, STARTED) or (
-                    state == ENDED
+                is_waiting = state in (State.SCHEDULED, State.STARTED) or (
+                    state == State.ENDED
                     and number > group.agreed
                     and (number == spans[index].reached or synchronises(call))
                 )
                 if waited is not None or number > group.newest or rank in self.older:
                     is_waiting = False
-                is_done = state == COMPLETED or (state == ENDED and not is_waiting)
+                is_done = state == State.COMPLETED or (state == State.ENDED and not is_waiting)
                 note = notes.get((index, call_index, is_done))
                 if note is None:
                     note = self._note(group, call, is_done=is_done)
                     notes[index, call_index, is_done] = note
-                yield at, note, state != SCHEDULED
+                yield at, note, state != State.SCHEDULED
                 if is_waiting:
                     waited = made
                 made += 1

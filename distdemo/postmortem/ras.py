@@ -13,16 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distdemo.calls.records import PartialCall, SourceLine
-from distdemo.postmortem.content import (
-    ENDED,
-    MAX_TEXT,
-    STARTED,
-    Content,
-    Dump,
-    End,
-    lines,
-    whole,
-)
+from distdemo.postmortem.content import MAX_TEXT, Content, Dump, End, State, lines, whole
 
 MAX_CALLS = 1000  # calls between the rank behind and the other ranks that are listed
 MAX_RANKS = 1 << 14
@@ -130,7 +121,7 @@ def _add(content: Content, name: str, op: str, counts: Mapping[int, int]) -> Non
         is_behind = count == least
         dump = Dump("nccl")
         for number in range(count if is_behind else max(least + 1, most - MAX_CALLS), count + 1):
-            state = ENDED if is_behind else STARTED  # it isn't known which calls have completed
+            state = State.ENDED if is_behind else State.STARTED  # completed calls aren't known
             dump.add(group, number, dump.number(call), state)
         content.dumps.append((("rank", rank), dump))
 

@@ -17,7 +17,6 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from pickle import UnpicklingError
 
 from distdemo.calls.recording import rank_of
 from distdemo.encoding import loads
@@ -31,18 +30,6 @@ CPU_S = 30  # for a file, and 1 s more per MiB: a pickle can take forever to loa
 MAX_CONTENT_BYTES = 64 << 20  # of what a file has
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOG_FILE = re.compile(r"\.(?:log|out|err)$|^std(?:out|err)")
-_ERRORS = (
-    UnpicklingError,
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    ImportError,
-    LookupError,
-    OSError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 Read = Callable[[Path], Content]
 
 
@@ -146,7 +133,9 @@ def read_content(path: Path) -> Content:
         has_rank = hosts.local_rank(path) is not None or hosts.rank_in_name(path) is not None
         is_log = has_rank and LOG_FILE.search(path.name)
         return Content("empty") if is_log else Content(why="empty")
-    except _ERRORS as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - which a parser raises depends on the file
         return Content(why=getattr(error, "strerror", None) or str(error)[:MAX_TEXT])
 
 
@@ -161,7 +150,7 @@ def _recognised(path: Path, head: bytes) -> Content:
     if head.lstrip().startswith(b"{"):
         try:
             return ras.read_json(loads(ras.repaired(text), max_bytes=MAX_BYTES))
-        except _ERRORS as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             return Content(why=f"truncated, or not a RAS report ({error})"[:MAX_TEXT])
     if stacks.HEAD.search(text[:HEAD_BYTES]):
         stand = stacks.read_stack(text)
@@ -183,6 +172,6 @@ def _dump(path: Path, data: object) -> Content:
         return Content(why="no rank in the name")
     try:
         return Content("dump", dumps=[(("rank", rank), dumps.parse(data))])
-    except _ERRORS as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         why = f"not a flight recorder's dump ({type(error).__name__}: {error})"
         return Content(why=why[:MAX_TEXT])

@@ -16,7 +16,7 @@ from distdemo.calls.match.matching import Entry, merged
 from distdemo.calls.match.rules import COMPARED, KINDS
 from distdemo.calls.records import Finding, Row, SourceLine
 from distdemo.launcher.verdict import lost_peer, ranks_of
-from distdemo.postmortem.content import COMPLETED, End
+from distdemo.postmortem.content import End, State
 from distdemo.postmortem.job import Group, Job
 from distdemo.postmortem.stacks import line_text
 from distdemo.view.format import duration, plural
@@ -284,7 +284,7 @@ class Verdicts:
         if rank not in self._job.last:
             return Row((rank,), "made no call")
         call, number, group, state = self._job.last[rank]
-        done = ", completed" if state == COMPLETED else ""
+        done = ", completed" if state == State.COMPLETED else ""
         on = "" if group.is_default else f" of {group}"
         return Row(
             (rank,), f"last call: {call.op or number}{on}{done}", line_text(call.source_line)
