@@ -70,6 +70,7 @@ OPS = {
     "send": Op("to peer"),
 }
 """Ops that differ from the default."""
+USUAL = Op()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class Call:
     @property
     def rules(self) -> Op:
         """Properties of its op."""
-        return OPS.get(self.op, Op())
+        return OPS.get(self.op, USUAL)
 
     def sends_to(self, own: int, other: int) -> bool:
         """Return True if rank `own` of the group sends data to another rank."""

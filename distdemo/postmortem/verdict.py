@@ -10,10 +10,11 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from distdemo.calls.match.findings import gaps
 from distdemo.calls.match.judge import Judge, first_error
-from distdemo.calls.match.matching import Entry, merged
+from distdemo.calls.match.matching import merged
 from distdemo.calls.match.rules import COMPARED, KINDS
+from distdemo.calls.match.state import Entry
+from distdemo.calls.match.waits import gaps
 from distdemo.calls.records import Finding, Row, SourceLine
 from distdemo.launcher.verdict import lost_peer, ranks_of
 from distdemo.postmortem.content import End, State
@@ -201,7 +202,7 @@ class Verdicts:
         is_enqueued = all(group.spans[rank].reached > first.position for rank in late)
         op = first.call.op
         if reached < first.position:
-            calls = self._matcher.calls_at((first.group, max(reached, first.group.agreed)))
+            calls = first.group.at(max(reached, first.group.agreed)).by_rank
             op = next((call.op for call in calls.values()), "")
         verb, they = ("is", "it") if len(late) == 1 else ("are", "they")
         where = f"call {reached + 1:,} of {group}, {op or 'an unknown op'}"

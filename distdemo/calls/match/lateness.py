@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from distdemo.calls.match.matching import MAX_PENDING, Entry
+from distdemo.calls.match.matching import MAX_PENDING
 from distdemo.calls.match.shifts import MAX_LINES
+from distdemo.calls.match.state import Entry
 from distdemo.calls.notes import CallNote, Note, ReturnNote, WaitNote
 from distdemo.calls.records import LateRank, SourceLine
 

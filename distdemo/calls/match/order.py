@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable
 
-from distdemo.calls.match.matching import MAX_PENDING, Entry, Matcher
+from distdemo.calls.match.matching import MAX_PENDING, Matcher
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.match.shifts import MAX_LINES
+from distdemo.calls.match.state import Entry
 from distdemo.calls.notes import CallNote, Note, ReturnNote
 from distdemo.calls.records import Finding, Row
 from distdemo.launcher.verdict import ranks_of
@@ -39,7 +40,7 @@ class Order:
         self._cycles: dict[frozenset[str], list[tuple[Entry, Entry]]] = {}
         self._off = False
 
-    def add(self, note: Note, entry: Entry | None) -> None:
+    def add(self, at: int, note: Note, entry: Entry | None) -> None:
         """Add a note of a rank, and the call that it is about."""
         if entry is None or self._off:
             return
@@ -132,8 +133,7 @@ class Order:
         return Finding("order", what, tuple(rows), "", KINDS["order"].rule, ranks)
 
     def _call(self, entry: Entry) -> str:
-        name = entry.group.name(self._matcher.world_size)
-        return f"{entry.call} on {name}"
+        return f"{entry.call} on {entry.group.name}"
 
 
 def _entries(entry: Entry) -> list[Entry]:
