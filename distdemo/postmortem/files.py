@@ -56,14 +56,33 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
             "postmortem reads no more.",
             "Name the folder of one job, or a glob.",
         )
-    contents = _contents(files)
     skipped = {Path(path): "no such file" for path in paths if not _matches(path)}
+    return judge_contents(source, _contents(files), skipped, timeline)
+
+
+def judge_contents(
+    source: str,
+    contents: Mapping[Path, Content],
+    skipped: dict[Path, str],
+    timeline: Timeline | None = None,
+) -> Postmortem:
+    """Judge what the files of a job have.
+
+    Args:
+        source: Folder or files that were read.
+        contents: Contents of the files.
+        skipped: Why other paths have nothing; more are added.
+        timeline: Timeline that gets every call, or None.
+
+    Raises:
+        UsageError: There is nothing that can be used.
+    """
     skipped |= {path: content.why for path, content in contents.items() if content.why}
     contents = {path: content for path, content in contents.items() if not content.why}
     recordings = [path for path, content in contents.items() if content.kind == "recording"]
     if recordings:
         others = contents.keys() - set(recordings)
-        skipped |= {path: "recordings are judged alone" for path in files if path in others}
+        skipped |= dict.fromkeys(sorted(others), "recordings are judged alone")
         return _recordings(source, recordings, skipped, timeline)
     job = Job()
     counts = _add(contents, skipped, job)
@@ -233,7 +252,8 @@ def _is_older_job(dump: Dump, newest: Dump) -> bool:
     if not (is_gloo or limit_s):
         return False
     gap = 1e9 * (LATE_S if is_gloo else limit_s + CLOCK_S)
-    return _latest(dump) < min(newest.times, default=0) - gap
+    began = min(filter(None, newest.times), default=0)
+    return 0 < _latest(dump) < began - gap
 
 
 def _skipped(skipped: Mapping[Path, str]) -> list[str]:

@@ -267,8 +267,8 @@ class Job:
                     if isinstance(note, CallNote):
                         judge.count(rank, note)
                     entry = judge.matcher.add(rank, note)
-                    if entry is not None and not is_started:
-                        entry.started = False
+                    if entry is not None and entry.calls_there is not None and not is_started:
+                        entry.calls_there.enqueued |= {rank}
                     if timeline is not None:
                         timeline.add(rank, at, note)
                 if not turn:

@@ -200,6 +200,7 @@ class Matcher:
         if at not in self.problems and _clashes(entry, calls):
             self.problems.append(at)
         calls[rank] = entry
+        calls.lacking = None
         calls.unconfirmed += 1
         entry.calls_there = calls
         return entry
@@ -234,6 +235,7 @@ class Matcher:
         at = (group, entry.position)
         calls = group.at(entry.position)
         calls.pop(entry.rank, None)
+        calls.lacking = None
         calls.unconfirmed -= 1
         if at in self.problems and differs(calls.by_rank, group.members) is None:
             self.problems.remove(at)
@@ -446,20 +448,26 @@ class Matcher:
             return self.pairing.awaited(entry, certain=certain)
         group = entry.group
         own = group.numbers[entry.rank]
-        late = {
-            rank
-            for rank, other in (entry.calls_there or {}).items()
-            if entry.started and not other.started
-        }
-        makers = call.members or group.members  # other ranks may return from new_group immediately
+        calls = entry.calls_there
+        if calls is None:
+            return ()
+        if calls.lacking is None:
+            reached = group.reached
+            calls.lacking = tuple(m for m in group.members if reached[m] <= entry.position)
+        late = calls.lacking
+        if calls.enqueued and entry.rank not in calls.enqueued:
+            late += tuple(calls.enqueued)
+        makers = {*call.members}  # other ranks may return from new_group immediately
         return tuple(
             rank
-            for number, rank in enumerate(group.members)
+            for rank in late
             if rank != entry.rank
-            and (group.reached[rank] <= entry.position or rank in late)
             and (
-                (call.receives_from(own, number) and {entry.rank, rank} <= {*makers})
-                or (not certain and call.sends_to(own, number))
+                (
+                    call.receives_from(own, group.numbers[rank])
+                    and (not makers or {entry.rank, rank} <= makers)
+                )
+                or (not certain and call.sends_to(own, group.numbers[rank]))
             )
         )
 

@@ -79,24 +79,24 @@ class Order:
             together = _entries(entry)
             if not together:
                 continue
-            if any(self._before(each) is not None for each in together):
+            if any(self._before(member) is not None for member in together):
                 cycle = self._cycle(entry)
                 if not cycle:
                     continue
                 if len(self._cycles) < MAX_LINES:
-                    lines = {each.call.source_line.innermost for pair in cycle for each in pair}
+                    lines = {call.call.source_line.innermost for pair in cycle for call in pair}
                     self._cycles.setdefault(frozenset(lines), cycle)
             waiting += self._remove(together)
 
     def _remove(self, entries: Iterable[Entry]) -> list[Entry]:
         """Remove entries, and return those that are first now."""
-        found = []
+        first = []
         for entry in entries:
             queue = self._queue_of.pop(entry, None)
             if queue is not None:
                 queue.remove(entry)
-                found += [queue[0]] if queue else []
-        return found
+                first += [queue[0]] if queue else []
+        return first
 
     def _before(self, entry: Entry) -> Entry | None:
         """Return the call that must end before this one, or None."""
@@ -122,18 +122,19 @@ class Order:
 
     def _warning(self, cycle: list[tuple[Entry, Entry]]) -> Finding:
         rows = [
-            Row((each.rank,), self._call(each), self._matcher.line(each.call.source_line))
+            Row(
+                (entry.rank,),
+                f"{entry.call} on {entry.group.name}",
+                self._matcher.line(entry.call.source_line),
+            )
             for pair in sorted(cycle, key=lambda pair: pair[0].rank)
-            for each in pair
+            for entry in pair
         ]
         ranks = tuple(sorted({pair[0].rank for pair in cycle}))
-        several = len({each.group for pair in cycle for each in pair}) > 1
+        several = len({entry.group for pair in cycle for entry in pair}) > 1
         calls = "calls on several groups" if several else "sends and receives"
         what = f"{ranks_of(ranks)} make {calls} in an order that may deadlock with NCCL."
         return Finding("order", what, tuple(rows), "", KINDS["order"].rule, ranks)
-
-    def _call(self, entry: Entry) -> str:
-        return f"{entry.call} on {entry.group.name}"
 
 
 def _entries(entry: Entry) -> list[Entry]:

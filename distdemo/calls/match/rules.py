@@ -179,10 +179,10 @@ def check_arguments(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, 
     if call.peer == rank and backend.startswith("gloo"):
         return "argument", f"{call.op} has this rank itself as its peer, which gloo rejects."
     lists = call.rules.lists if call.root in (None, rank) else ()
-    for each in (getattr(call, name) for name in lists):
-        if len(each) != n:
-            return "argument", f"{call.op} got a list of {len(each)} tensors for {n} ranks."
-        if backend.startswith("gloo") and len(lists) == 1 and len(set(each)) > 1:
+    for sizes in (getattr(call, name) for name in lists):
+        if len(sizes) != n:
+            return "argument", f"{call.op} got a list of {len(sizes)} tensors for {n} ranks."
+        if backend.startswith("gloo") and len(lists) == 1 and len(set(sizes)) > 1:
             return "shape", f"{call.op} got a list of tensors of unequal size, which gloo rejects."
     if call.aliased:
         return "buffers", f"a list passed to {call.op} contains the same tensor several times."
@@ -219,7 +219,7 @@ def differs(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple
         }
         if len(set(values.values())) > 1:
             usual = majority(values)
-            return kind, tuple(sorted(rank for rank, each in values.items() if each != usual))
+            return kind, tuple(sorted(rank for rank, value in values.items() if value != usual))
     return compare_parts(calls, members)
 
 

@@ -53,7 +53,7 @@ class Mixed:
             rows: Rows of the call.
         """
         op, usual = next(iter(self.calls.values())).op, majority(values)
-        guilty = tuple(sorted(rank for rank, each in values.items() if each != usual))
+        guilty = tuple(sorted(rank for rank, value in values.items() if value != usual))
         what = f"Call {self.number} of {group}, {op}, {how}."
         return Finding("shift", what, tuple(rows), "", KINDS["shift"].rule, guilty)
 
@@ -101,7 +101,7 @@ class Lines:
     def _compare_shapes(self, last: Mixed) -> None:
         """Find two calls in a row with the same line and size, but exchanged shapes."""
         first, call = self._reshaped, next(iter(last.calls.values()))
-        sizes = {each.count for each in last.calls.values()}
+        sizes = {call.count for call in last.calls.values()}
         if call.root is not None or len(sizes) > 1 or len(set(last.shapes.values())) != 2:
             return
         self._reshaped = last

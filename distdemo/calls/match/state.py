@@ -31,7 +31,6 @@ class Entry:
         failed: True if it raised after it was made.
         step: Number of training steps before it; -1 if it reduces no gradients.
         no_wait: True if the rank polled it until it was done, or took its future.
-        started: False if the backend has enqueued it, and not started it.
     """
 
     rank: int
@@ -49,7 +48,6 @@ class Entry:
     failed: bool = False
     step: int = -1
     no_wait: bool = False
-    started: bool = True
 
     @property
     def sends(self) -> bool:
@@ -67,13 +65,17 @@ class Calls(dict[int, Entry]):
 
     Attributes:
         unconfirmed: Number of these calls that torch may still reject.
+        enqueued: Ranks whose backend has enqueued the call, and not started it.
+        lacking: Ranks that haven't made the call; None if not computed since the last change.
     """
 
-    __slots__ = ("unconfirmed",)
+    __slots__ = ("enqueued", "lacking", "unconfirmed")
 
     def __init__(self) -> None:
         super().__init__()
         self.unconfirmed = 0
+        self.enqueued: frozenset[int] = frozenset()
+        self.lacking: tuple[int, ...] | None = None
 
     @property
     def by_rank(self) -> dict[int, Call]:
