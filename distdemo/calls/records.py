@@ -390,7 +390,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class Comparison:
     """Result of comparing the notes that ranks wrote to files.
 
     Attributes:

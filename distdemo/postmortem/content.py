@@ -23,7 +23,7 @@ Writer = tuple[Literal["rank", "local rank", "message", "file"], int]
 """Writer of a line, by its prefix, by a rank in the message, or by nothing but its file."""
 
 
-class State(IntEnum):
+class CallState(IntEnum):
     """State of a call. ENDED: it has completed or failed, and the backend doesn't say which."""
 
     SCHEDULED = 0

@@ -16,7 +16,7 @@ from pickle import UnpicklingError
 from typing import Any, NoReturn, TypeVar
 
 from distdemo.calls.records import PartialCall, SourceLine
-from distdemo.postmortem.content import MAX_TEXT, Dump, GroupName, State, name, whole
+from distdemo.postmortem.content import MAX_TEXT, CallState, Dump, GroupName, name, whole
 from distdemo.postmortem.stacks import source_line
 
 MAX_ENTRIES = 100_000  # calls per dump; torch keeps 2,000 unless told otherwise
@@ -25,7 +25,11 @@ Shapes = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
 _DIGITS = re.compile(r"\d{1,7}")
 _PAIR = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
-_STATES = {"scheduled": State.SCHEDULED, "started": State.STARTED, "completed": State.COMPLETED}
+_STATES: dict[str, CallState] = {
+    "scheduled": CallState.SCHEDULED,
+    "started": CallState.STARTED,
+    "completed": CallState.COMPLETED,
+}
 _DTYPES = {
     "Float": "float32",
     "Double": "float64",
@@ -108,10 +112,10 @@ def parse(data: Any) -> Dump:
         reader.add(_typed(entry, dict))
     dump = reader.dump
     states = dump.columns[3]
-    has_states = State.STARTED in states or State.COMPLETED in states
+    has_states = CallState.STARTED in states or CallState.COMPLETED in states
     if not (has_states or dump.backend.startswith("nccl")):  # conclude nothing from them
         for place, state in enumerate(states):
-            states[place] = State.STARTED if state == State.SCHEDULED else state
+            states[place] = CallState.STARTED if state == CallState.SCHEDULED else state
     return dump
 
 
@@ -154,13 +158,13 @@ class _Reader:
         full_name = name(entry["profiling_name"])
         call, group = self._call_and_group(entry, full_name)
         state = _STATES[name(entry["state"])]
-        has_ended = state != State.COMPLETED and entry.get("retired") is True
+        has_ended = state != CallState.COMPLETED and entry.get("retired") is True
         if has_ended and not dump.backend.startswith("nccl"):  # on nccl, it has timed out
-            state = State.ENDED
+            state = CallState.ENDED
         is_pair = _PAIR.search(full_name) is not None
         if is_pair or entry.get("is_p2p") is True:
-            if is_pair and state != State.COMPLETED:
-                dump.add(group, 0, call, State.STARTED)
+            if is_pair and state != CallState.COMPLETED:
+                dump.add(group, 0, call, CallState.STARTED)
             return
         number = whole(entry.get("collective_seq_id", entry.get("seq_id")))
         reached = dump.span(group).reached

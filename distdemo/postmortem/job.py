@@ -14,7 +14,16 @@ from distdemo.calls.notes import CallNote, GroupKey, Note, ReturnNote, WaitNote
 from distdemo.calls.records import UNKNOWN_CALL, Call, PartialCall, SourceLine
 from distdemo.calls.timeline import Timeline
 from distdemo.errors import UsageError
-from distdemo.postmortem.content import MAX_GAP, Content, Dump, End, GroupName, Span, State, Writer
+from distdemo.postmortem.content import (
+    MAX_GAP,
+    CallState,
+    Content,
+    Dump,
+    End,
+    GroupName,
+    Span,
+    Writer,
+)
 from distdemo.view.format import ranks_text
 
 MAX_RANKS = 1 << 16
@@ -22,7 +31,7 @@ TURN = 200  # notes of a rank that are read before those of the next one
 
 
 @dataclass(eq=False, slots=True)
-class Group:
+class JobGroup:
     """Process group.
 
     Attributes:
@@ -88,8 +97,8 @@ class Job:
     """
 
     def __init__(self) -> None:
-        self.dumps: defaultdict[int, list[tuple[Dump, list[Group]]]] = defaultdict(list)
-        self.groups: list[Group] = []
+        self.dumps: defaultdict[int, list[tuple[Dump, list[JobGroup]]]] = defaultdict(list)
+        self.groups: list[JobGroup] = []
         self.ends: list[tuple[int, End]] = []
         self.unplaced: list[End] = []
         self.unknown: dict[str, None] = {}
@@ -104,8 +113,8 @@ class Job:
         self.limit_s = 0.0
         self.older: tuple[int, ...] = ()
         self.has_numbers = True
-        self.last: dict[int, tuple[Call, int, Group, int]] = {}
-        self._named: defaultdict[str, list[Group]] = defaultdict(list)
+        self.last: dict[int, tuple[Call, int, JobGroup, int]] = {}
+        self._named: defaultdict[str, list[JobGroup]] = defaultdict(list)
         self._notes: dict[object, CallNote] = {}
 
     def add(self, rank: int, dump: Dump) -> None:
@@ -119,7 +128,7 @@ class Job:
             if span.reached:
                 group.spans.setdefault(rank, span)
 
-    def _group(self, key: GroupName) -> Group:
+    def _group(self, key: GroupName) -> JobGroup:
         """Return the group with this key; names are unique among groups with unknown members."""
         name, desc, members = key
         for group in self._named[name]:
@@ -129,7 +138,7 @@ class Job:
                 group.members = group.members or members
                 group.desc = group.desc or desc
                 return group
-        group = Group(name, desc, members)
+        group = JobGroup(name, desc, members)
         self.groups.append(group)
         self._named[name].append(group)
         return group
@@ -176,7 +185,7 @@ class Job:
                 dump = Dump(is_complete=True)
                 if op:
                     call = dump.number(PartialCall(op, line, count=-1))
-                    dump.add(("0", "", ()), 1, call, State.STARTED)
+                    dump.add(("0", "", ()), 1, call, CallState.STARTED)
                 self.add(rank, dump)
         known = {*self.dumps, *self.silent, *self.stands, *self.exits, *self.stopped}
         known.update(rank for rank, _ in self.ends)
@@ -213,12 +222,12 @@ class Job:
                 spans = list(dump.groups.values())
                 is_common = [synchronises(call) for call, _ in dump.table]
                 for index, number, call, state, _ in zip(*dump.columns, strict=True):
-                    if state < State.COMPLETED or not number or not is_common[call]:
+                    if state < CallState.COMPLETED or not number or not is_common[call]:
                         continue
                     group = groups[index]
                     if number < spans[index].reached and group.spans[rank] is spans[index]:
                         group.met = max(group.met, number)
-                        if state == State.ENDED:
+                        if state == CallState.ENDED:
                             group.ended = max(group.ended, number)
 
     def _place_ends(self) -> None:
@@ -285,7 +294,7 @@ class Job:
         completed, that is its last call, or the first after which some rank made none. Only a
         call that needs other ranks can have failed then.
         """
-        reached: dict[Group, int] = {}
+        reached: dict[JobGroup, int] = {}
         made = 0
         waited: int | None = None
         at = 0
@@ -308,19 +317,19 @@ class Job:
                 at = created // 1000
                 if is_done:
                     yield at, ReturnNote(), True
-                is_waiting = state in (State.SCHEDULED, State.STARTED) or (
-                    state == State.ENDED
+                is_waiting = state in (CallState.SCHEDULED, CallState.STARTED) or (
+                    state == CallState.ENDED
                     and number > group.agreed
                     and (number == spans[index].reached or synchronises(call))
                 )
                 if waited is not None or number > group.newest or rank in self.older:
                     is_waiting = False
-                is_done = state == State.COMPLETED or (state == State.ENDED and not is_waiting)
+                is_done = state >= CallState.COMPLETED and not is_waiting
                 note = notes.get((index, call_index, is_done))
                 if note is None:
                     note = self._note(group, call, is_done=is_done)
                     notes[index, call_index, is_done] = note
-                yield at, note, state != State.SCHEDULED
+                yield at, note, state != CallState.SCHEDULED
                 if is_waiting:
                     waited = made
                 made += 1
@@ -330,7 +339,7 @@ class Job:
         if waited is not None:
             yield at, WaitNote(waited), True
 
-    def _note(self, group: Group, call: Call, *, is_done: bool) -> CallNote:
+    def _note(self, group: JobGroup, call: Call, *, is_done: bool) -> CallNote:
         key = group, call, call.source_line.stack, is_done
         note = self._notes.get(key)
         if note is None:

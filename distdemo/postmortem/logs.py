@@ -12,7 +12,7 @@ from signal import SIGINT, SIGTERM, Signals
 
 from distdemo.calls.records import UNKNOWN_CALL, PartialCall, SourceLine
 from distdemo.launcher.verdict import lost_peer
-from distdemo.postmortem.content import Content, Dump, End, GroupName, State, Writer, lines
+from distdemo.postmortem.content import CallState, Content, Dump, End, GroupName, Writer, lines
 from distdemo.postmortem.dumps import OPS
 from distdemo.postmortem.stacks import line_text, source_line
 from distdemo.view.foreign import one_line
@@ -115,7 +115,8 @@ class _Messages:
             first = completed if 0 < completed < number <= completed + MAX_OPEN else number
             for each in range(first, min(max(enqueued, number), first + 2 * MAX_OPEN) + 1):
                 call = dump.number(self.timeouts.get(each, UNKNOWN_CALL))
-                dump.add(group, each, call, State.COMPLETED if each <= completed else State.STARTED)
+                state = CallState.COMPLETED if each <= completed else CallState.STARTED
+                dump.add(group, each, call, state)
         return dump
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distdemo.calls.records import PartialCall, SourceLine
-from distdemo.postmortem.content import MAX_TEXT, Content, Dump, End, State, lines, whole
+from distdemo.postmortem.content import MAX_TEXT, CallState, Content, Dump, End, lines, whole
 
 MAX_CALLS = 1000  # calls between the rank behind and the other ranks that are listed
 MAX_RANKS = 1 << 14
@@ -121,7 +121,8 @@ def _add(content: Content, name: str, op: str, counts: Mapping[int, int]) -> Non
         is_behind = count == least
         dump = Dump("nccl")
         for number in range(count if is_behind else max(least + 1, most - MAX_CALLS), count + 1):
-            state = State.ENDED if is_behind else State.STARTED  # completed calls aren't known
+            # RAS doesn't say which calls have completed
+            state = CallState.ENDED if is_behind else CallState.STARTED
             dump.add(group, number, dump.number(call), state)
         content.dumps.append((("rank", rank), dump))
 

@@ -17,8 +17,8 @@ from distdemo.calls.match.state import Entry
 from distdemo.calls.match.waits import gaps
 from distdemo.calls.records import Finding, Row, SourceLine
 from distdemo.launcher.verdict import lost_peer, ranks_of
-from distdemo.postmortem.content import End, State
-from distdemo.postmortem.job import Group, Job
+from distdemo.postmortem.content import CallState, End
+from distdemo.postmortem.job import Job, JobGroup
 from distdemo.postmortem.stacks import line_text
 from distdemo.view.format import duration, plural
 
@@ -160,7 +160,7 @@ class Verdicts:
         if error is not None and not behind:
             yield error
         if error is None and not behind:
-            calls: dict[tuple[Group, int], list[int]] = {}
+            calls: dict[tuple[JobGroup, int], list[int]] = {}
             for rank, entry in self._waits.items():
                 group = self._group(entry)
                 place = entry.position if entry.call.peer is None else -1 - entry.call.peer
@@ -218,7 +218,7 @@ class Verdicts:
         before = self._diverged(group, late)
         return Finding("absent", what, tuple(rows), before, KINDS["absent"].rule, late, others)
 
-    def _diverged(self, group: Group, guilty: Collection[int]) -> str:
+    def _diverged(self, group: JobGroup, guilty: Collection[int]) -> str:
         """Return from which call on the ranks at fault made calls from other lines, as text.
 
         Calls of the same op and size match wherever they come from, so this is where a rank made
@@ -270,7 +270,7 @@ class Verdicts:
 
     # ------------------------------------------------------------------------------------- rows
 
-    def _group(self, entry: Entry) -> Group:
+    def _group(self, entry: Entry) -> JobGroup:
         return self._groups[entry.group]
 
     def _rows(self, ranks: Collection[int]) -> list[Row]:
@@ -285,7 +285,7 @@ class Verdicts:
         if rank not in self._job.last:
             return Row((rank,), "made no call")
         call, number, group, state = self._job.last[rank]
-        done = ", completed" if state == State.COMPLETED else ""
+        done = ", completed" if state == CallState.COMPLETED else ""
         on = "" if group.is_default else f" of {group}"
         return Row(
             (rank,), f"last call: {call.op or number}{on}{done}", line_text(call.source_line)

@@ -11,7 +11,7 @@ from typing import Protocol
 from distdemo.calls.match import findings
 from distdemo.calls.match.lateness import Lateness
 from distdemo.calls.match.matching import Matcher
-from distdemo.calls.match.order import Order
+from distdemo.calls.match.order import OrderRule
 from distdemo.calls.match.state import Entry, Group, Position, Problem
 from distdemo.calls.match.waits import cycle_of, deadlocked_ranks, near_match
 from distdemo.calls.notes import MAX_KNOWN, CallNote, Note, Reader
@@ -50,7 +50,7 @@ class Judge:
         self.matcher = Matcher(world_size)
         self.finding: Finding | None = None
         self.lateness = Lateness()
-        self.order = Order(self.matcher)
+        self.order = OrderRule(self.matcher)
         self._rules: tuple[Rule, ...] = (self.lateness, self.order)
         self._readers = [Reader() for _ in range(world_size)]
         self._new = [bytearray() for _ in range(world_size)]

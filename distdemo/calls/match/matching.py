@@ -24,7 +24,7 @@ from distdemo.calls.match.rules import (
     majority,
 )
 from distdemo.calls.match.shifts import MAX_LINES, Stack
-from distdemo.calls.match.state import Calls, Entry, Group, Position, Problem, RankState
+from distdemo.calls.match.state import CallSet, Entry, Group, Position, Problem, RankState
 from distdemo.calls.notes import (
     AcceptNote,
     CallNote,
@@ -194,7 +194,7 @@ class Matcher:
         entry.position = group.reached[rank]
         group.reached[rank] += 1
         while len(group.open) <= entry.position - group.agreed:
-            group.open.append(Calls())
+            group.open.append(CallSet())
         calls = group.at(entry.position)
         at = (group, entry.position)
         if at not in self.problems and _clashes(entry, calls):
@@ -288,7 +288,7 @@ class Matcher:
                 group.last = calls
             group.agreed += 1
 
-    def _check_steps(self, group: Group, entries: Calls) -> None:
+    def _check_steps(self, group: Group, entries: CallSet) -> None:
         steps = {rank: entry.step for rank, entry in entries.items()}
         if max(steps.values()) < 0:
             return
@@ -494,7 +494,7 @@ class Matcher:
                 yield (group, position), lack
 
 
-def _clashes(entry: Entry, others: Calls) -> bool:
+def _clashes(entry: Entry, others: CallSet) -> bool:
     """Return True if a call doesn't match the other calls at its position."""
     call = entry.call
     members = entry.group.members

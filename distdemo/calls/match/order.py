@@ -24,7 +24,7 @@ Queue = deque[Entry]
 UNORDERED = {"new_group", "monitored_barrier"}  # these aren't kernels
 
 
-class Order:
+class OrderRule:
     """Calls of each thread that can't end yet if they are executed one at a time.
 
     Sends and receives have an order only with NCCL, or by its rules.

@@ -14,7 +14,7 @@ from distdemo.calls.match.state import Entry, Group
 from distdemo.calls.records import SourceLine
 
 
-class Channel(NamedTuple):
+class PairKey(NamedTuple):
     """Key of the sends and receives that can be paired.
 
     Attributes:
@@ -50,7 +50,7 @@ class Pairing:
 
     def __init__(self, on_pair: Callable[[Entry, Entry], None]) -> None:
         self._on_pair = on_pair
-        self._channels: dict[Channel, Unpaired] = {}
+        self._channels: dict[PairKey, Unpaired] = {}
         self._paired_lines: set[SourceLine] = set()
 
     def __len__(self) -> int:
@@ -126,7 +126,7 @@ class Pairing:
         """Return True if a send or receive on the same line was paired."""
         return entry.call.source_line in self._paired_lines
 
-    def _enqueue(self, channel: Channel, entry: Entry) -> None:
+    def _enqueue(self, channel: PairKey, entry: Entry) -> None:
         """Queue a send or receive in the order of its rank's calls."""
         queue = self._channels.setdefault(channel, Unpaired()).queue(entry)
         insort(queue, entry, key=attrgetter("order"))
@@ -143,7 +143,7 @@ class Pairing:
             for sender in range(len(channel.group.members)):
                 self._pair_queued(channel._replace(sender=sender))
 
-    def _pair_queued(self, channel: Channel) -> None:
+    def _pair_queued(self, channel: PairKey) -> None:
         """Pair sends with receives in order.
 
         An older open receive from any rank may match a send first.
@@ -169,7 +169,7 @@ class Pairing:
         self._on_pair(send, receive)
 
 
-def _channel(entry: Entry) -> Channel | None:
+def _channel(entry: Entry) -> PairKey | None:
     """Return the channel of a send or receive, or None if its peer isn't in the group."""
     call = entry.call
     group = entry.group
@@ -178,4 +178,4 @@ def _channel(entry: Entry) -> Channel | None:
     own = group.numbers[entry.rank]
     tag = 0 if group.backend.startswith("nccl") else call.tag
     ends = (own, call.peer) if entry.sends else (call.peer, own)
-    return Channel(group, *ends, tag)
+    return PairKey(group, *ends, tag)

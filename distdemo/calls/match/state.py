@@ -39,7 +39,7 @@ class Entry:
     agreement: tuple[object, ...] = ()
     accepted: bool = False
     position: int = 0
-    calls_there: Calls | None = None
+    calls_there: CallSet | None = None
     matched: bool = False
     other: Entry | None = None
     order: int = 0
@@ -60,7 +60,7 @@ class Entry:
         return self.call.peer == -1 and not self.sends
 
 
-class Calls(dict[int, Entry]):
+class CallSet(dict[int, Entry]):
     """Calls at one position of a group, by rank.
 
     Attributes:
@@ -115,7 +115,7 @@ class Group:
     numbers: dict[int, int]
     reached: dict[int, int]
     uneven: set[int] = field(default_factory=set)
-    open: deque[Calls] = field(default_factory=deque)
+    open: deque[CallSet] = field(default_factory=deque)
     agreed: int = 0
     internal: int = 0
     first: int = 0
@@ -147,7 +147,7 @@ class Group:
         """True for the group of all ranks."""
         return self.name == "the default group"
 
-    def at(self, position: int) -> Calls:
+    def at(self, position: int) -> CallSet:
         """Return the calls at a position that not all members have agreed on."""
         return self.open[position - self.agreed]
 
