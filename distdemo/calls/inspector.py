@@ -186,7 +186,7 @@ class Inspector:
         self._add_ends(report.outcomes)
         old = report.verdict
         accuser = next((o for o in report.outcomes if isinstance(o, Raised) and o.missing), None)
-        if accuser is not None and old is not None and not (matcher.stopped or matcher.found):
+        if accuser is not None and old is not None and not (matcher.stopped or matcher.problems):
             rows = matcher.rows({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
             rule = KINDS["absent"].rule
             finding = Finding("absent", old.what, tuple(rows), "", rule, accuser.missing)
@@ -198,7 +198,7 @@ class Inspector:
             limit = old.what.partition(":")[0]  # which limit has passed
             what = f"{limit}: {finding.what[0].lower()}{finding.what[1:]}"
             finding = replace(finding, what=what, rule=old.hint)
-        return finding if matcher.found else _with_cause(finding, old, report.outcomes)
+        return finding if matcher.problems else _with_cause(finding, old, report.outcomes)
 
     def _with_last_calls(self, report: WorldReport) -> WorldReport:
         """Return a failed world's report with the last call of each rank."""

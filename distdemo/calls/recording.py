@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.notes import UNREADABLE, EndNote, Writer
-from distdemo.calls.records import Finding, Recording, Row, SourceLine
+from distdemo.calls.records import Comparison, Finding, Row, SourceLine
 from distdemo.encoding import decode, encode, loads
 from distdemo.errors import UsageError
 from distdemo.files import MEMORY_BYTES, create_file, limited_memory, open_file
@@ -134,7 +134,7 @@ def rank_of(path: Path) -> int:
     return -1 if match is None else int(match[1])
 
 
-def compare_recordings(paths: Iterable[Path], timeline: Timeline | None = None) -> Recording:
+def compare_recordings(paths: Iterable[Path], timeline: Timeline | None = None) -> Comparison:
     """Compare the recordings of one world.
 
     Args:
@@ -170,7 +170,7 @@ def compare_recordings(paths: Iterable[Path], timeline: Timeline | None = None) 
         _text(absent, "left no notes"),
         _text(unended, "did not end"),
     )
-    return Recording(
+    return Comparison(
         size,
         absent,
         unended,

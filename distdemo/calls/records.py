@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 Kind = Literal[
     "call",
@@ -70,6 +70,7 @@ OPS = {
     "send": Op("to peer"),
 }
 """Ops that differ from the default."""
+USUAL = Op()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,19 +178,20 @@ class Call:
     limited: bool = False
     batched: bool = False
     group: tuple[int, ...] = field(default=(), compare=False)
+    partial: ClassVar[bool] = False
 
     @property
     def rules(self) -> Op:
         """Properties of its op."""
-        return OPS.get(self.op, Op())
+        return OPS.get(self.op, USUAL)
 
     def sends_to(self, own: int, other: int) -> bool:
         """Return True if rank `own` of the group sends data to another rank."""
         match self.rules.data:
             case "from root":
-                return own == self.root
+                return self.root in (None, own)
             case "to root":
-                return other == self.root
+                return self.root in (None, other)
             case "to peer":
                 return other == self.peer
             case "from peer":
@@ -200,9 +202,9 @@ class Call:
         """Return True if rank `own` of the group can't finish without data of another rank."""
         match self.rules.data:
             case "from root":
-                return other == self.root
+                return self.root in (None, other)
             case "to root":
-                return own == self.root
+                return self.root in (None, own)
             case "to peer":
                 return False
             case "from peer":
@@ -234,13 +236,15 @@ class Call:
             return END_OF_CELL
         size = ", ".join(map(str, self.shape))
         data = f"{self.dtype}[{size}]" if self.dtype else ""
+        if self.partial and not data and self.count > 0:
+            data = f"{self.count:,} elements"
         peer = ""
         if self.peer is not None:
             peer = "from " if self.op.endswith("recv") else "to "
             any_rank = self.peer == -1 and self.op == "recv"
             peer += "any rank" if any_rank else f"rank {self._global(self.peer)}"
             peer += f", tag {self.tag}" if self.tag else ""
-        parts = [
+        arguments = [
             self.reduce_op.upper(),
             data,
             "" if self.root is None else f"root {self._global(self.root)}",
@@ -251,7 +255,23 @@ class Call:
             f"ranks {list(self.members)}" if self.op == "new_group" else "",
             _lone_text(self.lone_groups),
         ]
-        return f"{self.op}({', '.join(filter(None, parts))})"
+        text = ", ".join(filter(None, arguments))
+        if self.partial and not text:
+            return self.op or "an unknown call"
+        return f"{self.op}({text})"
+
+
+class PartialCall(Call):
+    """A call of which at most op, dtype, shape, count and peer are known.
+
+    An empty op or dtype and a count of −1 are unknown.
+    """
+
+    __slots__ = ()
+    partial: ClassVar[bool] = True
+
+
+UNKNOWN_CALL = PartialCall("", SourceLine(via="an unknown line"), count=-1)
 
 
 def _lone_text(count: int) -> str:
@@ -370,7 +390,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class Comparison:
     """Result of comparing the notes that ranks wrote to files.
 
     Attributes:

@@ -25,19 +25,18 @@ def calls_text(calls: Sequence[CallCount]) -> str:
     """Return one line per call, with its count and ranks."""
     if not calls:
         return "No torch.distributed calls were seen."
-    counts = [f"{each.count:,} ×" for each in calls]
-    labels = [rank_label(each.ranks) for each in calls]
-    did = [each.did + ("" if _on_default_group(each) else f" on {each.group}") for each in calls]
-    first, second = max(map(len, counts)), min(MAX_CALL_WIDTH, max(map(len, did)))
-    third = max(len(each.source_line) for each in calls)
-    return "\n".join(
-        f"  {count:>{first}}  {what:{second}}  {each.source_line:{third}}  {ranks}".rstrip()
-        for count, what, each, ranks in zip(counts, did, calls, labels, strict=True)
+    rows = []
+    for call in calls:
+        on = "" if call.group in ("", "the default group") else f" on {call.group}"
+        rows.append((f"{call.count:,} ×", call.did + on, call.source_line, rank_label(call.ranks)))
+    count_width, call_width, line_width, _ = (
+        max(map(len, column)) for column in zip(*rows, strict=True)
     )
-
-
-def _on_default_group(each: CallCount) -> bool:
-    return each.group in ("", "the default group")
+    call_width = min(MAX_CALL_WIDTH, call_width)
+    return "\n".join(
+        f"  {count:>{count_width}}  {call:{call_width}}  {line:{line_width}}  {ranks}".rstrip()
+        for count, call, line, ranks in rows
+    )
 
 
 def rank_label(ranks: Sequence[int]) -> str:

@@ -11,38 +11,25 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from collections.abc import Mapping
 from math import prod
 from pickle import UnpicklingError
 from typing import Any, NoReturn, TypeVar
 
-from distdemo.calls.records import Call, SourceLine
-from distdemo.postmortem.evidence import (
-    COMPLETED,
-    ENDED,
-    SCHEDULED,
-    STARTED,
-    Dump,
-    GroupKey,
-    Pair,
-    Track,
-    source_line,
-)
-from distdemo.postmortem.parts import MAX_TEXT, name, whole
+from distdemo.calls.records import PartialCall, SourceLine
+from distdemo.postmortem.content import MAX_TEXT, CallState, Dump, GroupName, name, whole
+from distdemo.postmortem.stacks import source_line
 
 MAX_ENTRIES = 100_000  # calls per dump; torch keeps 2,000 unless told otherwise
-MAX_PARTS = 10_000_000  # frames and tensors per dump
-MAX_GROUPS = 10_000  # groups per dump
 MAX_FRAMES = 200  # frames per call that are read
-MAX_TENSORS = 10_000  # tensors per call
-MAX_DIMS = 64
-MAX_MEMBERS = 1 << 20  # members of all groups of a rank
-MAX_RANKS_TEXT = 8 * MAX_MEMBERS  # characters
-Sizes = tuple[tuple[int, ...], ...]
+Shapes = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
 _DIGITS = re.compile(r"\d{1,7}")
 _PAIR = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
-_STATES = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
+_STATES: dict[str, CallState] = {
+    "scheduled": CallState.SCHEDULED,
+    "started": CallState.STARTED,
+    "completed": CallState.COMPLETED,
+}
 _DTYPES = {
     "Float": "float32",
     "Double": "float64",
@@ -72,7 +59,6 @@ OPS = {
     "_allgather_base": "all_gather_single",
 }
 """Public names of ops, by the names in dumps and in the watchdog's messages, in lower case."""
-_FROM_OUTPUT = {"scatter"}  # ops whose input only the root has
 
 
 class _Unpickler(pickle.Unpickler):
@@ -115,20 +101,21 @@ def parse(data: Any) -> Dump:
     Raises:
         LookupError, TypeError, ValueError: It isn't a dump of a known version.
     """
-    data = _typed(data, dict)
-    version = name(data["version"])
+    version = name(_typed(data, dict)["version"])
     if not version.startswith("2."):
         raise ValueError(f"version {version!r} instead of 2")
     entries = _typed(data["entries"], list)
     if len(entries) > MAX_ENTRIES:
         raise ValueError(f"it has more than {MAX_ENTRIES:,} calls")
-    library = name(data.get("comm_lib_version") or data.get("nccl_version") or "")
-    dump = Dump(library=library, is_complete=True)
-    single = len(_typed(data.get("pg_status") or {}, dict)) == 1
-    groups = _Groups(_typed(data.get("pg_config") or {}, dict), dump, single=single)
-    _Entries(dump, groups).read(entries)
-    if not dump.backend.startswith("nccl"):
-        _without_states(dump)
+    reader = _Reader(data)
+    for entry in entries:
+        reader.add(_typed(entry, dict))
+    dump = reader.dump
+    states = dump.columns[3]
+    has_states = CallState.STARTED in states or CallState.COMPLETED in states
+    if not (has_states or dump.backend.startswith("nccl")):  # conclude nothing from them
+        for place, state in enumerate(states):
+            states[place] = CallState.STARTED if state == CallState.SCHEDULED else state
     return dump
 
 
@@ -139,184 +126,119 @@ def _typed(value: Any, kind: type[T]) -> T:
     return value
 
 
-class _Groups:
-    """Groups of a dump, by the names that its entries use.
-
-    Args:
-        config: Groups as the dump has them. gloo leaves out their names.
-        dump: Dump that gets them.
-        single: True if the rank has made calls on one group only.
-    """
-
-    def __init__(self, config: Mapping[str, Any], dump: Dump, *, single: bool) -> None:
-        self._members: dict[str, tuple[int, ...]] = {}
-        self._of_all: tuple[int, ...] = ()
-        self._keys: dict[tuple[str, str], GroupKey] = {}
-        member_count = 0
-        for each in config.values():
-            group, desc = name(_typed(each, dict)["name"]), name(each["desc"])
-            ranks = each["ranks"]
-            if type(ranks) is not str or len(ranks) > MAX_RANKS_TEXT:
-                raise ValueError("a group has no members")
-            members = tuple(map(int, _DIGITS.findall(ranks)))
-            member_count += len(members)
-            if member_count > MAX_MEMBERS:
-                raise ValueError("its groups have too many members")
-            self._members[group] = members
-            if single and not group:
-                self._of_all = members
-            if members and group:
-                dump.groups.append(self.key(group, desc))
-
-    def key(self, group: str, desc: str) -> GroupKey:
-        """Return the key of the group with this name and description.
-
-        Raises:
-            ValueError: There are too many groups.
-        """
-        known = self._keys.get((group, desc))
-        if known is None:
-            if len(self._keys) >= MAX_GROUPS:
-                raise ValueError("it has too many groups")
-            members = self._members.get(group, self._of_all)
-            known = self._keys[group, desc] = (group, desc, members)
-        return known
+def _shapes(value: Any) -> Shapes:
+    """Return the shapes of tensors."""
+    return tuple(tuple(map(whole, _typed(shape, list))) for shape in _typed(value, list))
 
 
-class _Entries:
+class _Reader:
     """Reader of the calls of one dump."""
 
-    def __init__(self, dump: Dump, groups: _Groups) -> None:
-        self._dump = dump
-        self._groups = groups
-        self._known: dict[tuple[object, ...], tuple[int, GroupKey]] = {}
+    def __init__(self, data: dict[str, Any]) -> None:
+        library = name(data.get("comm_lib_version") or data.get("nccl_version") or "")
+        self.dump = Dump(library=library, is_complete=True)
+        self._latest: dict[GroupName, int] = {}  # place of the last call
+        self._members: dict[str, tuple[int, ...]] = {}
+        self._calls: dict[tuple[object, ...], tuple[int, GroupName]] = {}
         self._lines: dict[tuple[int, ...], SourceLine] = {}
-        self._index: dict[object, int] = {}
-        self._left = MAX_PARTS
+        for group in _typed(data.get("pg_config") or {}, dict).values():
+            group_name = name(_typed(group, dict)["name"])
+            if type(group["ranks"]) is not str:
+                raise ValueError("a group has no members")
+            members = tuple(map(int, _DIGITS.findall(group["ranks"])))
+            self._members[group_name] = members
+            if members and group_name:
+                self.dump.span((group_name, name(group["desc"]), members))
+        is_only = len(_typed(data.get("pg_status") or {}, dict)) == 1
+        self._unnamed = self._members.get("", ()) if is_only else ()  # gloo leaves out the names
 
-    def read(self, entries: list[Any]) -> None:
-        """Add all calls to the dump."""
-        dump, tracks = self._dump, self._dump.tracks
-        for order, entry in enumerate(entries):
-            full_name = name(_typed(entry, dict)["profiling_name"])
-            call, group_key = self._call_and_group(entry, full_name)
-            state = _STATES[name(entry["state"])]
-            if (
-                state != COMPLETED
-                and entry.get("retired") is True
-                and not dump.backend.startswith("nccl")
-            ):
-                state = ENDED  # on nccl, it has timed out
-            pair = _PAIR.search(full_name)
-            if pair or entry.get("is_p2p") is True:
-                if pair and state != COMPLETED:
-                    sends, peer = pair[1] == "send", int(pair[3])
-                    dump.pairs.append(Pair(group_key, call, sends, peer, order))
-                continue
-            number = whole(entry.get("collective_seq_id", entry.get("seq_id")))
-            track = tracks.get(group_key)
-            if track is None or number > track.reached + 1:  # the recorder has lost calls
-                track = tracks[group_key] = Track(number)
-            if number == track.reached + 1:
-                track.add(call, state, order, whole(entry.get("time_created_ns", 0)))
-            elif number == track.reached:  # another part of a coalesced call
-                track.calls[-1] = self._merged(track.calls[-1], call)
-                track.states[-1] = min(track.states[-1], state)
-            if not dump.limit_s:
-                dump.limit_s = whole(entry.get("timeout_ms", 0)) / 1000
+    def add(self, entry: dict[str, Any]) -> None:
+        """Add a call to the dump."""
+        dump = self.dump
+        full_name = name(entry["profiling_name"])
+        call, group = self._call_and_group(entry, full_name)
+        state = _STATES[name(entry["state"])]
+        has_ended = state != CallState.COMPLETED and entry.get("retired") is True
+        if has_ended and not dump.backend.startswith("nccl"):  # on nccl, it has timed out
+            state = CallState.ENDED
+        is_pair = _PAIR.search(full_name) is not None
+        if is_pair or entry.get("is_p2p") is True:
+            if is_pair and state != CallState.COMPLETED:
+                dump.add(group, 0, call, CallState.STARTED)
+            return
+        number = whole(entry.get("collective_seq_id", entry.get("seq_id")))
+        reached = dump.span(group).reached
+        if number > reached:
+            self._latest[group] = len(dump.times)
+            dump.add(group, number, call, state, whole(entry.get("time_created_ns", 0)))
+        elif number == reached > 0:  # another part of a coalesced call
+            _, _, calls, states, _ = dump.columns
+            latest = self._latest[group]
+            calls[latest] = self._merged(calls[latest], call)
+            states[latest] = min(states[latest], state)
+        dump.limit_s = dump.limit_s or whole(entry.get("timeout_ms", 0)) / 1000
 
-    def _call_and_group(self, entry: dict[str, Any], full_name: str) -> tuple[int, GroupKey]:
+    def _call_and_group(self, entry: dict[str, Any], full_name: str) -> tuple[int, GroupName]:
         """Return the number of a call and its group."""
-        frames = _typed(entry.get("frames") or [], list)[:MAX_FRAMES]
         group = entry.get("process_group") or (entry.get("pg_id"), "")
         if type(group) not in (list, tuple):
             raise TypeError("a group has no name")
         group_name, desc = group
         group_name = str(whole(group_name)) if type(group_name) is int else name(group_name)
-        inputs = self._sizes(entry["input_sizes"])
-        outputs = self._sizes(entry["output_sizes"])
+        frames = _typed(entry.get("frames") or [], list)[:MAX_FRAMES]
+        inputs = _shapes(entry["input_sizes"])
+        outputs = _shapes(entry["output_sizes"])
         dtypes = tuple(map(name, _typed(entry.get("input_dtypes") or [], list)[:1]))
-        self._left -= len(frames) + len(inputs) + len(outputs)
-        if self._left < 0:
-            raise ValueError("its calls have too many frames and tensors")
         key = (full_name, group_name, name(desc), inputs, outputs, dtypes, *map(id, frames))
-        known = self._known.get(key)
+        known = self._calls.get(key)
         if known is None:
-            group_key = self._groups.key(group_name, name(desc))
-            number = self._call(full_name, inputs, outputs, entry, frames)
-            known = self._known[key] = number, group_key
+            call = self._call(full_name, inputs, outputs, entry, frames)
+            members = self._members.get(group_name, self._unnamed)
+            known = self.dump.number(call), (group_name, name(desc), members)
+            self._calls[key] = known
         return known
-
-    def _sizes(self, value: Any) -> tuple[tuple[int, ...], ...]:
-        """Return the shapes of tensors."""
-        if len(_typed(value, list)) > MAX_TENSORS:
-            raise ValueError("a call has too many tensors")
-        shapes = []
-        for shape in value:
-            if len(_typed(shape, list)) > MAX_DIMS:
-                raise ValueError("a tensor has too many dimensions")
-            shapes.append(tuple(map(whole, shape)))
-        return tuple(shapes)
 
     def _call(
         self,
         full_name: str,
-        inputs: Sizes,
-        outputs: Sizes,
+        inputs: Shapes,
+        outputs: Shapes,
         entry: dict[str, Any],
         frames: list[Any],
-    ) -> int:
-        """Return the number of a call."""
-        backend, _, op_name = full_name.rpartition(":")
-        self._dump.backend = self._dump.backend or backend
-        op = OPS.get(op_name.lower(), _PAIR.sub(r"\1", op_name))
-        side = "output" if op in _FROM_OUTPUT or not inputs else "input"
-        sizes = outputs if side == "output" else inputs
+    ) -> PartialCall:
+        """Return a call."""
+        backend, _, op = full_name.rpartition(":")
+        self.dump.backend = self.dump.backend or backend
+        op = OPS.get(op.lower(), op)
+        pair = _PAIR.search(op)
+        side = "output" if op == "scatter" or not inputs else "input"  # only its root has inputs
+        shapes = outputs if side == "output" else inputs
         dtypes = _typed(entry.get(f"{side}_dtypes") or entry.get("input_dtypes") or [""], list)
+        dtype = name(dtypes[0])
         stack = tuple(map(id, frames))
         line = self._lines.get(stack)
         if line is None:
             line, _ = source_line(
-                (name(_typed(each, dict)["filename"]), whole(each["line"]), name(each["name"]))
-                for each in frames
+                (name(_typed(frame, dict)["filename"]), whole(frame["line"]), name(frame["name"]))
+                for frame in frames
             )
             self._lines[stack] = line
-        dtype = name(dtypes[0])
-        return self._number(
-            Call(
-                op,
-                line,
-                dtype=_DTYPES.get(dtype, dtype.lower()) if sizes else "",
-                shape=sizes[0] if sizes else (),
-                count=sum(map(prod, sizes)),
-            )
+        return PartialCall(
+            pair[1] if pair else op,
+            line,
+            dtype=_DTYPES.get(dtype, dtype.lower()) if shapes else "",
+            shape=shapes[0] if shapes else (),
+            count=sum(map(prod, shapes)),
+            peer=int(pair[3]) if pair else None,
         )
 
     def _merged(self, first: int, second: int) -> int:
         """Return the number of a coalesced call with one more part."""
-        one, other = self._dump.calls[first], self._dump.calls[second]
+        calls = [call for call, _ in self.dump.table]
+        one = calls[first]
+        other = calls[second]
         if not other.count:
             return first
-        return self._number(
-            Call(
-                other.op,
-                other.source_line,
-                dtype=one.dtype,
-                shape=(one.count + other.count,),
-                count=one.count + other.count,
-            )
-        )
-
-    def _number(self, call: Call) -> int:
-        number = self._index.setdefault((call, call.source_line.stack), len(self._index))
-        if number == len(self._dump.calls):
-            self._dump.calls.append(call)
-        return number
-
-
-def _without_states(dump: Dump) -> None:
-    """Mark calls of a backend that records no states, so that nothing is concluded from them."""
-    tracks = dump.tracks.values()
-    if not any(state in (STARTED, COMPLETED) for track in tracks for state in set(track.states)):
-        for track in tracks:
-            track.states = track.states.replace(bytes([SCHEDULED]), bytes([STARTED]))
+        count = one.count + other.count
+        call = PartialCall(other.op, other.source_line, one.dtype, (count,), count)
+        return self.dump.number(call)

@@ -1,8 +1,9 @@
-"""Find the files of a job, recognise their formats by content, and judge them together."""
+"""Find the files of a job, read them, and judge them together."""
 
 from __future__ import annotations
 
 import os
+import pickle
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -10,24 +11,21 @@ from glob import glob
 from itertools import islice
 from pathlib import Path
 
-from distdemo.calls.notes import CallNote, EndNote, ReturnNote
 from distdemo.calls.recording import compare_recordings
-from distdemo.calls.records import CallCount
 from distdemo.calls.timeline import Timeline
 from distdemo.errors import UsageError
 from distdemo.launcher.verdict import ranks_of
-from distdemo.postmortem import hosts, logs
-from distdemo.postmortem.evidence import Dump, Evidence, group_text, line_text
-from distdemo.postmortem.evidence import call_text as text_of
-from distdemo.postmortem.parts import Log, Parts
-from distdemo.postmortem.reading import job_of, read_all
+from distdemo.postmortem import hosts
+from distdemo.postmortem.content import Content, Dump
+from distdemo.postmortem.job import Job
+from distdemo.postmortem.reading import read_all
 from distdemo.postmortem.records import Postmortem
-from distdemo.postmortem.verdict import absent_notes, judge
+from distdemo.postmortem.verdict import Verdicts, absent_notes
 from distdemo.view.foreign import one_line
 from distdemo.view.format import listing, plural
 
 MAX_FILES = 100_000
-MAX_CALLS = 10_000_000  # of all ranks
+MAX_TOTAL_BYTES = 256 << 20  # of what all files have
 CLOCK_S = 120.0  # by which the clocks of hosts may differ
 MANY_CALLS = 20  # that no rank makes this long before another rank makes the first of them:
 LATE_S = 60.0
@@ -59,38 +57,62 @@ def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
             "Name the folder of one job, or a glob.",
         )
     skipped = {Path(path): "no such file" for path in paths if not _matches(path)}
-    evidence = Evidence()
-    counts, recordings = _read_all(files, skipped, evidence)
+    return judge_contents(source, _contents(files), skipped, timeline)
+
+
+def judge_contents(
+    source: str,
+    contents: Mapping[Path, Content],
+    skipped: dict[Path, str],
+    timeline: Timeline | None = None,
+) -> Postmortem:
+    """Judge what the files of a job have.
+
+    Args:
+        source: Folder or files that were read.
+        contents: Contents of the files.
+        skipped: Why other paths have nothing; more are added.
+        timeline: Timeline that gets every call, or None.
+
+    Raises:
+        UsageError: There is nothing that can be used.
+    """
+    skipped |= {path: content.why for path, content in contents.items() if content.why}
+    contents = {path: content for path, content in contents.items() if not content.why}
+    recordings = [path for path, content in contents.items() if content.kind == "recording"]
     if recordings:
+        others = contents.keys() - set(recordings)
+        skipped |= dict.fromkeys(sorted(others), "recordings are judged alone")
         return _recordings(source, recordings, skipped, timeline)
+    job = Job()
+    counts = _add(contents, skipped, job)
     notes = _skipped(skipped)
     if not counts:
         what = f"{source} has nothing that can be used."
         raise UsageError(what, next(iter(notes), "All logs are empty."), "Try another folder.")
-    evidence.infer()
-    if timeline is not None:
-        _draw(evidence, timeline)
-    absent = sorted({*range(evidence.world_size)} - {*evidence.dumps} if evidence.dumps else ())
-    findings = judge(evidence)
+    job.infer()
+    judge = job.compare(timeline)
+    findings = Verdicts(job, judge).findings()
+    absent = sorted(set(range(job.world_size)) - job.dumps.keys()) if job.dumps else []
     return Postmortem(
         source,
-        evidence.world_size,
+        job.world_size,
         tuple(plural(count, kind) for kind, count in counts.items()),
-        tuple(evidence.backends),
+        tuple(job.backends),
         tuple(absent),
-        (*absent_notes(evidence), *evidence.notes, *notes),
-        tuple(_calls(evidence)),
+        (*absent_notes(job), *job.notes, *notes),
+        judge.calls(),
         findings,
-        stopped="" if findings else _unknown(evidence, absent),
+        stopped="" if findings else _stopped(job, absent),
     )
 
 
-def _unknown(evidence: Evidence, absent: Collection[int]) -> str:
+def _stopped(job: Job, absent: Collection[int]) -> str:
     """Return why errors may have been missed, or an empty text."""
-    if not evidence.calls:
+    if not job.last:
         return "no file has a call, and gloo's recorder leaves out sends and receives"
-    if evidence.older:
-        old = ranks_of(evidence.older).lower()
+    if job.older:
+        old = ranks_of(job.older).lower()
         return (
             f"the job was running when the dumps of {old} were written; if it has stopped now, "
             "write all dumps again"
@@ -114,140 +136,124 @@ def _files(paths: Iterable[str]) -> Iterator[Path]:
                 yield from (Path(folder, name) for name in sorted(names))
 
 
-def _read_all(
-    paths: Sequence[Path], skipped: dict[Path, str], evidence: Evidence
-) -> tuple[Counter[str], list[Path]]:
-    """Read all files into the evidence; return their number by format, and the recordings."""
-    found: dict[Path, Parts] = {}
-    call_count = 0
-    with closing(read_all(paths)) as parts_of_files:
-        for path, parts in parts_of_files:
-            found[path] = parts
-            call_count += parts.call_count
-            if call_count > MAX_CALLS:
+def _contents(paths: Sequence[Path]) -> dict[Path, Content]:
+    """Return what the files have, in this order.
+
+    Raises:
+        UsageError: They have too much.
+    """
+    contents = dict.fromkeys(paths, Content())
+    total = 0
+    with closing(read_all(paths)) as reading:
+        for path, content in reading:
+            if isinstance(content, Content):
+                contents[path] = content
+                continue
+            total += len(content)
+            if total > MAX_TOTAL_BYTES:
                 raise UsageError(
-                    f"The files have more than {MAX_CALLS:,} calls.",
-                    "postmortem compares no more.",
+                    "The files have too many calls.",
+                    f"What they have takes more than {MAX_TOTAL_BYTES >> 20} MiB.",
                     "Name the files of fewer ranks, or record fewer calls.",
                 )
-    recordings = [path for path in paths if found[path].kind == "recording"]
+            contents[path] = pickle.loads(content)  # noqa: S301 - our own worker made it
+    return contents
+
+
+def _add(contents: Mapping[Path, Content], skipped: dict[Path, str], job: Job) -> Counter[str]:
+    """Add the contents of files to the job, and return their number by format."""
     counts: Counter[str] = Counter()
     dumps: dict[Path, tuple[int, Dump]] = {}
-    logs_of_ranks: dict[Path, Log] = {}
-    old = hosts.earlier_attempts(paths)
-    for path in paths:
-        parts = found.pop(path)
-        if parts.why:
-            skipped[path] = parts.why
-        elif parts.kind == "recording":
-            counts["recording"] += 1
-        elif recordings:
-            skipped[path] = "recordings are judged alone"
-        elif parts.kind == "dump":
-            dumps[path] = parts.dumps[0]
-        elif path in old:
+    logs: dict[Path, Content] = {}
+    old = hosts.earlier_attempts(contents)
+    for path, content in contents.items():
+        rank = hosts.rank_in_name(path)
+        if content.kind == "dump":
+            ((_, number), dump) = content.dumps[0]
+            dumps[path] = number, dump
+            continue
+        if path in old:
             skipped[path] = "torchrun started the ranks again after this attempt"
+            continue
+        if content.kind != "empty":
+            counts[content.kind] += 1
+        if content.stand is not None and rank is not None:
+            job.stands[rank] = content.stand
+        elif content.kind == "RAS report":
+            job.add_log(content, None, None)
         else:
-            if parts.kind != "empty":
-                counts[parts.kind] += 1
-            if parts.log is not None:
-                logs_of_ranks[path] = parts.log
-            for owner, dump in parts.dumps:
-                evidence.add(owner, dump)
-            evidence.ends += parts.ends
-            rank = hosts.rank_in_name(path)
-            if parts.stand is not None and rank is not None:
-                evidence.stands[rank] = parts.stand
-    for path in _of_one_job(dumps, evidence):
+            logs[path] = content
+    for path in _of_one_job(dumps, job):
         counts["dump"] += 1
-        evidence.add(*dumps.pop(path))
-    _add_logs(logs_of_ranks, evidence)
-    return counts, recordings
-
-
-def _add_logs(logs_of_ranks: Mapping[Path, Log], evidence: Evidence) -> None:
-    """Add logs to the evidence, and note whose ranks are unknown."""
-    for path, (rank, first) in hosts.writers(logs_of_ranks).items():
-        log = logs_of_ranks[path]
-        logs.add_log(log, rank, first, evidence)
-        if rank is not None and not log.writers:
-            evidence.silent.add(rank)
+        job.add(*dumps[path])
+    for path, (rank, first) in hosts.writers(logs).items():
+        job.add_log(logs[path], rank, first)
         if rank is None and hosts.local_rank(path) is not None:
-            evidence.unknown.setdefault(_short(path.parent.parent))
-        elif first is None and log.has_local_ranks:
-            evidence.unknown.setdefault(_short(path))
-    if evidence.unknown:
-        evidence.notes.append(
-            f"No file says which ranks wrote the lines in {listing([*evidence.unknown])}: "
+            job.unknown.setdefault(_short(path.parent.parent))
+        elif first is None and any(kind == "local rank" for kind, _ in logs[path].writers):
+            job.unknown.setdefault(_short(path))
+    if job.unknown:
+        job.notes.append(
+            f"No file says which ranks wrote the lines in {listing([*job.unknown])}: "
             "torchrun numbers ranks on each host from 0."
         )
+    return counts
 
 
-def _of_one_job(dumps: Mapping[Path, tuple[int, Dump]], evidence: Evidence) -> list[Path]:
+def _of_one_job(dumps: Mapping[Path, tuple[int, Dump]], job: Job) -> list[Path]:
     """Return the dumps of the newest job. Several files of one rank mean several jobs.
 
     A JSON dump of a rank that has a pickle, too, is left out: it has no source lines.
     """
-    jobs: dict[tuple[Path, str], dict[int, Path]] = {}
+    jobs: dict[tuple[Path, str], dict[int, Path]] = {}  # by folder and name without the rank
     for path, (rank, dump) in dumps.items():
-        job = jobs.setdefault(job_of(path), {})
-        if rank not in job or dump.has_lines:
-            job[rank] = path
-    together: dict[int, Path] = {}
-    if sum(map(len, jobs.values())) == len({rank for job in jobs.values() for rank in job}):
-        together = {rank: path for job in jobs.values() for rank, path in job.items()}
-    elif jobs:
-        newest = max(
-            jobs, key=lambda job: max(_latest(dumps[path][1]) for path in jobs[job].values())
-        )
+        files = jobs.setdefault((path.parent, hosts.NUMBER.sub("", path.name)), {})
+        if rank not in files or any(call.source_line.line for call, _ in dump.table):
+            files[rank] = path
+    together = {rank: path for files in jobs.values() for rank, path in files.items()}
+    if sum(map(len, jobs.values())) > len(together):
+
+        def latest(name: tuple[Path, str]) -> int:
+            return max(_latest(dumps[path][1]) for path in jobs[name].values())
+
+        newest = max(jobs, key=latest)
         together = jobs[newest]
         names = {key: f"{_short(key[0] / key[1])}*" for key in jobs}
-        evidence.notes.append(
+        job.notes.append(
             f"The files are of {len(jobs)} jobs: {listing([*names.values()])}. "
             f"{names[newest]} is the newest and was judged."
         )
-    stale = _stale(dict(dumps[path] for path in together.values()))
+    used = {rank: dumps[path][1] for rank, path in together.items()}
+    last = max(used.values(), key=_latest, default=Dump())
+    stale = tuple(rank for rank, dump in used.items() if _is_older_job(dump, last))
     if stale:
-        evidence.notes.append(f"{ranks_of(stale)}: dumps of an older job, which were skipped.")
+        job.notes.append(f"{ranks_of(stale)}: dumps of an older job, which were skipped.")
     return [path for rank, path in sorted(together.items()) if rank not in stale]
 
 
 def _latest(dump: Dump) -> int:
-    """Return the time of the last call, in ns."""
-    return max((track.created[-1] for track in dump.tracks.values()), default=0)
+    return max(dump.times, default=0)
 
 
-def _stale(dumps: dict[int, Dump]) -> tuple[int, ...]:
-    """Return ranks whose dump is of an older job than the newest one."""
-    newest = max(dumps.values(), key=_latest, default=Dump())
-    return tuple(rank for rank, dump in dumps.items() if _of_another_job(dump, newest))
-
-
-def _of_another_job(dump: Dump, newest: Dump) -> bool:
-    """Return True if the default groups differ, or no call can have met the same call.
+def _is_older_job(dump: Dump, newest: Dump) -> bool:
+    """Return True if the default groups differ, or this rank stopped long before the newest began.
 
     Within a job, ranks make one call at most its time limit apart. A gloo rank waits for most calls
     before it makes the next: it won't make many long before another rank makes the first.
     """
     worlds = [
-        {key[2] for key in (*each.groups, *each.tracks) if key[1] == "default_pg" and key[2]}
-        for each in (dump, newest)
+        {members for _, desc, members in side.groups if desc == "default_pg" and members}
+        for side in (dump, newest)
     ]
     if all(worlds) and worlds[0] != worlds[1]:
         return True
-    limit = 1e9 * (max(dump.limit_s, newest.limit_s) + CLOCK_S)
-    for key in newest.tracks.keys() & dump.tracks.keys():
-        one, other = newest.tracks[key], dump.tracks[key]
-        first, last = max(one.first, other.first), min(one.reached, other.reached)
-        if first > last:
-            continue
-        began, old = one.created[first - one.first], other.created[first - other.first]
-        waits = dump.backend.startswith("gloo") and last - first >= MANY_CALLS
-        if waits and other.created[last - other.first] < began - 1e9 * LATE_S:
-            return True
-        if dump.limit_s and abs(began - old) > limit:
-            return True
-    return False
+    is_gloo = dump.backend.startswith("gloo") and len(dump.times) >= MANY_CALLS
+    limit_s = max(dump.limit_s, newest.limit_s)
+    if not (is_gloo or limit_s):
+        return False
+    gap = 1e9 * (LATE_S if is_gloo else limit_s + CLOCK_S)
+    began = min(filter(None, newest.times), default=0)
+    return 0 < _latest(dump) < began - gap
 
 
 def _skipped(skipped: Mapping[Path, str]) -> list[str]:
@@ -263,39 +269,6 @@ def _skipped(skipped: Mapping[Path, str]) -> list[str]:
 
 def _short(path: Path) -> str:
     return one_line("/".join(path.parts[-2:]))
-
-
-def _calls(evidence: Evidence) -> Iterator[CallCount]:
-    """Yield the calls with their counts."""
-    for group in evidence.groups:
-        counts: dict[int, dict[int, list[int]]] = {}
-        for rank, track in group.tracks.items():
-            for call, count in Counter(track.calls).items():
-                counts.setdefault(call, {}).setdefault(count, []).append(rank)
-        for number, by_count in counts.items():
-            made = evidence.calls[number]
-            for count, ranks in sorted(by_count.items(), reverse=True) if made.op else ():
-                line = line_text(made.source_line)
-                yield CallCount(text_of(made), group_text(group), line, tuple(ranks), count)
-
-
-def _draw(evidence: Evidence, timeline: Timeline) -> None:
-    """Add all calls to the timeline. A call lasts until the next one, because many have no end."""
-    ranks = {rank for group in evidence.groups for rank in group.tracks}
-    for rank in sorted(ranks):
-        calls = [
-            (created, group, call)
-            for group in evidence.groups
-            if (track := group.tracks.get(rank)) is not None
-            for created, call in zip(track.created, track.calls, strict=True)
-        ]
-        end = 0
-        for created, group, call in sorted(calls, key=lambda each: each[0]):
-            end = created // 1000
-            key = (group.members, next(iter(evidence.backends), ""), 0)
-            timeline.add(rank, end, ReturnNote())
-            timeline.add(rank, end, CallNote(key, evidence.calls[call], ()))
-        timeline.add(rank, end, EndNote("ended"))
 
 
 def _recordings(

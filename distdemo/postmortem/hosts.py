@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from distdemo.postmortem.parts import Log
+from distdemo.postmortem.content import Content
 
 MAX_RANK = 1 << 20
 NUMBER = re.compile(r"(\d{1,7})(?:\.(?:json|pkl|pickle|log|out|err|txt|stack|dump))*$")
@@ -47,57 +47,51 @@ def earlier_attempts(paths: Iterable[Path]) -> set[Path]:
     return {path for run in runs.values() for n in sorted(run)[:-1] for path in run[n]}
 
 
-def writers(logs: Mapping[Path, Log]) -> dict[Path, tuple[int | None, int | None]]:
+def writers(logs: Mapping[Path, Content]) -> dict[Path, tuple[int | None, int | None]]:
     """Return the rank that wrote each log, and the first rank of its host; None if unknown."""
-    workers = {path: n for path in logs if (n := local_rank(path)) is not None}
-    folders = {path.parent.parent for path in workers}
-    shared = [path for path in logs if path not in workers and logs[path].is_shared]
-    known: dict[Path, set[int]] = {host: set() for host in (*folders, *shared)}
-    for path, number in workers.items():
-        known[path.parent.parent].update(rank - number for rank in logs[path].global_ranks)
-    hosts = {path: _folder(path, folders, len(shared)) or path for path in shared}
-    for path, host in hosts.items():
-        known[host].update(rank - local for local, rank in logs[path].pairs)
-        for each in logs[path].exits:
-            named = [folder for folder in folders if each.host in folder.parts]
-            if each.local_rank is not None:
-                at = named[0] if len(named) == 1 else host
-                known[at].add(each.rank - each.local_rank)
-    first = _first_ranks(known, workers, folders)
-    return {
-        path: _writer(path, log, workers.get(path), first.get(hosts.get(path, path.parent.parent)))
-        for path, log in logs.items()
-    }
+    local_ranks = {path: number for path in logs if (number := local_rank(path)) is not None}
+    folders = {path.parent.parent for path in local_ranks}
+    shared = [path for path in logs if path not in local_ranks and logs[path].is_shared]
+    host_of = {path: path.parent.parent for path in local_ranks}
+    host_of |= {path: _folder(path, folders, len(shared)) or path for path in shared}
+    known: dict[Path, set[int]] = {host: set() for host in host_of.values()}
+    for path, number in local_ranks.items():
+        ranks = (rank for kind, rank in logs[path].writers if kind == "rank")
+        known[host_of[path]].update(rank - number for rank in ranks)
+    for path in shared:
+        for host, first_rank in logs[path].hosts:
+            named = [folder for folder in folders if host in folder.parts]
+            known[named[0] if len(named) == 1 else host_of[path]].add(first_rank)
+    first_ranks = _first_ranks(known, 1 + max(local_ranks.values(), default=0), folders)
+    placed: dict[Path, tuple[int | None, int | None]] = {}
+    for path, log in logs.items():
+        first = first_ranks.get(host_of.get(path, path))
+        is_own = not log.is_shared and (_NAMED.search(path.name) or not _OF_HOST.search(path.name))
+        rank = rank_in_name(path) if is_own else None
+        if path in local_ranks:
+            rank = None if first is None else first + local_ranks[path]
+        placed[path] = rank, first
+    return placed
 
 
-def _writer(
-    path: Path, log: Log, local: int | None, first: int | None
-) -> tuple[int | None, int | None]:
-    if local is not None:
-        return None if first is None else first + local, first
-    is_one = not log.is_shared and (_NAMED.search(path.name) or not _OF_HOST.search(path.name))
-    return rank_in_name(path) if is_one else None, first
-
-
-def _folder(path: Path, folders: Collection[Path], logs: int) -> Path | None:
+def _folder(path: Path, folders: Collection[Path], log_count: int) -> Path | None:
     """Return the folder of the same host as one of the logs of hosts, or None if unknown."""
     near = [folder for folder in folders if path.parent in folder.parents]
-    if not near and logs == 1:
+    if not near and log_count == 1:
         near = list(folders)
     return near[0] if len(near) == 1 else None
 
 
 def _first_ranks(
-    known: Mapping[Path, set[int]], workers: Mapping[Path, int], folders: Collection[Path]
+    known: Mapping[Path, set[int]], size: int, folders: Collection[Path]
 ) -> dict[Path, int]:
     """Return the first rank of each host where it is certain.
 
     Args:
         known: First ranks by what the lines say; several are a contradiction.
-        workers: Local rank by log.
+        size: Number of ranks on a host.
         folders: Hosts that are folders.
     """
-    size = 1 + max(workers.values(), default=0)
     nodes = {folder: _NODE.findall(str(folder)) for folder in folders}
     numbers = {folder: int(found[-1]) for folder, found in nodes.items() if found}
     is_numbered = sorted(numbers.values()) == [*range(len(folders))] and len(folders) > 1

@@ -7,32 +7,19 @@ torch/distributed/elastic/multiprocessing/errors/__init__.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import islice
+from collections import defaultdict
 from signal import SIGINT, SIGTERM, Signals
 
-from distdemo.calls.records import Call, SourceLine
+from distdemo.calls.records import UNKNOWN_CALL, PartialCall, SourceLine
 from distdemo.launcher.verdict import lost_peer
+from distdemo.postmortem.content import CallState, Content, Dump, End, GroupName, Writer, lines
 from distdemo.postmortem.dumps import OPS
-from distdemo.postmortem.evidence import (
-    COMPLETED,
-    STARTED,
-    Dump,
-    End,
-    Evidence,
-    GroupKey,
-    Track,
-    line_text,
-    source_line,
-)
-from distdemo.postmortem.parts import MAX_ENDS, Exit, Log, Parts, Writer, lines
+from distdemo.postmortem.stacks import line_text, source_line
 from distdemo.view.foreign import one_line
 
-MAX_GROUPS = 1000  # groups of a rank with a call that timed out
+MAX_ENDS = 10_000  # errors in one file
 MAX_OPEN = 1000  # calls after the one that timed out
-MAX_WRITERS = 100_000  # ranks in one file
-MAX_TEXT = 200  # characters of an exception
+MAX_CHARS = 200  # of an exception
 STOPPED = (-SIGINT, -SIGTERM)  # exit codes of ranks that torchrun stopped
 _PREFIX = re.compile(
     r"^(?:\s*(?:\[\d+\] )?(?=\[(?:default|trainer|rank)\d))?"
@@ -84,177 +71,140 @@ class _Messages:
 
     Attributes:
         timeouts: Call that timed out, by number.
-        status: Last enqueued and last completed call, by group and timed-out call.
+        status: Timed-out, last enqueued and last completed call, by group.
         stack: Frames of the traceback that is being read.
         thrown: Type of the C++ exception that is being read, or empty.
         limit_ms: Time limit of a call.
     """
 
     def __init__(self) -> None:
-        self.timeouts: dict[int, Call] = {}
-        self.status: dict[GroupKey, tuple[int, int, int]] = {}
+        self.timeouts: dict[int, PartialCall] = {}
+        self.status: dict[GroupName, tuple[int, int, int]] = {}
         self.stack: list[tuple[str, int, str]] | None = None
         self.thrown = ""
         self.limit_ms = 0
 
+    def read_error(self, line: str) -> End | None:
+        """Read a line of an exception, of Python or C++; return the end of the rank if complete."""
+        if thrown := _THROWN.match(line):
+            self.thrown = thrown[1]
+        elif self.thrown and (what := _WHAT.match(line)):
+            sizes = f" ({what[1]})" if what[1] else ""
+            end = _end("died of", f"{self.thrown}: {what[2].rstrip('.')}{sizes}", "")
+            self.thrown = ""
+            return end
+        elif line.startswith("Traceback (most recent call last)"):
+            self.stack = []
+        elif self.stack is not None and (frame := _FRAME.match(line)):
+            self.stack.append((frame[1], int(frame[2]), frame[3]))
+        elif self.stack is not None:
+            error, _, message = line.partition(": ")
+            error = error.rpartition(".")[2]
+            if _NAME.fullmatch(error) and _ERROR.search(error):
+                place, _ = source_line(reversed(self.stack))
+                self.stack = None
+                return _end("raised", f"{error}: {message}".rstrip(": "), line_text(place))
+        return None
 
-def read_log(text: str, parts: Parts) -> Log:
-    """Return what a log has, and count its calls as parts of the file.
+    def dump(self) -> Dump:
+        """Return the calls of one rank: the last that completed, and those after it."""
+        dump = Dump("nccl", limit_s=self.limit_ms / 1000)
+        first_number = min(self.timeouts, default=0)
+        default = {("0", "", ()): (first_number, first_number, first_number - 1)}
+        for group, (number, enqueued, completed) in (self.status or default).items():
+            first = completed if 0 < completed < number <= completed + MAX_OPEN else number
+            for each in range(first, min(max(enqueued, number), first + 2 * MAX_OPEN) + 1):
+                call = dump.number(self.timeouts.get(each, UNKNOWN_CALL))
+                state = CallState.COMPLETED if each <= completed else CallState.STARTED
+                dump.add(group, each, call, state)
+        return dump
+
+
+def read_log(text: str) -> Content:
+    """Return what a log has.
 
     Raises:
-        ValueError: It has too many calls, errors or ranks.
+        ValueError: It has too many errors.
     """
-    log = Log()
-    ranks: dict[Writer, _Messages] = {}
+    content = Content("log")
+    messages: dict[Writer, _Messages] = defaultdict(_Messages)
     for whole_line in lines(text):
         prefix = _PREFIX.match(whole_line)
         assert prefix is not None  # noqa: S101 - it matches the empty text
         line = whole_line[prefix.end() :]
-        own: Writer = ("file", 0)
+        writer: Writer = ("file", 0)
         if prefix[2]:
-            own = "rank", int(prefix[2])
+            writer = "rank", int(prefix[2])
             if prefix[1]:
-                log.pairs.add((int(prefix[1]), own[1]))
+                content.hosts.add(("", writer[1] - int(prefix[1])))
         elif prefix[1]:
-            own = "local rank", int(prefix[1])
+            writer = "local rank", int(prefix[1])
         if timeout := _TIMEOUT.search(line):
-            named: Writer = ("message", int(timeout[1])) if own[0] == "file" else own
-            state = ranks.setdefault(named, _Messages())
+            named: Writer = ("message", int(timeout[1])) if writer[0] == "file" else writer
+            number = int(timeout[2])
             op = timeout[3].lower()
-            call = Call(OPS.get(op, op), SourceLine(), count=int(timeout[4] or 0))
-            if int(timeout[2]) not in state.timeouts:
-                log.ends.append((named, End(-1, f"timed out in {call.op}", is_consequence=True)))
-            state.timeouts.setdefault(int(timeout[2]), call)
-            state.limit_ms = int(timeout[5])
+            count = int(timeout[4]) if timeout[4] else -1
+            call = PartialCall(OPS.get(op, op), SourceLine(), count=count)
+            if number not in messages[named].timeouts:
+                end = End(f"timed out in {call.op}", is_consequence=True)
+                content.ends.append((named, end))
+            messages[named].timeouts.setdefault(number, call)
+            messages[named].limit_ms = int(timeout[5])
         elif status := _status(line):
-            owner, key, numbers = status
-            named = ("message", owner) if own[0] == "file" else own
-            state = ranks.setdefault(named, _Messages())
-            if len(state.status) < MAX_GROUPS:
-                state.status.setdefault(key, numbers)
-        elif end := _read_traceback(line, ranks.setdefault(own, _Messages())):
-            log.ends.append((own, end))
-        if len(log.ends) > MAX_ENDS or len(ranks) > MAX_WRITERS:
-            raise ValueError(f"it has more than {MAX_ENDS:,} errors, or {MAX_WRITERS:,} ranks")
-    log.writers = set(ranks)
-    for writer, messages in ranks.items():
-        if messages.timeouts or messages.status:
-            log.dumps.append((writer, _dump(messages)))
-            parts.count(log.dumps[-1][1])
-    log.exits = list(islice(_table(text), MAX_ENDS))
-    log.out_of_memory = {int(pid) for pid in _OUT_OF_MEMORY.findall(text)}
-    return log
+            rank, group, numbers = status
+            named = ("message", rank) if writer[0] == "file" else writer
+            messages[named].status.setdefault(group, numbers)
+        elif end_of_rank := messages[writer].read_error(line):
+            content.ends.append((writer, end_of_rank))
+        if len(content.ends) > MAX_ENDS:
+            raise ValueError(f"it has more than {MAX_ENDS:,} errors")
+    content.writers = set(messages)
+    content.dumps = [(w, m.dump()) for w, m in messages.items() if m.timeouts or m.status]
+    _read_table(text, content)
+    content.out_of_memory = {int(pid) for pid in _OUT_OF_MEMORY.findall(text)}
+    return content
 
 
-def add_log(log: Log, rank: int | None, first: int | None, evidence: Evidence) -> None:
-    """Add a log to the evidence.
-
-    Args:
-        log: Log.
-        rank: Rank of lines without a prefix, or None if unknown.
-        first: Global rank of its host's local rank 0, or None if unknown.
-        evidence: Evidence to add to.
-    """
-
-    def rank_of(writer: Writer) -> int | None:
-        kind, number = writer
-        if kind == "local rank":
-            return None if first is None else first + number
-        return number if kind == "rank" or (kind == "message" and rank is None) else rank
-
-    for writer, dump in log.dumps:
-        if (number := rank_of(writer)) is not None:
-            evidence.add(number, dump)
-    for writer, end in log.ends:
-        number = rank_of(writer)
-        if number is not None:
-            evidence.ends.append(replace(end, rank=number))
-        elif not end.is_consequence:
-            evidence.unplaced.append(end)
-    evidence.out_of_memory |= log.out_of_memory
-    for each in log.exits:
-        if each.is_first or each.code not in STOPPED:
-            is_vague = each.code == 1 or each.code in STOPPED
-            end = End(
-                each.rank, _exit_text(each.code), "", False, each.is_first, is_vague, each.pid
-            )
-            evidence.exits.setdefault(each.rank, end)
-        else:
-            evidence.stopped.add(each.rank)
-
-
-def _status(line: str) -> tuple[int, GroupKey, tuple[int, int, int]] | None:
+def _status(line: str) -> tuple[int, GroupName, tuple[int, int, int]] | None:
     """Return the rank, group and call numbers in the watchdog's message on the last calls."""
     status = _STATUS.search(line)
     group = _GROUP.search(line) if status else None
     work = _WORK.search(line, group.end()) if group else None
     if not (status and group and work):
         return None
-    key = (group[2] or group[1], group[3] or "", ())
-    return int(group[4]), key, (int(work[1]), int(status[1]), int(status[2]))
+    group_name = (group[2] or group[1], group[3] or "", ())
+    return int(group[4]), group_name, (int(work[1]), int(status[1]), int(status[2]))
 
 
-def _is_consequence(text: str) -> bool:
-    return lost_peer(text) or _CONSEQUENCE.search(text) is not None
+def _end(verb: str, error: str, place: str) -> End:
+    text = one_line(error)[:MAX_CHARS]
+    is_consequence = lost_peer(text) or _CONSEQUENCE.search(text) is not None
+    return End(f"{verb} {text}", place, is_consequence)
 
 
-def _read_traceback(line: str, state: _Messages) -> End | None:
-    """Read a line of an exception, of Python or C++; return the end of the rank if complete."""
-    if thrown := _THROWN.match(line):
-        state.thrown = thrown[1]
-    elif state.thrown and (what := _WHAT.match(line)):
-        sizes = f" ({what[1]})" if what[1] else ""
-        text = one_line(f"{state.thrown}: {what[2].rstrip('.')}{sizes}")[:MAX_TEXT]
-        state.thrown = ""
-        return End(-1, f"died of {text}", is_consequence=_is_consequence(text))
-    elif line.startswith("Traceback (most recent call last)"):
-        state.stack = []
-    elif state.stack is not None and (frame := _FRAME.match(line)):
-        state.stack.append((frame[1], int(frame[2]), frame[3]))
-    elif state.stack is not None:
-        error, _, message = line.partition(": ")
-        error = error.rpartition(".")[2]
-        if _NAME.fullmatch(error) and _ERROR.search(error):
-            line_of_user, _ = source_line(reversed(state.stack))
-            text = one_line(f"{error}: {message}".rstrip(": "))[:MAX_TEXT]
-            state.stack = None
-            return End(-1, f"raised {text}", line_text(line_of_user), _is_consequence(text))
-    return None
-
-
-def _dump(state: _Messages) -> Dump:
-    """Return the calls of one rank: the last that completed, and those after it."""
-    dump = Dump("log", "nccl", limit_s=state.limit_ms / 1000)
-    dump.calls = [Call("", SourceLine()), *state.timeouts.values()]
-    numbers = {number: index for index, number in enumerate(state.timeouts, 1)}
-    first_number = min(state.timeouts, default=0)
-    default = {("0", "", ()): (first_number, first_number, first_number - 1)}
-    status = state.status or default
-    for key, (number, enqueued, completed) in status.items():
-        first = completed if 0 < completed < number <= completed + MAX_OPEN else number
-        track = dump.tracks[key] = Track(first)
-        for each in range(first, min(max(enqueued, number), first + 2 * MAX_OPEN) + 1):
-            order = max(0, each - first)
-            track.add(numbers.get(each, 0), COMPLETED if each <= completed else STARTED, order)
-    return dump
-
-
-def _table(text: str) -> Iterator[Exit]:
-    """Yield the failures in torchrun's table."""
+def _read_table(text: str, content: Content) -> None:
+    """Add the failures in torchrun's table."""
     forced = {int(pid) for pid in _FORCED.findall(text)}
     for head, part in zip(_ROOT.finditer(text), _ROOT.split(text)[1:], strict=True):
-        host, place = "", None
+        host = ""
+        place = None
         for line in part.splitlines():
             if named := _HOST.match(line):
                 host = named[1]
-            elif found := _PLACE.match(line):
-                place = found
-            elif place and (left := _EXIT.match(line)) and int(left[1]):
-                local = int(place[2]) if place[2] else None
-                pid = int(left[2] or 0)
-                code = -SIGTERM if pid in forced else int(left[1])
+            elif match := _PLACE.match(line):
+                place = match
+            elif place and (match := _EXIT.match(line)) and int(match[1]):
+                rank = int(place[1])
+                if place[2]:
+                    content.hosts.add((host, rank - int(place[2])))
+                pid = int(match[2] or 0)
+                code = -SIGTERM if pid in forced else int(match[1])
                 is_first = head[0].startswith("Root")
-                yield Exit(host, int(place[1]), local, code, pid, is_first)
+                if code in STOPPED and not is_first:
+                    content.stopped.add(rank)
+                else:
+                    end = End(_exit_text(code), is_exit=True, is_first=is_first, pid=pid)
+                    content.ends.append((("rank", rank), end))
                 place = None
 
 

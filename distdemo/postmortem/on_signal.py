@@ -7,13 +7,13 @@ that NCCL's watchdog writes; gloo has no watchdog.
 from __future__ import annotations
 
 import os
-import runpy
 import signal
 import sys
 import threading
 from pathlib import Path
 
 from distdemo.errors import EXIT_USAGE, UsageError
+from distdemo.launcher.program import Program, run_whole, set_up
 from distdemo.view.foreign import write_message
 
 SIGNAL = signal.SIGUSR1
@@ -64,23 +64,19 @@ def main(words: list[str]) -> None:
     Raises:
         UsageError: There is no program.
     """
-    is_module = words[:1] == ["-m"]
-    program = words[is_module : is_module + 1]
-    if not program or not (is_module or Path(program[0]).is_file()):
-        what = f"There is no file {program[0]}." if program else "No program was given."
+    if words[:1] == ["-m"] and len(words) > 1:
+        program = Program(module=words[1], arguments=tuple(words[2:]))
+    elif words and Path(words[0]).is_file():
+        program = Program(file=words[0], arguments=tuple(words[1:]))
+    else:
         raise UsageError(
-            what,
+            f"There is no file {words[0]}." if words else "No program was given.",
             "This module runs a program and writes a dump on SIGUSR1.",
             "Try: torchrun --nproc-per-node 2 -m distdemo.postmortem.on_signal train.py",
         )
     listen()
-    sys.argv = words[is_module:]
-    if is_module:
-        sys.path[0] = str(Path.cwd())
-        runpy.run_module(program[0], run_name="__main__", alter_sys=True)
-    else:
-        sys.path[0] = str(Path(program[0]).resolve().parent)
-        runpy.run_path(program[0], run_name="__main__")
+    set_up(program)
+    run_whole(program)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from distdemo.calls.records import Call, SourceLine
-from distdemo.postmortem.evidence import ENDED, STARTED, Dump, End, Track
-from distdemo.postmortem.parts import MAX_TEXT, Parts, lines, whole
+from distdemo.calls.records import PartialCall, SourceLine
+from distdemo.postmortem.content import MAX_TEXT, CallState, Content, Dump, End, lines, whole
 
-MAX_GAP = 1000  # calls between the rank behind and the other ranks that are listed
+MAX_CALLS = 1000  # calls between the rank behind and the other ranks that are listed
 MAX_RANKS = 1 << 14
 _ROW = re.compile(r"^\s*(\d{1,9})\s+\d+\s+\d+\s+[\d-]+\s+(\d{1,9})\s+\d+\s+[A-Z]+\s+[A-Z,]+")
 _COMM = re.compile(r"^#(\d{1,9})-\d+ \((\w+)\) (?:INCOMPLETE|MISMATCH|ERROR)")
@@ -30,21 +29,18 @@ _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 def repaired(text: str) -> str:
     """Return JSON with the comma that NCCL 2.28 forgets in ``missing_ranks``."""
-    found: list[str] = []
+    fixed: list[str] = []
     for line in text.splitlines():
-        before = found[-1].rstrip() if found else ""
+        before = fixed[-1].rstrip() if fixed else ""
         if before.endswith(_ENDS) and _KEY.match(line):
-            found[-1] = f"{before},"
-        found.append(line)
-    return "\n".join(found)
+            fixed[-1] = f"{before},"
+        fixed.append(line)
+    return "\n".join(fixed)
 
 
-def read_text(text: str, parts: Parts) -> None:
-    """Add what the text format has.
-
-    Raises:
-        ValueError: It has too many calls.
-    """
+def read_text(text: str) -> Content:
+    """Return what the text format has."""
+    content = Content("RAS report")
     sizes: dict[str, int] = {}
     sections: list[tuple[str, str, list[str]]] = []
     for line in lines(text):
@@ -56,25 +52,27 @@ def read_text(text: str, parts: Parts) -> None:
             sections[-1][2].append(line)
     largest = max(sizes.values(), default=0)
     for number, name, section in sections:
-        size, op = sizes.get(number, 0), ""
+        size = sizes.get(number, 0)
+        op = ""
         counts: dict[int, int] = {}
-        total: int | None = None  # count of the latest set of ranks
-        sets: list[tuple[int, int]] = []
-        missing = any("Missing communicator data" in line for line in section)
+        sets: list[tuple[int, int]] = []  # number of ranks and their count
+        is_missing = any("Missing communicator data" in line for line in section)
         for line in section:
-            if found := _COUNTS.search(line):
-                _add(parts, name, op, _completed(counts, sets, size))
-                op, counts, sets = found[1], {}, []
-            elif found := _SET.match(line):
-                total = int(found[2])
-                sets.append((int(found[1]), total))
-            elif (found := _RANK.match(line)) and int(found[1]) < size <= MAX_RANKS:
-                if op and (found[2] or total is not None):
-                    counts[int(found[1])] = int(found[2] or total or 0)
-                elif missing and not op and size == largest:
-                    how = f"doesn't answer NCCL: {found[3]}"[:MAX_TEXT]
-                    parts.add_end(End(int(found[1]), how))
-        _add(parts, name, op, _completed(counts, sets, size))
+            if match := _COUNTS.search(line):
+                _add(content, name, op, _completed(counts, sets, size))
+                op = match[1]
+                counts = {}
+                sets = []
+            elif match := _SET.match(line):
+                sets.append((int(match[1]), int(match[2])))
+            elif (match := _RANK.match(line)) and int(match[1]) < size <= MAX_RANKS:
+                if op and (match[2] or sets):
+                    counts[int(match[1])] = int(match[2] or sets[-1][1])
+                elif is_missing and not op and size == largest:
+                    how = f"doesn't answer NCCL: {match[3]}"[:MAX_TEXT]
+                    content.ends.append((("rank", int(match[1])), End(how)))
+        _add(content, name, op, _completed(counts, sets, size))
+    return content
 
 
 def _completed(counts: dict[int, int], sets: list[tuple[int, int]], size: int) -> dict[int, int]:
@@ -86,46 +84,47 @@ def _completed(counts: dict[int, int], sets: list[tuple[int, int]], size: int) -
     return counts
 
 
-def read_json(data: Any, parts: Parts) -> None:
-    """Add what the JSON format has.
+def read_json(data: Any) -> Content:
+    """Return what the JSON format has.
 
     Raises:
         AttributeError, LookupError, TypeError, ValueError: It isn't RAS's output.
     """
-    largest = max((whole(each["size"]) for each in data["communicators"]), default=0)
+    content = Content("RAS report")
+    largest = max((whole(comm["size"]) for comm in data["communicators"]), default=0)
     for comm in data["communicators"]:
         name = str(comm["hash"])[:40]
         by_op: dict[str, dict[int, int]] = {}
-        for each in comm["ranks"]:
-            for op, count in each["collective_counts"].items():
-                by_op.setdefault(op[:40], {})[whole(each["rank"])] = whole(count)
+        for rank in comm["ranks"]:
+            for op, count in rank["collective_counts"].items():
+                by_op.setdefault(op[:40], {})[whole(rank["rank"])] = whole(count)
         for op, counts in by_op.items():
-            _add(parts, name, op, counts)
-        for each in comm.get("missing_ranks", ()) if comm["size"] == largest else ():
-            parts.add_end(_missing(each))
+            _add(content, name, op, counts)
+        for rank in comm.get("missing_ranks", ()) if comm["size"] == largest else ():
+            is_dead = (rank.get("status") or rank).get("considered_dead")
+            how = "is considered dead by NCCL" if is_dead else "doesn't answer NCCL"
+            how += f": process {rank.get('pid')} on node {rank.get('host')}"
+            content.ends.append((("rank", whole(rank["rank"], MAX_RANKS)), End(how[:MAX_TEXT])))
+    return content
 
 
-def _missing(each: Mapping[str, Any]) -> End:
-    dead = (each.get("status") or each).get("considered_dead")
-    place = f"process {each.get('pid')} on node {each.get('host')}"
-    how = "is considered dead by NCCL" if dead else "doesn't answer NCCL"
-    return End(whole(each["rank"], MAX_RANKS), f"{how}: {place}"[:200])
-
-
-def _add(parts: Parts, name: str, op: str, counts: Mapping[int, int]) -> None:
+def _add(content: Content, name: str, op: str, counts: Mapping[int, int]) -> None:
     """Add the calls of one op on one communicator."""
     if not counts or max(counts) >= MAX_RANKS:
         return
     members = tuple(range(max(counts) + 1))
-    key = (f"{name} {op}", f"NCCL communicator {name}, {op}", members)
-    call = Call(_WORDS.sub("_", op).lower(), SourceLine())
-    least, most = min(counts.values()), max(counts.values())
+    group = (f"{name} {op}", f"NCCL communicator {name}, {op}", members)
+    call = PartialCall(_WORDS.sub("_", op).lower(), SourceLine(), count=-1)
+    least = min(counts.values())
+    most = max(counts.values())
     for rank, count in counts.items():
-        track = Track(max(least + 1, most - MAX_GAP) if count > least else count)
-        for _ in range(track.first, count + 1):  # it isn't known which calls have completed
-            track.add(0, STARTED if count > least else ENDED, 0)
-        dump = Dump("RAS", "nccl", calls=[call], tracks={key: track})
-        parts.add(rank, dump)
+        is_behind = count == least
+        dump = Dump("nccl")
+        for number in range(count if is_behind else max(least + 1, most - MAX_CALLS), count + 1):
+            # RAS doesn't say which calls have completed
+            state = CallState.ENDED if is_behind else CallState.STARTED
+            dump.add(group, number, dump.number(call), state)
+        content.dumps.append((("rank", rank), dump))
 
 
 def is_report(text: str) -> bool:

@@ -8,89 +8,66 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import re
 import resource
 import signal
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from pickle import UnpicklingError
 
 from distdemo.calls.recording import rank_of
 from distdemo.encoding import loads
 from distdemo.files import MAX_BYTES, MEMORY_BYTES, limit_memory, open_file, read_file
 from distdemo.launcher.process_tree import die_with_parent
 from distdemo.postmortem import dumps, hosts, logs, ras, stacks
-from distdemo.postmortem.parts import MAX_TEXT, Log, Parts
+from distdemo.postmortem.content import MAX_TEXT, Content
 
 HEAD_BYTES = 4096
 CPU_S = 30  # for a file, and 1 s more per MiB: a pickle can take forever to load
+MAX_CONTENT_BYTES = 64 << 20  # of what a file has
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LOG_FILE = re.compile(r"\.(?:log|out|err)$|^std(?:out|err)")
-_ERRORS = (
-    UnpicklingError,
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    ImportError,
-    LookupError,
-    OSError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
-
-
-@dataclass(slots=True)
-class _Worker:
-    """Worker process.
-
-    Attributes:
-        left: Files that it hasn't reported yet, in order.
-    """
-
-    process: BaseProcess
-    left: list[Path]
+LOG_FILE = re.compile(r"\.(?:log|out|err)$|^std(?:out|err)")
+Read = Callable[[Path], Content]
 
 
 def read_all(
-    paths: Sequence[Path], read: Callable[[Path], Parts] | None = None
-) -> Generator[tuple[Path, Parts]]:
-    """Yield each file with what it has. Close the iterator to end the workers."""
-    read = read or read_parts
-    count = min(len(os.sched_getaffinity(0)), len(paths))
-    workers: dict[Connection, _Worker] = {}
+    paths: Sequence[Path], read: Read | None = None
+) -> Generator[tuple[Path, bytes | Content]]:
+    """Yield each file with its pickled content, or why it has none.
+
+    Close the iterator to end the workers.
+    """
+    workers: dict[Connection, tuple[BaseProcess, list[Path]]] = {}  # with the files to come
+    count = len(os.sched_getaffinity(0))
     try:
-        for number in range(count):
-            _start(paths[number::count], read, workers)
+        for number in range(min(count, len(paths))):
+            _start(paths[number::count], read or read_content, workers)
         while workers:
             for receiver in wait(list(workers)):
                 assert isinstance(receiver, Connection)  # noqa: S101 - `wait` returns its arguments
-                worker = workers[receiver]
+                process, rest = workers[receiver]
                 try:
-                    parts = receiver.recv()
+                    content = receiver.recv_bytes()
                 except (EOFError, OSError):  # it was killed, perhaps while it sent
-                    worker.process.join()
+                    process.join()
                     del workers[receiver]
-                    if worker.left:
-                        yield worker.left.pop(0), Parts(why=_crash(worker.process.exitcode))
-                        _start(worker.left, read, workers)
+                    if rest:
+                        yield rest[0], Content(why=_crash(process.exitcode))
+                        _start(rest[1:], read or read_content, workers)
                 else:
-                    yield worker.left.pop(0), parts
+                    yield rest.pop(0), content
     finally:
-        for worker in workers.values():
-            worker.process.kill()
-        for worker in workers.values():
-            worker.process.join()
+        for process, _ in workers.values():
+            process.kill()
+        for process, _ in workers.values():
+            process.join()
 
 
 def _start(
-    paths: Sequence[Path],
-    read: Callable[[Path], Parts],
-    workers: dict[Connection, _Worker],
+    paths: Sequence[Path], read: Read, workers: dict[Connection, tuple[BaseProcess, list[Path]]]
 ) -> None:
     """Start a worker that reads these files, if there are any."""
     if not paths:
@@ -101,13 +78,13 @@ def _start(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         process.start()
-        workers[receiver] = _Worker(process, list(paths))
+        workers[receiver] = process, list(paths)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         sender.close()
 
 
-def _work(paths: Sequence[Path], read: Callable[[Path], Parts], sender: Connection) -> None:
+def _work(paths: Sequence[Path], read: Read, sender: Connection) -> None:
     """Read files in a worker process. It leaves signals to its parent, which kills it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -119,9 +96,12 @@ def _work(paths: Sequence[Path], read: Callable[[Path], Parts], sender: Connecti
     gc.disable()  # no format has cycles, and collecting takes a third of the time
     for path in paths:
         try:
-            sender.send(read(path))
+            data = pickle.dumps(read(path))
         except MemoryError:
-            sender.send(Parts(why="needs too much memory"))
+            data = pickle.dumps(Content(why=f"needs more than {MEMORY_BYTES >> 20} MiB of memory"))
+        if len(data) > MAX_CONTENT_BYTES:
+            data = pickle.dumps(Content(why="has too many calls or errors"))
+        sender.send_bytes(data)
 
 
 def _crash(exit_code: int | None) -> str:
@@ -129,25 +109,6 @@ def _crash(exit_code: int | None) -> str:
     if exit_code == -signal.SIGXCPU:
         return "takes too long to read"
     return f"ends its reader with exit code {exit_code}"
-
-
-def read_parts(path: Path) -> Parts:
-    """Return what a file has, or why it can't be used."""
-    try:
-        with open_file(path) as file:
-            head = file.read(HEAD_BYTES)
-            limit_time(os.fstat(file.fileno()).st_size)
-        if rank_of(path) >= 0:
-            return Parts("recording")
-        if not head:
-            has_rank = hosts.local_rank(path) is not None or hosts.rank_in_name(path) is not None
-            is_log = has_rank and _LOG_FILE.search(path.name)
-            return Parts("empty", log=Log()) if is_log else Parts(why="empty")
-        return _read(path, head)
-    except MemoryError:
-        return Parts(why=f"needs more than {MEMORY_BYTES >> 20} MiB of memory")
-    except _ERRORS as error:
-        return Parts(why=getattr(error, "strerror", None) or str(error)[:MAX_TEXT])
 
 
 def limit_time(size: int) -> None:
@@ -159,54 +120,58 @@ def limit_time(size: int) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
-def _read(path: Path, head: bytes) -> Parts:
-    """Return what a file has that begins like this."""
-    rank = hosts.rank_in_name(path)
+def read_content(path: Path) -> Content:
+    """Return what a file has, or why it can't be used."""
+    try:
+        with open_file(path) as file:
+            head = file.read(HEAD_BYTES)
+            limit_time(os.fstat(file.fileno()).st_size)
+        if rank_of(path) >= 0:
+            return Content("recording")
+        if head:
+            return _recognised(path, head)
+        has_rank = hosts.local_rank(path) is not None or hosts.rank_in_name(path) is not None
+        is_log = has_rank and LOG_FILE.search(path.name)
+        return Content("empty") if is_log else Content(why="empty")
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - which a parser raises depends on the file
+        return Content(why=getattr(error, "strerror", None) or str(error)[:MAX_TEXT])
+
+
+def _recognised(path: Path, head: bytes) -> Content:
+    """Return the content of a file that begins like this."""
     if dumps.is_pickle(head):
-        return _dump(rank, dumps.unpickled(read_file(path)))
+        return _dump(path, dumps.unpickled(read_file(path)))
+    data = b"" if b"\0" in head else read_file(path)
+    text = data.decode(errors="replace")
+    if head.lstrip().startswith(b"{") and b'"communicators"' not in data:
+        return _dump(path, loads(data, max_bytes=MAX_BYTES))
     if head.lstrip().startswith(b"{"):
-        data = read_file(path)
-        if b'"communicators"' not in data:
-            return _dump(rank, loads(data, max_bytes=MAX_BYTES))
-        parts = Parts("RAS report")
         try:
-            text = ras.repaired(data.decode(errors="replace"))
-            ras.read_json(loads(text, max_bytes=MAX_BYTES), parts)
-        except _ERRORS as error:
-            return Parts(why=f"truncated, or not a RAS report ({error})"[:MAX_TEXT])
-        return parts
-    if b"\0" in head:
-        return Parts(why="unknown file type")
-    text = read_file(path).decode(errors="replace")
+            return ras.read_json(loads(ras.repaired(text), max_bytes=MAX_BYTES))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            return Content(why=f"truncated, or not a RAS report ({error})"[:MAX_TEXT])
     if stacks.HEAD.search(text[:HEAD_BYTES]):
         stand = stacks.read_stack(text)
-        if rank is None or stand is None:
-            return Parts(why="no rank in the name" if rank is None else "no main thread")
-        return Parts("stack", stand=stand)
+        why = "no main thread" if stand is None else ""
+        if hosts.rank_in_name(path) is None:
+            why = "no rank in the name"
+        return Content("" if why else "stack", why, stand=stand)
     if ras.is_report(text):
-        parts = Parts("RAS report")
-        ras.read_text(text, parts)
-        return parts
-    if logs.MARK.search(text) or _LOG_FILE.search(path.name):
-        parts = Parts("log")
-        parts.log = logs.read_log(text, parts)
-        return parts
-    return Parts(why="unknown file type")
+        return ras.read_text(text)
+    if logs.MARK.search(text) or (text and LOG_FILE.search(path.name)):
+        return logs.read_log(text)
+    return Content(why="unknown file type")
 
 
-def _dump(rank: int | None, data: object) -> Parts:
+def _dump(path: Path, data: object) -> Content:
     """Return the calls in a dump of the flight recorder."""
+    rank = hosts.rank_in_name(path)
     if rank is None:
-        return Parts(why="no rank in the name")
-    parts = Parts("dump")
+        return Content(why="no rank in the name")
     try:
-        parts.add(rank, dumps.parse(data))
-    except _ERRORS as error:
+        return Content("dump", dumps=[(("rank", rank), dumps.parse(data))])
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         why = f"not a flight recorder's dump ({type(error).__name__}: {error})"
-        return Parts(why=why[:MAX_TEXT])
-    return parts
-
-
-def job_of(path: Path) -> tuple[Path, str]:
-    """Return the folder and the name without the rank, which are equal for dumps of one job."""
-    return path.parent, hosts.NUMBER.sub("", path.name)
+        return Content(why=why[:MAX_TEXT])

@@ -1,4 +1,4 @@
-"""Find the cause of a hang or crash in the evidence of a job.
+"""Find the cause of a hang or crash: who failed first, what the matcher finds, and who is missing.
 
 In this order: ranks that died or raised first, calls that disagree, ranks that are behind,
 deadlocks over several groups, and calls that are slow although all ranks are in them.
@@ -7,34 +7,21 @@ deadlocks over several groups, and calls that are slow although all ranks are in
 from __future__ import annotations
 
 import re
-from array import array
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import compress, count
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
-from distdemo.calls.match.judge import ORDER
+from distdemo.calls.match.judge import Judge, first_error
 from distdemo.calls.match.matching import merged
-from distdemo.calls.match.rules import KINDS, majority
-from distdemo.calls.records import Call, Finding, Kind, Row, SourceLine
+from distdemo.calls.match.rules import COMPARED, KINDS
+from distdemo.calls.match.state import Entry
+from distdemo.calls.match.waits import gaps
+from distdemo.calls.records import Finding, Row, SourceLine
 from distdemo.launcher.verdict import lost_peer, ranks_of
-from distdemo.postmortem.evidence import (
-    COMPLETED,
-    ENDED,
-    SCHEDULED,
-    STARTED,
-    End,
-    Evidence,
-    Group,
-    Track,
-    call_text,
-    group_text,
-    line_text,
-    synchronises,
-)
+from distdemo.postmortem.content import CallState, End
+from distdemo.postmortem.job import Job, JobGroup
+from distdemo.postmortem.stacks import line_text
 from distdemo.view.format import duration, plural
 
-COMPARED: tuple[Kind, ...] = ("call", "dtype", "shape")
-ANY_SIZE = ("all_to_all", "coalesced")  # in names of ops whose sizes may differ between ranks
 WRONG_SIZE = "data size doesn't match"
 SIZES = (
     "The ranks made different calls, or passed different shapes or dtypes. gloo ends the rank that "
@@ -48,500 +35,270 @@ VAGUE = (
 )
 UNREAD = "Ranks without calls have died, never made this call, or lost their dumps."
 MAX_FINDINGS = 8
-_TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 MAX_ROWS = 12  # rows of ranks that wait
+NO_LINE = str(SourceLine())
+_TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Call that a rank is in, and never leaves.
-
-    Attributes:
-        number: Number of the call in its group; 0 for a send or receive.
-        state: State of the call.
-        call: Index of the call.
-        on: Global ranks that it waits for, if known.
-    """
-
-    group: Group
-    number: int
-    state: int
-    call: int
-    on: tuple[int, ...]
-
-
-def judge(evidence: Evidence) -> tuple[Finding, ...]:
-    """Return the findings, the most important first."""
-    waits = _waits(evidence)
-    mismatches = list(_mismatches(evidence))
-    findings = [*_died(evidence, waits), *mismatches]
-    if evidence.stands and not evidence.dumps:
-        findings += _stacks(evidence)
-    died = {rank for finding in findings for rank in finding.ranks if finding.kind == "died"}
-    hung = [] if mismatches else _hung(evidence, waits)  # a mismatch explains them
-    for finding in hung:
-        is_explained = bool(died) and finding.rule == UNREAD  # the job was stopped
-        if not is_explained and died.isdisjoint(finding.ranks):
-            findings.append(finding)
-    return tuple(findings[:MAX_FINDINGS])
-
-
-# ------------------------------------------------------------------------------------- died, raised
-
-
-def _died(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
-    """Yield the finding on ranks that died or raised first."""
-    every = _ends(evidence)
-    causes = [end for _, end in sorted(every.items()) if not end.is_consequence]
-    causes = [end for end in causes if not end.is_vague] or causes
-    first = evidence.exits
-    causes = [end for end in causes if end.rank in first and first[end.rank].is_first] or causes
-    ranks = tuple(end.rank for end in causes)
-    rows = merged([Row((end.rank,), end.how, end.source_line) for end in causes])
-    others = tuple(rank for rank in sorted({*every, *waits}) if rank not in ranks)
-    waiting = [_row(evidence, r, waits[r]) if r in waits else _lost(every[r]) for r in others]
-    rows += merged(waiting)[:MAX_ROWS]
-    if causes:
-        how = rows[0].did if len({end.how for end in causes}) == 1 else "failed"
-        what = f"{ranks_of(ranks)} {how}."
-    elif evidence.unplaced:
-        ranks = _suspects(evidence)
-        what = f"A rank {evidence.unplaced[0].how}, and no line says which."
-    elif every and not waits:
-        ranks = _suspects(evidence)
-        what = _without_cause(ranks, every)
-    else:
-        return
-    yield Finding("died", what, tuple(rows), "", _rule(evidence, causes), ranks, others)
-
-
-def _rule(evidence: Evidence, causes: Sequence[End]) -> str:
-    """Return what to do about ranks that died."""
-    if any(WRONG_SIZE in end.how for end in causes):
-        return SIZES
-    if any(end.pid in evidence.out_of_memory for end in causes):
-        return OUT_OF_MEMORY
-    if any("SIGKILL" in end.how for end in causes):
-        return KILLED
-    return VAGUE if any(end.is_vague for end in causes) else KINDS["died"].rule
-
-
-def _ends(evidence: Evidence) -> dict[int, End]:
-    """Return how ranks ended. Exceptions come first, then other messages, then exit codes."""
-    ends = {end.rank: end for end in reversed(evidence.ends)}
-    raised = {end.rank: end for end in reversed(evidence.ends) if end.how.startswith("raised")}
-    return evidence.exits | ends | raised
-
-
-def _suspects(evidence: Evidence) -> tuple[int, ...]:
-    """Return ranks that may be the cause if every error only follows from another rank's.
-
-    They left no error. If connections were lost, a rank that lived until it was stopped isn't the
-    one that ended first; if a call timed out, it may be the one that never made it.
-    """
-    ends = _ends(evidence)
-    innocent = {*ends}
-    if not any(_TIMED_OUT.search(end.how) for end in ends.values()):
-        innocent |= evidence.stopped
-    known = () if evidence.unknown else range(evidence.world_size)
-    return tuple(rank for rank in known if rank not in innocent)
-
-
-def _without_cause(ranks: tuple[int, ...], ends: dict[int, End]) -> str:
-    """Return what is known if every error only follows from another rank's.
+class Verdicts:
+    """Findings on a job.
 
     Args:
-        ranks: Ranks that may be the cause.
-        ends: Errors of all other ranks.
+        job: Everything that was read.
+        judge: Comparison of the ranks' calls.
     """
-    timed_out = any(_TIMED_OUT.search(end.how) for end in ends.values())
-    others = "timed out" if timed_out else "lost the connection to a rank"
-    if not ranks:
-        return f"{ranks_of(tuple(ends))} {others}, and no file says which rank failed first."
-    which = "it" if len(ranks) == 1 else "one of them"
-    cause = "never made the call that they wait in" if timed_out else "ended first, or was killed"
-    return f"{ranks_of(ranks)} left no error, and other ranks {others}: {which} {cause}."
 
+    def __init__(self, job: Job, judge: Judge) -> None:
+        self._job = job
+        self._matcher = judge.matcher
+        self._groups = {judge.matcher.group(*group.key): group for group in job.groups}
+        ranks = enumerate(judge.matcher.ranks)
+        self._waits = {rank: state.waits[0] for rank, state in ranks if state.waits}
+        own = dict(reversed(job.ends))
+        raised = {rank: end for rank, end in reversed(job.ends) if end.how.startswith("raised")}
+        self._ends: dict[int, End] = job.exits | own | raised
 
-def _lost(end: End) -> Row:
-    """Return the row of a rank that failed because another one did."""
-    how = "timed out" if _TIMED_OUT.search(end.how) else end.how
-    if how == end.how and lost_peer(how):
-        how = "lost a peer"
-    return Row((end.rank,), how, end.source_line)
+    def findings(self) -> tuple[Finding, ...]:
+        """Return the findings, the most important first."""
+        died = list(self._died())
+        guilty = {rank for finding in died for rank in finding.ranks}
+        compared = [
+            finding
+            for finding in self._compared()
+            if not guilty  # or else the job was stopped, which explains missing calls
+            or finding.kind in COMPARED
+            or (finding.rule != UNREAD and guilty.isdisjoint(finding.ranks))
+        ]
+        return tuple(map(_without_unknown_lines, [*died, *compared][:MAX_FINDINGS]))
 
+    # ---------------------------------------------------------------------------- died, raised
 
-# ---------------------------------------------------------------------------------- calls disagree
-
-
-def _mismatches(evidence: Evidence) -> Iterator[Finding]:
-    """Yield the first mismatch of all groups."""
-    numbers: dict[tuple[str, str, int], int] = {}
-    agreement = [
-        numbers.setdefault((call.op, call.dtype, _size(call)), len(numbers))
-        for call in evidence.calls
-    ]
-    found = [
-        (group.tracks[min(calls)].orders[number - group.tracks[min(calls)].first], number, group)
-        for group in evidence.groups
-        for number, calls in _candidates(group, agreement)
-        if _difference({rank: evidence.calls[each] for rank, each in calls.items()})
-    ]
-    for _, number, group in sorted(found, key=lambda each: each[:2])[:1]:
-        calls = {rank: evidence.calls[each] for rank, each in _calls_at(group, number).items()}
-        kind, guilty = _difference(calls) or ("call", ())
-        waiting = tuple(rank for rank in calls if rank not in guilty)
-        rows = merged([_call_row(rank, calls[rank]) for rank in (*waiting, *guilty)])
-        what = f"Mismatch in call {number:,} of {group_text(group)}: {KINDS[kind].differs}."
-        before = _diverged(evidence, group, guilty, number)
-        yield Finding(kind, what, tuple(rows), before, KINDS[kind].rule, guilty, waiting)
-
-
-def _diverged(evidence: Evidence, group: Group, guilty: Sequence[int], end: int) -> str:
-    """Return from which call on the ranks at fault made calls from other lines, as text.
-
-    Calls of the same op and size match wherever they come from, so this is where a rank made one
-    call too many or too few. Both lines must have occurred earlier: otherwise the ranks just run
-    different code.
-
-    Args:
-        evidence: Evidence.
-        group: Group of the call that shows it.
-        guilty: Ranks at fault.
-        end: Number of that call.
-    """
-    ours = next((group.tracks[rank] for rank in guilty if rank in group.tracks), None)
-    rest = (track for rank, track in group.tracks.items() if rank not in guilty)
-    theirs = max(rest, key=lambda track: track.reached, default=None)
-    if ours is None or theirs is None:
-        return ""
-    before: set[SourceLine] = set()
-    for number in range(max(ours.first, theirs.first), min(end, ours.reached + 1)):
-        one, other = ours.calls[number - ours.first], theirs.calls[number - theirs.first]
-        lines = [evidence.calls[each].source_line for each in (one, other)]
-        if lines[0] == lines[1]:
-            before.add(lines[0])
-        elif before.issuperset(lines):
-            return (
-                f"The lines differ from call {number:,} on: {ranks_of(guilty).lower()} at "
-                f"{line_text(lines[0])}, other ranks at {line_text(lines[1])}. A call too many or "
-                "too few was made there."
-            )
+    def _died(self) -> Iterator[Finding]:
+        """Yield the finding on ranks that died or raised first."""
+        job = self._job
+        causes = {r: end for r, end in sorted(self._ends.items()) if not end.is_consequence}
+        causes = {r: end for r, end in causes.items() if not end.is_vague} or causes
+        first = {r for r, end in job.exits.items() if end.is_first}
+        causes = {r: end for r, end in causes.items() if r in first} or causes
+        ranks = tuple(causes)
+        others = tuple(sorted({*self._ends, *self._waits}.difference(ranks)))
+        rows = merged([Row((rank,), end.how, end.source_line) for rank, end in causes.items()])
+        if causes:
+            how = rows[0].did if len({row.did for row in rows}) == 1 else "failed"
+            what = f"{ranks_of(ranks)} {how}."
+        elif job.unplaced:
+            ranks = self._suspects()
+            what = f"A rank {job.unplaced[0].how}, and no line says which."
+        elif self._ends and not self._waits:
+            ranks = self._suspects()
+            what = self._without_cause(ranks)
         else:
-            return ""
-    return ""
+            return
+        rows += merged([self._affected(rank) for rank in others])[:MAX_ROWS]
+        yield Finding("died", what, tuple(rows), "", self._advice(causes.values()), ranks, others)
 
+    def _advice(self, causes: Collection[End]) -> str:
+        """Return what to do about ranks that died."""
+        if any(WRONG_SIZE in end.how for end in causes):
+            return SIZES
+        if any(end.pid in self._job.out_of_memory for end in causes):
+            return OUT_OF_MEMORY
+        if any("SIGKILL" in end.how for end in causes):
+            return KILLED
+        return VAGUE if any(end.is_vague for end in causes) else KINDS["died"].rule
 
-def _size(call: Call) -> int:
-    return -1 if any(each in call.op for each in ANY_SIZE) else call.count
+    def _suspects(self) -> tuple[int, ...]:
+        """Return ranks that may be the cause if every error only follows from another rank's.
 
-
-def _candidates(group: Group, agreement: Sequence[int]) -> Iterator[tuple[int, dict[int, int]]]:
-    """Yield the first number at which the ranks' calls differ, and these calls."""
-    alike: dict[int, array[int]] = {}
-    for rank, track in group.tracks.items():
-        alike[rank] = array("I", [agreement[each] for each in track.calls])
-    if not alike:
-        return
-    longest = max(alike, key=lambda rank: len(alike[rank]))
-    first = group.tracks[longest].first
-    numbers: set[int] = set()
-    for rank, calls in alike.items():
-        start = group.tracks[rank].first
-        begin, end = max(start, first), min(start + len(calls), first + len(alike[longest]))
-        one, other = calls[begin - start : end - start], alike[longest][begin - first : end - first]
-        if begin < end and one != other:
-            unequal = (a != b for a, b in zip(one, other, strict=True))
-            numbers.update(compress(count(begin), unequal))
-    for number in sorted(numbers):
-        yield number, _calls_at(group, number)
-
-
-def _calls_at(group: Group, number: int) -> dict[int, int]:
-    """Return the call with this number, by rank."""
-    return {
-        rank: track.calls[number - track.first]
-        for rank, track in sorted(group.tracks.items())
-        if track.first <= number <= track.reached
-    }
-
-
-def _difference(calls: dict[int, Call]) -> tuple[Kind, tuple[int, ...]] | None:
-    """Return the first kind of difference and the ranks in the minority. Unknown values match."""
-    for kind in COMPARED:
-        values: dict[int, object] = {}
-        for rank, call in calls.items():
-            value = call.op if kind == "call" else call.dtype if kind == "dtype" else _size(call)
-            if call.op and value not in ("", -1):
-                values[rank] = value
-        if len(set(values.values())) > 1:
-            usual = majority(values)
-            return kind, tuple(rank for rank, value in values.items() if value != usual)
-    return None
-
-
-# ---------------------------------------------------------------------- behind, deadlocked or slow
-
-
-def _waits(evidence: Evidence) -> dict[int, Wait]:
-    """Return the first call of each rank that hasn't completed."""
-    first: dict[int, tuple[int, Wait]] = {}
-    for group in evidence.groups:
-        known: dict[tuple[int, int], tuple[int, ...]] = {}
-        agreed = min(group.reached.values(), default=0)
-        for rank, track in group.tracks.items():
-            index = _pending(evidence, track, agreed + 1)
-            if index is None:
-                continue
-            number, state = track.first + index, track.states[index]
-            if rank in evidence.older or any(
-                group.reached.get(each, number) < number for each in evidence.older
-            ):
-                continue
-            if (number, state) not in known:
-                known[number, state] = _awaited(group, number, state)
-            wait = Wait(group, number, state, track.calls[index], known[number, state])
-            if rank not in first or track.orders[index] < first[rank][0]:
-                first[rank] = track.orders[index], wait
-    for rank, pairs in evidence.pairs.items():
-        for group, pair in pairs:
-            if rank not in first or pair.order < first[rank][0]:
-                on = _awaited_peer(evidence, rank, group.members[pair.peer], sends=pair.sends)
-                first[rank] = pair.order, Wait(group, 0, STARTED, pair.call, on)
-    return {rank: first[rank][1] for rank in sorted(first)}
-
-
-def _pending(evidence: Evidence, track: Track, late: int) -> int | None:
-    """Return the index of the first call that hasn't completed, or None.
-
-    Args:
-        evidence: Evidence.
-        track: Calls of a rank.
-        late: Number of the first call that some rank hasn't made. If calls have ended, this one has
-            failed, unless a rank can complete it alone.
-    """
-    indices = range(max(0, late - track.first), len(track.calls))
-    ended = (index for index in indices if track.states[index] == ENDED)
-    failed = (
-        index
-        for index in ended
-        if index == len(track.calls) - 1 or synchronises(evidence.calls[track.calls[index]])
-    )
-    found = [track.states.find(SCHEDULED), track.states.find(STARTED), next(failed, -1)]
-    return min((index for index in found if index >= 0), default=None)
-
-
-def _awaited(group: Group, number: int, state: int) -> tuple[int, ...]:
-    """Return the members that a call waits for: they haven't made it, or haven't started it."""
-    lacking = tuple(m for m in group.members if group.reached.get(m, number) < number)
-    if lacking or state == SCHEDULED:
-        return lacking
-    return tuple(m for m in group.members if _state(group, m, number) == SCHEDULED)
-
-
-def _state(group: Group, rank: int, number: int) -> int | None:
-    track = group.tracks.get(rank)
-    if track is None or not track.first <= number <= track.reached:
-        return None
-    return track.states[number - track.first]
-
-
-def _awaited_peer(evidence: Evidence, rank: int, peer: int, *, sends: bool) -> tuple[int, ...]:
-    """Return the peer of a send or receive unless it is in the opposite call, or unknown."""
-    opposite = any(
-        group.members[pair.peer] == rank and pair.sends != sends
-        for group, pair in evidence.pairs.get(peer, ())
-    )
-    return () if opposite or peer not in evidence.dumps else (peer,)
-
-
-def _hung(evidence: Evidence, waits: dict[int, Wait]) -> Iterator[Finding]:
-    """Yield what the ranks that wait are waiting for in the end."""
-    awaited = {rank for wait in waits.values() for rank in wait.on}
-    ends = {rank for rank in awaited if rank not in waits or not waits[rank].on}
-    calls: dict[tuple[int, int], list[int]] = {}
-    late: dict[tuple[object, ...], list[int]] = {}
-    for rank, wait in sorted(waits.items(), key=lambda each: each[1].number):
-        calls.setdefault((id(wait.group), wait.number or -wait.call), []).append(rank)
-        if awaited_last := tuple(sorted(ends.intersection(wait.on))):
-            p2p = 0 if wait.number else wait.call
-            late.setdefault((id(wait.group), p2p, awaited_last), []).append(rank)
-    explained = set(ends)
-    while more := {
-        rank for rank, wait in waits.items() if rank not in explained and explained & {*wait.on}
-    }:
-        explained |= more
-    for ranks in sorted(late.values(), key=len, reverse=True):
-        yield _behind(evidence, waits, ranks, ends)
-    cycle = _cycle(
-        {rank: waits[rank] for rank in waits if rank not in explained and waits[rank].on}
-    )
-    if cycle:
-        rows = tuple(_link(evidence, rank, waits[rank]) for rank in cycle)
-        what = f"Deadlock: {ranks_of(cycle).lower()} are waiting for each other."
-        p2p = not all(waits[rank].number for rank in cycle)
-        rule = KINDS["p2p" if p2p else "deadlock"].rule if p2p else ORDER
-        others = tuple(rank for rank in waits if rank not in cycle)
-        yield Finding("deadlock", what, rows, "", rule, tuple(sorted(cycle)), others)
-    if late or cycle:
-        return
-    for ranks in calls.values():
-        yield _slow(evidence, waits, ranks)
-
-
-def _cycle(waits: dict[int, Wait]) -> tuple[int, ...]:
-    """Return ranks that wait for each other, each for the next; empty if there are none."""
-    path = [min(waits)] if waits else []
-    while path:
-        following = next((each for each in waits[path[-1]].on if each in waits), None)
-        if following is None:
+        They left no error. If connections were lost, a rank that lived until it was stopped isn't
+        the one that ended first; if a call timed out, it may be the one that never made it.
+        """
+        if self._job.unknown:
             return ()
-        if following in path:
-            return tuple(path[path.index(following) :])
-        path.append(following)
-    return ()
+        innocent = {*self._ends}
+        if not any(_TIMED_OUT.search(end.how) for end in self._ends.values()):
+            innocent |= self._job.stopped
+        return tuple(rank for rank in range(self._job.world_size) if rank not in innocent)
 
-
-def _behind(
-    evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int], ends: set[int]
-) -> Finding:
-    """Return the finding on ranks that never made, or never started, the call of other ranks.
-
-    Args:
-        evidence: Evidence.
-        waits: Waits of all ranks.
-        ranks: Ranks that wait for the same ranks, the one in the earliest call first.
-        ends: Ranks that wait for no other rank.
-    """
-    wait = waits[ranks[0]]
-    late = tuple(sorted(ends.intersection(wait.on)))
-    op = evidence.calls[wait.call].op
-    waiting = [rank for rank in sorted(ranks) if rank not in late]
-    rows = merged([_row(evidence, rank, waits[rank]) for rank in waiting])[:MAX_ROWS]
-    if not wait.number:
-        what = f"No call of {ranks_of(late).lower()} matches the {op} of {ranks_of(ranks).lower()}."
-        rows += merged([_last_row(evidence, rank) for rank in late])
-        both = tuple(sorted({*late, *ranks}))
-        return Finding("p2p", what, tuple(rows), "", KINDS["p2p"].rule, both)
-    number = min(wait.number, 1 + max(wait.group.reached.get(rank, wait.number) for rank in late))
-    made = _calls_at(wait.group, number).values()
-    op = next((evidence.calls[each].op for each in made), "")
-    where = f"call {number:,} of {group_text(wait.group)}, {op or 'an unknown op'}"
-    verb, they = ("is", "it") if len(late) == 1 else ("are", "they")
-    if all(wait.group.reached.get(rank, wait.number) >= wait.number for rank in late):
-        what = f"{ranks_of(late)} {verb} behind: {they} enqueued {where}, but never started it."
-        rows += merged([_row(evidence, rank, waits[rank]) for rank in late if rank in waits])
-    else:
-        what = f"{ranks_of(late)} {verb} behind: {they} never made {where}."
-        rows += merged([_last_row(evidence, rank) for rank in late])
-    others = tuple(rank for rank in waits if rank not in late)
-    before = _diverged(evidence, wait.group, late, wait.number)
-    return Finding("absent", what, tuple(rows), before, KINDS["absent"].rule, late, others)
-
-
-def _slow(evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int]) -> Finding:
-    """Return the finding on a call that all known members are in."""
-    wait = waits[ranks[0]]
-    group, number = wait.group, wait.number
-    op = evidence.calls[wait.call].op or "an unknown op"
-    rows = tuple(merged([_row(evidence, rank, waits[rank]) for rank in ranks])[:MAX_ROWS])
-    where = f"call {number:,} of {group_text(group)}" if number else group_text(group)
-    absent = tuple(each for each in group.members if each not in evidence.dumps)
-    if absent:
-        what = f"{ranks_of(absent)} left no calls, and all other ranks wait in {where}, {op}."
-        suspects = tuple(rank for rank in absent if rank in _suspects(evidence))
-        if 0 < len(suspects) < len(absent):
-            absent = suspects
-            neither = f"{ranks_of(absent)} left neither calls nor an error"
-            what = f"{neither}, and other ranks wait in {where}, {op}."
-        return Finding("absent", what, rows, "", UNREAD, absent, tuple(ranks))
-    if group.is_inferred and not group.is_default and number == 1:  # nothing shows its members
-        what = f"{ranks_of(ranks)} wait in {where}, {op}. It may have members that no file shows."
-        return Finding("stuck", what, rows, "", KINDS["stuck"].rule, (), tuple(ranks))
-    done = [m for m in group.members if number and _state(group, m, number) == COMPLETED]
-    if done or 0 < number <= group.met:
-        what = f"{ranks_of(ranks)} started {where}, {op}, but only other ranks completed it."
-        return Finding("slow", what, rows, "", KINDS["slow"].rule, tuple(ranks))
-    what = f"All ranks are in {where}, {op}, and agree: it is slow, or the network is stuck."
-    if op not in ("barrier", "all_gather") and number:
-        what += " Compare root and ReduceOp, which these files lack."
-    long = f"Its time limit was {duration(evidence.limit_s)}. " if evidence.limit_s else ""
-    return Finding("slow", what, rows, "", long + KINDS["slow"].rule, (), tuple(ranks))
-
-
-def _stacks(evidence: Evidence) -> Iterator[Finding]:
-    """Yield what stacks alone show: ranks outside a collective, or in different ones."""
-    inside = {rank: op for rank, (_, op) in evidence.stands.items() if op}
-    rows = [
-        Row((r,), op or "is in no collective", line_text(at))
-        for r, (at, op) in sorted(
-            evidence.stands.items(), key=lambda each: (not each[1][1], each[0])
+    def _without_cause(self, suspects: tuple[int, ...]) -> str:
+        """Return what is known if every error only follows from another rank's."""
+        timed_out = any(_TIMED_OUT.search(end.how) for end in self._ends.values())
+        others = "timed out" if timed_out else "lost the connection to a rank"
+        if not suspects:
+            failed = ranks_of(tuple(self._ends))
+            return f"{failed} {others}, and no file says which rank failed first."
+        which = "it" if len(suspects) == 1 else "one of them"
+        cause = (
+            "never made the call that they wait in" if timed_out else "ended first, or was killed"
         )
-    ]
-    late = tuple(sorted(set(evidence.stands) - set(inside)))
-    if not inside:
-        return
-    if late:
-        verb = "is" if len(late) == 1 else "are"
-        what = f"{ranks_of(late)} {verb} in no collective, and other ranks are waiting in one."
-        found = Finding("absent", what, tuple(merged(rows)), "", KINDS["absent"].rule, late)
-    elif len(set(inside.values())) > 1:
-        usual = majority(inside)
-        guilty = tuple(sorted(rank for rank, op in inside.items() if op != usual))
-        what = "The ranks are in different collectives."
-        found = Finding("call", what, tuple(merged(rows)), "", KINDS["call"].rule, guilty)
-    else:
-        what = (
-            f"All ranks are in {next(iter(inside.values()))}: it is slow, or the network is stuck."
+        return f"{ranks_of(suspects)} left no error, and other ranks {others}: {which} {cause}."
+
+    def _affected(self, rank: int) -> Row:
+        """Return the row of a rank that waits, or failed because another one did."""
+        if rank in self._waits:
+            return self._rows([rank])[0]
+        end = self._ends[rank]
+        how = "timed out" if _TIMED_OUT.search(end.how) else end.how
+        if how == end.how and lost_peer(how):
+            how = "lost a peer"
+        return Row((rank,), how, end.source_line)
+
+    # --------------------------------------------------------------------------- what calls say
+
+    def _compared(self) -> Iterator[Finding]:
+        """Yield what the matcher finds, or else calls that are slow or that ranks lack."""
+        error = first_error(self._matcher, ())
+        first = self._matcher.first()
+        if error is not None and isinstance(first, tuple):
+            if not self._job.has_numbers:
+                error = replace(error, what="The ranks are in different collectives.")
+            group = self._groups[first[0]]
+            yield replace(error, before=self._diverged(group, error.ranks))
+            return
+        behind = list(self._behind())
+        yield from behind
+        if error is not None and not behind:
+            yield error
+        if error is None and not behind:
+            calls: dict[tuple[JobGroup, int], list[int]] = {}
+            for rank, entry in self._waits.items():
+                group = self._group(entry)
+                place = entry.position if entry.call.peer is None else -1 - entry.call.peer
+                calls.setdefault((group, place), []).append(rank)
+            for ranks in calls.values():
+                yield self._slow(ranks)
+
+    def _behind(self) -> Iterator[Finding]:
+        """Yield the ranks that other ranks wait for and that wait for nobody themselves."""
+        together: dict[tuple[object, ...], tuple[tuple[int, ...], list[Entry]]] = {}
+        for gap in gaps(self._matcher, range(len(self._matcher.ranks))):
+            late = tuple(rank for rank in gap.missing if rank not in gap.waiting)
+            pair = None if gap.entry.call.peer is None else gap.entry
+            if late:
+                key = gap.entry.group, pair, late
+                together.setdefault(key, (late, []))[1].append(gap.entry)
+        for late, entries in sorted(together.values(), key=lambda pair: -len(pair[1])):
+            yield self._late(late, sorted(entries, key=lambda e: (e.position, e.rank)))
+
+    def _late(self, late: tuple[int, ...], entries: Sequence[Entry]) -> Finding:
+        """Return the finding on ranks that never made, or never started, the call of others.
+
+        Args:
+            late: These ranks.
+            entries: Calls that wait for them, the earliest first.
+        """
+        first = entries[0]
+        group = self._group(first)
+        ranks = tuple(sorted(entry.rank for entry in entries))
+        rows = self._rows(ranks)[:MAX_ROWS]
+        if first.call.peer is not None:
+            op = first.call.op
+            what = f"No call of {ranks_of(late).lower()} matches the {op} of "
+            what += f"{ranks_of(ranks).lower()}."
+            rows += merged([self._last_row(rank) for rank in late])
+            both = tuple(sorted({*late, *ranks}))
+            return Finding("p2p", what, tuple(rows), "", KINDS["p2p"].rule, both)
+        reached = min(max(group.spans[rank].reached for rank in late), first.position)
+        is_enqueued = all(group.spans[rank].reached > first.position for rank in late)
+        op = first.call.op
+        if reached < first.position:
+            calls = first.group.at(max(reached, first.group.agreed)).by_rank
+            op = next((call.op for call in calls.values()), "")
+        verb, they = ("is", "it") if len(late) == 1 else ("are", "they")
+        where = f"call {reached + 1:,} of {group}, {op or 'an unknown op'}"
+        done = f"enqueued {where}, but never started it" if is_enqueued else f"never made {where}"
+        what = f"{ranks_of(late)} {verb} behind: {they} {done}."
+        if not self._job.has_numbers:
+            what = f"{ranks_of(late)} {verb} in no collective, and other ranks are waiting in one."
+        if is_enqueued:
+            rows += self._rows([rank for rank in late if rank in self._waits])
+        else:
+            rows += merged([self._last_row(rank) for rank in late])
+        others = tuple(rank for rank in self._waits if rank not in late)
+        before = self._diverged(group, late)
+        return Finding("absent", what, tuple(rows), before, KINDS["absent"].rule, late, others)
+
+    def _diverged(self, group: JobGroup, guilty: Collection[int]) -> str:
+        """Return from which call on the ranks at fault made calls from other lines, as text.
+
+        Calls of the same op and size match wherever they come from, so this is where a rank made
+        one call too many or too few.
+        """
+        found = self._matcher.group(*group.key).lines.divergence(guilty)
+        if found is None:
+            return ""
+        number, own, others = found
+        return (
+            f"The lines differ from call {number:,} on: {ranks_of(tuple(guilty)).lower()} at "
+            f"{line_text(own)}, other ranks at {line_text(others)}. A call too many or too few was "
+            "made there."
         )
-        found = Finding("slow", what, tuple(merged(rows)), "", KINDS["slow"].rule)
-    yield found
+
+    def _slow(self, ranks: Sequence[int]) -> Finding:
+        """Return the finding on a call that all known members are in."""
+        job = self._job
+        entry = self._waits[ranks[0]]
+        group = self._group(entry)
+        op = entry.call.op or "an unknown op"
+        number = entry.position + 1 if entry.call.peer is None else 0
+        where = f"call {number:,} of {group}, {op}" if number else f"{group}, {op}"
+        rows = tuple(self._rows(ranks)[:MAX_ROWS])
+        absent = tuple(rank for rank in group.members if rank not in job.dumps)
+        if absent:
+            what = f"{ranks_of(absent)} left no calls, and all other ranks wait in {where}."
+            suspects = tuple(rank for rank in absent if rank in self._suspects())
+            if 0 < len(suspects) < len(absent):
+                absent = suspects
+                neither = f"{ranks_of(absent)} left neither calls nor an error"
+                what = f"{neither}, and other ranks wait in {where}."
+            return Finding("absent", what, rows, "", UNREAD, absent, tuple(ranks))
+        if group.is_inferred and not group.is_default and number == 1:  # nothing shows its members
+            what = f"{ranks_of(ranks)} wait in {where}. It may have members that no file shows."
+            return Finding("stuck", what, rows, "", KINDS["stuck"].rule, (), tuple(ranks))
+        is_done = any(other.call.sync for other in (entry.calls_there or {}).values())
+        if is_done or 0 < number <= group.met:
+            what = f"{ranks_of(ranks)} started {where}, but only other ranks completed it."
+            return Finding("slow", what, rows, "", KINDS["slow"].rule, tuple(ranks))
+        if not job.has_numbers:
+            what = f"All ranks are in {op}: it is slow, or the network is stuck."
+            return Finding("slow", what, rows, "", KINDS["slow"].rule)
+        what = f"All ranks are in {where}, and agree: it is slow, or the network is stuck."
+        if op not in ("barrier", "all_gather") and number:
+            what += " Compare root and ReduceOp, which these files lack."
+        long = f"Its time limit was {duration(job.limit_s)}. " if job.limit_s else ""
+        return Finding("slow", what, rows, "", long + KINDS["slow"].rule, (), tuple(ranks))
+
+    # ------------------------------------------------------------------------------------- rows
+
+    def _group(self, entry: Entry) -> JobGroup:
+        return self._groups[entry.group]
+
+    def _rows(self, ranks: Collection[int]) -> list[Row]:
+        """Return the calls that these ranks wait in."""
+        return self._matcher.rows({rank: self._waits[rank].call for rank in ranks})
+
+    def _last_row(self, rank: int) -> Row:
+        """Return the row of a rank that is in no call: its last call, or where its stack is."""
+        if rank in self._job.stands:
+            line, op = self._job.stands[rank]
+            return Row((rank,), f"is in {op}" if op else "is in no collective", line_text(line))
+        if rank not in self._job.last:
+            return Row((rank,), "made no call")
+        call, number, group, state = self._job.last[rank]
+        done = ", completed" if state == CallState.COMPLETED else ""
+        on = "" if group.is_default else f" of {group}"
+        return Row(
+            (rank,), f"last call: {call.op or number}{on}{done}", line_text(call.source_line)
+        )
 
 
-# -------------------------------------------------------------------------------------------- rows
-
-
-def _call_row(rank: int, call: Call) -> Row:
-    return Row((rank,), call_text(call) or "an unknown call", line_text(call.source_line))
-
-
-def _row(evidence: Evidence, rank: int, wait: Wait) -> Row:
-    """Return the row of a rank that waits in a call."""
-    return _call_row(rank, evidence.calls[wait.call])
-
-
-def _link(evidence: Evidence, rank: int, wait: Wait) -> Row:
-    """Return the row of one rank in a deadlock."""
-    row = _row(evidence, rank, wait)
-    on = "" if wait.group.is_default else f" of {group_text(wait.group)}"
-    return Row(row.ranks, f"{row.did}{on} waits for {ranks_of(wait.on).lower()}", row.source_line)
-
-
-def _last_row(evidence: Evidence, rank: int) -> Row:
-    """Return the row of a rank that is in no call: its last call, or where its stack is."""
-    if rank in evidence.stands:
-        line, op = evidence.stands[rank]
-        return Row((rank,), f"is in {op}" if op else "is in no collective", line_text(line))
-    tracks = [(g, g.tracks[rank]) for g in evidence.groups if rank in g.tracks]
-    if not tracks:
-        return Row((rank,), "made no call")
-    group, track = max(tracks, key=lambda each: each[1].orders[-1])
-    call, state = evidence.calls[track.calls[-1]], track.states[-1]
-    done = ", completed" if state == COMPLETED else ""
-    on = "" if group.is_default else f" of {group_text(group)}"
-    return Row(
-        (rank,), f"last call: {call.op or track.reached}{on}{done}", line_text(call.source_line)
-    )
-
-
-def absent_notes(evidence: Evidence) -> Iterator[str]:
+def absent_notes(job: Job) -> Iterator[str]:
     """Yield what is known about ranks without calls: how many of them other ranks completed."""
-    absent = sorted(set(range(evidence.world_size)) - set(evidence.dumps))
     known: dict[str, list[int]] = {}
-    for rank in absent if evidence.dumps else ():
+    for rank in sorted(set(range(job.world_size)) - job.dumps.keys()) if job.dumps else ():
         counts = [
-            f"at least {plural(group.met, 'call')} of {group_text(group)}"
-            for group in evidence.groups
+            f"at least {plural(group.met, 'call')} of {group}"
+            for group in job.groups
             if group.met and rank in group.members
         ]
         made = f" {{}} made {', '.join(counts[:3])}." if counts else ""
@@ -549,3 +306,10 @@ def absent_notes(evidence: Evidence) -> Iterator[str]:
     for made, ranks in known.items():
         they = "It" if len(ranks) == 1 else "Each"
         yield f"{ranks_of(ranks)} left no calls.{made.format(they)}"
+
+
+def _without_unknown_lines(finding: Finding) -> Finding:
+    rows = (
+        replace(row, source_line="") if row.source_line == NO_LINE else row for row in finding.rows
+    )
+    return replace(finding, rows=tuple(rows))

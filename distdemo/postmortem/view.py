@@ -22,10 +22,10 @@ def postmortem_view(report: Postmortem, sign: Signs, *, calls: bool = False) -> 
     yield Heading(f" {sign.dot} ".join(filter(None, title)))
     if calls:
         yield Paragraph(calls_text(report.calls), verbatim=True)
-    for each in report.warnings:
-        yield from finding_view(each, warning=True)
-    for each in report.findings:
-        yield from finding_view(each)
+    for warning in report.warnings:
+        yield from finding_view(warning, warning=True)
+    for finding in report.findings:
+        yield from finding_view(finding)
     for note in report.notes[:MAX_NOTES]:
         yield Paragraph(note)
     if len(report.notes) > MAX_NOTES:
@@ -36,7 +36,7 @@ def postmortem_view(report: Postmortem, sign: Signs, *, calls: bool = False) -> 
 def _verdict(report: Postmortem) -> str:
     if report.findings:
         return report.findings[0].what
-    count = sum(each.count * len(each.ranks) for each in report.calls)
+    count = sum(call.count * len(call.ranks) for call in report.calls)
     if report.stopped:
         return f"So far no errors in {plural(count, 'call')}, but {report.stopped}."
     if not report.ok:

@@ -232,7 +232,7 @@ def test_sends_that_pile_up_are_paired_in_their_order() -> None:
         lines += ["0"] * count + ["7"] * (3 if rank == 0 else 2)
         judge.feed(rank, "".join(f"{line}\n" for line in lines).encode())
         assert judge.poll() is None
-    (left,) = judge.matcher.unmatched()
+    (left,) = judge.matcher.pairing.unmatched()
     assert (left.rank, left.call.tag) == (0, 7)
 
 

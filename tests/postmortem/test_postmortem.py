@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 from helpers import document
 
+from distdemo.calls.records import Finding, SourceLine
 from distdemo.errors import UsageError
-from distdemo.postmortem.files import read
+from distdemo.postmortem.content import Content
+from distdemo.postmortem.dumps import parse
+from distdemo.postmortem.files import judge_contents, read
 from distdemo.postmortem.records import Postmortem
 
 FILES = Path(__file__).parent / "files"
@@ -68,80 +71,106 @@ def dump(*entries: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, dumps: dict[int, dict[str, Any]], prefix: str = "rank_") -> None:
-    folder.mkdir(exist_ok=True)
+def write(folder: Path, dumps: dict[int, dict[str, Any]]) -> None:
     for rank, data in dumps.items():
-        (folder / f"{prefix}{rank}").write_bytes(pickle.dumps(data))
+        (folder / f"rank_{rank}").write_bytes(pickle.dumps(data))
 
 
-def judged(folder: Path, dumps: dict[int, dict[str, Any]]) -> Postmortem:
-    write(folder, dumps)
-    return read([str(folder)])
+def judged(dumps: dict[int, dict[str, Any]], folder: str = "") -> Postmortem:
+    """Judge dumps as if they had been read from files."""
+    return judge_contents("dumps", contents(dumps, folder), {})
 
 
-FIRST, WAITS = entry("all_reduce", 1), entry("all_gather", 2, "started", line=9)
+def contents(dumps: dict[int, dict[str, Any]], folder: str = "") -> dict[Path, Content]:
+    return {
+        Path(f"{folder}rank_{rank}"): Content("dump", dumps=[(("rank", rank), parse(data))])
+        for rank, data in dumps.items()
+    }
+
+
+def only(report: Postmortem) -> Finding:
+    (finding,) = report.findings
+    return finding
+
+
+FIRST = entry("all_reduce", 1)
+WAITS = entry("all_gather", 2, "started", line=9)
 BEHIND = {0: dump(FIRST, WAITS), 1: dump(FIRST, WAITS), 2: dump(FIRST), 3: dump(FIRST, WAITS)}
 
 
-def test_a_rank_that_never_made_a_call_is_named(tmp_path: Path) -> None:
-    found = judged(tmp_path, BEHIND)
-    (one,) = found.findings
-    assert (one.kind, one.ranks, one.consequences) == ("absent", (2,), (0, 1, 3))
-    assert one.what == "Rank 2 is behind: it never made call 2 of the default group, all_gather."
-    assert [row.source_line for row in one.rows] == ["train.py:9 in step", "train.py:7 in step"]
-    assert (found.world_size, found.backends, found.absent) == (4, ("nccl 2.28.9",), ())
-    assert sum(each.count * len(each.ranks) for each in found.calls) == 7
-
-
-def test_a_rank_that_enqueued_a_call_but_never_started_it_is_named(tmp_path: Path) -> None:
-    late = dump(FIRST, entry("all_gather", 2, "scheduled", line=9))
-    (one,) = judged(tmp_path, BEHIND | {2: late}).findings
-    assert (one.kind, one.ranks) == ("absent", (2,))
-    assert "enqueued call 2" in one.what
+def test_a_rank_that_never_made_a_call_is_named() -> None:
+    report = judged(BEHIND)
+    finding = only(report)
+    assert (finding.kind, finding.ranks, finding.consequences) == ("absent", (2,), (0, 1, 3))
+    behind = "Rank 2 is behind: it never made call 2 of the default group, all_gather."
+    assert finding.what == behind
+    lines = [row.source_line for row in finding.rows]
+    assert lines == ["train.py:9 in step", "train.py:7 in step"]
+    assert (report.world_size, report.backends, report.absent) == (4, ("nccl 2.28.9",), ())
+    assert sum(call.count * len(call.ranks) for call in report.calls) == 7
 
 
 @pytest.mark.parametrize(
-    ("kind", "change"),
+    ("kind", "change", "what"),
     [
-        ("call", {"profiling_name": "nccl:broadcast"}),
-        ("dtype", {"input_dtypes": ["Half"]}),
-        ("shape", {"input_sizes": [[9]]}),
+        ("call", {"profiling_name": "nccl:broadcast"}, "make different calls"),
+        ("dtype", {"input_dtypes": ["Half"]}, "pass different dtypes"),
+        ("shape", {"input_sizes": [[9]]}, "sizes don't match"),
+        ("absent", {"state": "scheduled"}, "enqueued call 2 of the default group, all_gather, but"),
     ],
 )
-def test_calls_that_disagree_are_shown(tmp_path: Path, kind: str, change: dict[str, Any]) -> None:
-    other = entry("all_gather", 2, "started", line=11, **change)
-    (one,) = judged(tmp_path, BEHIND | {2: dump(FIRST, other)}).findings
-    assert (one.kind, one.ranks) == (kind, (2,))
-    assert one.rows[-1].source_line == "train.py:11 in step"
+def test_a_call_unlike_that_of_other_ranks(kind: str, change: dict[str, Any], what: str) -> None:
+    other = entry("all_gather", 2, **{"state": "started", "line": 11, **change})
+    finding = only(judged(BEHIND | {2: dump(FIRST, other)}))
+    assert (finding.kind, finding.ranks, what in finding.what) == (kind, (2,), True)
+    assert finding.rows[-1].source_line == "train.py:11 in step"
 
 
-def test_sizes_of_all_to_all_may_differ(tmp_path: Path) -> None:
+def test_sizes_of_all_to_all_may_differ() -> None:
     calls = {rank: dump(entry("all_to_all", 1, input_sizes=[[rank + 1]])) for rank in range(4)}
-    assert judged(tmp_path, calls).ok
+    assert judged(calls).ok
 
 
-def test_a_call_that_all_ranks_are_in_is_slow(tmp_path: Path) -> None:
-    (one,) = judged(tmp_path, dict.fromkeys(range(4), BEHIND[0])).findings
-    assert (one.kind, one.ranks, one.consequences) == ("slow", (), (0, 1, 2, 3))
-    assert "10 min" in one.rule or "600 s" in one.rule
+def test_a_call_that_all_ranks_are_in_is_slow() -> None:
+    finding = only(judged(dict.fromkeys(range(4), BEHIND[0])))
+    assert (finding.kind, finding.ranks, finding.consequences) == ("slow", (), (0, 1, 2, 3))
+    assert "600 s" in finding.rule
 
 
-def test_a_deadlock_over_two_groups_is_shown(tmp_path: Path) -> None:
+def test_a_deadlock_over_two_groups_is_shown() -> None:
     calls = [entry("all_reduce", 1, "started", group=name, line=int(name)) for name in ("1", "2")]
-    second = [{**each, "state": "scheduled"} for each in calls]
-    dumps = {0: dump(calls[0]), 1: dump(calls[1])}
-    (one,) = judged(tmp_path, dumps).findings
-    assert (one.kind, one.ranks) == ("deadlock", (0, 1))
-    assert [row.source_line for row in one.rows] == ["train.py:1 in step", "train.py:2 in step"]
+    second = [{**call, "state": "scheduled"} for call in calls]
+    finding = only(judged({0: dump(calls[0]), 1: dump(calls[1])}))
+    assert (finding.kind, finding.ranks) == ("deadlock", (0, 1))
+    lines = [row.source_line for row in finding.rows]
+    assert lines == ["train.py:1 in step", "train.py:2 in step"]
     both = {0: dump(calls[0], second[1]), 1: dump(calls[1], second[0])}
-    assert judged(tmp_path, both).findings[0].ranks == (0, 1)
+    assert only(judged(both)).ranks == (0, 1)
 
 
-def test_what_absent_ranks_have_made_is_inferred(tmp_path: Path) -> None:
-    found = judged(tmp_path, dict.fromkeys((0, 1, 2), BEHIND[0]))
-    assert found.absent == (3,)
-    assert found.findings[0].ranks == (3,)
-    assert "Rank 3 left no calls. It made at least 1 call of the default group." in found.notes
+def pair(name: str, number: int, state: str = "started") -> dict[str, Any]:
+    return entry(name, number, state, profiling_name=f"nccl:{name}", is_p2p=True)
+
+
+def test_sends_and_receives_that_nothing_matches_are_named() -> None:
+    finding = only(judged({0: dump(pair("send 0->1", 1)), 1: dump(FIRST)} | {2: dump(), 3: dump()}))
+    assert (finding.kind, finding.ranks) == ("p2p", (0, 1))
+    assert finding.what == "No call of rank 1 matches the send of rank 0."
+    sends = {0: dump(pair("send 0->1", 1)), 1: dump(pair("send 1->0", 1)), 2: dump(), 3: dump()}
+    assert only(judged(sends)).kind == "deadlock"
+    matched = sends | {1: dump(pair("recv 1<-0", 1, "started"))}
+    assert {finding.kind for finding in judged(matched).findings} == {"slow"}
+
+
+@pytest.mark.parametrize(
+    ("calls", "count"),
+    [([FIRST, WAITS], 1), ([FIRST, entry("broadcast", 2), WAITS | {"collective_seq_id": 3}], 1)],
+)
+def test_calls_that_absent_ranks_must_have_made(calls: list[dict[str, Any]], count: int) -> None:
+    report = judged(dict.fromkeys((0, 1, 2), dump(*calls)))
+    assert report.absent == only(report).ranks == (3,)
+    made = f"Rank 3 left no calls. It made at least {count} call of the default group."
+    assert made in report.notes
 
 
 def test_bad_files_are_named_and_skipped(tmp_path: Path) -> None:
@@ -150,142 +179,139 @@ def test_bad_files_are_named_and_skipped(tmp_path: Path) -> None:
     (tmp_path / "rank_0").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "notes.md").write_text("# Notes\n", encoding="utf-8")
     (tmp_path / "core").write_bytes(b"\x7fELF\0\0")
-    found = read([str(tmp_path)])
-    assert (found.findings[0].ranks, found.absent) == ((2,), (0,))
-    skipped = [note for note in found.notes if "skipped" in note]
-    assert [note.split("/")[-1] for note in skipped] == [
+    (tmp_path / "rank_5").touch()
+    with (tmp_path / "rank_4").open("wb") as file:
+        file.write(b"\x80\x04")
+        file.truncate(10 << 30)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    report = read([str(tmp_path)])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+    assert (report.findings[0].ranks, report.absent) == ((2,), (0,))
+    skipped = [note.split("/")[-1] for note in report.notes if "skipped" in note]
+    assert skipped == [
         "notes.md were skipped: unknown file type.",
         "rank_0 was skipped: truncated.",
+        "rank_4 was skipped: It has 10,737,418,240 bytes; the limit is 67,108,864.",
+        "rank_5 was skipped: empty.",
     ]
 
 
-def test_only_the_newest_of_two_jobs_is_judged(tmp_path: Path) -> None:
-    late = [{**each, "time_created_ns": START_NS + 10**15} for each in (FIRST, WAITS)]
-    write(tmp_path, dict.fromkeys(range(4), dump(FIRST)), "old_")
-    write(tmp_path, BEHIND | {2: dump(*late), 0: dump(late[0]), 1: dump(*late), 3: dump(*late)})
-    found = read([str(tmp_path)])
-    assert found.findings[0].ranks == (0,)
-    assert any("2 jobs" in note and "rank_*" in note for note in found.notes)
+def test_only_the_newest_of_two_jobs_is_judged() -> None:
+    late = [{**call, "time_created_ns": START_NS + 10**15} for call in (FIRST, WAITS)]
+    new = BEHIND | {2: dump(*late), 0: dump(late[0]), 1: dump(*late), 3: dump(*late)}
+    old = contents(dict.fromkeys(range(4), dump(FIRST)), "old_")
+    report = judge_contents("dumps", old | contents(new), {})
+    assert report.findings[0].ranks == (0,)
+    assert any("2 jobs" in note and "rank_*" in note for note in report.notes)
 
 
-def gloo(ranks: int, calls: int, first_ns: int = 0, **more: Any) -> dict[int, dict[str, Any]]:
+def gloo(ranks: int, calls: int, first_ns: int = 0) -> dict[int, dict[str, Any]]:
     """Return dumps as gloo leaves them: without groups, and every call but the last has ended."""
     entries = [
-        entry("all_reduce", number, "scheduled", profiling_name="gloo:all_reduce", **more)
+        entry("all_reduce", number, "scheduled", profiling_name="gloo:all_reduce")
         for number in range(1, calls + 1)
     ]
-    for each in entries:
-        each["time_created_ns"] += first_ns
-        each["retired"] = each is not entries[-1]
+    for call in entries:
+        call["time_created_ns"] += first_ns
+        call["retired"] = call is not entries[-1]
     return {rank: {**dump(*entries), "pg_config": {}} for rank in range(ranks)}
 
 
-def test_dumps_of_a_larger_older_job_are_left_out(tmp_path: Path) -> None:
-    newest = gloo(4, 40, first_ns=180 * 10**9)
-    found = judged(tmp_path / "gloo", gloo(6, 30) | newest)
-    assert (found.world_size, found.findings[0].kind) == (4, "slow")
-    assert "Ranks 4, 5: dumps of an older job" in found.notes[0]
-    late = judged(tmp_path / "late", gloo(4, 41) | gloo(1, 40, first_ns=2 * 10**9))
+def test_dumps_of_a_larger_older_job_are_left_out() -> None:
+    report = judged(gloo(6, 30) | gloo(4, 40, first_ns=180 * 10**9))
+    assert (report.world_size, report.findings[0].kind) == (4, "slow")
+    assert "Ranks 4, 5: dumps of an older job" in report.notes[0]
+    late = judged(gloo(4, 41) | gloo(1, 40, first_ns=2 * 10**9))
     assert late.findings[0].ranks == (0,)  # the others made their calls without waiting
     larger = {"name": "0", "desc": "default_pg", "ranks": str([*range(6)])}
-    old = {**dump(FIRST, WAITS), "pg_config": {"0": larger}}
-    found = judged(tmp_path / "nccl", BEHIND | {4: old})
-    assert (found.world_size, found.findings[0].ranks) == (4, (2,))
+    report = judged(BEHIND | {4: {**dump(FIRST, WAITS), "pg_config": {"0": larger}}})
+    assert (report.world_size, report.findings[0].ranks) == (4, (2,))
 
 
-def test_nothing_is_concluded_from_dumps_of_different_moments(tmp_path: Path) -> None:
+def test_nothing_is_concluded_from_dumps_of_different_moments() -> None:
     running = gloo(4, 40)
-    found = judged(tmp_path / "running", running | gloo(1, 30))
-    assert (found.findings, found.ok) == ((), False)
-    assert "running when the dumps of rank 0 were written" in found.stopped
-    (one,) = judged(tmp_path / "stuck", running | gloo(1, 39)).findings
-    assert (one.kind, one.ranks) == ("absent", (0,))
+    report = judged(running | gloo(1, 30))
+    assert (report.findings, report.ok) == ((), False)
+    assert "running when the dumps of rank 0 were written" in report.stopped
+    finding = only(judged(running | gloo(1, 39)))
+    assert (finding.kind, finding.ranks) == ("absent", (0,))
 
 
 @pytest.mark.parametrize("op", ["broadcast", "scatter", "gather", "reduce", "all_reduce"])
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])
-def test_a_rank_behind_in_a_call_that_others_complete_alone(
-    tmp_path: Path, op: str, backend: str
-) -> None:
+def test_a_rank_behind_in_a_call_that_others_complete_alone(op: str, backend: str) -> None:
     done = "completed" if backend == "nccl" else "scheduled"
-    names = ["all_reduce", op, "barrier"]
-    states = [(done, True), (done, True), ("started" if backend == "nccl" else done, False)]
+    last = "started" if backend == "nccl" else done
+    calls = (("all_reduce", done, True), (op, done, True), ("barrier", last, False))
     entries = [
         entry(name, number, state, profiling_name=f"{backend}:{name}", retired=retired, line=number)
-        for number, (name, (state, retired)) in enumerate(zip(names, states, strict=True), 1)
+        for number, (name, state, retired) in enumerate(calls, 1)
     ]
-    late = entries[:1]
-    found = judged(tmp_path, dict.fromkeys((0, 1, 3), dump(*entries)) | {2: dump(*late)})
+    report = judged(dict.fromkeys((0, 1, 3), dump(*entries)) | {2: dump(*entries[:1])})
     if (backend, op) == ("gloo", "all_reduce"):  # it can't end before rank 2 makes it
-        assert (found.findings, "dumps of rank 2" in found.stopped) == ((), True)
+        assert (report.findings, "dumps of rank 2" in report.stopped) == ((), True)
         return
-    (one,) = found.findings
-    assert (one.kind, one.ranks, one.consequences) == ("absent", (2,), (0, 1, 3))
-    assert one.what == f"Rank 2 is behind: it never made call 2 of the default group, {op}."
-    assert [row.source_line for row in one.rows] == ["train.py:3 in step", "train.py:1 in step"]
+    finding = only(report)
+    assert (finding.kind, finding.ranks, finding.consequences) == ("absent", (2,), (0, 1, 3))
+    assert finding.what == f"Rank 2 is behind: it never made call 2 of the default group, {op}."
+    lines = [row.source_line for row in finding.rows]
+    assert lines == ["train.py:3 in step", "train.py:1 in step"]
 
 
-def test_ranks_that_wait_for_one_rank_in_different_calls_are_shown_together(tmp_path: Path) -> None:
+def test_ranks_that_wait_for_one_rank_in_different_calls_are_shown_together() -> None:
     reduce = entry("reduce", 2, line=8)
-    root, rest = {**reduce, "state": "started"}, entry("barrier", 3, "started", line=9)
-    dumps = {0: dump(FIRST, root), 1: dump(FIRST, reduce, rest), 2: dump(FIRST)}
-    (one,) = judged(tmp_path, dumps | {3: dumps[1]}).findings
-    assert one.what == "Rank 2 is behind: it never made call 2 of the default group, reduce."
-    assert [row.ranks for row in one.rows] == [(0,), (1, 3), (2,)]
+    root = {**reduce, "state": "started"}
+    rest = entry("barrier", 3, "started", line=9)
+    other = dump(FIRST, reduce, rest)
+    finding = only(judged({0: dump(FIRST, root), 1: other, 2: dump(FIRST), 3: other}))
+    assert finding.what == "Rank 2 is behind: it never made call 2 of the default group, reduce."
+    assert [row.ranks for row in finding.rows] == [(0,), (1, 3), (2,)]
 
 
-def test_completed_calls_show_only_what_absent_ranks_must_have_made(tmp_path: Path) -> None:
-    calls = [FIRST, entry("broadcast", 2), WAITS | {"collective_seq_id": 3}]
-    found = judged(tmp_path, dict.fromkeys((0, 1, 2), dump(*calls)))
-    assert "Rank 3 left no calls. It made at least 1 call of the default group." in found.notes
-
-
-def test_members_that_no_file_shows_may_be_missing(tmp_path: Path) -> None:
+def test_members_that_no_file_shows_may_be_missing() -> None:
     calls = [entry("all_reduce", 1, "started", group=group) for group in ("1", "2")]
-    dumps = {rank: {**dump(calls[rank // 2]), "pg_config": {}} for rank in range(4)}
-    found = judged(tmp_path, dumps).findings
-    assert [(each.kind, each.consequences) for each in found] == [
-        ("stuck", (0, 1)),
-        ("stuck", (2, 3)),
-    ]
+    report = judged({rank: {**dump(calls[rank // 2]), "pg_config": {}} for rank in range(4)})
+    kinds = [(finding.kind, finding.consequences) for finding in report.findings]
+    assert kinds == [("stuck", (0, 1)), ("stuck", (2, 3))]
 
 
-def test_ranks_that_left_nothing_are_no_success(tmp_path: Path) -> None:
-    write(tmp_path, {3: dump(FIRST)})
-    (tmp_path / "rank_0").touch()
-    found = read([str(tmp_path)])
-    assert (found.stopped, found.ok) == ("ranks 0, 1, 2 left no calls", False)
-    assert f"{tmp_path.name}/rank_0 was skipped: empty." in found.notes
+def test_ranks_that_left_nothing_are_no_success() -> None:
+    report = judged({3: dump(FIRST)})
+    assert (report.stopped, report.ok) == ("ranks 0, 1, 2 left no calls", False)
 
 
-def test_lines_show_where_a_rank_left_out_a_call(tmp_path: Path) -> None:
+def test_lines_show_where_a_rank_left_out_a_call() -> None:
     lines = [7, 9] * 4
-    right = dump(*(entry("all_reduce", n, line=line) for n, line in enumerate(lines, 1)))
-    skipped = dump(
-        *(entry("all_reduce", n, line=line) for n, line in enumerate(lines[:2] + lines[3:], 1))
-    )
+    right = [entry("all_reduce", number, line=line) for number, line in enumerate(lines[:7], 1)]
     last = entry("all_reduce", 8, "started", line=9)
-    found = judged(
-        tmp_path, dict.fromkeys(range(4), dump(*right["entries"][:7], last)) | {2: skipped}
-    )
-    (one,) = found.findings
-    assert (one.kind, one.ranks) == ("absent", (2,))
-    assert one.before == (
+    left_out = enumerate(lines[:2] + lines[3:], 1)
+    skipped = dump(*(entry("all_reduce", number, line=line) for number, line in left_out))
+    finding = only(judged(dict.fromkeys(range(4), dump(*right, last)) | {2: skipped}))
+    assert (finding.kind, finding.ranks) == ("absent", (2,))
+    assert finding.before == (
         "The lines differ from call 3 on: rank 2 at train.py:9 in step, "
         "other ranks at train.py:7 in step. A call too many or too few was made there."
     )
 
 
-def test_each_call_has_its_own_caller(tmp_path: Path) -> None:
+def test_each_call_has_its_own_caller() -> None:
     def called_from(line: int) -> dict[str, Any]:
-        each = entry("all_reduce", 1, "started")
-        outer = {"name": "main", "filename": "/home/me/main.py", "line": 1 + line}
-        return dump({**each, "frames": [*each["frames"], outer]})
+        call = entry("all_reduce", 1, "started")
+        outer = {"name": "main", "filename": "/home/me/main.py", "line": line}
+        return dump({**call, "frames": [*call["frames"], outer]})
 
-    (one,) = judged(tmp_path, {rank: called_from(rank) for rank in range(4)}).findings
-    assert [row.source_line.rpartition(":")[2] for row in one.rows] == [
-        f"{1 + n} in main" for n in range(4)
-    ]
+    finding = only(judged({rank: called_from(1 + rank) for rank in range(4)}))
+    lines = [row.source_line.rpartition(":")[2] for row in finding.rows]
+    assert lines == [f"{line} in main" for line in (1, 2, 3, 4)]
+
+
+def test_calls_lost_by_the_recorder_are_left_out() -> None:
+    calls = [entry("all_reduce", number) for number in range(100, 105)]
+    dumps = {rank: dump(*calls) for rank in range(4)} | {3: dump(*calls[2:4])}
+    waits = {**calls[4], "state": "started"}
+    assert only(judged(dumps | {0: dump(*calls[:4], waits)})).ranks == (3,)
+    gap = [calls[0], *calls[2:4], waits]
+    assert only(judged(dumps | {0: dump(*gap)})).ranks == (3,)
 
 
 class Evil:
@@ -323,27 +349,6 @@ def test_hostile_dumps_are_refused(tmp_path: Path, data: bytes, why: str) -> Non
     assert not Path("/tmp/distdemo-was-here").exists()  # noqa: S108 - what the pickle names
 
 
-def test_a_large_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    write(tmp_path, BEHIND)
-    with (tmp_path / "rank_4").open("wb") as file:
-        file.write(b"\x80\x04")
-        file.truncate(10 << 30)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = read([str(tmp_path)])
-    assert found.findings[0].ranks == (2,)
-    assert any("rank_4 was skipped: It has 10,737,418,240 bytes" in note for note in found.notes)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
-
-
-def test_calls_lost_by_the_recorder_are_left_out(tmp_path: Path) -> None:
-    calls = [entry("all_reduce", number) for number in range(100, 105)]
-    dumps = {rank: dump(*calls) for rank in range(4)} | {3: dump(*calls[2:4])}
-    (one,) = judged(
-        tmp_path, dumps | {0: dump(*calls[:4], {**calls[4], "state": "started"})}
-    ).findings
-    assert one.ranks == (3,)
-
-
 @pytest.mark.parametrize(
     ("file", "kind", "ranks", "what"),
     [
@@ -354,8 +359,8 @@ def test_calls_lost_by_the_recorder_are_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_output_of_real_jobs(file: str, kind: str, ranks: tuple[int, ...], what: str) -> None:
-    one = read([str(FILES / file)]).findings[0]
-    assert (one.kind, one.ranks, what in one.what) == (kind, ranks, True)
+    finding = read([str(FILES / file)]).findings[0]
+    assert (finding.kind, finding.ranks, what in finding.what) == (kind, ranks, True)
 
 
 def test_ranks_far_behind_in_a_ras_report_are_named(tmp_path: Path) -> None:
@@ -363,9 +368,9 @@ def test_ranks_far_behind_in_a_ras_report_are_named(tmp_path: Path) -> None:
     ranks = [{"rank": r, "collective_counts": {"AllReduce": n}} for r, n in counts.items()]
     report = {"communicators": [{"hash": "0xab", "size": 8, "ranks": ranks}]}
     (tmp_path / "ras.json").write_text(json.dumps(report), encoding="utf-8")
-    (one,) = read([str(tmp_path)]).findings
-    assert (one.kind, one.ranks) == ("absent", (3,))
-    assert "never made call 642 of group" in one.what
+    finding = only(read([str(tmp_path)]))
+    assert (finding.kind, finding.ranks) == ("absent", (3,))
+    assert "never made call 642 of group" in finding.what
 
 
 def test_the_rank_that_raised_first_comes_first(tmp_path: Path) -> None:
@@ -383,34 +388,44 @@ def test_the_rank_that_raised_first_comes_first(tmp_path: Path) -> None:
     ):
         for rank, text in enumerate(texts):
             (tmp_path / f"rank_{rank}.log").write_text(text, encoding="utf-8")
-        one = read([str(tmp_path)]).findings[0]
-        assert (one.kind, one.ranks) == (kind, ranks)
-        assert "train.py:8 in step" in {row.source_line for row in one.rows}
+        finding = read([str(tmp_path)]).findings[0]
+        assert (finding.kind, finding.ranks) == (kind, ranks)
+        assert "train.py:8 in step" in {row.source_line for row in finding.rows}
 
 
-def test_stacks_show_which_rank_is_in_no_collective(tmp_path: Path) -> None:
-    stack = 'Process 1: python train.py\n\nThread 1 (active): "MainThread"\n{}'
-    inside = (
-        "    all_reduce (torch/distributed/distributed_c10d.py:2806)\n"
-        "    _exception_logger.<locals>.wrapper (torch/distributed/c10d_logger.py:83)\n"
-        "    step (train.py:31)\n"
-    )
-    for rank in range(3):
-        text = stack.format("    batches (train.py:18)\n" if rank == 1 else inside)
-        (tmp_path / f"rank_{rank}.txt").write_text(text, encoding="utf-8")
-    (one,) = read([str(tmp_path)]).findings
-    assert (one.kind, one.ranks) == ("absent", (1,))
-    assert [(row.did, row.source_line) for row in one.rows] == [
-        ("all_reduce", "train.py:31 in step"),
-        ("is in no collective", "train.py:18 in batches"),
-    ]
+IN_ALL_REDUCE = (SourceLine("train.py", 31, "step"), "all_reduce")
+IN_BARRIER = (SourceLine("train.py", 32, "step"), "barrier")
+OUTSIDE = (SourceLine("train.py", 18, "batches"), "")
+
+
+@pytest.mark.parametrize(
+    ("stand", "kind", "ranks", "what"),
+    [
+        (
+            OUTSIDE,
+            "absent",
+            (1,),
+            "Rank 1 is in no collective, and other ranks are waiting in one.",
+        ),
+        (IN_BARRIER, "call", (1,), "The ranks are in different collectives."),
+        (IN_ALL_REDUCE, "slow", (), "All ranks are in all_reduce: it is slow, or the network is"),
+    ],
+)
+def test_stacks_alone_show_which_rank_is_elsewhere(
+    stand: tuple[SourceLine, str], kind: str, ranks: tuple[int, ...], what: str
+) -> None:
+    stands = [IN_ALL_REDUCE, stand, IN_ALL_REDUCE]
+    files = {Path(f"rank_{r}.txt"): Content("stack", stand=at) for r, at in enumerate(stands)}
+    finding = only(judge_contents("stacks", files, {}))
+    assert (finding.kind, finding.ranks, finding.what.startswith(what)) == (kind, ranks, True)
+    assert finding.rows[-1].source_line == str(stand[0])
 
 
 @pytest.mark.processes
 def test_exit_codes(tmp_path: Path) -> None:
     write(tmp_path, BEHIND)
-    found = document("postmortem", str(tmp_path), status=1)
-    assert found["findings"][0]["ranks"] == [2]
+    report = document("postmortem", str(tmp_path), status=1)
+    assert report["findings"][0]["ranks"] == [2]
     write(tmp_path, dict.fromkeys(range(4), dump(FIRST)))
     assert not document("postmortem", str(tmp_path))["findings"]
     write(tmp_path, dict.fromkeys(range(4), dump()))
@@ -444,9 +459,6 @@ def test_dumps_of_a_real_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "100")
     monkeypatch.setenv("DUMPS", str(tmp_path))
     document("run", str(program), "-n", "3", "--no-sanitize", "--capture")
-    (one,) = read([str(tmp_path / "rank_*")]).findings
-    assert (one.kind, one.ranks) == ("absent", (1,))
-    assert [row.source_line for row in one.rows] == [
-        "program.py:11",
-        "program.py:9",
-    ]
+    finding = only(read([str(tmp_path / "rank_*")]))
+    assert (finding.kind, finding.ranks) == ("absent", (1,))
+    assert [row.source_line for row in finding.rows] == ["program.py:11", "program.py:9"]

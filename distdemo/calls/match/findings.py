@@ -4,134 +4,231 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 
-from distdemo.calls.match.matching import FROM, Entry, Group, Matcher, Position, Problem, merged
+from distdemo.calls.match.matching import FROM, Matcher, merged
 from distdemo.calls.match.rules import KINDS, MISUSES, OTHER_LINES, differs, size_mismatches
-from distdemo.calls.records import Call, Finding, Kind, Row, SourceLine
+from distdemo.calls.match.state import Entry, Group, Position, Problem
+from distdemo.calls.match.waits import gaps, near_match
+from distdemo.calls.records import END_OF_TRAFFIC, Finding, Kind, Row, SourceLine
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
 
+WORLD_RANKS = "src, dst and root are global ranks; group_src and group_dst are ranks in the group."
+ORDER = "All ranks must make their calls in the same order, including calls on different groups."
 SIZES = ("shape", "splits", "dtype")
 MAX_UNWAITED = 3  # lines with calls that were never waited for
+NOT_REACHED = "had not reached this call"
 
 
-def mismatch(matcher: Matcher, at: Position) -> Finding | None:
+def mismatch(matcher: Matcher, at: Position) -> Finding:
     """Return the mismatch at a position, according to the calls so far."""
     group, position = at
-    calls = matcher.calls_at(at)
-    found = differs(calls, group.members)
-    if found is None:
-        return None
-    kind, guilty = found
-    name = group.name(matcher.world_size)
-    ops = {each.op for each in calls.values()}
-    if "new_group" in ops:
-        kind = "group"
-    if kind == "shape" and _by_another(calls, guilty):
-        kind = "call"
+    calls = group.at(position).by_rank
+    difference = differs(calls, group.members)
+    assert difference is not None  # noqa: S101 - the matcher has found one
+    kind, guilty = difference
     waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
-    what = f"Mismatch in call {group.number(position)} of {name}: {KINDS[kind].differs}."
-    absent = [m for m in group.members if m not in calls]
-    rows = [*matcher.rows({rank: calls[rank] for rank in waiting})]
+    by_torch = [{bool(calls[rank].source_line.via) for rank in side} for side in (guilty, waiting)]
+    lines = [{calls[rank].source_line.innermost for rank in side} for side in (guilty, waiting)]
+    if any(call.op == "new_group" for call in calls.values()):
+        kind = "group"
+    elif kind == "shape" and waiting and by_torch[0].isdisjoint(by_torch[1]):
+        kind = "call"
+    rows = matcher.rows({rank: calls[rank] for rank in waiting})
     rows += matcher.rows({rank: calls[rank] for rank in guilty})
     if kind == "device":
-        by_device = {rank: calls[rank].device for rank in (*waiting, *guilty)}
-        rows = [replace(row, did=f"{row.did} on {by_device[row.ranks[0]]}") for row in rows]
-    rows += [Row(tuple(absent), "had not reached this call")] if absent else []
+        rows = [replace(row, did=f"{row.did} on {calls[row.ranks[0]].device}") for row in rows]
+    absent = [m for m in group.members if m not in calls and group.reached[m] <= position]
+    if absent:
+        rows.append(Row(tuple(absent), NOT_REACHED))
     rule = KINDS[kind].rule
-    lines = [{calls[rank].source_line.innermost for rank in each} for each in (waiting, guilty)]
     if kind in SIZES and waiting and lines[0].isdisjoint(lines[1]):
         rule = f"{rule} {OTHER_LINES}"
-    for one, other, sent, expected in islice(size_mismatches(calls, group.members), 1):
+    sizes = next(size_mismatches(calls, group.members), None)
+    if sizes is not None:
+        sender, receiver, sent, expected = sizes
         count = plural(sent, "element")
-        rule = f"Rank {one} sends {count} to rank {other}, which expects {expected}. {rule}"
+        rule = f"Rank {sender} sends {count} to rank {receiver}, which expects {expected}. {rule}"
+    what = f"Mismatch in {group.call_name(position)}: {KINDS[kind].differs}."
     return Finding(kind, what, tuple(rows), matcher.before(group), rule, guilty, waiting)
-
-
-def _by_another(calls: dict[int, Call], guilty: Sequence[int]) -> bool:
-    """Return True if torch made the call on some ranks and the program on the other ranks."""
-    own = {bool(call.source_line.via) for rank, call in calls.items() if rank in guilty}
-    rest = {bool(call.source_line.via) for rank, call in calls.items() if rank not in guilty}
-    return bool(rest) and own.isdisjoint(rest)
 
 
 def alike(matcher: Matcher, first: Problem) -> list[Problem]:
     """Return this problem and those of other ranks on the same line."""
 
-    def what(problem: Problem) -> tuple[object, ...]:
+    def key(problem: Problem) -> tuple[object, ...]:
         finding = problem.finding
         return finding.kind, *(row.source_line.partition(FROM)[0] for row in finding.rows)
 
-    problems = [each for each in matcher.found if isinstance(each, Problem)]
-    return [first, *(e for e in problems if e is not first and what(e) == what(first))]
+    problems = (p for p in matcher.problems if isinstance(p, Problem) and p is not first)
+    return [first, *(problem for problem in problems if key(problem) == key(first))]
 
 
-def together(alike: Sequence[Problem]) -> Finding:
+def together(problems: Sequence[Problem]) -> Finding:
     """Return the finding of all ranks that have the same problem."""
-    finding = alike[0].finding
-    ranks = tuple(sorted({rank for each in alike for rank in each.finding.ranks}))
+    finding = problems[0].finding
+    ranks = tuple(sorted({rank for problem in problems for rank in problem.finding.ranks}))
     if ranks == finding.ranks:
         return finding
     rows = []
-    for row, *others in zip(*(each.finding.rows for each in alike), strict=True):
-        same = all(each.did == row.did for each in others)
-        did = row.did if same else row.did.partition("(")[0]
-        alike_lines = all(each.source_line == row.source_line for each in others)
-        line = row.source_line if alike_lines else row.source_line.partition(FROM)[0]
-        rows.append(replace(row, ranks=ranks, did=did, source_line=line))
+    for row, *others in zip(*(problem.finding.rows for problem in problems), strict=True):
+        did = row.did
+        line = row.source_line
+        if any(other.did != did for other in others):
+            did = did.partition("(")[0]
+        if any(other.source_line != line for other in others):
+            line = line.partition(FROM)[0]
+        rows.append(Row(ranks, did, line))
     what = finding.what.replace(ranks_of(finding.ranks), ranks_of(ranks), 1)
     return replace(finding, what=what, rows=tuple(rows), ranks=ranks)
+
+
+def raised(matcher: Matcher) -> Finding | None:
+    """Return the finding on the first rank that a function of torch.distributed raised in."""
+    for end in (state.ended for state in matcher.ranks):
+        if end is not None and end.inside and end.how.startswith("raised"):
+            ranks = tuple(r for r, state in enumerate(matcher.ranks) if state.ended == end)
+            row = Row(ranks, f"in {end.inside}", str(end.source_line))
+            kind: Kind = "group" if "not part of group" in end.how else "argument"
+            rule = WORLD_RANKS if kind == "group" else KINDS["argument"].rule
+            return Finding(kind, f"{ranks_of(ranks)} {end.how}", (row,), "", rule, ranks)
+    return None
+
+
+def deadlock(matcher: Matcher, path: Sequence[int], waiting: Mapping[int, Entry]) -> Finding:
+    """Return the finding on a cycle of ranks, each waiting for the next."""
+    rows = []
+    for rank in path:
+        entry = waiting[rank]
+        on = "" if entry.group.is_default else f" on {entry.group.name}"
+        on += " and" * (entry.call.op == END_OF_TRAFFIC)
+        did = f"{entry.call}{on} waits for {ranks_of(matcher.awaited(entry)).lower()}"
+        rows.append(Row((rank,), did, matcher.line(entry.call.source_line)))
+    calls = [waiting[rank].call for rank in path]
+    if all(call.peer is None for call in calls):
+        rule = ORDER
+    elif any(call.peer is None or call.batched for call in calls):
+        rule = KINDS["p2p"].rule
+    else:
+        rule = KINDS["deadlock"].rule
+    ranks = tuple(sorted(path))
+    others = tuple(rank for rank in waiting if rank not in path)
+    what = f"Deadlock: {ranks_of(ranks).lower()} are waiting for each other."
+    return Finding("deadlock", what, tuple(rows), "", rule, ranks, others)
 
 
 def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
     """Return the first call that some running ranks haven't made and other ranks wait in.
 
-    Of several such calls, it is the one whose missing ranks wait least themselves.
-
     Args:
         matcher: Calls of all ranks.
         running: Ranks that were stopped while running, and where they were.
     """
-    waits = [
-        entry
-        for rank, state in enumerate(matcher.ranks)
-        if rank in running
-        for entry in state.waits.values()
-        if matcher.awaited(entry)
-    ]
-    waiting = {entry.rank: entry for entry in reversed(waits)}
-
-    def missing(entry: Entry) -> tuple[int, ...]:
-        return tuple(r for r in sorted(matcher.awaited(entry)) if r in running)
-
-    def cost(entry: Entry) -> tuple[int, int, int]:
-        lacks = missing(entry)
-        return sum(rank in waiting for rank in lacks), len(lacks), entry.order
-
-    first = min((entry for entry in waits if missing(entry)), key=cost, default=None)
-    if first is None:
+    gap = next(iter(gaps(matcher, running)), None)
+    if gap is None:
         return None
-    ranks, group = missing(first), first.group
-    calls_there = first.calls_there or {first.rank: first}
-    did = {rank: entry.call for rank, entry in calls_there.items() if rank not in ranks}
-    rows = matcher.rows(did)
-    rows += merged([_waits_elsewhere(matcher, waiting[rank]) for rank in ranks if rank in waiting])
-    p2p = first.calls_there is None
-    did_not = "had not made the matching call" if p2p else "had not made this call"
-    idle = [Row((r,), did_not, running[r]) for r in ranks if r not in waiting]
-    rows += merged(idle)
-    if p2p:
-        does = "receive from" if first.sends else "send to"
-        what = f"Rank {first.rank} waits in {first.call.op} for {ranks_of(ranks).lower()} to "
-        what += f"{does} it."
+    entry = gap.entry
+    group = entry.group
+    ranks = gap.missing
+    calls = entry.calls_there or {entry.rank: entry}
+    rows = matcher.rows({rank: e.call for rank, e in calls.items() if rank not in ranks})
+    elsewhere = [gap.waiting[rank] for rank in ranks if rank in gap.waiting]
+    rows += merged(
+        [
+            Row((e.rank,), f"{e.call} on {e.group.name}", matcher.line(e.call.source_line))
+            for e in elsewhere
+        ]
+    )
+    if entry.calls_there is None:
+        did_not = "had not made the matching call"
+        verb = "receive from" if entry.sends else "send to"
+        what = f"Rank {entry.rank} waits in {entry.call.op} for {ranks_of(ranks).lower()} to "
+        what += f"{verb} it."
     else:
-        call = f"call {group.number(first.position)} of {group.name(matcher.world_size)}"
+        did_not = "had not made this call"
         has = "has" if len(ranks) == 1 else "have"
-        what = f"{ranks_of(ranks)} {has} not made {call}, {first.call.op}."
-    others = tuple(sorted(waiting.keys() - {*ranks}))
+        call_name = group.call_name(entry.position)
+        what = f"{ranks_of(ranks)} {has} not made {call_name}, {entry.call.op}."
+    rows += merged([Row((r,), did_not, running[r]) for r in ranks if r not in gap.waiting])
+    others = tuple(sorted(gap.waiting.keys() - {*ranks}))
     before = "\n  ".join(filter(None, (matcher.before(group), _unwaited_text(matcher))))
     return Finding("stuck", what, tuple(rows), before, KINDS["stuck"].rule, ranks, others, True)
+
+
+def absent(matcher: Matcher, at: Position, gone: tuple[int, ...]) -> Finding:
+    """Return the finding for a collective that some ranks will never call."""
+    group, position = at
+    calls = group.at(position).by_rank
+    others = tuple(sorted(calls))
+    call = calls[min(calls)]
+    line = call.source_line
+    rounds = group.lines.counts[line, line.stack]
+    if rounds == 1 and any(line in lines for lines in group.lines.mixed):
+        rounds = 0  # other ranks were on another line then: not a loop
+    returned = all(_returned(matcher, group, rank) for rank in gone)
+    ended = "left" if any(rank in group.destroyed for rank in gone) else "exited"
+    name = group.call_name(position)
+    kind: Kind = "uneven" if rounds and returned else "absent"
+    guilty = gone
+    affected = others
+    what = f"{ranks_of(gone)} {ended} before {name}, in which other ranks are waiting."
+    if call.op == "new_group":
+        kind = "group"
+        what = f"{ranks_of(gone)} {ended} before a new_group call that other ranks made."
+    elif returned and len(gone) > len(others):
+        guilty = others
+        affected = ()
+        made = f"{name.capitalize()} was made only by {ranks_of(others).lower()}"
+        what = f"{made}; most ranks {ended} without it."
+    elif kind == "uneven":
+        times = plural(rounds, "time")
+        what = f"{ranks_of(gone)} {ended} before {name}, which other ranks "
+        what += f"make on a line that has already run {times}."
+    elif call.op == "init_process_group":
+        what = what.replace(name, call.op)
+    rows = [*matcher.rows(calls), *merged([_end_of(matcher, group, rank) for rank in gone])]
+    before = matcher.before(group)
+    return Finding(kind, what, tuple(rows), before, KINDS[kind].rule, guilty, affected)
+
+
+def unmatched(matcher: Matcher, entry: Entry) -> Finding:
+    """Return the finding for a send or receive that nothing will match."""
+    near = near_match(matcher, entry)
+    if near is None and not matcher.pairing.has_paired(entry):  # or one of its peers lacks its call
+        opposite = (
+            other
+            for other in matcher.pairing.unmatched()
+            if other.group is entry.group and other.call.op != entry.call.op
+        )
+        near = next(opposite, None)
+    other = "receive" if entry.sends else "send"
+    what = f"No {other} matches the {entry.call.op} of rank {entry.rank}."
+    rows = [*matcher.rows({entry.rank: entry.call})]
+    if near is not None:
+        rows += matcher.rows({near.rank: near.call})
+    elif entry.call.peer not in (None, -1):
+        rows.append(_end_of(matcher, entry.group, entry.group.members[entry.call.peer]))
+    ranks = tuple(sorted({row.ranks[0] for row in rows}))
+    return Finding("p2p", what, tuple(rows), "", KINDS["p2p"].rule, ranks)
+
+
+def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
+    """Return the row of a rank that has left the group or ended."""
+    ended = matcher.ranks[rank].ended
+    note = group.destroyed.get(rank)
+    if note is not None and (not note.failing or ended is None or ended.how == "returned"):
+        line = note.source_line
+        did = f"{note.failing}, and destroyed the group" if note.failing else "destroyed the group"
+        return Row((rank,), did, FROM.join((str(line), *line.callers[:1])))
+    if ended is None:
+        return Row((rank,), NOT_REACHED)
+    return Row((rank,), ended.how, str(ended.source_line) if ended.source_line.line else "")
+
+
+def _returned(matcher: Matcher, group: Group, rank: int) -> bool:
+    """Return True if a rank apparently left without an error."""
+    note = group.destroyed.get(rank)
+    return matcher.ranks[rank].returned or (note is not None and not note.failing)
 
 
 def _unwaited(matcher: Matcher, ranks: Iterable[int], *, passed: bool) -> list[Row]:
@@ -142,15 +239,15 @@ def _unwaited(matcher: Matcher, ranks: Iterable[int], *, passed: bool) -> list[R
         ranks: Ranks to look at.
         passed: True for calls after which the rank has waited for a later one, only.
     """
-    found: dict[tuple[str, SourceLine], set[int]] = {}
-    entries = [each for rank in ranks for each in matcher.ranks[rank].pending.values()]
-    for entry in sorted(entries, key=lambda each: each.order):
-        line, rank = entry.call.source_line, entry.rank
-        torchs = line.via or line.within or line.inner  # such handles may be waited for in C++
-        late = passed and entry.order > matcher.ranks[rank].waited
-        if not (torchs or late or entry.no_wait):
-            found.setdefault((entry.call.op, line), set()).add(rank)
-    rows = [Row(tuple(sorted(r)), op, matcher.line(line)) for (op, line), r in found.items()]
+    callers: dict[tuple[str, SourceLine], set[int]] = {}
+    entries = [entry for rank in ranks for entry in matcher.ranks[rank].pending.values()]
+    for entry in sorted(entries, key=lambda entry: entry.order):
+        line = entry.call.source_line
+        by_torch = line.via or line.within or line.inner  # may be waited for in C++
+        is_latest = passed and entry.order > matcher.ranks[entry.rank].waited
+        if not (by_torch or is_latest or entry.no_wait):
+            callers.setdefault((entry.call.op, line), set()).add(entry.rank)
+    rows = [Row(tuple(sorted(r)), op, matcher.line(line)) for (op, line), r in callers.items()]
     return rows[:MAX_UNWAITED]
 
 
@@ -166,107 +263,10 @@ def _unwaited_text(matcher: Matcher) -> str:
 
 def unwaited_warning(matcher: Matcher) -> list[Finding]:
     """Return a warning on calls that ranks never waited for, or nothing."""
-    done = (r for r, s in enumerate(matcher.ranks) if s.ended and s.ended.how == "returned")
+    done = (rank for rank, state in enumerate(matcher.ranks) if state.returned)
     rows = tuple(_unwaited(matcher, done, passed=False))
-    if not rows or matcher.found:
+    if not rows or matcher.problems:
         return []
     ranks = tuple(sorted({rank for row in rows for rank in row.ranks}))
     what, rule = MISUSES["unwaited"]
     return [Finding("buffers", f"{ranks_of(ranks)}: {what}", rows, "", rule, ranks)]
-
-
-def _waits_elsewhere(matcher: Matcher, entry: Entry) -> Row:
-    did = f"{entry.call} on {entry.group.name(matcher.world_size)}"
-    return Row((entry.rank,), did, matcher.line(entry.call.source_line))
-
-
-def absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]) -> Finding:
-    """Return the finding for a collective that some ranks will never call."""
-    calls = matcher.calls_at((group, position))
-    others = tuple(sorted(calls))
-    rows = [*matcher.rows(calls), *merged([_end_of(matcher, group, each) for each in gone])]
-    call = calls[min(calls)]
-    line = call.source_line
-    rounds = group.lines.counts[line, line.stack]
-    if rounds == 1 and any(line in lines for lines in group.lines.mixed):
-        rounds = 0  # other ranks were on another line then: not a loop
-    ended = "left" if any(each in group.destroyed for each in gone) else "exited"
-    returned = all(_returned(matcher, group, each) for each in gone)
-    kind: Kind = "uneven" if rounds and returned else "absent"
-    guilty, affected = gone, others
-    call_name = f"call {group.number(position)} of {group.name(matcher.world_size)}"
-    what = f"{ranks_of(gone)} {ended} before {call_name}, in which other ranks are waiting."
-    if call.op == "new_group":
-        kind = "group"
-        what = f"{ranks_of(gone)} {ended} before a new_group call that other ranks made."
-    elif returned and len(gone) > len(others):
-        guilty, affected = others, ()
-        made = f"{call_name.capitalize()} was made only by {ranks_of(others).lower()}"
-        what = f"{made}; most ranks {ended} without it."
-    elif kind == "uneven":
-        what = (
-            f"{ranks_of(gone)} {ended} before {call_name}, which other ranks "
-            f"make on a line that has already run {plural(rounds, 'time')}."
-        )
-    elif call.op == "init_process_group":
-        what = what.replace(call_name, call.op)
-    before = matcher.before(group)
-    return Finding(kind, what, tuple(rows), before, KINDS[kind].rule, guilty, affected)
-
-
-def unmatched(matcher: Matcher, entry: Entry) -> Finding:
-    """Return the finding for a send or receive that nothing will match."""
-    near = near_match(matcher, entry)
-    if near is None and not matcher.has_paired(entry):  # else one of several peers lacks its call
-        near = _opposite(matcher, entry)
-    other = "receive" if entry.sends else "send"
-    what = f"No {other} matches the {entry.call.op} of rank {entry.rank}."
-    rows = [Row((entry.rank,), str(entry.call), matcher.line(entry.call.source_line))]
-    ranks = [entry.rank]
-    if near is not None:
-        rows.append(Row((near.rank,), str(near.call), matcher.line(near.call.source_line)))
-        ranks.append(near.rank)
-    elif entry.call.peer not in (None, -1):
-        rows.append(_end_of(matcher, entry.group, entry.group.members[entry.call.peer or 0]))
-        ranks.append(entry.group.members[entry.call.peer or 0])
-    return Finding("p2p", what, tuple(rows), "", KINDS["p2p"].rule, tuple(sorted({*ranks})))
-
-
-def _opposite(matcher: Matcher, entry: Entry) -> Entry | None:
-    """Return an unmatched call in the opposite direction, which may have been meant."""
-    for other in matcher.unmatched():
-        if other.group is entry.group and other.call.op != entry.call.op:
-            return other
-    return None
-
-
-def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
-    ended, note = matcher.ranks[rank].ended, group.destroyed.get(rank)
-    if note is not None and (not note.failing or ended is None or ended.how == "returned"):
-        line = note.source_line
-        where = FROM.join((str(line), *line.callers[:1]))
-        did = "destroyed the group"
-        return Row((rank,), f"{note.failing}, and {did}" if note.failing else did, where)
-    if ended is None:
-        return Row((rank,), "had not reached this call")
-    return Row((rank,), ended.how, str(ended.source_line) if ended.source_line.line else "")
-
-
-def _returned(matcher: Matcher, group: Group, rank: int) -> bool:
-    """Return True if a rank apparently left without an error."""
-    ended, note = matcher.ranks[rank].ended, group.destroyed.get(rank)
-    if note is not None and not note.failing:
-        return True
-    return ended is not None and ended.how == "returned"
-
-
-def near_match(matcher: Matcher, entry: Entry) -> Entry | None:
-    """Return the other side of a send or receive, ignoring the tag, or None."""
-    peer, members = entry.call.peer, entry.group.members
-    if peer in (None, -1):
-        return None
-    for other in matcher.unmatched():
-        pairs = other.group is entry.group and other.call.op != entry.call.op
-        if pairs and other.rank == members[peer] and other.call.peer == members.index(entry.rank):
-            return other
-    return None

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from distdemo.calls.match.matching import MAX_PENDING, Entry
+from distdemo.calls.match.matching import MAX_PENDING
 from distdemo.calls.match.shifts import MAX_LINES
+from distdemo.calls.match.state import Entry
 from distdemo.calls.notes import CallNote, Note, ReturnNote, WaitNote
 from distdemo.calls.records import LateRank, SourceLine
 
@@ -74,7 +75,7 @@ class Lateness:
         """
         if not at or entry is None or entry.call.rules.internal or entry.call.op == "new_group":
             return
-        pair = {each.rank: each for each in (entry, entry.other) if each is not None}
+        pair = {side.rank: side for side in (entry, entry.other) if side is not None}
         calls: Mapping[int, Entry] = pair if entry.calls_there is None else entry.calls_there
         size = 2 if entry.calls_there is None else len(entry.group.members)
         if isinstance(note, CallNote):
@@ -94,25 +95,28 @@ class Lateness:
     def _complete(self, calls: Mapping[int, Entry]) -> None:
         """Find the late rank of a call that all of these ranks have made."""
         arrivals = {rank: self._arrivals.get(entry) for rank, entry in calls.items()}
-        known = {rank: each for rank, each in arrivals.items() if each is not None}
+        known = {rank: arrival for rank, arrival in arrivals.items() if arrival is not None}
         if len(known) < len(calls):
             return
         last = max(known, key=lambda rank: known[rank].at)
         for rank, entry in calls.items():  # only one rank sends
             if entry.sends or entry.call.root == entry.group.numbers[rank]:
                 last = rank if entry.call.rules.data != "to root" else last
-        entry, arrival = calls[last], known[last]
+        entry = calls[last]
         line = entry.call.source_line, entry.call.op
         late: Late | None = None
         if len(self._calls) < MAX_LINES or line in self._calls:
             self._calls[line] += 1
             late = self._late.setdefault((*line, last), Late())
-        numbers, waited = entry.group.numbers, False
-        for rank, each in known.items():
+        numbers = entry.group.numbers
+        until = known[last].at
+        waited = False
+        for rank, arrival in known.items():
             needs = calls[rank].call.receives_from(numbers[rank], numbers[last])
-            each.until = arrival.at
-            if rank != last and needs and each.at < arrival.at:
-                each.late, waited = late, True
+            arrival.until = until
+            if rank != last and needs and arrival.at < until:
+                arrival.late = late
+                waited = True
             self._count(calls[rank])
         if late is not None:
             late.last += waited
@@ -127,7 +131,7 @@ class Lateness:
         Args:
             text: Function that returns a source line as text.
         """
-        found = [
+        late_ranks = [
             LateRank(
                 op,
                 text(line),
@@ -140,4 +144,4 @@ class Lateness:
             for (line, op, rank), late in self._late.items()
             if late.waits
         ]
-        return tuple(sorted(found, key=lambda each: -each.total_s))
+        return tuple(sorted(late_ranks, key=lambda late: -late.total_s))

@@ -1,20 +1,17 @@
 """Compare the ranks' calls: pure logic over their notes, in any order of arrival.
 
 The calls of a group form one sequence, and each member has its own position in it. Calls at the
-same position must agree; calls that all members agreed on are only counted from then on. Sends and
-receives are matched in order by group, sender, receiver and tag.
+same position must agree; calls that all members agreed on are only counted from then on.
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice, zip_longest
-from typing import NamedTuple
+from itertools import zip_longest
 
-from distdemo.calls.match.replicas import ReplicaCheck, StepCheck, drift_finding, shifted_finding
+from distdemo.calls.match.pairing import Pairing
+from distdemo.calls.match.replicas import drift_finding, shifted_finding
 from distdemo.calls.match.rules import (
     KINDS,
     MEMBERS_ONLY,
@@ -26,7 +23,8 @@ from distdemo.calls.match.rules import (
     lacking_in_nccl,
     majority,
 )
-from distdemo.calls.match.shifts import MAX_LINES, Lines, Stack
+from distdemo.calls.match.shifts import MAX_LINES, Stack
+from distdemo.calls.match.state import CallSet, Entry, Group, Position, Problem, RankState
 from distdemo.calls.notes import (
     AcceptNote,
     CallNote,
@@ -48,214 +46,14 @@ FROM = ", from "  # separates a line from the line that called its function
 MAX_PENDING = 10_000  # remembered calls per rank that were never waited for
 
 
-@dataclass(eq=False, slots=True)
-class Entry:
-    """A call of one rank.
-
-    Attributes:
-        agreement: Values that must be equal on all ranks.
-        accepted: True if torch can't reject it any longer.
-        position: Position in the sequence of its group; meaningless for a send or receive.
-        calls_there: Calls at that position; None for a send or receive.
-        matched: True if the other side of the send or receive has arrived, known or not.
-        other: Other side of the send or receive, if known.
-        order: Number of calls that its rank made before it.
-        waited: True if the rank waits or has waited for it.
-        wrong: Problem of it, or of it and the other side.
-        failed: True if it raised after it was made.
-        step: Number of training steps before it; -1 if it reduces no gradients.
-        no_wait: True if the rank polled it until it was done, or took its future.
-    """
-
-    rank: int
-    group: Group
-    call: Call
-    agreement: tuple[object, ...] = ()
-    accepted: bool = False
-    position: int = 0
-    calls_there: Calls | None = None
-    matched: bool = False
-    other: Entry | None = None
-    order: int = 0
-    waited: bool = False
-    wrong: Problem | None = None
-    failed: bool = False
-    step: int = -1
-    no_wait: bool = False
-
-    @property
-    def sends(self) -> bool:
-        """True for a send."""
-        return self.call.rules.data == "to peer"
-
-    @property
-    def from_any(self) -> bool:
-        """True for a receive from any rank: one sender is enough."""
-        return self.call.peer == -1 and not self.sends
-
-
-class Calls(dict[int, Entry]):
-    """Calls at one position of a group, by rank.
-
-    Attributes:
-        unconfirmed: Number of these calls that torch may still reject.
-    """
-
-    __slots__ = ("unconfirmed",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unconfirmed = 0
-
-
-@dataclass(eq=False, slots=True)
-class Group:
-    """A process group and the sequence of its calls.
-
-    Attributes:
-        members: Global ranks of the members, in group order.
-        backend: ``gloo``, or ``gloo/cpu`` if devices have different backends.
-        nth: Number of earlier groups with the same members and backend.
-        numbers: Group rank by global rank; empty if a member is outside the world.
-        reached: Number of calls made, by rank.
-        uneven: Positions at which the parts have different sizes.
-        open: Calls that some members haven't made yet, oldest first.
-        agreed: Number of calls that all members agreed on.
-        internal: Number of these that aren't the program's own.
-        last: Latest of these calls, by rank.
-        lines: Lines and shapes of these calls.
-        destroyed: How each rank destroyed the group.
-        steps: Comparison of the ranks' training steps.
-        replicas: Comparison of the ranks' tensors.
-    """
-
-    members: tuple[int, ...]
-    backend: str
-    nth: int
-    numbers: dict[int, int]
-    reached: dict[int, int]
-    uneven: set[int] = field(default_factory=set)
-    open: deque[Calls] = field(default_factory=deque)
-    agreed: int = 0
-    internal: int = 0
-    last: dict[int, Call] = field(default_factory=dict)
-    lines: Lines = field(default_factory=Lines)
-    destroyed: dict[int, DestroyNote] = field(default_factory=dict)
-    steps: StepCheck = field(default_factory=StepCheck)
-    replicas: ReplicaCheck = field(default_factory=ReplicaCheck)
-
-    def name(self, world_size: int) -> str:
-        """Return ``the default group``, or the members as text."""
-        if self.members == tuple(range(world_size)) and self.nth == 0:
-            return "the default group"
-        more = f" (number {self.nth + 1} with these ranks)" if self.nth else ""
-        return f"group {list(self.members)}{more}"
-
-    def number(self, position: int) -> int:
-        """Return the number of a call that isn't agreed on, counting the program's own from 1."""
-        before = (calls for calls in islice(self.open, position - self.agreed) if calls)
-        internal = sum(next(iter(calls.values())).call.rules.internal for calls in before)
-        return position + 1 - self.internal - internal
-
-
-Position = tuple[Group, int]
-"""A group and an index in its sequence of calls."""
-
-
-@dataclass(eq=False, slots=True)
-class Problem:
-    """Error of one rank, or of a send and a receive.
-
-    Attributes:
-        entry: Call that has the error, or None.
-        order: Number of calls that the rank made before.
-        settled: Ranks that can't change it.
-    """
-
-    finding: Finding
-    rank: int
-    order: int
-    entry: Entry | None = None
-    settled: tuple[int, ...] = ()
-
-
-class Channel(NamedTuple):
-    """Key of the sends and receives that can be paired.
-
-    Attributes:
-        sender: Group rank of the sender, or −1 for any.
-        receiver: Group rank of the receiver.
-        tag: Tag of the message; 0 for NCCL, which has no tags.
-    """
-
-    group: Group
-    sender: int
-    receiver: int
-    tag: int
-
-
-@dataclass(slots=True)
-class Unpaired:
-    """Unmatched sends and receives of a channel, oldest first."""
-
-    sends: deque[Entry] = field(default_factory=deque)
-    receives: deque[Entry] = field(default_factory=deque)
-
-    def queue(self, entry: Entry) -> deque[Entry]:
-        """Return the sends if this is a send, or else the receives."""
-        return self.sends if entry.sends else self.receives
-
-
-@dataclass(eq=False, slots=True)
-class RankState:
-    """State of one rank, according to its notes.
-
-    Attributes:
-        call_count: Number of calls so far.
-        pending: Non-blocking calls that weren't waited for yet, by number.
-        threads: Threads that have made calls, and the main thread, 0.
-        others: True if it has threads that have made no call yet.
-        waits: Call that each thread is in.
-        last: Latest call.
-        unconfirmed: Latest call of each thread while torch may still reject it.
-        failed: Positions at which its call failed and the rank continued.
-        lost: True if it failed because another rank did.
-        ended: End of its program; None if it is running or failed because another rank did.
-        refused: Problem of its latest call, which raised immediately; the rank may handle that.
-        waited: Number of the latest call that it has waited for; -1 for none.
-    """
-
-    call_count: int = 0
-    pending: dict[int, Entry] = field(default_factory=dict)
-    threads: set[int] = field(default_factory=lambda: {0})
-    others: bool = False
-    waits: dict[int, Entry] = field(default_factory=dict)
-    last: Call | None = None
-    unconfirmed: dict[int, Entry] = field(default_factory=dict)
-    failed: set[tuple[Group, int]] = field(default_factory=set)
-    lost: bool = False
-    ended: EndNote | None = None
-    refused: Problem | None = None
-    waited: int = -1
-
-    @property
-    def over(self) -> bool:
-        """True if its program has ended."""
-        return self.lost or self.ended is not None
-
-    @property
-    def blocked(self) -> list[Entry]:
-        """Calls that block the rank; empty while one of its threads is doing something else."""
-        return list(self.waits.values()) if self.threads <= self.waits.keys() else []
-
-
 class Matcher:
     """Compares the calls of all ranks.
 
     Attributes:
         ranks: State of each rank.
+        pairing: Sends and receives.
         stopped: Reason why the comparison has stopped, or empty.
-        found: Problems, and positions at which calls differ.
+        problems: Problems, and positions at which calls differ.
         stacks: Lines inside and outside each source line, by file and line.
         nccl: True if every group must keep NCCL's rules.
         has_replicas: True if ranks have compared tensors that must be equal.
@@ -264,54 +62,40 @@ class Matcher:
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.ranks = [RankState() for _ in range(world_size)]
+        self.pairing = Pairing(self._check_pair)
         self.stopped = ""
         self.nccl = False
         self.has_replicas = False
-        self.found: list[Problem | Position] = []
+        self.problems: list[Problem | Position] = []
         self.stacks: defaultdict[tuple[str, int], set[Stack]] = defaultdict(set)
         self.groups: dict[GroupKey, Group] = {}
-        self._channels: dict[Channel, Unpaired] = {}
-        self._paired: set[SourceLine] = set()
         self._severed: defaultdict[MisuseNote, set[int]] = defaultdict(set)
 
     def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
         """Return the group with this key; create it the first time."""
         group = self.groups.get((members, backend, nth))
         if group is None:
-            known = all(0 <= member < self.world_size for member in members)
-            numbers = {rank: number for number, rank in enumerate(members)} if known else {}
-            group = Group(members, backend, nth, numbers, dict.fromkeys(members, 0))
+            name = f"group {list(members)}"
+            if nth:
+                name += f" (number {nth + 1} with these ranks)"
+            elif members == tuple(range(self.world_size)):
+                name = "the default group"
+            is_known = all(0 <= member < self.world_size for member in members)
+            numbers = {rank: number for number, rank in enumerate(members)} if is_known else {}
+            group = Group(members, backend, nth, name, numbers, dict.fromkeys(members, 0))
             self.groups[members, backend, nth] = group
         return group
 
     @property
     def open_calls(self) -> int:
         """Number of calls that some other rank hasn't made yet."""
-        collectives = sum(len(group.open) for group in self.groups.values())
-        pairs = self._channels.values()
-        return collectives + sum(len(each.sends) + len(each.receives) for each in pairs)
+        return sum(len(group.open) for group in self.groups.values()) + len(self.pairing)
 
     def stop(self, why: str) -> None:
         """Stop comparing, for this reason unless there is an earlier one."""
         self.stopped = self.stopped or why
 
-    def line(self, line: SourceLine) -> str:
-        """Return a source line as text, with the lines that tell it apart.
-
-        Callers are added up to the first that differs, or one if it is in another file.
-        """
-        inner, outer = zip(*{line.stack, *self.stacks.get((line.file, line.line), ())}, strict=True)
-        depth = _first_difference(outer) + 1
-        if not depth and line.callers and not line.callers[0].startswith(f"{line.name}:"):
-            depth = 1
-        at = _first_difference(inner)
-        text = line.text(line.inner[:1] + (line.inner[at : at + 1] if at > 0 else ()))
-        return FROM.join((text, *line.callers[:depth]))
-
-    def rows(self, calls: Mapping[int, Call]) -> list[Row]:
-        """Return one row per call and line, with the ranks that made it."""
-        ranks = sorted(calls)
-        return merged([Row((r,), str(calls[r]), self.line(calls[r].source_line)) for r in ranks])
+    # ------------------------------------------------------------------------------------ notes
 
     def add(self, rank: int, note: Note) -> Entry | None:
         """Process one note of a rank, and return the call that it is about, if any.
@@ -320,31 +104,16 @@ class Matcher:
         """
         if self.stopped:
             return None
-        state, entry = self.ranks[rank], None
+        state = self.ranks[rank]
+        entry: Entry | None = None
         if isinstance(note, CallNote):
-            self._accept(state, note.thread)
-            state.threads.add(note.thread)
-            state.waits.pop(note.thread, None)
-            state.last, state.refused = note.call, None
-            entry = self._record_call(rank, note)
-            if entry is not None:
-                state.unconfirmed[note.thread] = entry
-                if note.call.source_line.via:  # our kernels record no rejection
-                    self._accept(state, note.thread)
-            if entry is not None and note.call.sync:
-                entry.waited = True
-                state.waited = entry.order
-                state.waits[note.thread] = entry
-            elif entry is not None:
-                state.pending[state.call_count] = entry
-                if len(state.pending) > MAX_PENDING:
-                    del state.pending[next(iter(state.pending))]
-            state.call_count += 1
+            entry = self._record_call(rank, state, note)
         elif isinstance(note, AcceptNote):
             state.others = note.others
             self._accept(state, note.thread)
         elif isinstance(note, WaitNote):
-            entry, state.others = state.pending.pop(note.number, None), note.others
+            state.others = note.others
+            entry = state.pending.pop(note.number, None)
             self._accept(state, note.thread)
             if entry is not None:
                 entry.waited = True
@@ -372,18 +141,117 @@ class Matcher:
             self._record_end(state, note)
         return entry
 
+    def _record_call(self, rank: int, state: RankState, note: CallNote) -> Entry | None:
+        call = note.call
+        self._accept(state, note.thread)
+        state.threads.add(note.thread)
+        state.waits.pop(note.thread, None)
+        state.last = call
+        state.refused = None
+        entry = self._enter(rank, state, note)
+        if entry is not None:
+            state.unconfirmed[note.thread] = entry
+            if call.source_line.via:  # our kernels record no rejection
+                self._accept(state, note.thread)
+            if call.sync:
+                entry.waited = True
+                state.waited = entry.order
+                state.waits[note.thread] = entry
+            else:
+                state.pending[state.call_count] = entry
+                if len(state.pending) > MAX_PENDING:
+                    del state.pending[next(iter(state.pending))]
+        state.call_count += 1
+        return entry
+
+    def _enter(self, rank: int, state: RankState, note: CallNote) -> Entry | None:
+        """Compare a call with those of other ranks; return None if the rank isn't in the group."""
+        call = note.call
+        group = self.group(*note.group)
+        if rank not in group.numbers:
+            return None  # a note of another world
+        if call.op.startswith("outside "):
+            op = call.op.removeprefix("outside ")
+            what = f"{op} on a group that doesn't include this rank."
+            self._report(rank, "group", what, (self._row(rank, call, op),), MEMBERS_ONLY)
+            return None
+        entry = Entry(rank, group, call, note.agreement, order=state.call_count, step=note.step)
+        wrong = check_arguments(call, group.numbers[rank], len(group.members), group.backend)
+        if self.nccl and wrong is None and (why := lacking_in_nccl(call)):
+            wrong = "nccl", why
+        if wrong is not None:
+            kind, why = wrong
+            what = f"{why[:-1]}{'' if group.is_default else f' in {group.name}'}."
+            rule = OWN_MEMORY if kind == "buffers" else KINDS[kind].rule
+            row = self._row(rank, call)
+            entry.wrong = self._report(rank, kind, what, (row,), rule, self.before(group), entry)
+        if call.peer is not None:
+            self.pairing.add(entry)
+            return entry
+        for thread, other in list(state.unconfirmed.items()):  # its other threads' calls
+            if other.group is group:
+                self._accept(state, thread)
+        entry.position = group.reached[rank]
+        group.reached[rank] += 1
+        while len(group.open) <= entry.position - group.agreed:
+            group.open.append(CallSet())
+        calls = group.at(entry.position)
+        at = (group, entry.position)
+        if at not in self.problems and _clashes(entry, calls):
+            self.problems.append(at)
+        calls[rank] = entry
+        calls.lacking = None
+        calls.unconfirmed += 1
+        entry.calls_there = calls
+        return entry
+
+    def _record_return(self, state: RankState, note: ReturnNote) -> Entry | None:
+        entry = state.waits.pop(note.thread, None)
+        if note.undone:
+            entry = state.unconfirmed.pop(note.thread, None)
+            if entry is not None:
+                state.pending.pop(entry.order, None)
+                self._undo(entry)
+            return entry
+        self._accept(state, note.thread)
+        if entry is not None and note.failed:
+            entry.failed = True
+            if entry.call.peer is None:
+                state.failed.add((entry.group, entry.position))
+        elif entry is not None and entry.from_any and not entry.matched:
+            self.pairing.resolve_sender(entry, note.source)
+        return entry
+
+    def _undo(self, entry: Entry) -> None:
+        """Remove a call that torch rejected before making it."""
+        group = entry.group
+        if entry.wrong is not None and entry.wrong in self.problems:
+            self.problems.remove(entry.wrong)
+            self.ranks[entry.rank].refused = entry.wrong
+        if entry.call.peer is not None:
+            self.pairing.undo(entry)
+            return
+        group.reached[entry.rank] -= 1
+        at = (group, entry.position)
+        calls = group.at(entry.position)
+        calls.pop(entry.rank, None)
+        calls.lacking = None
+        calls.unconfirmed -= 1
+        if at in self.problems and differs(calls.by_rank, group.members) is None:
+            self.problems.remove(at)
+
     def _record_end(self, state: RankState, note: EndNote) -> None:
         self.accept_all(state)
         if lost_peer(note.how):  # it was waiting for a rank that failed
             state.lost = True
-        else:
-            state.ended = note
-            state.waits.clear()
-            last = state.last.source_line if state.last is not None else SourceLine()
-            raised = note.source_line
-            raised_there = (raised.file, raised.line) == (last.file, last.line)
-            if state.refused is not None and (note.how.startswith("exited") or raised_there):
-                self.found.append(state.refused)
+            return
+        state.ended = note
+        state.waits.clear()
+        last = state.last.source_line if state.last is not None else SourceLine()
+        raised = note.source_line
+        raised_there = (raised.file, raised.line) == (last.file, last.line)
+        if state.refused is not None and (note.how.startswith("exited") or raised_there):
+            self.problems.append(state.refused)
 
     def accept_all(self, state: RankState) -> None:
         """Confirm the latest calls of a rank that has ended: torch hasn't rejected them."""
@@ -401,179 +269,157 @@ class Matcher:
             if not entry.calls_there.unconfirmed:
                 self._agree(entry.group)
 
-    def _record_return(self, state: RankState, note: ReturnNote) -> Entry | None:
-        entry = state.waits.pop(note.thread, None)
-        if note.undone:
-            entry = state.unconfirmed.pop(note.thread, None)
-            if entry is not None:
-                state.pending.pop(entry.order, None)
-                self._undo(entry)
-            return entry
-        self._accept(state, note.thread)
-        if entry is not None and note.failed:
-            entry.failed = True
-            if entry.call.peer is None:
-                state.failed.add((entry.group, entry.position))
-        elif entry is not None and entry.from_any and not entry.matched:
-            self._resolve_sender(entry, note.source)
-        return entry
-
-    def _undo(self, entry: Entry) -> None:
-        """Remove a call that torch rejected before making it."""
-        group, rank, position = entry.group, entry.rank, entry.position
-        if entry.wrong is not None and entry.wrong in self.found:
-            self.found.remove(entry.wrong)
-            self.ranks[rank].refused = entry.wrong
-        if entry.call.peer is not None:
-            channel, other = self._channel(entry), entry.other
-            if other is None or channel is None:
-                self._dequeue(entry)
-                return
-            other.matched, other.other, other.wrong = False, None, None
-            self._enqueue(channel, other)
-            self._pair_queued(channel)
-            return
-        group.reached[rank] -= 1
-        calls_there = group.open[position - group.agreed]
-        calls_there.pop(rank, None)
-        calls_there.unconfirmed -= 1
-        if (group, position) in self.found and differs(
-            self.calls_at((group, position)), group.members
-        ) is None:
-            self.found.remove((group, position))
-
-    # ---------------------------------------------------------------------------- collectives
-
-    def _record_call(self, rank: int, note: CallNote) -> Entry | None:
-        members, backend, nth = note.group
-        call = note.call
-        group = self.group(members, backend, nth)
-        if rank not in group.numbers:
-            return None  # a note of another world
-        if call.op.startswith("outside "):
-            self._report_non_member(rank, call)
-            return None
-        wrong = check_arguments(call, group.numbers[rank], len(members), backend)
-        order = self.ranks[rank].call_count
-        entry = Entry(rank, group, call, note.agreement, order=order, step=note.step)
-        if self.nccl and wrong is None and (why := lacking_in_nccl(call)):
-            wrong = "nccl", why
-        if wrong is not None:
-            found = self._argument_finding(rank, group, call, *wrong)
-            entry.wrong = Problem(found, rank, entry.order, entry)
-            self.found.append(entry.wrong)
-        if call.peer is not None:
-            self._match(entry)
-            return entry
-        for thread, other in list(self.ranks[rank].unconfirmed.items()):  # its other threads' calls
-            if other.group is group:
-                self._accept(self.ranks[rank], thread)
-        entry.position = group.reached[rank]
-        group.reached[rank] += 1
-        index = entry.position - group.agreed
-        while len(group.open) <= index:
-            group.open.append(Calls())
-        calls = group.open[index]
-        at = (group, entry.position)
-        if at not in self.found and self._clashes(entry, calls):
-            self.found.append(at)
-        calls[rank] = entry
-        calls.unconfirmed += 1
-        entry.calls_there = calls
-        return entry
+    # ------------------------------------------------------------------------------- agreement
 
     def _agree(self, group: Group) -> None:
         """Drop the calls that all members agreed on."""
-        while group.open and len(group.open[0]) == len(group.members):
-            if group.open[0].unconfirmed or (group, group.agreed) in self.found:
+        while group.open and len(group.open[0]) == group.size:
+            entries = group.open[0]
+            if entries.unconfirmed or (group, group.agreed) in self.problems:
                 return
-            self._drop_agreed(group)
+            group.open.popleft()
+            calls = entries.by_rank
+            self._check_steps(group, entries)
+            group.uneven.discard(group.agreed)
+            group.lines.add(calls, group.agreed + 1 - group.internal)
+            if calls[min(calls)].rules.internal:
+                group.internal += 1
+            else:
+                group.last = calls
+            group.agreed += 1
 
-    def _clashes(self, entry: Entry, others: Calls) -> bool:
-        """Return True if a call doesn't match the other calls at its position."""
-        first, call = next(iter(others.values()), entry), entry.call
-        if first.agreement != entry.agreement:
-            return True
-        if not call.rules.parts:
-            return False
-        uneven, members = entry.group.uneven, entry.group.members
-        if call.part is None or call.part != first.call.part:
-            uneven.add(entry.position)  # every pair must be compared from now on
-        if entry.position not in uneven:
-            return False
-        return any(
-            compare_parts({each: other.call, entry.rank: call}, members) is not None
-            for each, other in others.items()
-        )
-
-    def _drop_agreed(self, group: Group) -> None:
-        """Drop the oldest open call, which all members agreed on."""
-        entries = group.open.popleft()
-        calls = {rank: entry.call for rank, entry in entries.items()}
-        self._check_steps(group, entries)
-        group.uneven.discard(group.agreed)
-        group.lines.add(calls, group.number(group.agreed))
-        if calls[min(calls)].rules.internal:
-            group.internal += 1
-        else:
-            group.last = calls
-        group.agreed += 1
-
-    def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
-        group, self.has_replicas = self.group(*note.group), True
-        if rank not in group.numbers:
-            return
-        drifted = group.replicas.compare(rank, note, group.reached[rank], len(group.members))
-        if drifted is not None:
-            found = drift_finding(note, *drifted, self.line(note.checksums.source_line))
-            order = self.ranks[rank].call_count
-            self.found.append(Problem(found, rank, order, settled=group.members))
-
-    def _check_steps(self, group: Group, entries: Calls) -> None:
+    def _check_steps(self, group: Group, entries: CallSet) -> None:
         steps = {rank: entry.step for rank, entry in entries.items()}
         if max(steps.values()) < 0:
             return
         shifted = group.steps.compare(steps)
         if shifted is not None:
-            calls = {rank: entry.call for rank, entry in entries.items()}
-            found = shifted_finding(shifted, steps, calls, self.line)
-            entry = entries[found.ranks[0]]
-            self.found.append(Problem(found, entry.rank, entry.order, entry))
+            finding = shifted_finding(shifted, steps, entries.by_rank, self.line)
+            entry = entries[finding.ranks[0]]
+            self.problems.append(Problem(finding, entry.rank, entry.order, entry))
+
+    def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
+        self.has_replicas = True
+        group = self.group(*note.group)
+        if rank not in group.numbers:
+            return
+        drifted = group.replicas.compare(rank, note, group.reached[rank], len(group.members))
+        if drifted is not None:
+            finding = drift_finding(note, *drifted, self.line(note.checksums.source_line))
+            order = self.ranks[rank].call_count
+            self.problems.append(Problem(finding, rank, order, settled=group.members))
+
+    def _check_pair(self, send: Entry, receive: Entry) -> None:
+        sent = send.call
+        received = receive.call
+        if sent.partial:
+            return
+        sends = f"Rank {send.rank} sends"
+        receives = f"and rank {receive.rank} receives"
+        counts = f"{sends} {sent.count} elements, {receives} {received.count}"
+        if sent.dtype != received.dtype:
+            what = f"{sends} {sent.dtype}, {receives} {received.dtype}."
+        elif sent.count > received.count:
+            what = f"{counts}: the receiver's tensor is too small."
+        elif sent.count < received.count and send.group.backend != "mpi":
+            what = f"{counts}: the receiver's tensor is too large, and only part of it is filled."
+        else:
+            return
+        rows = (self._row(send.rank, sent), self._row(receive.rank, received))
+        both = (send.rank, receive.rank)
+        finding = Finding("p2p", what, rows, "", KINDS["p2p"].rule, both)
+        problem = Problem(finding, send.rank, send.order, send)
+        send.wrong = problem
+        receive.wrong = problem
+        self.problems.append(problem)
 
     def first(self) -> Problem | Position | None:
         """Return the problem that comes first in the order of the ranks' calls."""
 
-        def order(found: Problem | Position) -> tuple[int, int]:
-            if isinstance(found, Problem):
-                return found.order, found.rank
-            return min((each.order, each.rank) for each in self.entries_at(found).values())
+        def order(problem: Problem | Position) -> tuple[int, int]:
+            if isinstance(problem, Problem):
+                return problem.order, problem.rank
+            group, position = problem
+            return min((entry.order, entry.rank) for entry in group.at(position).values())
 
-        return min(self.found, key=order, default=None)
+        return min(self.problems, key=order, default=None)
+
+    # --------------------------------------------------------------------------------- findings
 
     def shifts(self) -> list[Finding]:
         """Return warnings: severed gradients, and calls that may have matched the wrong call."""
-        found = [self._severed_warning(*each) for each in self._severed.items()]
+        warnings = []
+        for note, callers in self._severed.items():
+            ranks = tuple(sorted(callers))
+            in_place = note.what == "severed"
+            how = "a collective in place" if in_place else "the result of a collective"
+            what = f"{ranks_of(ranks)}: a gradient ignores {how}."
+            used = Row(ranks, "backward" if in_place else "uses the result", str(note.then))
+            rows = (Row(ranks, note.did, self.line(note.source_line)), used)
+            warnings.append(Finding("severed", what, rows, "", KINDS["severed"].rule, ranks))
         for group in self.groups.values():
-            opened = ({rank: entry.call for rank, entry in calls.items()} for calls in group.open)
-            found += group.lines.warnings(group.name(self.world_size), opened, self.rows)
-        return found
+            opened = (calls.by_rank for calls in group.open)
+            warnings += group.lines.warnings(group.name, opened, self.rows)
+        return warnings
 
-    def _severed_warning(self, note: MisuseNote, callers: set[int]) -> Finding:
-        ranks, in_place = tuple(sorted(callers)), note.what == "severed"
-        how = "a collective in place" if in_place else "the result of a collective"
-        what = f"{ranks_of(ranks)}: a gradient ignores {how}."
-        then = Row(ranks, "backward" if in_place else "uses the result", str(note.then))
-        rows = Row(ranks, note.did, self.line(note.source_line)), then
-        return Finding("severed", what, rows, "", KINDS["severed"].rule, ranks)
+    def _report(
+        self,
+        rank: int,
+        kind: Kind,
+        what: str,
+        rows: tuple[Row, ...],
+        rule: str,
+        before: str = "",
+        entry: Entry | None = None,
+    ) -> Problem:
+        """Add a problem of one rank."""
+        finding = Finding(kind, f"{ranks_of((rank,))}: {what}", rows, before, rule, (rank,))
+        problem = Problem(finding, rank, self.ranks[rank].call_count, entry)
+        self.problems.append(problem)
+        return problem
+
+    def _report_misuse(self, rank: int, note: MisuseNote) -> None:
+        if note.what.startswith("severed"):
+            if len(self._severed) < MAX_LINES:
+                self._severed[note].add(rank)
+            return
+        what, rule = MISUSES.get(note.what, (note.what, ""))
+        rows = [Row((rank,), note.did, str(note.source_line))]
+        if note.then.line:
+            did = "reads it" if note.what == "read" else "writes to it"
+            rows.append(Row((rank,), did, str(note.then)))
+        self._report(rank, "buffers", what, tuple(rows), rule)
+
+    def line(self, line: SourceLine) -> str:
+        """Return a source line as text, with the lines that tell it apart.
+
+        Callers are added up to the first that differs, or one if it is in another file.
+        """
+        inner, outer = zip(*{line.stack, *self.stacks.get((line.file, line.line), ())}, strict=True)
+        depth = _first_difference(outer) + 1
+        if not depth and line.callers and not line.callers[0].startswith(f"{line.name}:"):
+            depth = 1
+        at = _first_difference(inner)
+        text = line.text(line.inner[:1] + (line.inner[at : at + 1] if at > 0 else ()))
+        return FROM.join((text, *line.callers[:depth]))
+
+    def _row(self, rank: int, call: Call, did: str = "") -> Row:
+        return Row((rank,), did or str(call), self.line(call.source_line))
+
+    def rows(self, calls: Mapping[int, Call]) -> list[Row]:
+        """Return one row per call and line, with the ranks that made it."""
+        return merged([self._row(rank, calls[rank]) for rank in sorted(calls)])
 
     def before(self, group: Group) -> str:
         """Return how many calls of the group all ranks agreed on, as text."""
-        agreed, last = group.agreed - group.internal, group.last
+        agreed = group.agreed - group.internal - group.first
+        last = group.last
         for position, calls in enumerate(group.open, group.agreed):
-            if len(calls) < len(group.members) or (group, position) in self.found:
+            if len(calls) < group.size or (group, position) in self.problems:
                 break
             if not calls[min(calls)].call.rules.internal:
-                agreed, last = agreed + 1, {rank: entry.call for rank, entry in calls.items()}
+                agreed += 1
+                last = calls.by_rank
         if not last:
             return ""
         count = f"on {agreed} calls; the last was" if agreed > 1 else "on one call,"
@@ -587,100 +433,7 @@ class Matcher:
         op = next(iter(last.values())).op
         return f"Before that, all ranks agreed {count} {op} at {', '.join(places)}."
 
-    def _report_non_member(self, rank: int, call: Call) -> None:
-        op = call.op.removeprefix("outside ")
-        what = f"{ranks_of((rank,))}: {op} on a group that doesn't include this rank."
-        row = Row((rank,), op, self.line(call.source_line))
-        self._add(rank, Finding("group", what, (row,), "", MEMBERS_ONLY, (rank,)))
-
-    def _add(self, rank: int, finding: Finding) -> None:
-        self.found.append(Problem(finding, rank, self.ranks[rank].call_count))
-
-    def _report_misuse(self, rank: int, note: MisuseNote) -> None:
-        if note.what.startswith("severed"):
-            if len(self._severed) < MAX_LINES:
-                self._severed[note].add(rank)
-            return
-        what, rule = MISUSES.get(note.what, (note.what, ""))
-        rows = [Row((rank,), note.did, str(note.source_line))]
-        did = "reads it" if note.what == "read" else "writes to it"
-        rows += [Row((rank,), did, str(note.then))] if note.then.line else []
-        what = f"{ranks_of((rank,))}: {what}"
-        self._add(rank, Finding("buffers", what, tuple(rows), "", rule, (rank,)))
-
-    def _argument_finding(
-        self, rank: int, group: Group, call: Call, kind: Kind, why: str
-    ) -> Finding:
-        name = group.name(self.world_size)
-        row = Row((rank,), str(call), self.line(call.source_line))
-        where = "" if name.startswith("the default") else f" in {name}"
-        what = f"{ranks_of((rank,))}: {why[:-1]}{where}."
-        rule = OWN_MEMORY if kind == "buffers" else KINDS[kind].rule
-        return Finding(kind, what, (row,), self.before(group), rule, (rank,))
-
-    # --------------------------------------------------------------------- sends and receives
-
-    def _match(self, entry: Entry) -> None:
-        """Pair a send or receive with its other side, or queue it."""
-        channel = self._channel(entry)
-        if channel is not None:
-            self._enqueue(channel, entry)
-            self._pair_queued(channel)
-
-    def _channel(self, entry: Entry) -> Channel | None:
-        """Return the channel of a send or receive, or None if its peer isn't in the group."""
-        call, group = entry.call, entry.group
-        if call.peer is None or not -entry.from_any <= call.peer < len(group.members):
-            return None
-        own = group.numbers[entry.rank]
-        tag = 0 if group.backend.startswith("nccl") else call.tag
-        ends = (own, call.peer) if entry.sends else (call.peer, own)
-        return Channel(group, *ends, tag)
-
-    def _enqueue(self, channel: Channel, entry: Entry) -> None:
-        """Queue a send or receive in the order of its rank's calls."""
-        insort(
-            self._channels.setdefault(channel, Unpaired()).queue(entry),
-            entry,
-            key=lambda each: each.order,
-        )
-
-    def _dequeue(self, entry: Entry) -> None:
-        channel = self._channel(entry)
-        waiting = None if channel is None else self._channels.get(channel)
-        if channel is None or waiting is None or entry not in waiting.queue(entry):
-            return
-        waiting.queue(entry).remove(entry)
-        if not (waiting.sends or waiting.receives):
-            del self._channels[channel]
-        if channel.sender == -1:  # sends may now match the rank's other receives
-            for sender in range(len(channel.group.members)):
-                self._pair_queued(channel._replace(sender=sender))
-
-    def _resolve_sender(self, entry: Entry, source: int) -> None:
-        """Record the source of a receive from any rank."""
-        self._dequeue(entry)
-        if source < 0:
-            entry.matched = True
-            return
-        entry.call = replace(entry.call, peer=source)
-        self._match(entry)
-
-    def _pair_queued(self, channel: Channel) -> None:
-        """Pair sends with receives in order.
-
-        An older open receive from any rank may match a send first.
-        """
-        waiting = self._channels.get(channel)
-        if waiting is None or channel.sender == -1:
-            return
-        from_any = self._channels.get(channel._replace(sender=-1))
-        while waiting.sends and waiting.receives:
-            if from_any is not None and from_any.receives[0].order < waiting.receives[0].order:
-                return
-            self._pair(waiting.sends.popleft(), waiting.receives.popleft())
-        if not (waiting.sends or waiting.receives):
-            del self._channels[channel]
+    # -------------------------------------------------------------------------- who waits for whom
 
     def awaited(self, entry: Entry, *, certain: bool = False) -> tuple[int, ...]:
         """Return the global ranks that this call still waits for.
@@ -690,84 +443,44 @@ class Matcher:
             certain: True to leave out ranks that only receive from this one: a backend may finish
                 the call without them.
         """
-        members, call, numbers = entry.group.members, entry.call, entry.group.numbers
-        if call.peer is None:
-            own, reached = numbers[entry.rank], entry.group.reached
-            makers = call.members or members  # other ranks may return from new_group immediately
-            return tuple(
-                m
-                for number, m in enumerate(members)
-                if m != entry.rank
-                and reached[m] <= entry.position
-                and (
-                    (call.receives_from(own, number) and {entry.rank, m} <= {*makers})
-                    or (not certain and call.sends_to(own, number))
+        call = entry.call
+        if call.peer is not None:
+            return self.pairing.awaited(entry, certain=certain)
+        group = entry.group
+        own = group.numbers[entry.rank]
+        calls = entry.calls_there
+        if calls is None:
+            return ()
+        if calls.lacking is None:
+            reached = group.reached
+            calls.lacking = tuple(m for m in group.members if reached[m] <= entry.position)
+        late = calls.lacking
+        if calls.enqueued and entry.rank not in calls.enqueued:
+            late += tuple(calls.enqueued)
+        makers = {*call.members}  # other ranks may return from new_group immediately
+        return tuple(
+            rank
+            for rank in late
+            if rank != entry.rank
+            and (
+                (
+                    call.receives_from(own, group.numbers[rank])
+                    and (not makers or {entry.rank, rank} <= makers)
                 )
+                or (not certain and call.sends_to(own, group.numbers[rank]))
             )
-        if certain and entry.sends and not entry.group.backend.startswith("gloo"):
-            return ()  # the backend may buffer it
-        if entry.matched or call.peer is None or not -1 <= call.peer < len(members):
-            return ()
-        channel = self._channel(entry)
-        if channel is None:
-            return ()
-        if call.peer == -1:  # any of these may match
-            senders = (channel._replace(sender=number) for number in range(len(members)))
-            others = tuple(m for m in members if m != entry.rank)
-            sent = (waiting.sends for each in senders if (waiting := self._channels.get(each)))
-            return () if any(sent) else others
-        taken = entry.sends and channel._replace(sender=-1) in self._channels
-        return () if taken else (members[call.peer],)
-
-    def _pair(self, send: Entry, receive: Entry) -> None:
-        send.matched = receive.matched = True
-        if len(self._paired) < MAX_LINES:
-            self._paired |= {send.call.source_line, receive.call.source_line}
-        send.other, receive.other = receive, send
-        sent, received = send.call, receive.call
-        sends, receives = f"Rank {send.rank} sends", f"and rank {receive.rank} receives"
-        counts = f"{sends} {sent.count} elements, {receives} {received.count}"
-        if sent.dtype != received.dtype:
-            what = f"{sends} {sent.dtype}, {receives} {received.dtype}."
-        elif sent.count > received.count:
-            what = f"{counts}: the receiver's tensor is too small."
-        elif sent.count < received.count and send.group.backend != "mpi":
-            what = f"{counts}: the receiver's tensor is too large, and only part of it is filled."
-        else:
-            return
-        rows = tuple(
-            Row((e.rank,), str(e.call), self.line(e.call.source_line)) for e in (send, receive)
         )
-        both = (send.rank, receive.rank)
-        found = Finding("p2p", what, rows, "", KINDS["p2p"].rule, both)
-        send.wrong = receive.wrong = Problem(found, send.rank, send.order, send)
-        self.found.append(send.wrong)
-
-    def unmatched(self) -> list[Entry]:
-        """Return the sends and receives without another side, in the order of the ranks' calls.
-
-        A send that an open receive from any rank may match isn't included.
-        """
-        found: list[Entry] = []
-        for channel, waiting in self._channels.items():
-            if channel.sender == -1:
-                found += (e for e in waiting.receives if e.waited and self.awaited(e))
-            elif channel._replace(sender=-1) not in self._channels:
-                found += (*waiting.sends, *waiting.receives)
-        return sorted(found, key=lambda each: (each.order, each.rank))
-
-    def has_paired(self, entry: Entry) -> bool:
-        """Return True if a send or receive on the same line was paired."""
-        return entry.call.source_line in self._paired
 
     def has_left_group(self, rank: int, group: Group) -> bool:
         """Return True if a rank will make no more calls on a group."""
+        if rank in group.silent:
+            return False
         return rank in group.destroyed or self.ranks[rank].ended is not None
 
     def is_cut_off(self, rank: int, group: Group) -> bool:
         """Return True if a rank has closed its connections: other ranks' calls may raise."""
-        ended = self.ranks[rank].ended
-        return rank in group.destroyed or (ended is not None and ended.how != "returned")
+        state = self.ranks[rank]
+        return rank in group.destroyed or (state.ended is not None and not state.returned)
 
     def missing_members(self) -> Iterator[tuple[Position, tuple[int, ...]]]:
         """Yield positions that some members never reach, and these members."""
@@ -780,14 +493,28 @@ class Matcher:
                 lack = tuple(rank for rank in gone if group.reached[rank] <= position)
                 yield (group, position), lack
 
-    def entries_at(self, at: Position) -> Calls:
-        """Return the entries at this position, by rank."""
-        group, position = at
-        return group.open[position - group.agreed]
 
-    def calls_at(self, at: Position) -> dict[int, Call]:
-        """Return the calls at this position, by rank."""
-        return {rank: entry.call for rank, entry in self.entries_at(at).items()}
+def _clashes(entry: Entry, others: CallSet) -> bool:
+    """Return True if a call doesn't match the other calls at its position."""
+    call = entry.call
+    members = entry.group.members
+    first = next(iter(others.values()), entry)
+    if first.agreement != entry.agreement:
+        if not call.partial:
+            return True
+        distinct = {other.agreement: (rank, other.call) for rank, other in others.items()}
+        return differs(dict([*distinct.values(), (entry.rank, call)]), members) is not None
+    if call.partial or not call.rules.parts:
+        return False
+    uneven = entry.group.uneven
+    if call.part is None or call.part != first.call.part:
+        uneven.add(entry.position)  # every pair must be compared from now on
+    if entry.position not in uneven:
+        return False
+    return any(
+        compare_parts({rank: other.call, entry.rank: call}, members) is not None
+        for rank, other in others.items()
+    )
 
 
 def merged(rows: Sequence[Row]) -> list[Row]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable
 
-from distdemo.calls.match.matching import MAX_PENDING, Entry, Matcher
+from distdemo.calls.match.matching import MAX_PENDING, Matcher
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.match.shifts import MAX_LINES
+from distdemo.calls.match.state import Entry
 from distdemo.calls.notes import CallNote, Note, ReturnNote
 from distdemo.calls.records import Finding, Row
 from distdemo.launcher.verdict import ranks_of
@@ -23,7 +24,7 @@ Queue = deque[Entry]
 UNORDERED = {"new_group", "monitored_barrier"}  # these aren't kernels
 
 
-class Order:
+class OrderRule:
     """Calls of each thread that can't end yet if they are executed one at a time.
 
     Sends and receives have an order only with NCCL, or by its rules.
@@ -39,7 +40,7 @@ class Order:
         self._cycles: dict[frozenset[str], list[tuple[Entry, Entry]]] = {}
         self._off = False
 
-    def add(self, note: Note, entry: Entry | None) -> None:
+    def add(self, at: int, note: Note, entry: Entry | None) -> None:
         """Add a note of a rank, and the call that it is about."""
         if entry is None or self._off:
             return
@@ -78,24 +79,24 @@ class Order:
             together = _entries(entry)
             if not together:
                 continue
-            if any(self._before(each) is not None for each in together):
+            if any(self._before(member) is not None for member in together):
                 cycle = self._cycle(entry)
                 if not cycle:
                     continue
                 if len(self._cycles) < MAX_LINES:
-                    lines = {each.call.source_line.innermost for pair in cycle for each in pair}
+                    lines = {call.call.source_line.innermost for pair in cycle for call in pair}
                     self._cycles.setdefault(frozenset(lines), cycle)
             waiting += self._remove(together)
 
     def _remove(self, entries: Iterable[Entry]) -> list[Entry]:
         """Remove entries, and return those that are first now."""
-        found = []
+        first = []
         for entry in entries:
             queue = self._queue_of.pop(entry, None)
             if queue is not None:
                 queue.remove(entry)
-                found += [queue[0]] if queue else []
-        return found
+                first += [queue[0]] if queue else []
+        return first
 
     def _before(self, entry: Entry) -> Entry | None:
         """Return the call that must end before this one, or None."""
@@ -121,19 +122,19 @@ class Order:
 
     def _warning(self, cycle: list[tuple[Entry, Entry]]) -> Finding:
         rows = [
-            Row((each.rank,), self._call(each), self._matcher.line(each.call.source_line))
+            Row(
+                (entry.rank,),
+                f"{entry.call} on {entry.group.name}",
+                self._matcher.line(entry.call.source_line),
+            )
             for pair in sorted(cycle, key=lambda pair: pair[0].rank)
-            for each in pair
+            for entry in pair
         ]
         ranks = tuple(sorted({pair[0].rank for pair in cycle}))
-        several = len({each.group for pair in cycle for each in pair}) > 1
+        several = len({entry.group for pair in cycle for entry in pair}) > 1
         calls = "calls on several groups" if several else "sends and receives"
         what = f"{ranks_of(ranks)} make {calls} in an order that may deadlock with NCCL."
         return Finding("order", what, tuple(rows), "", KINDS["order"].rule, ranks)
-
-    def _call(self, entry: Entry) -> str:
-        name = entry.group.name(self._matcher.world_size)
-        return f"{entry.call} on {name}"
 
 
 def _entries(entry: Entry) -> list[Entry]:

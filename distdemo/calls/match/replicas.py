@@ -65,11 +65,11 @@ def drift_finding(note: ReplicaNote, name: str, sums: Sums, line: str) -> Findin
     guilty = tuple(sorted(rank for rank in sums if sums[rank] != usual))
     rows = [
         Row(
-            tuple(sorted(rank for rank in sums if sums[rank] == each)),
-            f"{name} {when}: checksum {each:08x}",
+            tuple(sorted(rank for rank in sums if sums[rank] == value)),
+            f"{name} {when}: checksum {value:08x}",
             line,
         )
-        for each in sorted(set(sums.values()), key=lambda each: each != usual)
+        for value in sorted(set(sums.values()), key=lambda value: value != usual)
     ]
     others = ranks_of(rows[0].ranks).lower()
     what = f"{ranks_of(guilty)}: {name} differs from {others} {when}."
@@ -98,11 +98,11 @@ class StepCheck:
         if self._start is None:
             self._start = dict(steps)
         start = self._start
-        found = {rank: step - start.get(rank, 0) for rank, step in steps.items()}
-        if len(set(found.values())) == 1:
+        since = {rank: step - start.get(rank, 0) for rank, step in steps.items()}
+        if len(set(since.values())) == 1:
             return None
         self._start = dict(steps)  # report it once
-        return found
+        return since
 
 
 def shifted_finding(
@@ -121,7 +121,7 @@ def shifted_finding(
     """
     usual = majority(dict(shifted))
     rows = []
-    for step in sorted(set(shifted.values()), key=lambda each: each != usual):
+    for step in sorted(set(shifted.values()), key=lambda step: step != usual):
         ranks = tuple(sorted(rank for rank in shifted if shifted[rank] == step))
         call = calls[ranks[0]]
         rows.append(Row(ranks, f"{call.op} in step {steps[ranks[0]]}", line(call.source_line)))

@@ -136,9 +136,22 @@ MISUSES = {
 """Message and rule of each misuse of a call's memory."""
 
 
+UNKNOWN = object()
+"""Value that agrees with every other."""
+ANY_SIZE = ("all_to_all", "coalesced")  # in names of ops whose sizes may differ between ranks
+
+
 def agreement(call: Call) -> tuple[object, ...]:
-    """Return the values that must be equal on all ranks."""
-    return tuple(value(call) for value in COMPARED.values())
+    """Return the values that must be equal on all ranks, in the order of `COMPARED`."""
+    if not call.partial:
+        return tuple(value(call) for value in COMPARED.values())
+    sized = call.op and call.count >= 0 and not any(name in call.op for name in ANY_SIZE)
+    known = {
+        "call": call.op or UNKNOWN,
+        "dtype": call.dtype or UNKNOWN,
+        "shape": call.count if sized else UNKNOWN,
+    }
+    return tuple(known.get(kind, UNKNOWN) for kind in COMPARED)
 
 
 def check_arguments(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, str] | None:
@@ -155,6 +168,8 @@ def check_arguments(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, 
             "argument",
             f"the root of {call.op} is rank {call.root}, but the group has {n} ranks.",
         )
+    if call.partial:
+        return None
     lowest = -1 if call.rules.data == "from peer" else 0  # only a receive can be from any rank
     if call.peer is not None and not lowest <= call.peer < n:
         return (
@@ -164,10 +179,10 @@ def check_arguments(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, 
     if call.peer == rank and backend.startswith("gloo"):
         return "argument", f"{call.op} has this rank itself as its peer, which gloo rejects."
     lists = call.rules.lists if call.root in (None, rank) else ()
-    for each in (getattr(call, name) for name in lists):
-        if len(each) != n:
-            return "argument", f"{call.op} got a list of {len(each)} tensors for {n} ranks."
-        if backend.startswith("gloo") and len(lists) == 1 and len(set(each)) > 1:
+    for sizes in (getattr(call, name) for name in lists):
+        if len(sizes) != n:
+            return "argument", f"{call.op} got a list of {len(sizes)} tensors for {n} ranks."
+        if backend.startswith("gloo") and len(lists) == 1 and len(set(sizes)) > 1:
             return "shape", f"{call.op} got a list of tensors of unequal size, which gloo rejects."
     if call.aliased:
         return "buffers", f"a list passed to {call.op} contains the same tensor several times."
@@ -195,11 +210,16 @@ def differs(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple
     """
     if len(calls) < 2:
         return None
+    agreements = {rank: agreement(call) for rank, call in calls.items()}
     for number, kind in enumerate(COMPARED):
-        values = {rank: agreement(call)[number] for rank, call in calls.items()}
+        values = {
+            rank: values[number]
+            for rank, values in agreements.items()
+            if values[number] is not UNKNOWN
+        }
         if len(set(values.values())) > 1:
             usual = majority(values)
-            return kind, tuple(sorted(rank for rank, each in values.items() if each != usual))
+            return kind, tuple(sorted(rank for rank, value in values.items() if value != usual))
     return compare_parts(calls, members)
 
 
@@ -231,7 +251,7 @@ def size_mismatches(
     calls: dict[int, Call], members: Sequence[int]
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield (sender, receiver, sent size, expected size) where the sizes differ."""
-    if not all(call.rules.parts for call in calls.values()):
+    if not all(call.rules.parts and not call.partial for call in calls.values()):
         return
     numbers = {rank: members.index(rank) for rank in calls}
     for (one, i), (other, j) in permutations(numbers.items(), 2):

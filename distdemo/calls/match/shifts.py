@@ -7,7 +7,7 @@ wrong one, which nothing shows if op, dtype and size are the same.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from distdemo.calls.match.rules import KINDS, majority
@@ -28,11 +28,13 @@ class Mixed:
         calls: First such call.
         number: Its number in the group.
         times: Number of calls made from exactly these lines.
+        is_familiar: True if ranks had called from all of these lines before.
     """
 
     calls: Calls
     number: int
     times: int = 0
+    is_familiar: bool = False
 
     @property
     def shapes(self) -> dict[int, tuple[int, ...]]:
@@ -51,7 +53,7 @@ class Mixed:
             rows: Rows of the call.
         """
         op, usual = next(iter(self.calls.values())).op, majority(values)
-        guilty = tuple(sorted(rank for rank, each in values.items() if each != usual))
+        guilty = tuple(sorted(rank for rank, value in values.items() if value != usual))
         what = f"Call {self.number} of {group}, {op}, {how}."
         return Finding("shift", what, tuple(rows), "", KINDS["shift"].rule, guilty)
 
@@ -76,6 +78,7 @@ class Lines:
         lines: dict[SourceLine, set[int]] = {}
         for rank, call in calls.items():
             lines.setdefault(call.source_line, set()).add(rank)
+        is_familiar = len(lines) > 1 and lines.keys() <= self._callers.keys()
         for line, ranks in lines.items():
             if line in self._callers or len(self._callers) < MAX_LINES:
                 self._callers[line] |= ranks
@@ -88,7 +91,8 @@ class Lines:
             together = frozenset(lines)
             mixed = self.mixed.get(together)
             if mixed is None and len(self.mixed) < MAX_LINES:
-                mixed = self.mixed[together] = Mixed(calls, number)
+                mixed = Mixed(calls, number, is_familiar=is_familiar)
+                self.mixed[together] = mixed
             if mixed is not None:
                 mixed.times += 1
         elif len(lines) == 1 and len({call.shape for call in calls.values()}) > 1:
@@ -97,7 +101,7 @@ class Lines:
     def _compare_shapes(self, last: Mixed) -> None:
         """Find two calls in a row with the same line and size, but exchanged shapes."""
         first, call = self._reshaped, next(iter(last.calls.values()))
-        sizes = {each.count for each in last.calls.values()}
+        sizes = {call.count for call in last.calls.values()}
         if call.root is not None or len(sizes) > 1 or len(set(last.shapes.values())) != 2:
             return
         self._reshaped = last
@@ -137,3 +141,18 @@ class Lines:
         for mixed in self._swapped.values():
             how = "got tensors of different shapes"
             yield mixed.warning(group, how, mixed.shapes, rows(mixed.calls))
+
+    def divergence(self, guilty: Collection[int]) -> tuple[int, SourceLine, SourceLine] | None:
+        """Return the first call from several lines, if these ranks made it from another one.
+
+        Its number, their line and that of the other ranks. Calls had been made from all of its
+        lines before: ranks that just run different code don't count.
+        """
+        first = next(iter(self.mixed.values()), None)
+        if first is None or not first.is_familiar:
+            return None
+        own = next((call.source_line for r, call in first.calls.items() if r in guilty), None)
+        rest = next((call.source_line for r, call in first.calls.items() if r not in guilty), None)
+        if own is None or rest is None or own == rest:
+            return None
+        return first.number, own, rest

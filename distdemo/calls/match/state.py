@@ -1,0 +1,229 @@
+"""What the notes say so far: the calls of each group, and what each rank is doing."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from itertools import islice
+
+from distdemo.calls.match.replicas import ReplicaCheck, StepCheck
+from distdemo.calls.match.shifts import Lines
+from distdemo.calls.notes import DestroyNote, EndNote
+from distdemo.calls.records import Call, Finding
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """A call of one rank.
+
+    Attributes:
+        agreement: Values that must be equal on all ranks.
+        accepted: True if torch can't reject it any longer.
+        position: Position in the sequence of its group; meaningless for a send or receive.
+        calls_there: Calls at that position; None for a send or receive.
+        matched: True if the other side of the send or receive has arrived, known or not.
+        other: Other side of the send or receive, if known.
+        order: Number of calls that its rank made before it.
+        waited: True if the rank waits or has waited for it.
+        wrong: Problem of it, or of it and the other side.
+        failed: True if it raised after it was made.
+        step: Number of training steps before it; -1 if it reduces no gradients.
+        no_wait: True if the rank polled it until it was done, or took its future.
+    """
+
+    rank: int
+    group: Group
+    call: Call
+    agreement: tuple[object, ...] = ()
+    accepted: bool = False
+    position: int = 0
+    calls_there: CallSet | None = None
+    matched: bool = False
+    other: Entry | None = None
+    order: int = 0
+    waited: bool = False
+    wrong: Problem | None = None
+    failed: bool = False
+    step: int = -1
+    no_wait: bool = False
+
+    @property
+    def sends(self) -> bool:
+        """True for a send."""
+        return self.call.rules.data == "to peer"
+
+    @property
+    def from_any(self) -> bool:
+        """True for a receive from any rank: one sender is enough."""
+        return self.call.peer == -1 and not self.sends
+
+
+class CallSet(dict[int, Entry]):
+    """Calls at one position of a group, by rank.
+
+    Attributes:
+        unconfirmed: Number of these calls that torch may still reject.
+        enqueued: Ranks whose backend has enqueued the call, and not started it.
+        lacking: Ranks that haven't made the call; None if not computed since the last change.
+    """
+
+    __slots__ = ("enqueued", "lacking", "unconfirmed")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unconfirmed = 0
+        self.enqueued: frozenset[int] = frozenset()
+        self.lacking: tuple[int, ...] | None = None
+
+    @property
+    def by_rank(self) -> dict[int, Call]:
+        """Properties of the calls."""
+        return {rank: entry.call for rank, entry in self.items()}
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """A process group and the sequence of its calls.
+
+    Attributes:
+        members: Global ranks of the members, in group order.
+        backend: ``gloo``, or ``gloo/cpu`` if devices have different backends.
+        nth: Number of earlier groups with the same members and backend.
+        name: ``the default group``, or the members as text.
+        numbers: Group rank by global rank; empty if a member is outside the world.
+        reached: Number of calls made, by rank.
+        uneven: Positions at which the parts have different sizes.
+        open: Calls that some members haven't made yet, oldest first.
+        agreed: Number of calls that all members agreed on.
+        internal: Number of these that aren't the program's own.
+        first: Number of earlier calls, of which there are no notes.
+        last: Latest of the agreed calls, by rank.
+        lines: Lines and shapes of these calls.
+        destroyed: How each rank destroyed the group.
+        steps: Comparison of the ranks' training steps.
+        replicas: Comparison of the ranks' tensors.
+        size: Number of members with notes.
+        silent: Members without notes; nothing waits for them.
+    """
+
+    members: tuple[int, ...]
+    backend: str
+    nth: int
+    name: str
+    numbers: dict[int, int]
+    reached: dict[int, int]
+    uneven: set[int] = field(default_factory=set)
+    open: deque[CallSet] = field(default_factory=deque)
+    agreed: int = 0
+    internal: int = 0
+    first: int = 0
+    last: dict[int, Call] = field(default_factory=dict)
+    lines: Lines = field(default_factory=Lines)
+    destroyed: dict[int, DestroyNote] = field(default_factory=dict)
+    steps: StepCheck = field(default_factory=StepCheck)
+    replicas: ReplicaCheck = field(default_factory=ReplicaCheck)
+    size: int = 0
+    silent: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Count the members."""
+        self.size = len(self.members)
+
+    def begin(self, first: int, silent: Collection[int], name: str) -> None:
+        """Start at a later call, without these members, and with this name."""
+        self.name = name
+        self.first = first
+        self.agreed = first
+        self.numbers = {rank: number for number, rank in enumerate(self.members)}
+        self.silent = frozenset(silent)
+        self.size = len(self.members) - len(self.silent)
+        for rank in self.members:
+            self.reached[rank] = sys.maxsize if rank in self.silent else first
+
+    @property
+    def is_default(self) -> bool:
+        """True for the group of all ranks."""
+        return self.name == "the default group"
+
+    def at(self, position: int) -> CallSet:
+        """Return the calls at a position that not all members have agreed on."""
+        return self.open[position - self.agreed]
+
+    def call_name(self, position: int) -> str:
+        """Return ``call 2 of the default group``, counting the program's own calls from 1."""
+        before = (calls for calls in islice(self.open, position - self.agreed) if calls)
+        internal = sum(next(iter(calls.values())).call.rules.internal for calls in before)
+        return f"call {position + 1 - self.internal - internal:,} of {self.name}"
+
+
+Position = tuple[Group, int]
+"""A group and an index in its sequence of calls."""
+
+
+@dataclass(eq=False, slots=True)
+class Problem:
+    """Error of one rank, or of a send and a receive.
+
+    Attributes:
+        finding: The error as it is reported.
+        rank: Rank that made the call.
+        order: Number of calls that the rank made before.
+        entry: Call that has the error, or None.
+        settled: Ranks that can't change it.
+    """
+
+    finding: Finding
+    rank: int
+    order: int
+    entry: Entry | None = None
+    settled: tuple[int, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class RankState:
+    """State of one rank, according to its notes.
+
+    Attributes:
+        call_count: Number of calls so far.
+        pending: Non-blocking calls that weren't waited for yet, by number.
+        threads: Threads that have made calls, and the main thread, 0.
+        others: True if it has threads that have made no call yet.
+        waits: Call that each thread is in.
+        last: Latest call.
+        unconfirmed: Latest call of each thread while torch may still reject it.
+        failed: Positions at which its call failed and the rank continued.
+        lost: True if it failed because another rank did.
+        ended: End of its program; None if it is running or failed because another rank did.
+        refused: Problem of its latest call, which raised immediately; the rank may handle that.
+        waited: Number of the latest call that it has waited for; -1 for none.
+    """
+
+    call_count: int = 0
+    pending: dict[int, Entry] = field(default_factory=dict)
+    threads: set[int] = field(default_factory=lambda: {0})
+    others: bool = False
+    waits: dict[int, Entry] = field(default_factory=dict)
+    last: Call | None = None
+    unconfirmed: dict[int, Entry] = field(default_factory=dict)
+    failed: set[Position] = field(default_factory=set)
+    lost: bool = False
+    ended: EndNote | None = None
+    refused: Problem | None = None
+    waited: int = -1
+
+    @property
+    def over(self) -> bool:
+        """True if its program has ended."""
+        return self.lost or self.ended is not None
+
+    @property
+    def returned(self) -> bool:
+        """True if its program has ended without an error."""
+        return self.ended is not None and self.ended.how == "returned"
+
+    @property
+    def blocked(self) -> list[Entry]:
+        """Calls that block the rank; empty while one of its threads is doing something else."""
+        return list(self.waits.values()) if self.threads <= self.waits.keys() else []

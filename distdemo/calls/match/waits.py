@@ -1,0 +1,118 @@
+"""Find out which ranks wait for which, and which of them can never continue."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from distdemo.calls.match.matching import Matcher
+from distdemo.calls.match.state import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A call that some running ranks haven't made and another one waits in.
+
+    Attributes:
+        entry: Call of the rank that waits.
+        missing: Ranks that it waits for.
+        waiting: Call of each rank that waits for some rank.
+    """
+
+    entry: Entry
+    missing: tuple[int, ...]
+    waiting: Mapping[int, Entry]
+
+    @property
+    def cost(self) -> tuple[int, int, int]:
+        """Number of missing ranks that wait themselves, of all, and of earlier calls."""
+        waiting = sum(rank in self.waiting for rank in self.missing)
+        return waiting, len(self.missing), self.entry.order
+
+
+def gaps(matcher: Matcher, running: Collection[int]) -> list[Gap]:
+    """Return the calls that running ranks wait in; first that whose missing ranks wait least."""
+    waits = [
+        (entry, awaited)
+        for rank, state in enumerate(matcher.ranks)
+        if rank in running
+        for entry in state.waits.values()
+        if (awaited := matcher.awaited(entry))
+    ]
+    waiting = {entry.rank: entry for entry, _ in reversed(waits)}
+    found = (
+        Gap(entry, tuple(rank for rank in sorted(awaited) if rank in running), waiting)
+        for entry, awaited in waits
+    )
+    return sorted((gap for gap in found if gap.missing), key=lambda gap: gap.cost)
+
+
+def deadlocked_ranks(matcher: Matcher, *, certain: bool = True) -> dict[int, Entry]:
+    """Return the call of each rank that can never continue.
+
+    A rank can continue if it isn't in a call, or if every rank that its call needs has arrived or
+    can continue. An exited rank never arrives.
+
+    Args:
+        matcher: Calls of all ranks.
+        certain: False to count calls, too, that a backend may finish before all ranks arrive.
+    """
+    stuck: dict[int, list[Entry]] = {}
+    free: set[int] = set()
+    for rank, state in enumerate(matcher.ranks):
+        blocked = [] if certain and state.others else state.blocked
+        if blocked and not state.over:
+            stuck[rank] = blocked
+        elif not state.over:
+            free.add(rank)
+    while True:
+        freed = {
+            rank
+            for rank, entries in stuck.items()
+            if any(_can_continue(matcher, entry, free, certain=certain) for entry in entries)
+        }
+        if not freed:
+            return {rank: entries[0] for rank, entries in stuck.items()}
+        free |= freed
+        stuck = {rank: entries for rank, entries in stuck.items() if rank not in free}
+
+
+def _can_continue(matcher: Matcher, entry: Entry, free: set[int], *, certain: bool) -> bool:
+    if entry.sends and entry.call.peer == -1:
+        return False  # no rank can receive it
+    awaited = matcher.awaited(entry, certain=certain)
+    if entry.call.limited or not awaited:
+        return True
+    if certain and (
+        not entry.accepted or any(matcher.is_cut_off(rank, entry.group) for rank in awaited)
+    ):
+        return True  # the call may raise, and the program may handle that
+    return not free.isdisjoint(awaited) if entry.from_any else free.issuperset(awaited)
+
+
+def cycle_of(matcher: Matcher, waiting: Mapping[int, Entry]) -> list[int]:
+    """Return ranks that wait for each other, each for the next; empty if there are none."""
+    path = [min(waiting)] if waiting else []
+    while path:
+        awaited = matcher.awaited(waiting[path[-1]])
+        following = next((rank for rank in awaited if rank in waiting), None)
+        if following is None:  # it waits for an exited rank: see `missing_call`
+            return []
+        if following in path:
+            return path[path.index(following) :]
+        path.append(following)
+    return []
+
+
+def near_match(matcher: Matcher, entry: Entry) -> Entry | None:
+    """Return the other side of a send or receive, ignoring the tag, or None."""
+    peer = entry.call.peer
+    members = entry.group.members
+    if peer in (None, -1):
+        return None
+    for other in matcher.pairing.unmatched():
+        is_opposite = other.group is entry.group and other.call.op != entry.call.op
+        is_peer = other.rank == members[peer] and other.call.peer == members.index(entry.rank)
+        if is_opposite and is_peer:
+            return other
+    return None
