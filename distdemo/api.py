@@ -48,7 +48,7 @@ class WorldError(DistdemoError):
         return f"{text}\n\n{self.traceback}" if self.traceback else text
 
 
-class WorldInterrupted(WorldError):  # noqa: N818 - named like KeyboardInterrupt
+class WorldInterrupted(WorldError):  # named like KeyboardInterrupt
     """A signal that stopped this process while ranks ran. All ranks have exited."""
 
 

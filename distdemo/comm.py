@@ -231,7 +231,7 @@ def _pickled(
     elif route.size > 1 and (call != "broadcast_object" or route.rank == root):
         try:
             data = pickle.dumps(value)
-        except Exception as error:  # noqa: BLE001 - pickling runs user code; all ranks must know
+        except Exception as error:  # pickling runs user code; all ranks must know
             mistake = f"its value can't be pickled, {type(error).__name__}: {error}"
     call += "" if root is None else f" with root {root!r}"
     return route, data, _agree(route, call, len(data), mistake)

@@ -115,7 +115,7 @@ def _on_signal(number: int, _: FrameType | None) -> None:
         _exit_soon(exit_code())
         try:
             _report(what_stopped(stop))
-        except Exception:  # noqa: BLE001 - a module that it needs is being imported
+        except Exception:  # a module that it needs is being imported
             _write(what_stopped(stop))
         finally:
             os._exit(exit_code())

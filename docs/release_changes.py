@@ -70,7 +70,7 @@ class ReleaseChange:
 def page() -> str:
     """Return docs/releases.md."""
     gloo = capability_map("gloo")
-    assert gloo is not None  # noqa: S101 - part of the package
+    assert gloo is not None  # part of the package
     alike: defaultdict[tuple[object, ...], list[ReleaseChange]] = defaultdict(list)
     for each in release_changes():
         key = each.release, each.about, each.change, each.forms, each.text, each.source

@@ -90,7 +90,7 @@ def _become(
         program()
     except SystemExit as end:
         os._exit(end.code if isinstance(end.code, int) else 1)
-    except BaseException:  # noqa: BLE001 - reported on standard error
+    except BaseException:  # reported on standard error
         os.write(2, traceback.format_exc().encode())
     os._exit(99)
 
@@ -120,7 +120,7 @@ def _program(words: list[str]) -> None:
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001 - Python shows all exceptions
+    except BaseException:  # Python shows all exceptions
         traceback.print_exc()
         status = 1
     sys.stdout.flush()
@@ -205,7 +205,7 @@ def _answer(result_pipe: Connection, work: Callable[..., Any], args: tuple[objec
     forget_forkserver()
     try:
         answer = work(*args), ""
-    except BaseException:  # noqa: BLE001 - sent to the parent
+    except BaseException:  # sent to the parent
         answer = None, traceback.format_exc()
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():

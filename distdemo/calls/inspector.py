@@ -151,7 +151,7 @@ class Inspector:
         """Stop comparing if the block raises; the program must not be affected."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - any internal error
+        except Exception as error:  # any internal error
             self.judge.give_up(f"{type(error).__name__}: {error}")
 
     def _feed(self) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 PICTURES = (".svg", ".png")  # suffixes of pictures for slides
 
 
-class CommandEnded(Exception):  # noqa: N818 - it reads as what happened, as typer.Exit does
+class CommandEnded(Exception):  # it reads as what happened, as typer.Exit does
     """The command has finished and its result was shown; ``code`` is the exit code."""
 
     def __init__(self, code: int) -> None:

@@ -101,7 +101,7 @@ def _run_check(check: Check, system: System) -> Sequence[Diagnosis]:
         findings = check.function(system)
     except UsageError as error:
         findings = broken(error.what.rstrip("."), error.why, error.hint)
-    except Exception as error:  # noqa: BLE001 - the other checks continue
+    except Exception as error:  # the other checks continue
         findings = _failed(f"{type(error).__name__}: {error}")
     if isinstance(findings, Diagnosis):
         findings = [findings]

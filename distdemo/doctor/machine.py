@@ -10,7 +10,7 @@ from distdemo.doctor.system import System
 from distdemo.launcher.limits import MIB, UNLIMITED, Limit
 from distdemo.view.format import short_size
 
-SHM = "/dev/shm"  # noqa: S108 - checked, not written
+SHM = "/dev/shm"  # checked, not written
 MIN_SHM = 16 * MIB
 """NCCL's first segment takes 9.6 MB, and two ranks of MPICH about 10 MB (measured)."""
 LOW_SHM = 256 * MIB  # the default of containers, 64 MiB, is less

@@ -114,7 +114,7 @@ class Shell:
                     what = "The line was interrupted."
                 except (DistdemoError, RuntimeError) as error:
                     what = str(error)
-                except Exception as error:  # noqa: BLE001 - the variables must not be lost
+                except Exception as error:  # the variables must not be lost
                     what = f"{type(error).__name__}: {error}"
                 self._add(CellReport(source, ok=False, what=what))
         finally:

@@ -133,7 +133,7 @@ class Server:
                     return _dumps(eval(request.expression, self._variables))  # noqa: S307 - the user's own
                 case Copy():
                     return self._copy()
-        except Exception as error:  # noqa: BLE001 - a user's value may raise anything
+        except Exception as error:  # a user's value may raise anything
             return f"{type(error).__name__}: {text_of(error)}"
 
     # --------------------------------------------------------------------------------- cells
@@ -143,7 +143,7 @@ class Server:
         try:
             self._busy = True
             value = self._execute(cell)
-        except BaseException as error:  # noqa: BLE001 - of the user's code
+        except BaseException as error:  # of the user's code
             self._busy = False
             self._rank.exit_if_forked(error)
             consequence = raised(self._rank.rank, error).consequence
@@ -167,7 +167,7 @@ class Server:
         exec(compile(tree, cell.file, "exec", dont_inherit=True), self._variables)  # noqa: S102 - the user's own
         if last is None:
             return ""
-        assert isinstance(last, ast.Expr)  # noqa: S101 - for the type checker
+        assert isinstance(last, ast.Expr)  # for the type checker
         expression = compile(ast.Expression(last.value), cell.file, "eval", dont_inherit=True)
         value = eval(expression, self._variables)  # noqa: S307 - as above
         if value is None or cell.source.rstrip().endswith(";"):
@@ -188,7 +188,7 @@ class Server:
         for name in list(values):
             try:
                 _dumps(values[name])
-            except Exception:  # noqa: BLE001 - depends on the value
+            except Exception:  # depends on the value
                 lost.append(name)
                 del values[name]
         return Copy(_dumps(values), ", ".join(name for name in lost if name != "_"))

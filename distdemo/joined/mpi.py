@@ -41,7 +41,7 @@ FINALIZE_TIMEOUT_S = 2.0  # for hydra to acknowledge that a rank has finished
 _SHARED_MEMORY_ONLY = {"UCX_TLS": "self,sysv", "I_MPI_FABRICS": "shm"}
 """Settings of MPICH (over UCX) and Intel MPI, which would open sockets on one host, too."""
 _ADDRESS_BYTES = 256
-_SEGMENTS = "/dev/shm/"  # noqa: S108 - only to recognize paths
+_SEGMENTS = "/dev/shm/"  # only to recognize paths
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class EarlyFailureError(JoinedWorldError):
     """
 
 
-class ParticipationEnded(Exception):  # noqa: N818 - it isn't an error
+class ParticipationEnded(Exception):  # it isn't an error
     """The coordinator has ended the command; ``code`` is its exit code."""
 
     def __init__(self, code: int) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 NEW_S = 5.0
-SHARED = "/dev/shm"  # noqa: S108 - where shm_open puts what torch shares
+SHARED = "/dev/shm"  # where shm_open puts what torch shares
 
 
 def kill_session(session: int) -> list[str]:

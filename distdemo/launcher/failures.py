@@ -43,7 +43,7 @@ def text_of(thing: object) -> str:
     """Return the text of an object, shortened in the middle: it may hold a whole data set."""
     try:
         text = str(thing)
-    except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything
+    except BaseException:  # a user's __str__ may raise anything
         return "(its text can't be shown)"
     if len(text) <= MAX_CHARS:
         return text
@@ -56,7 +56,7 @@ def _safe_text(describe: Callable[[BaseException], str], error: BaseException) -
     """Return ``describe(error)``, or the type and text if that raises."""
     try:
         return text_of(describe(error))
-    except BaseException:  # noqa: BLE001 - as above; chained errors may also recurse too deeply
+    except BaseException:  # as above; chained errors may also recurse too deeply
         return f"{type(error).__qualname__}: {text_of(error)}\n"
 
 
@@ -78,7 +78,7 @@ def is_from_backend(error: BaseException) -> bool:
         return False
     code = frames[-1].tb_frame.f_code
     last = frames[-1].tb_lasti
-    home = os.path.dirname(dist.__file__) + os.sep  # noqa: PTH120 - compared with a frame's str
+    home = os.path.dirname(dist.__file__) + os.sep  # compared with a frame's str
     return code.co_filename.startswith(home) or dis.opname[code.co_code[last]] != "RAISE_VARARGS"
 
 

@@ -48,7 +48,9 @@ class PmiServer:
         self._size = size
         self._exchange = Exchange(size, name)
         self.ports: dict[int, Port] = {}
-        self._cleanup = Cleanup([f"/dev/shm/{file}" for file in segment_names(name)])  # noqa: S108 - where shm_open puts what MPICH shares
+        self._cleanup = Cleanup(
+            [f"/dev/shm/{file}" for file in segment_names(name)]
+        )  # where shm_open puts what MPICH shares
 
     def connect(self, rank: int) -> tuple[dict[str, str], Connection]:
         """Return the environment and the socket for a rank that is about to start.

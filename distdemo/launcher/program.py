@@ -82,7 +82,7 @@ def run_whole(program: Program) -> None:
     if program.module:
         runpy.run_module(program.module, run_name="__main__", alter_sys=True)
         return
-    path = os.path.abspath(program.file)  # noqa: PTH100 - like Python, don't follow links
+    path = os.path.abspath(program.file)  # like Python, don't follow links
     if not is_source(path):
         runpy.run_path(program.file, run_name="__main__")
         return
@@ -103,7 +103,7 @@ def is_source(path: Path | str) -> bool:
     """Return False for folders and archives, which Python runs by their ``__main__.py``."""
     import zipfile
 
-    return not (os.path.isdir(path) or zipfile.is_zipfile(path))  # noqa: PTH112 - path may be a str
+    return not (os.path.isdir(path) or zipfile.is_zipfile(path))  # path may be a str
 
 
 def load_function(program: Program) -> Callable[..., Any]:
@@ -129,7 +129,7 @@ def load_function(program: Program) -> Callable[..., Any]:
 
 
 def _import_file(file: str) -> ModuleType:
-    path = os.path.abspath(file)  # noqa: PTH100 - follows no links
+    path = os.path.abspath(file)  # follows no links
     name = PurePath(path).stem
     if name in sys.modules:  # the name of a loaded module: random.py, torch.py
         name = f"{name}__"

@@ -81,7 +81,7 @@ def rank_main(assignment: Assignment) -> None:
     error: BaseException | None = None
     try:
         message: Message = Completed(_pickled(_work(assignment, sender, started)), time.monotonic())
-    except BaseException as raised:  # noqa: BLE001 - every exception is reported to the launcher
+    except BaseException as raised:  # every exception is reported to the launcher
         error = raised
         message = _final_message(assignment.rank, raised)
     if sender.lost:

@@ -78,7 +78,7 @@ def judge(
                 what = f"For {world.stall:g} s no rank used the processor"
                 longer = "If the ranks are waiting for something slow, raise stall."
         if prefix := os.environ.get("TORCH_FR_DUMP_TEMP_FILE"):
-            folder = os.path.dirname(prefix) or "."  # noqa: PTH120 - as torch reads it
+            folder = os.path.dirname(prefix) or "."  # as torch reads it
             longer += f" If they leave dumps: distdemo postmortem {folder}."
         return _timed_out(what, longer, late, outcomes)
     if affected:
@@ -132,7 +132,7 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
         if text := headline(first.message):
             why = f'Its message: "{text}". {why}'.strip()
     else:
-        assert isinstance(first, Raised)  # noqa: S101 - for the type checker
+        assert isinstance(first, Raised)  # for the type checker
         trace = first.traceback
         excerpt = first.excerpt
         said = headline(first.message)

@@ -156,7 +156,7 @@ class Worker:
             return pickle.loads(payload)  # noqa: S301 - a private pipe of our own child
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 - unpickling a user's object may raise anything
+        except BaseException as error:  # unpickling a user's object may raise anything
             message = f"the value that it {verb} can't be unpickled: {error}"
             kind = type(error).__qualname__
             failed = Raised(rank=self.rank, type=kind, message=message, traceback="")

@@ -73,7 +73,7 @@ class CommunicatorGroup(dist.ProcessGroup):
 
     abort = shutdown
 
-    def getBackendName(self) -> str:  # noqa: N802 - what torch's C++ calls
+    def getBackendName(self) -> str:  # what torch's C++ calls
         """Return ``mpi``."""
         return "mpi"
 
@@ -83,7 +83,7 @@ class CommunicatorGroup(dist.ProcessGroup):
     def _set_group_name(self, name: str) -> None:
         self._name = name
 
-    def getGroupName(self) -> str:  # noqa: N802 - what torch's C++ calls
+    def getGroupName(self) -> str:  # what torch's C++ calls
         """Return torch's name for the group; a group written in Python has to store it."""
         return self._name
 

@@ -114,7 +114,7 @@ class MpiProcessGroup(CommunicatorGroup):
     def gather_single(
         self,
         output: torch.Tensor,
-        input: torch.Tensor,  # noqa: A002 - torch's name
+        input: torch.Tensor,  # torch's name
         opts: Options = _GATHER,
     ) -> dist.Work:
         """Gather every rank's tensor into one concatenated tensor on the root."""
@@ -163,7 +163,7 @@ class MpiProcessGroup(CommunicatorGroup):
     def _allgather_base(
         self,
         output: torch.Tensor,
-        input: torch.Tensor,  # noqa: A002 - torch's name
+        input: torch.Tensor,  # torch's name
         opts: Options = _ALLGATHER,
     ) -> dist.Work:
         """Gather every rank's tensor into one on all; the input may be a part of the output."""
@@ -218,7 +218,7 @@ class MpiProcessGroup(CommunicatorGroup):
     def alltoall_base(
         self,
         output: torch.Tensor,
-        input: torch.Tensor,  # noqa: A002 - torch's name
+        input: torch.Tensor,  # torch's name
         output_split_sizes: Sequence[int],
         input_split_sizes: Sequence[int],
         opts: Options = _ALLTOALL,
@@ -336,8 +336,8 @@ class MpiProcessGroup(CommunicatorGroup):
 
     def _reduce_scatter_base(
         self,
-        outputTensor: torch.Tensor,  # noqa: N803 - torch's names
-        inputTensor: torch.Tensor,  # noqa: N803
+        outputTensor: torch.Tensor,  # torch's names
+        inputTensor: torch.Tensor,
         opts: Options = _REDUCE_SCATTER,
     ) -> dist.Work:
         """Reduce one tensor that concatenates all ranks' parts; each rank gets its own."""
@@ -348,8 +348,8 @@ class MpiProcessGroup(CommunicatorGroup):
 
     def reduce_scatter_tensor_coalesced(
         self,
-        outputTensors: Tensors,  # noqa: N803 - torch's names
-        inputTensors: Tensors,  # noqa: N803
+        outputTensors: Tensors,  # torch's names
+        inputTensors: Tensors,
         opts: Options = _REDUCE_SCATTER,
     ) -> dist.Work:
         """Reduce and scatter several tensors."""
@@ -386,12 +386,12 @@ class MpiProcessGroup(CommunicatorGroup):
 
     # ------------------------------------------------------------------------- point to point
 
-    def send(self, tensors: Tensors, dstRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
+    def send(self, tensors: Tensors, dstRank: int, tag: int) -> dist.Work:  # torch's
         """Send a message to one rank."""
         held = to_read(*tensors)
         return self._message("send", held, dstRank, tag, tensors, copy_back(None, (), held))
 
-    def recv(self, tensors: Tensors, srcRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
+    def recv(self, tensors: Tensors, srcRank: int, tag: int) -> dist.Work:  # torch's
         """Receive a message from one rank; it may be shorter than the tensor, not longer."""
         held = to_read(*tensors)  # a shorter message leaves the rest as it was
         return self._message("recv", held, srcRank, tag, tensors, copy_back(held, tensors))

@@ -24,7 +24,7 @@ pending: dict[MpiWork, None] = {}
 class Testable(Protocol):
     """An MPI request, or an op that is part of another."""
 
-    def Test(self, status: MPI.Status | None = None, /) -> bool:  # noqa: N802 - MPI's name
+    def Test(self, status: MPI.Status | None = None, /) -> bool:  # MPI's name
         """Poll once; return True if it is done."""
 
 
@@ -74,7 +74,7 @@ class MpiWork(dist.Work):
             self._resolve()
         return done
 
-    def Test(self, status: MPI.Status | None = None) -> bool:  # noqa: N802 - MPI's name
+    def Test(self, status: MPI.Status | None = None) -> bool:  # MPI's name
         """Poll once, as part of another op; return True if it succeeded.
 
         Raises:
@@ -161,7 +161,7 @@ class MpiWork(dist.Work):
                     self._after()
             except MPI.Exception as error:
                 self._error = translated(error, self._what)
-            except Exception as error:  # noqa: BLE001 - wait() raises it
+            except Exception as error:  # wait() raises it
                 self._error = error
             if self._event is not None:
                 self._event.end()

@@ -199,7 +199,7 @@ def reduced(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Expected:
         if rounds:
             magnitude = reduce(combine, _collapsed(block.abs(), reduction, magnitude))
             whole = whole and bool((_parts(block) == _parts(block).trunc()).all())
-    assert total is not None  # noqa: S101 - a source has at least one rank
+    assert total is not None  # a source has at least one rank
     averages = spec.reduce_op == "avg"
     if averages:  # real and imaginary parts separately, so that both are rounded once
         parts = _parts(total) / count

@@ -130,7 +130,7 @@ def read_log(text: str) -> Content:
     messages: dict[Writer, _Messages] = defaultdict(_Messages)
     for whole_line in lines(text):
         prefix = _PREFIX.match(whole_line)
-        assert prefix is not None  # noqa: S101 - it matches the empty text
+        assert prefix is not None  # it matches the empty text
         line = whole_line[prefix.end() :]
         writer: Writer = ("file", 0)
         if prefix[2]:

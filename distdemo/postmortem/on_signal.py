@@ -40,7 +40,7 @@ def _listen() -> None:
         signal.sigwait({SIGNAL})
         try:
             _write_dump()
-        except Exception as error:  # noqa: BLE001 - the next dump may succeed
+        except Exception as error:  # the next dump may succeed
             write_message(f"No dump could be written: {type(error).__name__}: {error}\n")
 
 

@@ -47,7 +47,7 @@ def read_all(
             _start(paths[number::count], read or read_content, workers)
         while workers:
             for receiver in wait(list(workers)):
-                assert isinstance(receiver, Connection)  # noqa: S101 - `wait` returns its arguments
+                assert isinstance(receiver, Connection)  # `wait` returns its arguments
                 process, rest = workers[receiver]
                 try:
                     content = receiver.recv_bytes()
@@ -135,7 +135,7 @@ def read_content(path: Path) -> Content:
         return Content("empty") if is_log else Content(why="empty")
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - which a parser raises depends on the file
+    except Exception as error:  # which a parser raises depends on the file
         return Content(why=getattr(error, "strerror", None) or str(error)[:MAX_TEXT])
 
 

@@ -242,7 +242,7 @@ def take_step(recorder: CallRecorder, world_size: int) -> None:
         backward = autograd.backward  # type: ignore[attr-defined]  # missing in torch's stubs
         call(all_owners, "backward (sum)", "", backward, context, [product.sum()])
         for owner, factor, here in triples:
-            assert here.grad is not None  # noqa: S101 - backward has just set it
+            assert here.grad is not None  # backward has just set it
             gradient = _numbers(here.grad)
             call(owner, "rref.rpc_sync gradient()", gradient, factor.rpc_sync().gradient, context)
         call(all_owners, "optimizer.step", "", optimizer.step, context)

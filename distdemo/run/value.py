@@ -97,14 +97,14 @@ def plain_value(returned: object) -> tuple[str, Any]:
     text = _text(returned)
     try:
         return text, _plain(returned, [MAX_ITEMS], ())
-    except Exception:  # noqa: BLE001 - a user's class may raise anything
+    except Exception:  # a user's class may raise anything
         return text, text
 
 
 def _text(thing: object) -> str:
     try:
         text = repr(thing)
-    except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
+    except Exception as error:  # a user's __repr__ may raise anything
         return f"({type(thing).__qualname__}: its text can't be shown: {type(error).__qualname__})"
     if len(text) <= MAX_CHARS:
         return text

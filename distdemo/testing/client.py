@@ -169,7 +169,7 @@ def _setup(config: pytest.Config) -> SessionSetup:
 def _can_be_pickled(value: object) -> bool:
     try:
         pickle.dumps(value)
-    except Exception:  # noqa: BLE001 - depends on the value
+    except Exception:  # depends on the value
         return False
     return True
 

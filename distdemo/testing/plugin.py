@@ -73,7 +73,7 @@ def parse_mark(mark: pytest.Mark) -> RanksOptions:
 def options_of(item: pytest.Item) -> tuple[RanksOptions, int]:
     """Return the arguments of a test's mark, and its number of ranks."""
     mark = item.get_closest_marker(MARK)
-    assert mark is not None  # noqa: S101 - only called for marked tests
+    assert mark is not None  # only called for marked tests
     options = parse_mark(mark)
     callspec = getattr(item, "callspec", None)
     size = options.sizes[0] if callspec is None else callspec.params.get(SIZE, options.sizes[0])

@@ -137,7 +137,7 @@ def _failure(
     item: pytest.Item, result: TaskResult, reports: Reports, size: int, *, whole: bool
 ) -> pytest.TestReport | None:
     """Return the report of the failure, expected or not, or None if no rank failed."""
-    assert result.world is not None  # noqa: S101 - the test ran
+    assert result.world is not None  # the test ran
     if result.world.verdict is None:
         return None
     failures = {

@@ -27,7 +27,7 @@ from distdemo.ops import values
 from distdemo.ops.all_reduce import AllReduce
 
 pytestmark = pytest.mark.processes
-SHARED = "/dev/shm"  # noqa: S108 - only listed
+SHARED = "/dev/shm"  # only listed
 
 # ----------------------------------------------------------------------- shared memory, the start
 

@@ -310,6 +310,6 @@ def test_a_kill_under_mpiexec_ends_all_processes_and_is_reported(met, tmp_path):
             run.leaves_nothing()
         assert wait_until(lambda: not marked_processes(run.mark))
         for name in unused({each for each in segments() - run.shared_memory if "mpich" in each}):
-            Path("/dev/shm", name).unlink(missing_ok=True)  # noqa: S108 - what the world left
+            Path("/dev/shm", name).unlink(missing_ok=True)  # what the world left
     assert code != 0
     assert "Rank 1 was killed by SIGKILL." in (out if met else err)

@@ -15,7 +15,7 @@ from distdemo.launcher.failures import excerpt, is_from_backend, missing_ranks
 def error_of(call: Callable[[], object]) -> BaseException:
     try:
         call()
-    except Exception as error:  # noqa: BLE001 - returned to the test
+    except Exception as error:  # returned to the test
         return error
     raise AssertionError("it did not raise")
 

@@ -497,7 +497,7 @@ def run_cases(wanted: list[str]) -> None:
         problem = ""
         try:
             CASES[name](rank, size)
-        except Exception:  # noqa: BLE001 - it is reported
+        except Exception:  # it is reported
             problem = traceback.format_exc()
         line = json.dumps({"case": name, "rank": rank, "problem": problem})
         os.write(1, f"{line}\n".encode())  # one write, so that lines of several ranks don't mix

@@ -346,7 +346,7 @@ def test_hostile_dumps_are_refused(tmp_path: Path, data: bytes, why: str) -> Non
     with pytest.raises(UsageError) as caught:
         read([str(tmp_path)])
     assert why in str(caught.value)
-    assert not Path("/tmp/distdemo-was-here").exists()  # noqa: S108 - what the pickle names
+    assert not Path("/tmp/distdemo-was-here").exists()  # what the pickle names
 
 
 @pytest.mark.parametrize(

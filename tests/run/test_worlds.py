@@ -104,7 +104,7 @@ def test_a_crash_has_the_line_of_the_rank_and_not_that_of_its_child():
     assert report.verdict.why.startswith(f"It was at test_worlds.py:{first + 7} in crash.")
 
 
-class Parting(Exception):  # noqa: N818 - of the tests
+class Parting(Exception):  # of the tests
     """Exception of a child."""
 
 
@@ -249,7 +249,7 @@ def test_a_program_that_closes_every_descriptor_ends_as_it_says(code, tmp_path):
 
 
 def test_an_error_whose_text_is_huge_or_raises_is_told_all_the_same():
-    class Mute(Exception):  # noqa: N818 - of the tests
+    class Mute(Exception):  # of the tests
         def __str__(self) -> str:
             raise SystemExit(4)
 

@@ -25,7 +25,7 @@ def mismatch(matcher: Matcher, at: Position) -> Finding:
     group, position = at
     calls = group.at(position).by_rank
     difference = differs(calls, group.members)
-    assert difference is not None  # noqa: S101 - the matcher has found one
+    assert difference is not None  # the matcher has found one
     kind, guilty = difference
     waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
     by_torch = [{bool(calls[rank].source_line.via) for rank in side} for side in (guilty, waiting)]

@@ -28,9 +28,9 @@ from distdemo.launcher.stacks import (
     original_name,
 )
 
-TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with file names of code
+TORCH = os.path.dirname(torch.__file__) + os.sep  # compared with file names of code
 DISTRIBUTED = f"{TORCH}distributed"
-HOOKS = os.path.dirname(__file__)  # noqa: PTH120 - as above
+HOOKS = os.path.dirname(__file__)  # as above
 API = {c10d.__file__, c10d_logger.__file__}  # its calls are those of its caller
 MAX_FRAMES = 12  # frames outside the innermost one of the user or a package
 GRAPH = "<eval_with_key>"  # begins the names of the files of graphs

@@ -132,7 +132,7 @@ class Recorder:
             return None
         try:
             return function(*args, **named)
-        except Exception as error:  # noqa: BLE001 - the program must not be affected
+        except Exception as error:  # the program must not be affected
             self.stop(f"{type(error).__name__}: {error}")
             return None
 
