@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rounds import PYTHON, Result, bench, compared, in_words, run
 
-from distdemo.bench.records import BenchReport, Row
+from distdemo.bench.records import BenchReport, SizeRow
 from distdemo.encoding import decode
 from distdemo.view.format import plural
 
@@ -108,7 +108,7 @@ def default(smoke: bool) -> Iterator[Result]:
     )
 
 
-def _is_marked(row: Row, text: str) -> bool:
+def _is_marked(row: SizeRow, text: str) -> bool:
     """Return True if the table marks the row as unsteady: ``8 B │ 53.5 µs │ ±32%!``."""
     from distdemo.view.format import exact_size
 

@@ -14,11 +14,11 @@ from distdemo.bench.records import (
     Alignment,
     BenchReport,
     BenchSpec,
-    Limit,
-    Row,
     Series,
     SeriesSpec,
     Setup,
+    SizeRow,
+    TransportLimit,
 )
 from distdemo.bench.sweep import make_row
 from distdemo.launcher.local import run_world
@@ -81,7 +81,7 @@ def setup(
     load: Load | None = None,
 ) -> Setup:
     """Return the set-up of a machine with a transport of this bandwidth."""
-    bound = Limit(transport, bandwidth, 1 << 22, latency)
+    bound = TransportLimit(transport, bandwidth, 1 << 22, latency)
     return Setup(
         "gloo",
         device,
@@ -103,7 +103,7 @@ def quiet(ranks: int = 2, **changes: Any) -> Load:
     return replace(Load(0.01, (9.0e9, 9.5e9, 9.1e9), (0.99,) * ranks), **changes)
 
 
-def row(seconds: float, size: int, n: int = 2, *, noise: float = 0.01, **settings: Any) -> Row:
+def row(seconds: float, size: int, n: int = 2, *, noise: float = 0.01, **settings: Any) -> SizeRow:
     """Return seven launches of ten iterations; each launch is off by up to the noise."""
     launches = [[seconds * (1 + noise * ((launch * 3) % 7 - 3) / 3)] * 10 for launch in range(7)]
     known = {"checked": 2 * size // 4, "elements": size // 4, "busbw_factor": 2 * (n - 1) / n}
@@ -112,12 +112,12 @@ def row(seconds: float, size: int, n: int = 2, *, noise: float = 0.01, **setting
 
 def rows(
     times: dict[int, float], n: int = 2, *, slower: float = 1.0, noise: float = 0.01
-) -> list[Row]:
+) -> list[SizeRow]:
     return [row(seconds * slower, size, n, noise=noise) for size, seconds in times.items()]
 
 
 def report(
-    made: list[Row], where: Setup | None = None, left_out: tuple[int, ...] = (), **settings: Any
+    made: list[SizeRow], where: Setup | None = None, left_out: tuple[int, ...] = (), **settings: Any
 ) -> BenchReport:
     """Return one series with these rows, judged as the controller does."""
     where = where or setup()

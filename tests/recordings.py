@@ -11,8 +11,16 @@ from statistics import median
 from typing import Any
 
 from distdemo.backends.contract import Transport
-from distdemo.bench.files import Recording, comparable
-from distdemo.bench.records import BenchReport, BenchSpec, Limit, Row, Series, SeriesSpec, Setup
+from distdemo.bench.files import BenchFile, comparable
+from distdemo.bench.records import (
+    BenchReport,
+    BenchSpec,
+    Series,
+    SeriesSpec,
+    Setup,
+    SizeRow,
+    TransportLimit,
+)
 from distdemo.cli.runner import envelope
 from distdemo.encoding import dumps, encode
 from distdemo.ops.spec import Call
@@ -35,8 +43,8 @@ def document(*series: Series, **more: Any) -> BenchReport:
 def setup(speed: float = 1.0, latency: float = 1.0, **more: Any) -> Setup:
     """Return the set-up of a machine that copies and sends at a multiple of the usual speed."""
     limits = (
-        Limit(Transport.MEMORY_COPY, 6e9 * speed, 1 << 26),
-        Limit(Transport.TCP, 3e9 * speed, 1 << 22, 10e-6 * latency),
+        TransportLimit(Transport.MEMORY_COPY, 6e9 * speed, 1 << 26),
+        TransportLimit(Transport.TCP, 3e9 * speed, 1 << 22, 10e-6 * latency),
     )
     fields: dict[str, Any] = {
         "launches": 9,
@@ -47,7 +55,7 @@ def setup(speed: float = 1.0, latency: float = 1.0, **more: Any) -> Setup:
     return Setup("gloo", "cpu", 2, **{**fields, **more})
 
 
-def one_series(rows: Sequence[Row] | None = None, **more: Any) -> Series:
+def one_series(rows: Sequence[SizeRow] | None = None, **more: Any) -> Series:
     """Return a series, by default an all-reduce of two ranks over gloo."""
     call = Call("all_reduce", dtype="float32", reduce_op="sum", in_place=True)
     spec = SeriesSpec(call, "gloo", "cpu", world_size=2, sizes_bytes=SIZES)
@@ -76,7 +84,7 @@ def one_row(
     launches: int = 8,
     iterations: int = 9,
     noise: float = 0.05,
-) -> Row:
+) -> SizeRow:
     """Return a row with times that scatter within a launch, and half as much between launches."""
     rng = random.Random(f"{seed} {size}")
     times = []
@@ -86,13 +94,13 @@ def one_row(
     return row_of(size, times)
 
 
-def row_of(size: int, times: Sequence[Sequence[float]]) -> Row:
+def row_of(size: int, times: Sequence[Sequence[float]]) -> SizeRow:
     """Return a row with these times, one sequence per launch."""
     every = sorted(time for launch in times for time in launch)
     middle = median(every)
     ends = (every[0], every[-1])
     all_times = tuple(map(tuple, times))
-    row = Row(size, size // 4, 1.0, all_times, middle, *ends, every[-1], *ends)
+    row = SizeRow(size, size // 4, 1.0, all_times, middle, *ends, every[-1], *ends)
     return replace(row, interval_s=(middle, middle), steady=True)
 
 
@@ -103,7 +111,7 @@ def written(path: Path, report: BenchReport) -> str:
     return str(path)
 
 
-def recording(file: str, *series: Series, **more: Any) -> Recording:
+def recording(file: str, *series: Series, **more: Any) -> BenchFile:
     """Return a recording as read from a file of this name."""
     report = document(*series, **more)
-    return Recording(file, report, {comparable(each.spec): each for each in report.series})
+    return BenchFile(file, report, {comparable(each.spec): each for each in report.series})

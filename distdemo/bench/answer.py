@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from distdemo.bench.records import Answer, BenchReport, Row, Series, SeriesSpec, Verdict
+from distdemo.bench.records import Answer, BenchReport, Series, SeriesSpec, SizeRow, SizeVerdict
 from distdemo.cli.contract import Error
 from distdemo.view.format import duration, listing, percent, plural, plus_minus, rate, short_size
 
 MOST_NAMED = 3  # series listed by name in one line
 GOOD = (Answer.NORMAL, Answer.MEASURED)
-Pairs = list[tuple[Series, Row]]
+Pairs = list[tuple[Series, SizeRow]]
 """Rows with their series."""
 
 
@@ -76,7 +76,7 @@ def _reason(kind: Answer, backend: str, pairs: Pairs, report: BenchReport, half:
     return f"{text} Not judged: {_uncapitalized(reasons[-1])}{advice_text(rows)}"
 
 
-def why_text(rows: Sequence[Row]) -> str:
+def why_text(rows: Sequence[SizeRow]) -> str:
     """Return the reason for the verdict on the rows; that of the last one if they differ."""
     reasons = [row.judgement.why for row in rows if row.judgement]
     if len(set(reasons)) < 2:
@@ -88,7 +88,7 @@ def _uncapitalized(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def advice_text(rows: Sequence[Row]) -> str:
+def advice_text(rows: Sequence[SizeRow]) -> str:
     """Return the advice for the rows, after a space; empty if it isn't certain that it applies.
 
     A fixed cost is certain if all rows are steady. The other verdicts with an advice are either
@@ -97,7 +97,7 @@ def advice_text(rows: Sequence[Row]) -> str:
     last = rows[-1].judgement
     if last is None or not last.hint:
         return ""
-    if last.verdict is Verdict.LATENCY_BOUND and not all(row.steady for row in rows):
+    if last.verdict is SizeVerdict.LATENCY_BOUND and not all(row.steady for row in rows):
         return ""
     return f" {last.hint}"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distdemo import ops
-from distdemo.bench.records import BenchReport, Row, Series, SeriesSpec
+from distdemo.bench.records import BenchReport, Series, SeriesSpec, SizeRow
 from distdemo.encoding import SCHEMA_VERSION, Json, decode, loads
 from distdemo.errors import UsageError
 from distdemo.files import MAX_BYTES, limited_memory, read_file
@@ -21,7 +21,7 @@ MOST_RANKS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class BenchFile:
     """A file of ``bench``.
 
     Attributes:
@@ -50,7 +50,7 @@ class Difference:
     serious: bool = False
 
 
-def read(path: Path) -> Recording:
+def read(path: Path) -> BenchFile:
     """Return the recording in a file.
 
     Raises:
@@ -71,12 +71,12 @@ def read(path: Path) -> Recording:
     return recording(str(path), report)
 
 
-def recording(file: str, report: BenchReport) -> Recording:
+def recording(file: str, report: BenchReport) -> BenchFile:
     """Return the recording of a report."""
     by_key: dict[SeriesSpec, Series] = {}
     for series in report.measured:
         by_key.setdefault(comparable(series.spec), series)
-    return Recording(file, report, by_key)
+    return BenchFile(file, report, by_key)
 
 
 def _decoded(document: Json) -> BenchReport:
@@ -129,12 +129,12 @@ def comparable(spec: SeriesSpec, *, ranks: bool = True) -> SeriesSpec:
     return replace(spec, op=call, sizes_bytes=(), refused="")
 
 
-def launch_medians(row: Row) -> list[float]:
+def launch_medians(row: SizeRow) -> list[float]:
     """Return the median in seconds of each launch that has this size."""
     return [median(times) for times in row.times_s if times]
 
 
-def differences(old: Recording, new: Recording) -> list[Difference]:
+def differences(old: BenchFile, new: BenchFile) -> list[Difference]:
     """Return the differences in environment, releases and start of ranks, serious ones first."""
     before = _circumstances(old.report)
     after = _circumstances(new.report)

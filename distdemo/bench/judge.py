@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from distdemo.backends.contract import Transport
-from distdemo.bench.records import Judgement, Limit, Row, Setup, Verdict
+from distdemo.bench.records import Judgement, Setup, SizeRow, SizeVerdict, TransportLimit
 from distdemo.measure.machine import TAKEN_CORES
 from distdemo.view.format import digits, duration, percent, plural, ranks_text, rate, times
 
@@ -49,7 +49,7 @@ SLOW_HINT = (
 )
 
 
-def judge(row: Row, rows: Sequence[Row], setup: Setup, n: int) -> Judgement | None:
+def judge(row: SizeRow, rows: Sequence[SizeRow], setup: Setup, n: int) -> Judgement | None:
     """Return the judgement of a row; None if there is nothing to judge.
 
     Args:
@@ -68,24 +68,30 @@ def judge(row: Row, rows: Sequence[Row], setup: Setup, n: int) -> Judgement | No
 
 
 def _judgements(
-    row: Row, rows: Sequence[Row], setup: Setup, n: int, share: float | None, *, moves_data: bool
+    row: SizeRow,
+    rows: Sequence[SizeRow],
+    setup: Setup,
+    n: int,
+    share: float | None,
+    *,
+    moves_data: bool,
 ) -> Iterator[Judgement]:
     """Yield the judgements that apply to a row; the first is its judgement."""
     oversubscribed = 0 < setup.cores < setup.ranks_per_host
     yield from _disturbance(setup, oversubscribed=oversubscribed)
     if row.interval_s is None:
         why = "There are too few launches for an interval."
-        yield Judgement(Verdict.UNKNOWN, why, "Try --launches 6 or more.")
+        yield Judgement(SizeVerdict.UNKNOWN, why, "Try --launches 6 or more.")
     if oversubscribed and (share is None or share < CLOSE_SHARE):
         why = f"{plural(setup.ranks_per_host, 'rank')} share {setup.cores:g} cores, and take turns."
         hint = f"Try at most {max(1, int(setup.cores))} ranks per host, or more cores."
-        yield Judgement(Verdict.OVERSUBSCRIBED, why, hint)
+        yield Judgement(SizeVerdict.OVERSUBSCRIBED, why, hint)
     if share is not None and setup.bound is not None:
         yield from _compared(row, rows, setup.bound, n, share)
     if _is_wide(row):
-        yield Judgement(Verdict.VARIES, f"{_between(row)}.")
+        yield Judgement(SizeVerdict.VARIES, f"{_between(row)}.")
     if moves_data:
-        yield Judgement(Verdict.UNKNOWN, "The machine's limits were not measured.")
+        yield Judgement(SizeVerdict.UNKNOWN, "The machine's limits were not measured.")
 
 
 def _disturbance(setup: Setup, *, oversubscribed: bool) -> Iterator[Judgement]:
@@ -102,21 +108,21 @@ def _disturbance(setup: Setup, *, oversubscribed: bool) -> Iterator[Judgement]:
         )
         cores = "its core" if one else "their cores"
         hint = f"Check what else uses {cores} (top, taskset -p) or stops it."
-        yield Judgement(Verdict.SLOW, why, hint)
+        yield Judgement(SizeVerdict.SLOW, why, hint)
     taken = load.taken_cores
     if taken is None:  # what a rank lacks is taken by others, unless ranks share a core
         taken = 0.0 if oversubscribed else sum(1 - share for share in load.core_shares)
     if taken > TAKEN_CORES:
         why = f"Other programs took {digits(taken)} cores from the ranks."
-        yield Judgement(Verdict.DISTURBED, why, "Stop them (see top), and try again.")
+        yield Judgement(SizeVerdict.DISTURBED, why, "Stop them (see top), and try again.")
     if setup.device == "cpu" and not oversubscribed and load.varying_copies:
         low, high = map(rate, load.varying_copies)
         why = f"Copies in memory ran at {low} at times and at {high} at others."
-        yield Judgement(Verdict.DISTURBED, why, "Something else uses this machine; try again.")
+        yield Judgement(SizeVerdict.DISTURBED, why, "Something else uses this machine; try again.")
 
 
 def _compared(
-    row: Row, rows: Sequence[Row], bound: Limit, n: int, share: float
+    row: SizeRow, rows: Sequence[SizeRow], bound: TransportLimit, n: int, share: float
 ) -> Iterator[Judgement]:
     """Yield the judgements of the interval by the limits."""
     bytes_s = row.size_bytes * row.busbw_factor / bound.bandwidth_bytes_per_s
@@ -132,15 +138,15 @@ def _compared(
         unusual = f"more than {duration(slow_limit_s)}"
         if low > slow_limit_s:
             why = f"{reached}; its median is at least {duration(low)}, {unusual}."
-            yield Judgement(Verdict.SLOW, why, SLOW_HINT)
+            yield Judgement(SizeVerdict.SLOW, why, SLOW_HINT)
         if high > slow_limit_s:
             why = f"{_between(row)}; {unusual} would be unusually slow."
-            yield Judgement(Verdict.VARIES, why)
+            yield Judgement(SizeVerdict.VARIES, why)
     if _is_wide(row):
-        yield Judgement(Verdict.VARIES, f"{_between(row)}.")
+        yield Judgement(SizeVerdict.VARIES, f"{_between(row)}.")
     if share >= CLOSE_SHARE:
         faster = ": more, because its data takes a faster path, such as a cache" * (share > 1.1)
-        yield Judgement(Verdict.CLOSE, f"{reached}{faster}.")
+        yield Judgement(SizeVerdict.CLOSE, f"{reached}{faster}.")
     is_fixed = fixed_s is not None and row.median_s <= FIXED_COST_FACTOR * fixed_s
     if is_fixed and share <= NEGLIGIBLE_SHARE:
         alone = duration(bytes_s) if bytes_s > NEGLIGIBLE_S else "no time"
@@ -148,14 +154,16 @@ def _compared(
             f"Its bytes would take {alone} at the limit, not {duration(row.median_s)}: the rest is "
             "a fixed cost per message."
         )
-        yield Judgement(Verdict.LATENCY_BOUND, why, "Use fewer, larger ops.")
+        yield Judgement(SizeVerdict.LATENCY_BOUND, why, "Use fewer, larger ops.")
     why = f"{reached}, as is usual: a backend copies, waits and computes in between."
     if bound.transport is Transport.DEVICE_COPY:
         why = f"{reached}, the speed within one GPU's memory; no link between GPUs is as fast."
-    yield Judgement(Verdict.BELOW, why)
+    yield Judgement(SizeVerdict.BELOW, why)
 
 
-def _slow_limit_s(bytes_s: float, fixed_s: float | None, bound: Limit, n: int) -> float | None:
+def _slow_limit_s(
+    bytes_s: float, fixed_s: float | None, bound: TransportLimit, n: int
+) -> float | None:
     """Return the time above which a median is unusually slow; None if unknown.
 
     It is unknown if the bound is a GPU's memory: the link between two GPUs (NVLink, PCIe or a
@@ -169,11 +177,11 @@ def _slow_limit_s(bytes_s: float, fixed_s: float | None, bound: Limit, n: int) -
     return None if fixed_s is None else SLOW_FIXED_FACTOR * fixed_s + bytes_s / SLOW_SHARE
 
 
-def _is_wide(row: Row) -> bool:
+def _is_wide(row: SizeRow) -> bool:
     return row.spread_share is not None and row.spread_share > VARIES_SHARE
 
 
-def _between(row: Row) -> str:
+def _between(row: SizeRow) -> str:
     """Return the text for a median that differs between worlds, with a factor above 100 %."""
     low, high = row.interval_s or (row.min_s, row.max_s)
     share = row.spread_share or 0.0

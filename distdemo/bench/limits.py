@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import Transport
-from distdemo.bench.records import Limit
+from distdemo.bench.records import TransportLimit
 from distdemo.joined.interfaces import addresses
 from distdemo.launcher.limits import free_memory
 from distdemo.measure.machine import available_cores, copier
@@ -51,7 +51,7 @@ class PeerLostError(OSError):
     """The other rank was silent for too long or closed the stream."""
 
 
-def measure_limits(rank: Rank, left_s: float = math.inf) -> tuple[Limit, ...]:
+def measure_limits(rank: Rank, left_s: float = math.inf) -> tuple[TransportLimit, ...]:
     """Measure this rank's limits in about a second; at most once per world. Collective.
 
     Transports that aren't available between these ranks, or need too much memory, are left out: the
@@ -74,7 +74,7 @@ def measure_limits(rank: Rank, left_s: float = math.inf) -> tuple[Limit, ...]:
     return tuple(limits)
 
 
-def slowest(by_rank: Sequence[Sequence[Limit]]) -> tuple[Limit, ...]:
+def slowest(by_rank: Sequence[Sequence[TransportLimit]]) -> tuple[TransportLimit, ...]:
     """Return the slowest rank's bandwidth of each transport that every rank could use.
 
     Args:
@@ -93,7 +93,9 @@ def slowest(by_rank: Sequence[Sequence[Limit]]) -> tuple[Limit, ...]:
     return tuple(limits)
 
 
-def bound_of(limits: Sequence[Limit], transport: Transport, *, one_host: bool) -> Limit | None:
+def bound_of(
+    limits: Sequence[TransportLimit], transport: Transport, *, one_host: bool
+) -> TransportLimit | None:
     """Return the limit that busbw is compared with; None if it was not measured.
 
     Args:
@@ -141,7 +143,7 @@ def _throughput(rank: Rank, step: Callable[[], int], length_s: float) -> float:
 
 def _copy_limit(
     rank: Rank, transport: Transport, device: str, buffer_bytes: int, length_s: float
-) -> list[Limit]:
+) -> list[TransportLimit]:
     """Copy from one large buffer to another, all ranks at once. Collective."""
     total = max(TOTAL_COPY_BYTES, 2 * _cache_bytes())  # more than fits into the cache
     size = min(max(MIN_COPY_BYTES, total // rank.world_size), buffer_bytes)
@@ -152,7 +154,7 @@ def _copy_limit(
     rank.barrier(f"limits/{transport.value}/begin")
     bandwidth = _throughput(rank, copy, length_s)
     rank.barrier(f"limits/{transport.value}/end")
-    return [Limit(transport, bandwidth, size)]
+    return [TransportLimit(transport, bandwidth, size)]
 
 
 def _cache_bytes() -> int:
@@ -165,7 +167,7 @@ def _cache_bytes() -> int:
 # --------------------------------------------------------------------------------------------- TCP
 
 
-def _tcp_limit(rank: Rank, size: int, length_s: float) -> list[Limit]:
+def _tcp_limit(rank: Rank, size: int, length_s: float) -> list[TransportLimit]:
     """Send 8 bytes around the ring, then a stream to each right neighbour at once. Collective.
 
     A rank that loses a neighbour, for example to a firewall, closes its streams. The other ranks
@@ -180,7 +182,9 @@ def _tcp_limit(rank: Rank, size: int, length_s: float) -> list[Limit]:
             rank.report_phase("measuring TCP stream")
             latency_s = ring_time_s(right, left, first=rank.rank == 0) / rank.world_size
             bandwidth = _throughput(rank, stream_step(right, left, size), length_s)
-            limits = [Limit(Transport.TCP, bandwidth, size, latency_s)] if bandwidth else []
+            limits = (
+                [TransportLimit(Transport.TCP, bandwidth, size, latency_s)] if bandwidth else []
+            )
         except OSError:
             stack.close()
         rank.barrier("limits/tcp/end")

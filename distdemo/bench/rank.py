@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 from distdemo import schedules
 from distdemo.bench.limits import measure_limits
-from distdemo.bench.records import Alignment, BenchSpec, Limit
+from distdemo.bench.records import Alignment, BenchSpec, TransportLimit
 from distdemo.launcher.clock import HOST
 from distdemo.launcher.local import sends
 from distdemo.measure.machine import LaunchLoad, copy_for_a_moment, load_since, read_clocks
@@ -98,7 +98,7 @@ class Calibration:
 
     alignment: Alignment
     harness: Harness
-    limits: tuple[Limit, ...]
+    limits: tuple[TransportLimit, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ class BenchSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class TransportLimit:
     """Speed of one transport without torch.distributed, on all ranks at once in the same run.
 
     Attributes:
@@ -235,8 +235,8 @@ class Setup:
     launches: int = 0
     alignment: Alignment | None = None
     harness: Harness | None = None
-    limits: tuple[Limit, ...] = ()
-    bound: Limit | None = None
+    limits: tuple[TransportLimit, ...] = ()
+    bound: TransportLimit | None = None
     cores: float = 0.0
     ranks_per_host: int = 0
     start_method: str = ""
@@ -248,7 +248,7 @@ class Setup:
 # ------------------------------------------------------------------------------------ report
 
 
-class Verdict(str, Enum):
+class SizeVerdict(str, Enum):
     """Verdict on a size."""
 
     __str__ = str.__str__
@@ -263,14 +263,14 @@ class Verdict(str, Enum):
 
 
 ANSWERS = {
-    Verdict.CLOSE: Answer.NORMAL,
-    Verdict.LATENCY_BOUND: Answer.NORMAL,
-    Verdict.BELOW: Answer.NORMAL,
-    Verdict.OVERSUBSCRIBED: Answer.MEASURED,
-    Verdict.SLOW: Answer.SLOW,
-    Verdict.VARIES: Answer.VARIES,
-    Verdict.DISTURBED: Answer.DISTURBED,
-    Verdict.UNKNOWN: Answer.MEASURED,
+    SizeVerdict.CLOSE: Answer.NORMAL,
+    SizeVerdict.LATENCY_BOUND: Answer.NORMAL,
+    SizeVerdict.BELOW: Answer.NORMAL,
+    SizeVerdict.OVERSUBSCRIBED: Answer.MEASURED,
+    SizeVerdict.SLOW: Answer.SLOW,
+    SizeVerdict.VARIES: Answer.VARIES,
+    SizeVerdict.DISTURBED: Answer.DISTURBED,
+    SizeVerdict.UNKNOWN: Answer.MEASURED,
 }
 """Answer that follows from each verdict."""
 
@@ -286,14 +286,14 @@ class Judgement:
         limit_share: busbw as a share of the limit's bandwidth, 1.0 for all of it; None if unknown.
     """
 
-    verdict: Verdict
+    verdict: SizeVerdict
     why: str
     hint: str = ""
     limit_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SizeRow:
     """One size of one series.
 
     Attributes:
@@ -350,9 +350,9 @@ class Row:
         return max(high - self.median_s, self.median_s - low) / self.median_s
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> SizeVerdict:
         """Verdict, also if there was nothing to judge."""
-        return self.judgement.verdict if self.judgement else Verdict.UNKNOWN
+        return self.judgement.verdict if self.judgement else SizeVerdict.UNKNOWN
 
     @property
     def answer(self) -> Answer:
@@ -374,7 +374,7 @@ class Series:
     """
 
     spec: SeriesSpec
-    rows: tuple[Row, ...] = ()
+    rows: tuple[SizeRow, ...] = ()
     clock: str = ""
     busbw_formula: str = ""
     payload_is: str = ""
@@ -431,7 +431,7 @@ class BenchReport:
         return [series for series in self.series if series.rows]
 
     @property
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[SizeRow]:
         """Rows of all series."""
         return [row for series in self.series for row in series.rows]
 
@@ -483,8 +483,8 @@ class BenchReport:
         ranks, or a rank got less of a core than the other ranks.
         """
         setup = self.setup(series.spec.backend)
-        verdicts = {Verdict.DISTURBED}
+        verdicts = {SizeVerdict.DISTURBED}
         if setup and setup.load and setup.load.slowed_ranks:
-            verdicts.add(Verdict.SLOW)
+            verdicts.add(SizeVerdict.SLOW)
         judged = (row.judgement for row in series.rows if row.verdict in verdicts)
         return next((judgement.why for judgement in judged if judgement), "")

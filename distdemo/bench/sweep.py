@@ -30,11 +30,11 @@ from distdemo.bench.records import (
     DEFAULT_LAUNCHES,
     BenchReport,
     BenchSpec,
-    Limit,
-    Row,
     Series,
     SeriesSpec,
     Setup,
+    SizeRow,
+    TransportLimit,
 )
 from distdemo.dtypes import DTYPES
 from distdemo.errors import DistdemoError, Terminated
@@ -123,7 +123,7 @@ def measure(
 
 
 @dataclass(slots=True)
-class Samples:
+class CollectedTimes:
     """Collected times of one size of one series.
 
     Attributes:
@@ -183,15 +183,15 @@ class Sweep:
             ranks_per_host=world.world_size,
             start_method=world.start_method,
         )
-        self._samples: dict[Key, Samples] = {}
+        self._samples: dict[Key, CollectedTimes] = {}
         self._pending: dict[Measurement, dict[int, Sample]] = {}  # by rank
         self._loads: dict[int, dict[int, LaunchLoad]] = {}  # by launch and rank
-        self._limits: dict[int, tuple[Limit, ...]] = {}  # by rank
+        self._limits: dict[int, tuple[TransportLimit, ...]] = {}  # by rank
         self._spreads = array("d")  # from the first to the last start
         self._activity = ""
         self._is_spent = True  # with the end of the budget, or of the plan
 
-    def samples(self) -> Iterable[Samples]:
+    def samples(self) -> Iterable[CollectedTimes]:
         """Return the samples of all sizes."""
         return self._samples.values()
 
@@ -313,7 +313,7 @@ class Sweep:
         # One row per iteration, with one time per rank.
         starts = list(zip(*(array("d", sample.started) for sample in by_rank), strict=True))
         times = list(zip(*(array("d", sample.took) for sample in by_rank), strict=True))
-        samples = self._samples.setdefault(measurement.key, Samples())
+        samples = self._samples.setdefault(measurement.key, CollectedTimes())
         samples.clock = by_rank[0].clock
         samples.checked += sum(sample.checked for sample in by_rank)
         samples.wrong += sum(sample.wrong for sample in by_rank)
@@ -380,7 +380,7 @@ class Sweep:
         clock = ", ".join(sorted(clocks))
         return replace(described(spec), rows=tuple(judged), clock=clock, error=error)
 
-    def _row(self, key: Key) -> Row | None:
+    def _row(self, key: Key) -> SizeRow | None:
         """Return the row of this size; None until a launch has timed it.
 
         If the budget was spent before, the few times of the first launch are taken.
@@ -409,7 +409,7 @@ def described(spec: SeriesSpec) -> Series:
     return Series(spec, busbw_formula=traffic.busbw_formula, payload_is=traffic.payload_is)
 
 
-def make_row(times_s: Sequence[Sequence[float]], precision: float, **known: Any) -> Row:
+def make_row(times_s: Sequence[Sequence[float]], precision: float, **known: Any) -> SizeRow:
     """Return a row with quantiles over all iterations and the interval over the launches.
 
     Args:
@@ -423,7 +423,7 @@ def make_row(times_s: Sequence[Sequence[float]], precision: float, **known: Any)
     ends = interval([median(times) for times in launches])
     if ends is not None:  # with unequal launches it may miss the overall median
         ends = (min(ends[0], middle), max(ends[1], middle))
-    row = Row(
+    row = SizeRow(
         times_s=launches,
         median_s=middle,
         p10_s=quantile(ordered, 0.1),

@@ -25,12 +25,12 @@ from distdemo.bench.records import (
     Answer,
     BenchReport,
     Judgement,
-    Limit,
-    Row,
     Series,
     SeriesSpec,
     Setup,
-    Verdict,
+    SizeRow,
+    SizeVerdict,
+    TransportLimit,
 )
 from distdemo.encoding import encode
 from distdemo.launcher.clock import HOST
@@ -49,7 +49,7 @@ from distdemo.view.format import (
     rate,
     short_size,
 )
-from distdemo.view.plot import Axis, Line, Panel, lines
+from distdemo.view.plot import Axis, Panel, PlotLine, lines
 from distdemo.view.tables import Cell, Column, Grid
 
 WIDE_MARK = "!"  # mark of an interval that is wider than requested
@@ -128,9 +128,9 @@ class RowColumn:
     """
 
     name: str
-    cell: Callable[[Row, Signs], Cell]
+    cell: Callable[[SizeRow, Signs], Cell]
     drop_order: int = 0
-    is_shown: Callable[[Row], bool] = lambda _: True
+    is_shown: Callable[[SizeRow], bool] = lambda _: True
     right: bool = True
 
 
@@ -138,7 +138,7 @@ def _half(sign: Signs) -> str:
     return "+-" if sign == ASCII_SIGNS else "±"
 
 
-def _interval(row: Row, sign: Signs) -> Text:
+def _interval(row: SizeRow, sign: Signs) -> Text:
     """Return the half-width of the interval, marked if it is wider than requested."""
     if row.spread_share is None:
         return Text(sign.none, style=colours.QUIET)
@@ -148,27 +148,27 @@ def _interval(row: Row, sign: Signs) -> Text:
     return Text(f"{width} ")
 
 
-def _is_too_wide(row: Row) -> bool:
+def _is_too_wide(row: SizeRow) -> bool:
     return row.spread_share is not None and not row.steady
 
 
-def _limit_share(row: Row, sign: Signs) -> Cell:
+def _limit_share(row: SizeRow, sign: Signs) -> Cell:
     share = row.judgement.limit_share if row.judgement else None
     return Text(sign.none, style=colours.QUIET) if share is None else percent(share)
 
 
-def _wrong(row: Row, sign: Signs) -> Cell:
+def _wrong(row: SizeRow, sign: Signs) -> Cell:
     if row.wrong:
         return Text(f"{sign.wrong} {row.wrong:,}", style=colours.WRONG)
     return "0" if row.checked else Text(sign.none, style=colours.QUIET)
 
 
-def _verdict(row: Row, _: Signs) -> Text:
-    known = "" if row.verdict is Verdict.UNKNOWN else row.verdict.value
+def _verdict(row: SizeRow, _: Signs) -> Text:
+    known = "" if row.verdict is SizeVerdict.UNKNOWN else row.verdict.value
     return Text(known, style="" if row.answer is Answer.NORMAL else colours.UNSURE)
 
 
-def _moves_data(row: Row) -> bool:
+def _moves_data(row: SizeRow) -> bool:
     return row.size_bytes > 0
 
 
@@ -187,7 +187,9 @@ COLUMNS: Sequence[RowColumn] = (
         "of\nlimit", _limit_share, 2, lambda r: bool(r.judgement and r.judgement.limit_share)
     ),
     RowColumn("Wrong", _wrong),
-    RowColumn("Verdict", _verdict, 3, lambda row: row.verdict is not Verdict.UNKNOWN, right=False),
+    RowColumn(
+        "Verdict", _verdict, 3, lambda row: row.verdict is not SizeVerdict.UNKNOWN, right=False
+    ),
 )
 
 
@@ -223,7 +225,7 @@ def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
         yield Paragraph(f"{best} may be the fastest of its op.", colours.QUIET)
 
 
-def _is_clearly_faster(one: Row, other: Row) -> bool:
+def _is_clearly_faster(one: SizeRow, other: SizeRow) -> bool:
     """Return True if its interval ends before the other's begins; else compare the medians."""
     if one.interval_s is None or other.interval_s is None:
         return one.median_s < other.median_s
@@ -241,10 +243,10 @@ def _section(title: str, texts: Iterable[Text]) -> Iterator[Block]:
 
 def _verdicts(report: BenchReport) -> Iterator[Text]:
     """Yield one line per verdict and backend, with the reason of its last size."""
-    by_verdict: dict[tuple[Verdict, str], list[tuple[Series, Row]]] = {}
+    by_verdict: dict[tuple[SizeVerdict, str], list[tuple[Series, SizeRow]]] = {}
     for series in report.series:
         for row in series.rows:
-            if row.verdict is not Verdict.UNKNOWN:
+            if row.verdict is not SizeVerdict.UNKNOWN:
                 key = (row.verdict, series.spec.backend)
                 by_verdict.setdefault(key, []).append((series, row))
     for (verdict, _), pairs in by_verdict.items():
@@ -318,7 +320,7 @@ def plot(report: BenchReport, file: Path | None) -> bytes:
     return lines(panels, headline(report), notes, file)
 
 
-def _lines(report: BenchReport, figure: Callable[[Row, float], float]) -> Iterator[Line]:
+def _lines(report: BenchReport, figure: Callable[[SizeRow, float], float]) -> Iterator[PlotLine]:
     """Yield one line per series, with a figure of each row computed from its times."""
     names = series_names(report.series)
     for hue, series in enumerate(report.series):
@@ -327,12 +329,12 @@ def _lines(report: BenchReport, figure: Callable[[Row, float], float]) -> Iterat
         points = [(row.size_bytes, figure(row, row.median_s)) for row in rows]
         band = [(figure(row, row.p10_s), figure(row, row.p90_s)) for row in rows]
         if rows:
-            yield Line(names[series.spec], points, hue, band=band)
+            yield PlotLine(names[series.spec], points, hue, band=band)
 
 
-def _limit_lines(report: BenchReport) -> Iterator[Line]:
+def _limit_lines(report: BenchReport) -> Iterator[PlotLine]:
     """Yield each limit that busbw is compared with, as a horizontal line over all sizes."""
-    bounds: dict[Limit, list[str]] = {}
+    bounds: dict[TransportLimit, list[str]] = {}
     for setup in report.setups:
         if setup.bound is not None:
             bounds.setdefault(setup.bound, []).append(setup.backend)
@@ -340,7 +342,9 @@ def _limit_lines(report: BenchReport) -> Iterator[Line]:
     for bound, names in bounds.items() if sizes else ():
         bandwidth = bound.bandwidth_bytes_per_s
         name = f"{bound.transport.value} {rate(bandwidth)} ({', '.join(names)})"
-        yield Line(name, [(min(sizes), bandwidth), (max(sizes), bandwidth)], LIMIT_HUE, "dashed")
+        yield PlotLine(
+            name, [(min(sizes), bandwidth), (max(sizes), bandwidth)], LIMIT_HUE, "dashed"
+        )
 
 
 # -------------------------------------------------------------------------------------------- CSV
@@ -359,7 +363,7 @@ def to_csv(report: BenchReport) -> str:
     records = []
     for series in report.series:
         for row in series.rows:
-            judged = replace(row, judgement=row.judgement or Judgement(Verdict.UNKNOWN, ""))
+            judged = replace(row, judgement=row.judgement or Judgement(SizeVerdict.UNKNOWN, ""))
             record = encode({"": series.spec, "row": judged, "machine": machine}, defaults=True)
             records.append(dict(_columns("", record)))
     text = io.StringIO(newline="")

@@ -19,7 +19,7 @@ from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.matching import FROM
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.notes import EndNote, Ring, shared
-from distdemo.calls.records import Call, CallCount, Finding, Notes, SourceLine
+from distdemo.calls.records import CallCount, Finding, Notes, RankCall, SourceLine
 from distdemo.calls.text import reason, stopped_text
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import (
@@ -225,7 +225,7 @@ def _running(report: WorldReport) -> dict[int, str]:
     }
 
 
-def _end_note(end: Died | Returned, last: Call | None) -> EndNote:
+def _end_note(end: Died | Returned, last: RankCall | None) -> EndNote:
     """Return the end of a rank that wrote none, with the line of its crash or last call."""
     how = "exited without returning"
     if isinstance(end, Died) and end.signal is not None:

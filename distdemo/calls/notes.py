@@ -37,7 +37,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from distdemo.calls.match.rules import agreement
-from distdemo.calls.records import Call, SourceLine
+from distdemo.calls.records import RankCall, SourceLine
 from distdemo.encoding import decode, encode, loads
 
 T = TypeVar("T")
@@ -177,7 +177,7 @@ def json_line(start: str, record: object) -> str:
     return f"{start} {json.dumps(fields, separators=(',', ':'))}"
 
 
-def call_line(number: int, group: int, call: Call) -> str:
+def call_line(number: int, group: int, call: RankCall) -> str:
     """Return the line that defines a call."""
     return json_line(f"C {number} {group}", call)
 
@@ -195,7 +195,7 @@ class CallNote:
     """
 
     group: GroupKey
-    call: Call
+    call: RankCall
     agreement: tuple[object, ...]
     thread: int = 0
     step: int = -1
@@ -438,7 +438,7 @@ class Reader:
             case "C":
                 number, name, text = rest.split(" ", 2)
                 key = self._groups[int(name)]
-                call = replace(_json(Call, text), group=key[0])
+                call = replace(_json(RankCall, text), group=key[0])
                 self._calls[_number(number, MAX_KNOWN)] = CallNote(key, call, agreement(call))
                 return None
             case "H":  # the header, which is read when the file is opened

@@ -52,7 +52,7 @@ class _Header:
 # ------------------------------------------------------------------------------------ in a rank
 
 
-class _File:
+class _RankFile:
     """File that this rank writes to, opened once the rank knows its number."""
 
     def __init__(self, folder: Path) -> None:
@@ -93,7 +93,7 @@ def record(folder: Path) -> None:
     if current_recorder() is not None:
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    recorder = install(Recorder(Writer(_File(folder.absolute()).write, timed=True)))
+    recorder = install(Recorder(Writer(_RankFile(folder.absolute()).write, timed=True)))
     show_error = sys.excepthook
     leave = sys.exit
     calls_at_exit = -1

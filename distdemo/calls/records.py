@@ -34,12 +34,12 @@ Kind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class OpFacts:
     """Properties of an op.
 
     Attributes:
         data: Direction in which data moves.
-        lists: Fields of `Call` that need one size per rank.
+        lists: Fields of `RankCall` that need one size per rank.
         parts: True if every pair of ranks has its own part, with its own size.
         internal: True if it is no call of the program itself.
     """
@@ -55,22 +55,22 @@ END_OF_TRAFFIC = "end of traffic"
 END_OF_CELL = "end of cell"
 """Op of the meeting of ranks that have finished a cell; see interactive.rank."""
 OPS = {
-    "all_gather": Op(lists=("receive_counts",), parts=True),
-    "all_to_all": Op(lists=("send_counts", "receive_counts"), parts=True),
-    "all_to_all_single": Op(parts=True),
-    "broadcast": Op("from root"),
-    "gather": Op("to root", lists=("receive_counts",), parts=True),
-    END_OF_CELL: Op(internal=True),
-    END_OF_TRAFFIC: Op(internal=True),
-    "init_process_group": Op(internal=True),  # files don't have it
-    "recv": Op("from peer"),
-    "reduce": Op("to root"),
-    "reduce_scatter": Op(lists=("send_counts",)),
-    "scatter": Op("from root", lists=("send_counts",), parts=True),
-    "send": Op("to peer"),
+    "all_gather": OpFacts(lists=("receive_counts",), parts=True),
+    "all_to_all": OpFacts(lists=("send_counts", "receive_counts"), parts=True),
+    "all_to_all_single": OpFacts(parts=True),
+    "broadcast": OpFacts("from root"),
+    "gather": OpFacts("to root", lists=("receive_counts",), parts=True),
+    END_OF_CELL: OpFacts(internal=True),
+    END_OF_TRAFFIC: OpFacts(internal=True),
+    "init_process_group": OpFacts(internal=True),  # files don't have it
+    "recv": OpFacts("from peer"),
+    "reduce": OpFacts("to root"),
+    "reduce_scatter": OpFacts(lists=("send_counts",)),
+    "scatter": OpFacts("from root", lists=("send_counts",), parts=True),
+    "send": OpFacts("to peer"),
 }
 """Ops that differ from the default."""
-USUAL = Op()
+USUAL = OpFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class SourceLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RankCall:
     """Properties of one call that are compared. Ranks are group ranks; as text, global ranks.
 
     Attributes:
@@ -181,7 +181,7 @@ class Call:
     partial: ClassVar[bool] = False
 
     @property
-    def rules(self) -> Op:
+    def rules(self) -> OpFacts:
         """Properties of its op."""
         return OPS.get(self.op, USUAL)
 
@@ -261,7 +261,7 @@ class Call:
         return f"{self.op}({text})"
 
 
-class PartialCall(Call):
+class PartialCall(RankCall):
     """A call of which at most op, dtype, shape, count and peer are known.
 
     An empty op or dtype and a count of −1 are unknown.

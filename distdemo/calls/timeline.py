@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from distdemo import dtypes
 from distdemo.calls.notes import CallNote, EndNote, Note, ReturnNote, WaitNote
-from distdemo.calls.records import Call
+from distdemo.calls.records import RankCall
 from distdemo.errors import DistdemoError
 
 
@@ -145,7 +145,7 @@ class Timeline:
 
 def _event_args(note: CallNote) -> dict[str, Any]:
     """Return the details shown when a call is clicked."""
-    call: Call = note.call
+    call: RankCall = note.call
     args: dict[str, Any] = {"call": str(call), "line": str(call.source_line)}
     if call.source_line.callers:
         args["called from"] = call.source_line.callers[0]

@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 
 from distdemo.calls.records import END_OF_CELL
-from distdemo.interactive.records import Cell, CellResult, Copy, Pull, Push
+from distdemo.interactive.records import Cell, CellResult, CopyVariables, Pull, Push
 from distdemo.launcher.failures import raised, text_of
 from distdemo.launcher.host import Interrupt
 from distdemo.launcher.stacks import is_ours
@@ -47,7 +47,7 @@ def serve(
     rank: Rank,
     pipes: list[tuple[Connection, Connection]],
     notes: Notes | None,
-    copies: Mapping[int, Copy],
+    copies: Mapping[int, CopyVariables],
 ) -> None:
     """Run cells until the world ends.
 
@@ -62,10 +62,10 @@ def serve(
         host_end.close()
         if rank_end is not pipe:
             rank_end.close()
-    Server(rank, pipe).run(notes, copies.get(rank.rank, Copy()).variables)
+    CellRunner(rank, pipe).run(notes, copies.get(rank.rank, CopyVariables()).variables)
 
 
-class Server:
+class CellRunner:
     """Runs the cells of one rank."""
 
     def __init__(self, rank: Rank, pipe: Connection) -> None:
@@ -121,7 +121,7 @@ class Server:
                     with suppress(BrokenPipeError):
                         self._rank.send(self._answer(request))
 
-    def _answer(self, request: Push | Pull | Copy) -> Any:
+    def _answer(self, request: Push | Pull | CopyVariables) -> Any:
         """Return the answer to a request, or the text of an exception."""
         try:
             match request:
@@ -131,7 +131,7 @@ class Server:
                     return b""
                 case Pull():
                     return _dumps(eval(request.expression, self._variables))  # noqa: S307 - the user's own
-                case Copy():
+                case CopyVariables():
                     return self._copy()
         except Exception as error:  # a user's value may raise anything
             return f"{type(error).__name__}: {text_of(error)}"
@@ -177,7 +177,7 @@ class Server:
 
     # ----------------------------------------------------------------------------- variables
 
-    def _copy(self) -> Copy:
+    def _copy(self) -> CopyVariables:
         """Return the variables, pickled together so that they go on sharing values."""
         values = {
             name: value
@@ -191,10 +191,10 @@ class Server:
             except Exception:  # depends on the value
                 lost.append(name)
                 del values[name]
-        return Copy(_dumps(values), ", ".join(name for name in lost if name != "_"))
+        return CopyVariables(_dumps(values), ", ".join(name for name in lost if name != "_"))
 
 
-class _Pickler(pickle.Pickler):
+class _ValuePickler(pickle.Pickler):
     """Pickles values; refuses what cells define, which new ranks couldn't find."""
 
     def reducer_override(self, thing: Any) -> Any:
@@ -212,7 +212,7 @@ def _dumps(value: Any) -> bytes:
         import cloudpickle
     except ImportError:
         buffer = io.BytesIO()
-        _Pickler(buffer, protocol=5).dump(value)
+        _ValuePickler(buffer, protocol=5).dump(value)
         return buffer.getvalue()
     return cloudpickle.dumps(value)  # type: ignore[no-any-return]  # it has no types
 

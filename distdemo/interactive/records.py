@@ -84,7 +84,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopyVariables:
     """Have a rank copy its variables, for the world that replaces this one.
 
     Attributes:

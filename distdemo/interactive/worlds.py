@@ -20,7 +20,7 @@ from distdemo.interactive.records import (
     Cell,
     CellReport,
     CellResult,
-    Copy,
+    CopyVariables,
     Done,
     Output,
     Request,
@@ -50,7 +50,7 @@ class Remains:
     """
 
     report: CellReport
-    copies: dict[int, Copy]
+    copies: dict[int, CopyVariables]
     gone: dict[int, str] = field(default_factory=dict)
     partial: bool = False
 
@@ -98,7 +98,7 @@ def serve(channel: Channel) -> None:
                 channel.send(Done(ok=False, what=what))
             request = None
             continue
-        world = World(channel, settings, request, remains)
+        world = ShellWorld(channel, settings, request, remains)
         try:
             remains = world.run()
             request = world.request
@@ -108,7 +108,7 @@ def serve(channel: Channel) -> None:
             request = remains = None
 
 
-class World:
+class ShellWorld:
     """One world, from its start until it is replaced. The launcher's loop listens to it.
 
     Args:
@@ -132,7 +132,7 @@ class World:
         self._pipes = [Pipe() for _ in self._ranks]  # to the ranks
         self._ready = False
         self._answers: dict[int, Any] = {}  # to this request, by rank
-        self._copies: dict[int, Copy] = {}
+        self._copies: dict[int, CopyVariables] = {}
         self._passed_on: dict[int, int] = {}  # bytes of this cell's output, by rank
         self._interrupted_at: float | None = None
         self._copying_at: float | None = None
@@ -240,7 +240,7 @@ class World:
     # -------------------------------------------------------------------------------- answers
 
     def _on_answer(self, rank: int, answer: Any) -> None:
-        if isinstance(answer, Copy):
+        if isinstance(answer, CopyVariables):
             self._copies[rank] = answer
             return
         self._answers[rank] = answer
@@ -318,7 +318,7 @@ class World:
 
     def _copy_variables(self) -> None:
         self._copying_at = time.monotonic()
-        self._send(self._ranks, Copy())
+        self._send(self._ranks, CopyVariables())
 
     def _conclude(self, report: WorldReport) -> Remains:
         """Report why the world has ended."""

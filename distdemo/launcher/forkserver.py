@@ -20,9 +20,7 @@ _program = int(os.environ.pop("_DISTDEMO_LAUNCHER", "0")) or os.getppid()
 
 def _own_socket() -> Path | None:
     """Return the Unix socket that this process listens on, or None."""
-    descriptors = (
-        os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
-    )  # no Path is needed
+    descriptors = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
     for fd in map(int, descriptors):
         with suppress(OSError):  # closed in the meantime
             if stat.S_ISSOCK(os.fstat(fd).st_mode):

@@ -46,7 +46,7 @@ class PmiServer:
         name = f"distdemo-{secrets.token_hex(8)}"  # a new name: killed ranks leave memory behind
         self._start = start
         self._size = size
-        self._exchange = Exchange(size, name)
+        self._exchange = KeyValueSpace(size, name)
         self.ports: dict[int, Port] = {}
         self._cleanup = Cleanup(
             [f"/dev/shm/{file}" for file in segment_names(name)]
@@ -157,7 +157,7 @@ class Port:
             os.close(self._end.detach())
 
 
-class Exchange:
+class KeyValueSpace:
     """Key-value space of one world: PMI requests in, replies out.
 
     Args:

@@ -114,7 +114,7 @@ def _processor() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopySpeed:
     """Copying memory for a moment.
 
     Attributes:
@@ -152,7 +152,7 @@ def copier(
     return copy
 
 
-def copy_for_a_moment(world_size: int) -> Copy:
+def copy_for_a_moment(world_size: int) -> CopySpeed:
     """Copy memory and return what that showed.
 
     Args:
@@ -165,7 +165,7 @@ def copy_for_a_moment(world_size: int) -> Copy:
     while (wall_s := time.perf_counter() - began_s) < COPY_S:
         copied += copy()
     cpu_s = time.thread_time() - cpu_began_s
-    return Copy(min(1.0, cpu_s / wall_s), copied / cpu_s if cpu_s > 0 else 0.0)
+    return CopySpeed(min(1.0, cpu_s / wall_s), copied / cpu_s if cpu_s > 0 else 0.0)
 
 
 # --------------------------------------------------------------------------------- load, in a rank
@@ -189,7 +189,7 @@ class LaunchLoad:
     wall_s: float
     own_s: float
     busy_s: float | None
-    copies: tuple[Copy, ...]
+    copies: tuple[CopySpeed, ...]
 
 
 class Reading(NamedTuple):
@@ -234,7 +234,7 @@ def busy_s(stat: str, cpus: Collection[int], ticks_per_s: int | None = None) -> 
     return total / (ticks_per_s or os.sysconf("SC_CLK_TCK"))
 
 
-def load_since(before: Reading, launch: int = 0, copies: tuple[Copy, ...] = ()) -> LaunchLoad:
+def load_since(before: Reading, launch: int = 0, copies: tuple[CopySpeed, ...] = ()) -> LaunchLoad:
     """Return what this rank measured since the first reading."""
     now = read_clocks()
     busy = None

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from distdemo.mpi.profiling import Event, profiled
+from distdemo.mpi.profiling import ProfilerEvent, profiled
 from distdemo.mpi.runtime import State, done_in_time, expect, timed_out, translated
 from distdemo.mpi.work import DONE, MpiWork, Testable, all_done
 
@@ -142,7 +142,7 @@ class CommunicatorGroup(dist.ProcessGroup):
         requests: Sequence[Testable],
         tensors: Sequence[torch.Tensor],
         after: Callable[[], object] | None = None,
-        event: Event | None = None,
+        event: ProfilerEvent | None = None,
     ) -> MpiWork:
         """Return the handle of a pending op."""
         work = MpiWork(what, self._seconds, requests, tensors, after, event)
@@ -170,9 +170,9 @@ class CommunicatorGroup(dist.ProcessGroup):
             work.wait()
         return work
 
-    def event(self, what: str, inputs: Sequence[torch.Tensor]) -> Event | None:
+    def event(self, what: str, inputs: Sequence[torch.Tensor]) -> ProfilerEvent | None:
         """Return the event of an op in the profile; None if it is a part of another."""
-        return None if self._coalescing else Event(what, inputs)
+        return None if self._coalescing else ProfilerEvent(what, inputs)
 
     def expect_one_each(self, what: str, tensors: Sequence[torch.Tensor]) -> None:
         """Raise `ValueError` unless a list has one tensor per rank."""

@@ -18,7 +18,7 @@ profiled = getattr(torch._C._autograd, "_profiler_enabled", bool) if _begin else
 """Return True if a profiler records this thread; never in a release of torch without them."""
 
 
-class Event:
+class ProfilerEvent:
     """An op in the profile, from its start to ``end()``.
 
     Torch marks an event as asynchronous, like those of its backends, if it ends in another

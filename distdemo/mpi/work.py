@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from distdemo.mpi.profiling import Event
+from distdemo.mpi.profiling import ProfilerEvent
 from distdemo.mpi.runtime import done_in_time, poll, timed_out, translated
 
 pending: dict[MpiWork, None] = {}
@@ -47,7 +47,7 @@ class MpiWork(dist.Work):
         requests: Sequence[Testable],
         tensors: Sequence[torch.Tensor],
         after: Callable[[], object] | None = None,
-        event: Event | None = None,
+        event: ProfilerEvent | None = None,
     ) -> None:
         super().__init__()
         self._what = what

@@ -201,7 +201,7 @@ BoundCall = Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class AsyncStage:
     """One of the non-blocking calls of an op.
 
     Attributes:
@@ -418,10 +418,10 @@ class Op(ABC):
         """
         return handles(self.bind(buffers, spec, group, async_op=async_op)())
 
-    def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[Stage]:
+    def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[AsyncStage]:
         """Return the non-blocking calls by name, for engines that inspect buffers in between."""
         whole = partial(self.run, buffers, spec, group, async_op=True)
-        return [Stage(self.name, "not to be touched yet", buffers.recv, whole)]
+        return [AsyncStage(self.name, "not to be touched yet", buffers.recv, whole)]
 
 
 class NonMember(Op):

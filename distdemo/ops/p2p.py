@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from distdemo.ops.contract import (
+    AsyncStage,
     BoundCall,
     Buffers,
     Form,
@@ -14,7 +15,6 @@ from distdemo.ops.contract import (
     Op,
     OpDoc,
     Source,
-    Stage,
     Traffic,
     handles,
     in_sequence,
@@ -153,17 +153,17 @@ class PointToPoint(Op):
         even = dist.get_rank(group) % 2 == 0
         return in_sequence(*sends, *receives) if even else in_sequence(*receives, *sends)
 
-    def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[Stage]:
+    def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[AsyncStage]:
         """Return the receives, then the sends; an exchange is a single batch."""
         if spec.pattern == "exchange":
             both = partial(self.run, buffers, spec, group, async_op=True)
-            return [Stage("batch_isend_irecv", "not to be read yet", buffers.recv, both)]
+            return [AsyncStage("batch_isend_irecv", "not to be read yet", buffers.recv, both)]
         receives, sends = _calls(buffers, spec, group, async_op=True)
         receive = post_all(*receives)
         send = post_all(*sends)
         return [
-            Stage("irecv", "not to be read yet", buffers.recv, lambda: handles(receive())),
-            Stage("isend", "not to be changed yet", buffers.send, lambda: handles(send())),
+            AsyncStage("irecv", "not to be read yet", buffers.recv, lambda: handles(receive())),
+            AsyncStage("isend", "not to be changed yet", buffers.send, lambda: handles(send())),
         ]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal
 
-from distdemo.calls.records import Call, SourceLine
+from distdemo.calls.records import RankCall, SourceLine
 
 MAX_LINE = 4_000  # characters of a line that are read
 MAX_GAP = 10_000  # lost calls between two that are compared
@@ -66,7 +66,7 @@ class Dump:
     library: str = ""
     is_complete: bool = False
     limit_s: float = 0.0
-    table: dict[tuple[Call, object], int] = field(default_factory=dict)
+    table: dict[tuple[RankCall, object], int] = field(default_factory=dict)
     groups: dict[GroupName, Span] = field(default_factory=dict)
     columns: tuple[array[int], ...] = field(
         default_factory=lambda: tuple(array(code) for code in "LQLBQ")
@@ -76,7 +76,7 @@ class Dump:
         """Return what is known about a group; add it the first time."""
         return self.groups.setdefault(group, Span(len(self.groups)))
 
-    def number(self, call: Call) -> int:
+    def number(self, call: RankCall) -> int:
         """Return the index of a call in the table."""
         return self.table.setdefault((call, call.source_line.stack), len(self.table))
 

@@ -11,7 +11,7 @@ from itertools import islice
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.rules import agreement
 from distdemo.calls.notes import CallNote, GroupKey, Note, ReturnNote, WaitNote
-from distdemo.calls.records import UNKNOWN_CALL, Call, PartialCall, SourceLine
+from distdemo.calls.records import UNKNOWN_CALL, PartialCall, RankCall, SourceLine
 from distdemo.calls.timeline import Timeline
 from distdemo.errors import UsageError
 from distdemo.postmortem.content import (
@@ -113,7 +113,7 @@ class Job:
         self.limit_s = 0.0
         self.older: tuple[int, ...] = ()
         self.has_numbers = True
-        self.last: dict[int, tuple[Call, int, JobGroup, int]] = {}
+        self.last: dict[int, tuple[RankCall, int, JobGroup, int]] = {}
         self._named: defaultdict[str, list[JobGroup]] = defaultdict(list)
         self._notes: dict[object, CallNote] = {}
 
@@ -339,7 +339,7 @@ class Job:
         if waited is not None:
             yield at, WaitNote(waited), True
 
-    def _note(self, group: JobGroup, call: Call, *, is_done: bool) -> CallNote:
+    def _note(self, group: JobGroup, call: RankCall, *, is_done: bool) -> CallNote:
         key = group, call, call.source_line.stack, is_done
         note = self._notes.get(key)
         if note is None:
@@ -348,6 +348,6 @@ class Job:
         return note
 
 
-def synchronises(call: Call) -> bool:
+def synchronises(call: RankCall) -> bool:
     """Return True if no rank completes the call before all members have made it."""
     return call.op != "" and call.rules.data == "all to all"

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from distdemo.testing.counting import Traffic
+    from distdemo.testing.counting import BlockTraffic
 
 __all__ = ["RanksError", "run_ranks", "traffic"]
 
@@ -60,7 +60,7 @@ def run_ranks(
         raise RanksError(str(error)) from None
 
 
-def traffic() -> AbstractContextManager[Traffic]:
+def traffic() -> AbstractContextManager[BlockTraffic]:
     """Return a context manager that counts what its block sends and calls. Collective.
 
     ::

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from distdemo import dtypes
 from distdemo.calls.notes import CallNote, GroupKey, Reader, ReturnNote, StopNote, WaitNote
-from distdemo.calls.records import END_OF_TRAFFIC, Call
+from distdemo.calls.records import END_OF_TRAFFIC, RankCall
 
 INPUTS_ONLY = ("all_gather_coalesced", "all_gather_into_tensor_coalesced")
 """Ops whose notes have the sizes of one rank's parts, not of the parts of all ranks."""
@@ -37,7 +37,7 @@ class CollectiveCall(NamedTuple):
 
 
 @dataclass(init=False, slots=True)
-class Traffic:
+class BlockTraffic:
     """Traffic of a block; the attributes exist once the block has ended.
 
     Attributes:
@@ -55,7 +55,7 @@ class Traffic:
 
 
 @contextmanager
-def counted() -> Iterator[Traffic]:
+def counted() -> Iterator[BlockTraffic]:
     """Yield the traffic of the block, which is counted at its end. Collective.
 
     Raises:
@@ -71,7 +71,7 @@ def counted() -> Iterator[Traffic]:
         raise RuntimeError("traffic() requires the sanitizer, which is off on this rank")
     rank, n = dist.get_rank(), dist.get_world_size()
     store = c10d._get_default_store()
-    used = Traffic()
+    used = BlockTraffic()
     with recorder.copied() as copy:
         first = recorder.calls
         yield used
@@ -116,7 +116,7 @@ class Step(NamedTuple):
 
 
 @dataclass(slots=True)
-class Activity:
+class BlockActivity:
     """Sends, receives and calls of one rank in a block.
 
     Attributes:
@@ -149,7 +149,7 @@ class Activity:
         return message
 
 
-def read_activity(rank: int, text: bytes) -> Activity:
+def read_activity(rank: int, text: bytes) -> BlockActivity:
     """Return the activity that a rank's notes describe.
 
     Args:
@@ -159,7 +159,7 @@ def read_activity(rank: int, text: bytes) -> Activity:
     Raises:
         RuntimeError: The notes are incomplete.
     """
-    activity = Activity()
+    activity = BlockActivity()
     first, _, text = text.partition(b"\n")
     number = int(first)
     unwaited: dict[int, Message] = {}  # receives by number
@@ -184,7 +184,7 @@ def read_activity(rank: int, text: bytes) -> Activity:
     return activity
 
 
-def _elements(call: Call, n: int) -> int:
+def _elements(call: RankCall, n: int) -> int:
     """Return the elements of one rank's tensor, or of the parts of all ranks together."""
     if call.op == "all_to_all_single":  # its parts may be given as −1 and their sum
         return call.count

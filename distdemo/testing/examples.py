@@ -28,7 +28,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 @dataclass(frozen=True)
-class Example:
+class DrawnExample:
     """An example that hypothesis drew on a rank; sent when it begins and when it has ended.
 
     Attributes:
@@ -42,7 +42,7 @@ class Example:
     error: str = ""
 
 
-class Recording:
+class ExampleRecording:
     """Context that sends an example.
 
     Failed and passed examples run the same lines here: hypothesis reports lines that only failed
@@ -57,7 +57,7 @@ class Recording:
             self._drawn = f"{self._drawn[:MAX_CHARS]}… (CRC {crc:x})"
 
     def __enter__(self) -> None:
-        self._rank.send(Example(self._drawn))
+        self._rank.send(DrawnExample(self._drawn))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
@@ -65,7 +65,7 @@ class Recording:
         self._rank.exit_if_forked(error)
         name = "" if kind is None else kind.__name__
         text = "" if name in NO_FAILURES else f"{name}: {error}".partition("\n")[0]
-        self._rank.send(Example(self._drawn, has_ended=True, error=text[:MAX_CHARS]))
+        self._rank.send(DrawnExample(self._drawn, has_ended=True, error=text[:MAX_CHARS]))
 
 
 def prepare(rank: Rank, item: pytest.Item, seed: int) -> None:
@@ -102,20 +102,20 @@ def prepare(rank: Rank, item: pytest.Item, seed: int) -> None:
         __tracebackhide__ = True
         values = {name: named[name] for name in names if name in named}
         drawn = ", ".join(f"{name}={saferepr(value, None)}" for name, value in values.items())
-        with Recording(rank, drawn):
+        with ExampleRecording(rank, drawn):
             return inner(*args, **named)
 
     handle.inner_test = recorded
 
 
-def difference(examples: Mapping[int, Sequence[Example]]) -> str:
+def difference(examples: Mapping[int, Sequence[DrawnExample]]) -> str:
     """Describe the first example that differs between ranks; return "" if there is none.
 
     Args:
         examples: Every rank's examples, in order.
     """
     ranks = sorted(examples)
-    failed: tuple[int, int, Example] | None = None
+    failed: tuple[int, int, DrawnExample] | None = None
     for index, drawn in enumerate(zip(*(examples[rank] for rank in ranks), strict=False)):
         first_ranks: dict[str, int] = {}
         for rank, example in zip(ranks, drawn, strict=True):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 
-class Listener:
+class ReportSender:
     """Sends the reports of this rank, and stores its first exception.
 
     Args:
@@ -114,7 +114,7 @@ def run_test(
     rank.set_variables()
     _seed(config.option.ranks_seed, rank.device)
     examples.prepare(rank, item, config.option.ranks_seed)
-    listener = Listener(rank, config)
+    listener = ReportSender(rank, config)
     config.pluginmanager.register(listener)
     if terminal is not None:  # for the debugger; capturing hides it until then
         os.dup2(terminal, 0)

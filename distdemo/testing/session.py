@@ -26,7 +26,7 @@ from distdemo.testing.plugin import SETUP, options_of
 from distdemo.testing.records import SessionSetup, Task, TaskResult, Warned
 
 if TYPE_CHECKING:
-    from distdemo.testing.examples import Example
+    from distdemo.testing.examples import DrawnExample
 
 FOREVER = 1e9  # seconds; timeout while debugging
 DECLARES = {"pytest_addoption", "pytest_addhooks"}
@@ -60,7 +60,7 @@ def serve(channel: Channel) -> None:
         import_module("coverage.sqldata")  # once, for all ranks
     terminal = os.dup(0) if setup.options["usepdb"] else None  # before capturing replaces it
     config = _configured(setup)
-    config.pluginmanager.register(Server(channel, terminal))
+    config.pluginmanager.register(SessionServer(channel, terminal))
     if not config.pluginmanager.hasplugin("terminalreporter"):
         config.pluginmanager.register(Screen(config), "terminalreporter")
     prepare_to_fork()
@@ -116,7 +116,7 @@ class Screen:
         return report.outcome, "", ""
 
 
-class Server:
+class SessionServer:
     """Replaces pytest's collection and test loop: runs the requested tests.
 
     Args:
@@ -244,18 +244,18 @@ class Received:
 
     def __init__(self) -> None:
         self.result = TaskResult()
-        self._examples: dict[int, list[Example]] = {}
+        self._examples: dict[int, list[DrawnExample]] = {}
         self._modules: dict[str, None] = {}  # of torch, that a rank had to import
 
     def on_message(self, rank: int, message: Any) -> None:
         """Add a warning, an example of hypothesis, names of modules, or a report of pytest."""
-        from distdemo.testing.examples import Example
+        from distdemo.testing.examples import DrawnExample
 
         match message:
             case Warned(warning_message=warning):
                 where = str(warning.message), warning.filename, warning.lineno
                 self.result.warnings[where] = message
-            case Example():
+            case DrawnExample():
                 examples = self._examples.setdefault(rank, [])
                 if message.has_ended:
                     examples.pop()

@@ -18,7 +18,7 @@ from string import Template
 from typing import Any
 
 from distdemo.schedules.contract import LETTERS
-from distdemo.trace.records import Cell, PlayedRound, TraceReport
+from distdemo.trace.records import HeldChunk, PlayedRound, TraceReport
 from distdemo.trace.texts import (
     cost_table,
     notes,
@@ -130,7 +130,7 @@ def page_data(report: TraceReport) -> dict[str, Any]:
     }
 
 
-def _cell(cell: Cell) -> list[Any]:
+def _cell(cell: HeldChunk) -> list[Any]:
     """Return the chunk, ranges of contributing ranks, 1 if complete, and its numbers."""
     values = [v if isinstance(v, str) else number(v) for v in cell.values]
     return [cell.chunk, _flat_ranges(cell.ranks), int(cell.complete), values]
@@ -210,7 +210,7 @@ def _shorten(texts: list[str]) -> list[str]:
     return texts[:MOST_NAMED] + more
 
 
-Held = tuple[dict[int, Cell], ...]
+Held = tuple[dict[int, HeldChunk], ...]
 
 
 def _progress(report: TraceReport, now: Held, before: Held | None) -> str:

@@ -58,7 +58,7 @@ class AlgorithmList:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class HeldChunk:
     """A chunk that a rank holds.
 
     Attributes:
@@ -108,7 +108,7 @@ class PlayedRound:
     number: int
     phase: str
     transfers: tuple[Transfer, ...]
-    arrived: tuple[tuple[Cell, ...], ...] = ()
+    arrived: tuple[tuple[HeldChunk, ...], ...] = ()
     gone: tuple[tuple[int, ...], ...] = ()
     moments: tuple[Moment, ...] = ()
 
@@ -204,7 +204,7 @@ class TraceReport:
     chunk_elements: tuple[int, ...]
     chunk_names: tuple[str, ...]
     wanted: tuple[tuple[int, ...], ...]
-    start: tuple[tuple[Cell, ...], ...]
+    start: tuple[tuple[HeldChunk, ...], ...]
     rounds: tuple[PlayedRound, ...]
     counts: Counts
     sent_bytes: tuple[int, ...]
@@ -232,7 +232,7 @@ class TraceReport:
         """Number of non-empty messages."""
         return sum(t.elements > 0 for played in self.rounds for t in played.transfers)
 
-    def states(self) -> Iterator[tuple[dict[int, Cell], ...]]:
+    def states(self) -> Iterator[tuple[dict[int, HeldChunk], ...]]:
         """Yield each rank's cells by chunk, before the first round and after each; new objects."""
         now = tuple({cell.chunk: cell for cell in cells} for cells in self.start)
         yield now

@@ -29,7 +29,7 @@ from distdemo.trace.play import Contributions, contributions
 from distdemo.trace.records import (
     AlgorithmCost,
     AlgorithmList,
-    Cell,
+    HeldChunk,
     Moment,
     PlayedRound,
     RankTrace,
@@ -88,13 +88,13 @@ def make_report(spec: TraceSpec, world: WorldReport) -> TraceReport:
 
 def _rounds(
     spec: TraceSpec, schedule: Schedule, traces: Sequence[RankTrace], hosts: Sequence[str]
-) -> tuple[tuple[tuple[Cell, ...], ...], tuple[PlayedRound, ...]]:
+) -> tuple[tuple[tuple[HeldChunk, ...], ...], tuple[PlayedRound, ...]]:
     """Return the state at the start, and the rounds with their changes."""
 
-    def cell(rank: int, chunk: int, ranks: Contributions, number: int) -> Cell:
+    def cell(rank: int, chunk: int, ranks: Contributions, number: int) -> HeldChunk:
         trace = traces[rank]
         values = trace.values[number - 1] if number else trace.start
-        return Cell(chunk, ranks, values.get(chunk, ()), ranks == schedule.complete(chunk))
+        return HeldChunk(chunk, ranks, values.get(chunk, ()), ranks == schedule.complete(chunk))
 
     holdings = contributions(schedule)
     start = tuple(

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from distdemo.schedules.schedule import Transfer
-from distdemo.trace.records import Cell, Moment, PlayedRound, TraceReport
+from distdemo.trace.records import HeldChunk, Moment, PlayedRound, TraceReport
 from distdemo.view import colours
 from distdemo.view.console import signs
 from distdemo.view.format import duration, number, plural, ranges
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
     """
 
     round: PlayedRound
-    held: tuple[dict[int, Cell], ...]
+    held: tuple[dict[int, HeldChunk], ...]
     changed: dict[tuple[int, int], bool]
 
 

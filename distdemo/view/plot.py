@@ -46,7 +46,7 @@ EDGE = 0.15  # inches between the title and the picture's edges
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """A line of a panel.
 
     Attributes:
@@ -86,7 +86,7 @@ class Axis:
 class Panel:
     """Lines over the same axes."""
 
-    series: Sequence[Line]
+    series: Sequence[PlotLine]
     x: Axis
     y: Axis
 

@@ -23,8 +23,8 @@ from recordings import (
 
 from distdemo.bench.compare.compare import Change, CompareReport, change_of, compare
 from distdemo.bench.compare.view import compare_view
-from distdemo.bench.files import Recording
-from distdemo.bench.records import Judgement, Series, Verdict
+from distdemo.bench.files import BenchFile
+from distdemo.bench.records import Judgement, Series, SizeVerdict
 from distdemo.errors import UsageError
 from distdemo.measure.machine import Load
 
@@ -42,7 +42,7 @@ def pair(factor: float, fail_over: float | None = None, **options: Any) -> Compa
     return compare(old, new, fail_over)
 
 
-def judged(series: Series, verdict: Verdict = Verdict.DISTURBED) -> Series:
+def judged(series: Series, verdict: SizeVerdict = SizeVerdict.DISTURBED) -> Series:
     """Return the series as measured while other programs took time from its ranks."""
     judgement = Judgement(verdict, "Other programs took 0.97 cores from the ranks.")
     return replace(series, rows=tuple(replace(row, judgement=judgement) for row in series.rows))
@@ -72,7 +72,7 @@ def test_a_series_that_was_disturbed_in_either_file_is_undecided():
     slowed = Load(0.0, (9e9,), (0.99, 0.4), slowed_ranks=(1,))
     for load, outcome in ((slowed, Change.UNKNOWN), (None, Change.SLOWER)):
         setups = (setup(load=load),)
-        new_file = recording("new.json", judged(slow, Verdict.SLOW), setups=setups)
+        new_file = recording("new.json", judged(slow, SizeVerdict.SLOW), setups=setups)
         assert compare(recording("old.json", steady), new_file, 0.1).outcome is outcome
 
 
@@ -107,7 +107,7 @@ def test_no_change_requires_an_interval_that_rules_out_a_change():
 
 
 def test_one_row_among_many_that_is_ten_times_slower_is_found():
-    def many(name: str, seed: int, slow: int | None = None) -> Recording:
+    def many(name: str, seed: int, slow: int | None = None) -> BenchFile:
         made = []
         for number in range(30):
             rows = [one_row(size, hockney(size), seed=seed + number, launches=6) for size in SIZES]

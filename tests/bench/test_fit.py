@@ -13,10 +13,10 @@ from golden import golden
 from recordings import SIZES, document, one_row, one_series, recording, row_of, written
 
 from distdemo import schedules
-from distdemo.bench.files import Recording
+from distdemo.bench.files import BenchFile
 from distdemo.bench.fit.fit import FitReport, FittedSeries, costs_of, fit, make_report, solve
 from distdemo.bench.fit.view import fit_view
-from distdemo.bench.records import Judgement, Series, Verdict
+from distdemo.bench.records import Judgement, Series, SizeVerdict
 from distdemo.errors import UsageError
 
 ALPHA, BETA = 30e-6, 0.5e-9
@@ -40,12 +40,12 @@ def series_of(op: str, name: str, ranks: int, noise: float = 0.0) -> Series:
 
 def run(
     ranks: int, op: str = "all_reduce", name: str = "ring", noise: float = 0.0, **options: Any
-) -> Recording:
+) -> BenchFile:
     """Return the recording that this number of ranks would have made."""
     return recording(f"{op}-{name}-{ranks}.json", series_of(op, name, ranks, noise), **options)
 
 
-def only(*recordings: Recording, wanted: str | None = None) -> FittedSeries:
+def only(*recordings: BenchFile, wanted: str | None = None) -> FittedSeries:
     (series,), left_out = fit(recordings, wanted)
     assert left_out == []
     return series
@@ -101,7 +101,7 @@ def test_files_of_two_machines_and_unsteady_files_are_noted() -> None:
         replace(row, steady=False, interval_s=(0.5 * row.median_s, 1.2 * row.median_s))
         for row in series.rows[:2]
     ]
-    slow = replace(wide[1], judgement=Judgement(Verdict.SLOW, "It is slow."))
+    slow = replace(wide[1], judgement=Judgement(SizeVerdict.SLOW, "It is slow."))
     for rows, expected in (
         (wide, ["2 of 12 sizes not steady within ±5.0% (up to ±50%, at 8 B), so α and β are"]),
         ([wide[0], slow], ["2 of 12 sizes not steady", "bench's answer was slow."]),
@@ -114,7 +114,7 @@ def test_files_of_two_machines_and_unsteady_files_are_noted() -> None:
 
 
 def test_a_series_that_was_disturbed_is_not_fitted() -> None:
-    judgement = Judgement(Verdict.DISTURBED, "Other programs took 0.97 cores from the ranks.")
+    judgement = Judgement(SizeVerdict.DISTURBED, "Other programs took 0.97 cores from the ranks.")
     series = series_of("all_reduce", "ring", 4)
     busy = replace(series, rows=(*series.rows[1:], replace(series.rows[0], judgement=judgement)))
     why = "four.json was disturbed. Other programs took 0.97 cores from the ranks."

@@ -14,7 +14,15 @@ from recordings import with_changes
 from distdemo.backends.contract import Transport
 from distdemo.bench.answer import answer, errors, headline, series_names
 from distdemo.bench.judge import judge
-from distdemo.bench.records import ANSWERS, Answer, BenchReport, Limit, Row, Setup, Verdict
+from distdemo.bench.records import (
+    ANSWERS,
+    Answer,
+    BenchReport,
+    Setup,
+    SizeRow,
+    SizeVerdict,
+    TransportLimit,
+)
 from distdemo.bench.sweep import make_row
 from distdemo.bench.view import bench_view
 from distdemo.encoding import decode, encode
@@ -25,13 +33,13 @@ from distdemo.view.blocks import to_text
 STREAMS = {5.2e9: 2, 7e9: 1, 12e9: 0}
 """Measured bandwidths of that machine with all ranks at once, and the number of sizes that may look
 normal if all take five times as long."""
-CLOSE, LATENCY, BELOW = Verdict.CLOSE, Verdict.LATENCY_BOUND, Verdict.BELOW
-OVERSUBSCRIBED, SLOW, UNKNOWN = Verdict.OVERSUBSCRIBED, Verdict.SLOW, Verdict.UNKNOWN
-VARIES, DISTURBED = Verdict.VARIES, Verdict.DISTURBED
+CLOSE, LATENCY, BELOW = SizeVerdict.CLOSE, SizeVerdict.LATENCY_BOUND, SizeVerdict.BELOW
+OVERSUBSCRIBED, SLOW, UNKNOWN = SizeVerdict.OVERSUBSCRIBED, SizeVerdict.SLOW, SizeVerdict.UNKNOWN
+VARIES, DISTURBED = SizeVerdict.VARIES, SizeVerdict.DISTURBED
 MIB = 1 << 20
 
 
-def verdicts(made: list[Row], where: Setup, n: int = 2) -> list[Verdict]:
+def verdicts(made: list[SizeRow], where: Setup, n: int = 2) -> list[SizeVerdict]:
     judgements = [judge(one, made, where, n) for one in made]
     return [UNKNOWN if judgement is None else judgement.verdict for judgement in judgements]
 
@@ -253,7 +261,7 @@ def test_series_are_named_by_the_traits_that_distinguish_them():
 
 def everything() -> BenchReport:
     """Return a report with every kind of content."""
-    memory = Limit(Transport.MEMORY_COPY, 9e9, 1 << 22)
+    memory = TransportLimit(Transport.MEMORY_COPY, 9e9, 1 << 22)
     whole = report(rows({8: 56e-6, 65536: 77e-6, MIB: 210e-6}))
     first = whole.series[0]
     ring = replace(first, spec=replace(first.spec, algorithm="ring"))

@@ -14,7 +14,7 @@ from helpers import leftovers, segments, tcp_addresses, wait_until
 from distdemo.backends.contract import Transport
 from distdemo.bench import limits
 from distdemo.bench.limits import bound_of, measure_limits, slowest
-from distdemo.bench.records import Limit
+from distdemo.bench.records import TransportLimit
 from distdemo.launcher.local import run_world
 
 MEMORY, DEVICE, TCP = Transport
@@ -90,7 +90,7 @@ def test_only_the_neighbour_is_accepted_and_a_silent_or_closed_one_is_an_error(m
 
 def test_the_slowest_rank_counts_and_the_backend_chooses_the_limit():
     memory, device, tcp, slow = (
-        Limit(transport, bandwidth, 1 << 20)
+        TransportLimit(transport, bandwidth, 1 << 20)
         for transport, bandwidth in ((MEMORY, 5.0), (DEVICE, 9.0), (TCP, 3.0), (TCP, 2.0))
     )
     assert slowest([[memory, tcp], [slow]]) == (slow,)

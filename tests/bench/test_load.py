@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from distdemo.measure import machine
-from distdemo.measure.machine import Copy, LaunchLoad, Load, busy_s, taken_cores, total_load
+from distdemo.measure.machine import CopySpeed, LaunchLoad, Load, busy_s, taken_cores, total_load
 
 STAT = """cpu  900 10 90 5000 0 0 0 300 77 0
 cpu0 400 10 50 2000 11 12 13 100 33 0
@@ -26,7 +26,7 @@ def test_the_busy_time_of_the_cpus_that_a_rank_may_use():
 
 def test_a_rank_reads_the_clocks_and_copies(monkeypatch):
     before = machine.Reading((0,), 0.0, 0.0, None)
-    load = machine.load_since(before, 3, (Copy(0.9, 1e9),))
+    load = machine.load_since(before, 3, (CopySpeed(0.9, 1e9),))
     assert (load.launch, load.busy_s, load.copies[0].core_share) == (3, None, 0.9)
     assert min(load.wall_s, load.own_s) > 0
     monkeypatch.setattr(machine, "COPY_S", 0.001)
@@ -36,9 +36,9 @@ def test_a_rank_reads_the_clocks_and_copies(monkeypatch):
     assert copy.bytes_per_s > 0
 
 
-FULL = Copy(0.99, 9e9)
+FULL = CopySpeed(0.99, 9e9)
 QUIET = LaunchLoad(1, (0, 1), 1.0, 0.9, 1.82, (FULL, FULL))
-HALF = replace(QUIET, copies=(Copy(0.5, 9e9),) * 2)
+HALF = replace(QUIET, copies=(CopySpeed(0.5, 9e9),) * 2)
 
 
 def total(*ranks: LaunchLoad, launches: int = 6, hosts: tuple[str, ...] = ()) -> Load:
@@ -81,7 +81,7 @@ def test_a_rank_that_gets_less_of_a_core_again_and_again_is_slowed():
         ((HALF, HALF), ()),  # all suffer alike
         (busy, ()),  # another program met one rank more often
         ((busy[0], replace(busy[1], cpus=(1,), busy_s=1.0)), (1,)),  # bound to its core
-        ((QUIET, replace(QUIET, copies=(Copy(0.8, 9e9),) * 2)), ()),
+        ((QUIET, replace(QUIET, copies=(CopySpeed(0.8, 9e9),) * 2)), ()),
     ):
         assert total(*ranks).slowed_ranks == slowed, ranks
     assert total(QUIET, HALF, launches=2).slowed_ranks == (), "too few launches"
@@ -95,7 +95,7 @@ def test_a_rank_that_gets_less_of_a_core_again_and_again_is_slowed():
 
 
 def test_copies_vary_if_their_quartiles_differ_by_a_factor():
-    quiet = total(QUIET, replace(QUIET, copies=(Copy(0.99, 8e9),) * 2))
+    quiet = total(QUIET, replace(QUIET, copies=(CopySpeed(0.99, 8e9),) * 2))
     assert set(quiet.copies_bytes_per_s) == {8e9}, "the slowest rank"
     for speeds, expected in (
         ((9.0, 8.0, 9.0, 5.0), None),

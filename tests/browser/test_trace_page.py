@@ -12,7 +12,7 @@ from helpers import wait_until
 from traces import real
 
 from distdemo.launcher.records import Verdict
-from distdemo.trace.records import Cell, TraceReport
+from distdemo.trace.records import HeldChunk, TraceReport
 from distdemo.view.format import number
 
 pytestmark = pytest.mark.processes
@@ -69,7 +69,7 @@ def read(text: str) -> tuple[list[int], list[str], bool] | None:
     return sorted(ranks), values.split(), "✓" in who
 
 
-def in_table(cell: Cell | None) -> tuple[list[int], list[str], bool] | None:
+def in_table(cell: HeldChunk | None) -> tuple[list[int], list[str], bool] | None:
     """The same of a cell of the report."""
     if cell is None:
         return None
@@ -309,7 +309,7 @@ HOSTILE = "</script><script>window.hacked = 1</script><!--<script><img src=x one
 
 def hostile() -> TraceReport:
     """A report in which whatever can be a text is one that wants to be a script."""
-    nasty = Cell(0, (0,), (HOSTILE,))
+    nasty = HeldChunk(0, (0,), (HOSTILE,))
     wrong = replace(WRONG.wrong[0], got=HOSTILE, expected="\ud800&amp;\u2028")
     return replace(
         WRONG,

@@ -20,7 +20,7 @@ from distdemo.calls.inspector import Inspector
 from distdemo.calls.match.judge import BUSY_POLLS, INTERRUPT_S, SETTLE_TIMEOUT_S, Judge
 from distdemo.calls.match.rules import KINDS, check_arguments
 from distdemo.calls.notes import HEAD, Reader, Ring, Writer, call_line
-from distdemo.calls.records import Call, Row, SourceLine
+from distdemo.calls.records import RankCall, Row, SourceLine
 from distdemo.calls.timeline import Timeline
 from distdemo.cli.files import write_result
 from distdemo.errors import DistdemoError
@@ -29,9 +29,9 @@ from distdemo.launcher.records import TimedOut, Verdict, WorldReport, WorldSpec
 N = 4
 
 
-def reduction(line: int, op: str = "sum") -> Call:
+def reduction(line: int, op: str = "sum") -> RankCall:
     place = SourceLine("train.py", line, "step")
-    return Call("all_reduce", place, "float32", (8,), 8, "cpu", op)
+    return RankCall("all_reduce", place, "float32", (8,), 8, "cpu", op)
 
 
 def definitions(rank: int) -> str:
@@ -69,7 +69,7 @@ def test_ranks_of_a_group_are_shown_as_global_ranks() -> None:
     judge = judged("")
     for rank in (2, 3):
         line = SourceLine("train.py", 50, "step")
-        call = Call("broadcast", line, "float32", (8,), 8, "cpu", root=rank - 2)
+        call = RankCall("broadcast", line, "float32", (8,), 8, "cpu", root=rank - 2)
         judge.feed(rank, f"{call_line(4, 1, call)}\n4\n".encode())
     found = judge.conclude()
     assert found is not None
@@ -170,7 +170,7 @@ def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(
 ) -> None:
     kept: list[bytes] = []
     writer = Writer(kept.append, timed=True)
-    background = Call("all_reduce", SourceLine("train.py", 9), "float32", (8,), 8, sync=False)
+    background = RankCall("all_reduce", SourceLine("train.py", 9), "float32", (8,), 8, sync=False)
     lines = ["G 0 0 gloo [0, 1]", call_line(0, 0, reduction(5)), call_line(1, 0, background)]
     clock = iter(range(1_000_000, 10**9, 1_000_000))
     monkeypatch.setattr(time, "time_ns", lambda: next(clock))
@@ -225,7 +225,7 @@ def test_sends_that_pile_up_are_paired_in_their_order() -> None:
     for rank, (op, peer) in sides.items():
         lines = ["G 0 0 gloo [0, 1]"]
         for tag in (0, 7):
-            made = Call(
+            made = RankCall(
                 op, SourceLine("t.py", 1), "float32", (1,), 1, peer=peer, tag=tag, sync=False
             )
             lines.append(call_line(tag, 0, made))
@@ -440,7 +440,7 @@ ENDS = {
 def test_a_rejected_call_is_reported_if_the_program_ends_because_of_it(how: str) -> None:
     rest, kind = ENDS[how]
     judge = judged("0\nr\n")
-    bad = call_line(4, 0, Call("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9))
+    bad = call_line(4, 0, RankCall("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9))
     for again in range(2):  # each poll sees it in such a call
         for rank in range(N):
             judge.feed(rank, f"{'' if again else bad}\n4\n".lstrip("\n").encode())
@@ -453,13 +453,13 @@ def test_a_rejected_call_is_reported_if_the_program_ends_because_of_it(how: str)
     assert (found and found.kind) == kind
 
 
-TOO_FAR = Call("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9)
+TOO_FAR = RankCall("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9)
 
 
 @pytest.mark.parametrize(
     ("refused", "then"), [(TOO_FAR, 0), (reduction(50), 0), (reduction(50), 4)]
 )
-def test_a_late_rejection_is_no_mismatch(refused: Call, then: int, clock: list[float]) -> None:
+def test_a_late_rejection_is_no_mismatch(refused: RankCall, then: int, clock: list[float]) -> None:
     """Every rank makes a call that torch rejects, and continues; one is polled during it.
 
     Their next call is a different one, the same from a different line, or exactly the same.
@@ -484,7 +484,7 @@ def test_a_late_rejection_is_no_mismatch(refused: Call, then: int, clock: list[f
 
 def test_gloo_has_no_connection_from_a_rank_to_itself() -> None:
     for op in ("send", "recv"):
-        call = Call(op, SourceLine(), peer=1)
+        call = RankCall(op, SourceLine(), peer=1)
         kind, why = check_arguments(call, 1, 2, "gloo") or ("", "")
         assert (kind, why.startswith(f"{op} has this rank itself")) == ("argument", True)
         assert check_arguments(call, 0, 2, "gloo") is None

@@ -12,7 +12,7 @@ from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.rules import lacking_in_nccl
 from distdemo.calls.notes import call_line
 from distdemo.calls.record.hooks import MAX_DELAY_S, MAX_TOTAL_S, delays
-from distdemo.calls.records import Call, SourceLine
+from distdemo.calls.records import RankCall, SourceLine
 
 HERE = Path(__file__).parent
 LATE = HERE / "late_ranks.py"
@@ -92,7 +92,7 @@ def test_what_nccl_lacks_is_refused_by_its_rules(backend: str) -> None:
     ],
 )
 def test_rules_of_nccl(call: dict[str, Any], why: str) -> None:
-    found = lacking_in_nccl(Call(**{"op": "all_reduce", "source_line": SourceLine(), **call}))
+    found = lacking_in_nccl(RankCall(**{"op": "all_reduce", "source_line": SourceLine(), **call}))
     assert found.endswith(why)
     assert bool(found) == bool(why)
 
@@ -111,7 +111,7 @@ def warned(notes: list[list[str]], *calls: str) -> list[tuple[int, ...]]:
             groups = [f"G {number} {number} gloo {each}" for number, each in enumerate(calls)]
             defined = [
                 call_line(
-                    number, number, Call("all_reduce", SourceLine("a.py", number), sync=False)
+                    number, number, RankCall("all_reduce", SourceLine("a.py", number), sync=False)
                 )
                 for number in range(len(calls))
             ]
@@ -187,9 +187,9 @@ def timed(rank: int, definitions: str, notes: str) -> bytes:
 def test_waits_are_counted_from_the_notes() -> None:
     line = SourceLine("train.py", 7)
     calls = (
-        Call("all_reduce", line, "float32", (8,), 8, "cpu", "sum"),
-        Call("all_reduce", line, "float32", (8,), 8, "cpu", "sum", sync=False),
-        Call("broadcast", line, "float32", (8,), 8, "cpu", root=0),
+        RankCall("all_reduce", line, "float32", (8,), 8, "cpu", "sum"),
+        RankCall("all_reduce", line, "float32", (8,), 8, "cpu", "sum", sync=False),
+        RankCall("broadcast", line, "float32", (8,), 8, "cpu", root=0),
     )
     lines = [call_line(number, 0, call) for number, call in enumerate(calls)]
     definitions = "".join(f"{each}\n" for each in ["G 0 0 gloo [0, 1]", *lines])

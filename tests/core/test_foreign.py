@@ -21,7 +21,7 @@ from traces import real
 
 from distdemo.bench.view import to_csv
 from distdemo.calls.notes import EndNote, call_line, json_line
-from distdemo.calls.records import Call, SourceLine
+from distdemo.calls.records import RankCall, SourceLine
 from distdemo.check.junit import junit_xml
 from distdemo.check.records import CaseResult, CheckReport
 from distdemo.encoding import dumps
@@ -229,7 +229,9 @@ def test_notes(tmp_path: Path, command) -> None:
     for rank in range(2):
         place = SourceLine(HOSTILE, 3 + rank, HOSTILE, "", "", (HOSTILE,), (HOSTILE,))
         head = {"rank": rank, "world_size": 2, "host": HOSTILE}
-        call = Call("all_reduce", place, "float32", (4 + rank,), 4, reduce_op=HOSTILE + str(rank))
+        call = RankCall(
+            "all_reduce", place, "float32", (4 + rank,), 4, reduce_op=HOSTILE + str(rank)
+        )
         lines = (f"H {json.dumps(head)}", "G 0 0 gloo [0, 1]", call_line(0, 0, call), "0")
         end = json_line("E", EndNote(f"raised ValueError: {HOSTILE}", place, HOSTILE))
         (tmp_path / f"rank-{rank}.notes").write_text("\n".join((*lines, end, "")))

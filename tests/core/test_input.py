@@ -31,7 +31,7 @@ from distdemo.calls.notes import (
     json_line,
 )
 from distdemo.calls.recording import compare_recordings
-from distdemo.calls.records import Call, SourceLine
+from distdemo.calls.records import RankCall, SourceLine
 from distdemo.calls.text import calls_text
 from distdemo.calls.view import finding_view
 from distdemo.cli.runner import envelope
@@ -116,13 +116,15 @@ def test_a_changed_document_is_compared_or_refused(
 
 HERE = SourceLine("train.py", 12, "step")
 CALLS = [
-    Call("all_reduce", HERE, "float32", (8,), 8, "cpu", "sum"),
-    Call("all_to_all", HERE, "float32", (4,), 4, "cpu", send_counts=(2, 2), receive_counts=(2, 2)),
-    Call("send", HERE, "float32", (4,), 4, "cpu", peer=1),
-    Call("recv", HERE, "float32", (4,), 4, "cpu", peer=-1),
-    Call("broadcast", HERE, "float32", (4,), 4, "cpu", root=0, sync=False),
-    Call("gather", HERE, "float32", (4,), 4, "cpu", root=1, send_counts=(4, 4)),
-    Call("new_group", HERE, members=(0, 1)),
+    RankCall("all_reduce", HERE, "float32", (8,), 8, "cpu", "sum"),
+    RankCall(
+        "all_to_all", HERE, "float32", (4,), 4, "cpu", send_counts=(2, 2), receive_counts=(2, 2)
+    ),
+    RankCall("send", HERE, "float32", (4,), 4, "cpu", peer=1),
+    RankCall("recv", HERE, "float32", (4,), 4, "cpu", peer=-1),
+    RankCall("broadcast", HERE, "float32", (4,), 4, "cpu", root=0, sync=False),
+    RankCall("gather", HERE, "float32", (4,), 4, "cpu", root=1, send_counts=(4, 4)),
+    RankCall("new_group", HERE, members=(0, 1)),
 ]
 
 

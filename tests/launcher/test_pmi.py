@@ -8,7 +8,7 @@ import pytest
 
 from distdemo.launcher.pmi import (
     MAX_LINE_BYTES,
-    Exchange,
+    KeyValueSpace,
     PmiServer,
     segment_names,
     set_environment,
@@ -40,11 +40,11 @@ def test_a_question_and_its_answer():
         ("cmd=lookup_name service=x", "rc", "-1"),
         ("mcmd=spawn", "rc", "-1"),
     ):
-        assert said(Exchange(3, "w"), 0, line)[name] == value, line
+        assert said(KeyValueSpace(3, "w"), 0, line)[name] == value, line
 
 
 def test_no_line_breaks_the_exchange():
-    exchange = Exchange(3, "w")
+    exchange = KeyValueSpace(3, "w")
     for line in ("", "=", "cmd=", "cmd", "a=b=c", "cmd=put", "cmd=get", "mcmd=spawn", "\x00\xff"):
         for _, text in exchange.answer(0, line):
             assert text.startswith("cmd=")

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from postmortem.test_postmortem import BEHIND, FILES, FIRST, dump, entry
 
 from distdemo.calls.notes import EndNote, call_line, json_line
-from distdemo.calls.records import Call, SourceLine
+from distdemo.calls.records import RankCall, SourceLine
 from distdemo.postmortem import dumps, files, hosts, logs, ras, reading, stacks, verdict
 from distdemo.postmortem.content import MAX_LINE, Content
 from distdemo.view import foreign
@@ -34,7 +34,7 @@ SOME = settings(max_examples=25, suppress_health_check=[HealthCheck.function_sco
 
 def record(path: Path, rank: int, reduce_op: str, size: int = 2) -> None:
     """Write the notes of a rank that makes one call and returns."""
-    call = Call("all_reduce", SourceLine("train.py", 3), "float32", (4,), 4, "cpu", reduce_op)
+    call = RankCall("all_reduce", SourceLine("train.py", 3), "float32", (4,), 4, "cpu", reduce_op)
     header = json.dumps({"rank": rank, "world_size": size, "host": path.parent.name})
     group = f"G 0 0 gloo {[*range(size)]}"
     notes = [f"H {header}", group, call_line(0, 0, call), "0", "a", "r"]

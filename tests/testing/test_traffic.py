@@ -14,12 +14,12 @@ from distdemo import schedules
 from distdemo.schedules.count import by_formula, count
 from distdemo.schedules.run import Runner
 from distdemo.testing import RanksError, run_ranks, traffic
-from distdemo.testing.counting import CollectiveCall, Traffic
+from distdemo.testing.counting import BlockTraffic, CollectiveCall
 
 pytestmark = pytest.mark.processes
 
 
-def run_schedules(rank: int, world_size: int) -> list[Traffic]:
+def run_schedules(rank: int, world_size: int) -> list[BlockTraffic]:
     results = []
     for algorithm in schedules.REGISTRY:
         spec = spec_of(algorithm.op, world_size, 120)

@@ -14,8 +14,8 @@ from itertools import zip_longest
 from statistics import fmean
 from typing import Literal
 
-from distdemo.bench.files import Difference, Recording, differences, launch_medians
-from distdemo.bench.records import Limit, Row, Series, SeriesSpec
+from distdemo.bench.files import BenchFile, Difference, differences, launch_medians
+from distdemo.bench.records import Series, SeriesSpec, SizeRow, TransportLimit
 from distdemo.encoding import derived
 from distdemo.errors import UsageError
 from distdemo.measure.statistics import Interval, estimate_ratio, median
@@ -56,8 +56,8 @@ class LimitShift:
     """
 
     backend: str
-    old: Limit
-    new: Limit
+    old: TransportLimit
+    new: TransportLimit
 
     @derived
     def time_ratio(self) -> float:
@@ -197,8 +197,8 @@ class CompareReport:
 
 
 def compare(
-    old: Recording,
-    new: Recording,
+    old: BenchFile,
+    new: BenchFile,
     fail_over: float | None = None,
     fail_on: Change = Change.SLOWER,
 ) -> CompareReport:
@@ -298,7 +298,7 @@ def change_of(ratio: float, interval: Interval | None, threshold: float) -> Chan
     return Change.NONE if 1 / most <= low and high <= most else Change.UNKNOWN
 
 
-def launch_means(pairs: Sequence[tuple[Row, Row]]) -> tuple[list[float], list[float]]:
+def launch_means(pairs: Sequence[tuple[SizeRow, SizeRow]]) -> tuple[list[float], list[float]]:
     """Return the geometric mean of each launch over the sizes, for the old and the new file.
 
     Times are taken relative to the old file's median at their size, so that a launch without the
@@ -307,7 +307,7 @@ def launch_means(pairs: Sequence[tuple[Row, Row]]) -> tuple[list[float], list[fl
     """
     old_medians = [median(launch_medians(before)) for before, _ in pairs]
 
-    def geometric(rows: Sequence[Row]) -> list[float]:
+    def geometric(rows: Sequence[SizeRow]) -> list[float]:
         means = []
         for launch in zip_longest(*(row.times_s for row in rows), fillvalue=()):
             logs = [
@@ -325,7 +325,7 @@ def launch_means(pairs: Sequence[tuple[Row, Row]]) -> tuple[list[float], list[fl
 # ------------------------------------------------------------------ other contents of the files
 
 
-def _notes(old: Recording, new: Recording) -> Iterator[str]:
+def _notes(old: BenchFile, new: BenchFile) -> Iterator[str]:
     """Yield remarks on the files: whether they are the same, and their own notes."""
     if old.report.series == new.report.series:
         yield "Both files have the same times: they are one measurement."
@@ -333,14 +333,14 @@ def _notes(old: Recording, new: Recording) -> Iterator[str]:
         yield from (f"{recording.file}: {note}" for note in recording.report.notes)
 
 
-def _disturbances(old: Recording, new: Recording, key: SeriesSpec) -> Iterator[str]:
+def _disturbances(old: BenchFile, new: BenchFile, key: SeriesSpec) -> Iterator[str]:
     """Yield a sentence for each file in which the ranks of this series were disturbed."""
     for recording in (old, new):
         if reason := recording.report.disturbance(recording.series[key]):
             yield f"{recording.file} was disturbed: {reason[0].lower()}{reason[1:]}"
 
 
-def _limit_shifts(old: Recording, new: Recording) -> Iterator[LimitShift]:
+def _limit_shifts(old: BenchFile, new: BenchFile) -> Iterator[LimitShift]:
     """Yield the limits that both files have."""
     for before in old.report.setups:
         after = new.report.setup(before.backend)
@@ -350,13 +350,13 @@ def _limit_shifts(old: Recording, new: Recording) -> Iterator[LimitShift]:
                 yield LimitShift(before.backend, limit, limits[limit.transport])
 
 
-def _common_rows(old: Series, new: Series) -> list[tuple[Row, Row]]:
+def _common_rows(old: Series, new: Series) -> list[tuple[SizeRow, SizeRow]]:
     before = {row.size_bytes: row for row in old.rows}
     return [(before[row.size_bytes], row) for row in new.rows if row.size_bytes in before]
 
 
 def _unmatched(
-    name: Literal["old", "new"], recording: Recording, other: Recording
+    name: Literal["old", "new"], recording: BenchFile, other: BenchFile
 ) -> Iterator[Unmatched]:
     """Yield the sizes of every series that only this file has."""
     for key, series in recording.series.items():
@@ -367,8 +367,8 @@ def _unmatched(
             yield Unmatched(name, series.spec, sizes)
 
 
-def _nothing_in_common(old: Recording, new: Recording) -> UsageError:
-    def content(recording: Recording) -> str:
+def _nothing_in_common(old: BenchFile, new: BenchFile) -> UsageError:
+    def content(recording: BenchFile) -> str:
         first = next(iter(recording.series.values()))
         sizes = [row.size_bytes for row in first.rows]
         return f"{first.spec.title()}, {sizes[0]} to {sizes[-1]} bytes"

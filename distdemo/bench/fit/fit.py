@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from distdemo import ops, schedules
-from distdemo.bench.files import Recording, comparable, differences, read
+from distdemo.bench.files import BenchFile, comparable, differences, read
 from distdemo.bench.records import Answer, Series, SeriesSpec
 from distdemo.encoding import derived
 from distdemo.errors import UsageError
@@ -147,7 +147,7 @@ class FitReport:
 
 
 def make_report(
-    recordings: Sequence[Recording],
+    recordings: Sequence[BenchFile],
     *,
     algorithm: str | None = None,
     ranks: Sequence[int] = (),
@@ -214,7 +214,7 @@ def cost_model(paths: Sequence[Path], op: str) -> CostModel:
 
 
 def fit(
-    recordings: Sequence[Recording], algorithm: str | None = None
+    recordings: Sequence[BenchFile], algorithm: str | None = None
 ) -> tuple[list[FittedSeries], list[str]]:
     """Fit every series of an op that has algorithms, over all numbers of ranks at once.
 
@@ -361,7 +361,7 @@ def predict(series: FittedSeries, ranks: int, sizes: Sequence[int]) -> Predictio
 # ------------------------------------------------------------------------------------------- notes
 
 
-def _unsteady_notes(recording: Recording) -> Iterator[str]:
+def _unsteady_notes(recording: BenchFile) -> Iterator[str]:
     """Yield a sentence if the file's medians are uncertain, so that α and β are too."""
     rows = [row for series in recording.series.values() for row in series.rows]
     unsteady = [row for row in rows if not row.steady]
@@ -380,7 +380,7 @@ def _unsteady_notes(recording: Recording) -> Iterator[str]:
         yield f"{recording.file}: bench's answer was {recording.report.answer}."
 
 
-def _difference_notes(first: Recording, other: Recording) -> Iterator[str]:
+def _difference_notes(first: BenchFile, other: BenchFile) -> Iterator[str]:
     changed = [
         f"{difference.name} {difference.new}, not {difference.old}"
         for difference in differences(first, other)

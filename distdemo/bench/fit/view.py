@@ -12,7 +12,7 @@ from distdemo.view import colours
 from distdemo.view.blocks import Block, Bullets, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
 from distdemo.view.format import duration, exact_size, listing, percent, plural, rate, short_size
-from distdemo.view.plot import Axis, Line, Panel, lines
+from distdemo.view.plot import Axis, Panel, PlotLine, lines
 from distdemo.view.tables import Column, Grid
 
 ASSUMPTIONS = (
@@ -112,7 +112,7 @@ def plot(report: FitReport, file: Path | None) -> bytes:
         report: A report with at least one series.
         file: File that it will be written to; its suffix determines the format.
     """
-    drawn: list[Line] = []
+    drawn: list[PlotLine] = []
     for series in report.series:
         model = dict(zip(series.points, series.best.residuals, strict=True))
         for n in series.ranks:
@@ -121,8 +121,8 @@ def plot(report: FitReport, file: Path | None) -> bytes:
             hue = len(drawn) // 2
             measured = [(point.size_bytes, point.median_s) for point in points]
             fitted = [(point.size_bytes, point.median_s * (1 + model[point])) for point in points]
-            drawn.append(Line(name, measured, hue, "marks"))
-            drawn.append(Line(f"{name}: {series.chosen}", fitted, hue, "dashed"))
+            drawn.append(PlotLine(name, measured, hue, "marks"))
+            drawn.append(PlotLine(f"{name}: {series.chosen}", fitted, hue, "dashed"))
     panel = Panel(drawn, Axis("Size", short_size), Axis("Time", duration))
     notes = [f"{_name(one)}: {one.chosen}, {link_text(one.best)}" for one in report.series]
     return lines([panel], "Measured times and the α–β model", notes, file)

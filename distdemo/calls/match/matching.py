@@ -39,7 +39,7 @@ from distdemo.calls.notes import (
     StopNote,
     WaitNote,
 )
-from distdemo.calls.records import Call, Finding, Kind, Row, SourceLine
+from distdemo.calls.records import Finding, Kind, RankCall, Row, SourceLine
 from distdemo.launcher.verdict import lost_peer, ranks_of
 
 FROM = ", from "  # separates a line from the line that called its function
@@ -403,10 +403,10 @@ class Matcher:
         text = line.text(line.inner[:1] + (line.inner[at : at + 1] if at > 0 else ()))
         return FROM.join((text, *line.callers[:depth]))
 
-    def _row(self, rank: int, call: Call, did: str = "") -> Row:
+    def _row(self, rank: int, call: RankCall, did: str = "") -> Row:
         return Row((rank,), did or str(call), self.line(call.source_line))
 
-    def rows(self, calls: Mapping[int, Call]) -> list[Row]:
+    def rows(self, calls: Mapping[int, RankCall]) -> list[Row]:
         """Return one row per call and line, with the ranks that made it."""
         return merged([self._row(rank, calls[rank]) for rank in sorted(calls)])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from distdemo.calls.match.rules import KINDS, majority
 from distdemo.calls.notes import ReplicaNote
-from distdemo.calls.records import Call, Finding, Row, SourceLine
+from distdemo.calls.records import Finding, RankCall, Row, SourceLine
 from distdemo.launcher.verdict import ranks_of
 
 MAX_OPEN = 100_000  # remembered tensors per group that some rank hasn't checked
@@ -108,7 +108,7 @@ class StepCheck:
 def shifted_finding(
     shifted: dict[int, int],
     steps: Mapping[int, int],
-    calls: Mapping[int, Call],
+    calls: Mapping[int, RankCall],
     line: Callable[[SourceLine], str],
 ) -> Finding:
     """Return the finding for gradients of different steps.

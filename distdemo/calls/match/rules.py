@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from distdemo.backends import REGISTRY
-from distdemo.calls.records import Call, Kind
+from distdemo.calls.records import Kind, RankCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class KindInfo:
 
     rule: str
     differs: str = "the calls differ"
-    value: Callable[[Call], object] | None = None
+    value: Callable[[RankCall], object] | None = None
 
 
-def _size(call: Call) -> object:
+def _size(call: RankCall) -> object:
     if call.rules.parts:
         return None  # every pair of ranks is compared
     return call.send_counts if call.rules.lists else (call.count, call.send_counts)
@@ -141,7 +141,7 @@ UNKNOWN = object()
 ANY_SIZE = ("all_to_all", "coalesced")  # in names of ops whose sizes may differ between ranks
 
 
-def agreement(call: Call) -> tuple[object, ...]:
+def agreement(call: RankCall) -> tuple[object, ...]:
     """Return the values that must be equal on all ranks, in the order of `COMPARED`."""
     if not call.partial:
         return tuple(value(call) for value in COMPARED.values())
@@ -154,7 +154,7 @@ def agreement(call: Call) -> tuple[object, ...]:
     return tuple(known.get(kind, UNKNOWN) for kind in COMPARED)
 
 
-def check_arguments(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, str] | None:
+def check_arguments(call: RankCall, rank: int, n: int, backend: str) -> tuple[Kind, str] | None:
     """Return the error in a call's own arguments, or None.
 
     Args:
@@ -189,7 +189,7 @@ def check_arguments(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, 
     return None
 
 
-def lacking_in_nccl(call: Call) -> str:
+def lacking_in_nccl(call: RankCall) -> str:
     """Return the reason why NCCL can't make this call as intended, or an empty text."""
     nccl = REGISTRY["nccl"]
     if call.dtype and call.dtype not in nccl.dtypes:
@@ -201,7 +201,9 @@ def lacking_in_nccl(call: Call) -> str:
     return f"{call.op} has tag {call.tag}, which NCCL ignores." if call.tag else ""
 
 
-def differs(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple[int, ...]] | None:
+def differs(
+    calls: dict[int, RankCall], members: Sequence[int]
+) -> tuple[Kind, tuple[int, ...]] | None:
     """Return the first disagreement between calls at one position, and the ranks in the minority.
 
     Args:
@@ -230,7 +232,7 @@ def majority(values: Mapping[int, object]) -> object:
 
 
 def compare_parts(
-    calls: dict[int, Call], members: Sequence[int]
+    calls: dict[int, RankCall], members: Sequence[int]
 ) -> tuple[Kind, tuple[int, ...]] | None:
     """Return the mismatch between the sizes that ranks send and expect, or None."""
     clashes = [(one, other) for one, other, _, _ in size_mismatches(calls, members)]
@@ -248,7 +250,7 @@ def compare_parts(
 
 
 def size_mismatches(
-    calls: dict[int, Call], members: Sequence[int]
+    calls: dict[int, RankCall], members: Sequence[int]
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield (sender, receiver, sent size, expected size) where the sizes differ."""
     if not all(call.rules.parts and not call.partial for call in calls.values()):
@@ -261,14 +263,14 @@ def size_mismatches(
             yield one, other, sent, expected
 
 
-def _sent_size(call: Call, own: int, other: int, n: int) -> int | None:
+def _sent_size(call: RankCall, own: int, other: int, n: int) -> int | None:
     """Return the number of elements sent to another rank, or None if none or unknown."""
     if not call.sends_to(own, other):
         return None
     return _part_size(call.send_counts, other, n) if call.send_counts else call.count
 
 
-def _received_size(call: Call, own: int, other: int, n: int) -> int | None:
+def _received_size(call: RankCall, own: int, other: int, n: int) -> int | None:
     """Return the number of elements expected from another rank, or None."""
     if not call.receives_from(own, other):
         return None

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from distdemo.calls.match.rules import KINDS, majority
-from distdemo.calls.records import Call, Finding, Row, SourceLine
+from distdemo.calls.records import Finding, RankCall, Row, SourceLine
 
-Calls = Mapping[int, Call]
+Calls = Mapping[int, RankCall]
 """One call of a group, by rank."""
 Stack = tuple[tuple[str, ...], tuple[str, ...]]
 """Lines inside and outside a source line."""

@@ -11,7 +11,7 @@ from itertools import islice
 from distdemo.calls.match.replicas import ReplicaCheck, StepCheck
 from distdemo.calls.match.shifts import Lines
 from distdemo.calls.notes import DestroyNote, EndNote
-from distdemo.calls.records import Call, Finding
+from distdemo.calls.records import Finding, RankCall
 
 
 @dataclass(eq=False, slots=True)
@@ -35,7 +35,7 @@ class Entry:
 
     rank: int
     group: Group
-    call: Call
+    call: RankCall
     agreement: tuple[object, ...] = ()
     accepted: bool = False
     position: int = 0
@@ -78,7 +78,7 @@ class CallSet(dict[int, Entry]):
         self.lacking: tuple[int, ...] | None = None
 
     @property
-    def by_rank(self) -> dict[int, Call]:
+    def by_rank(self) -> dict[int, RankCall]:
         """Properties of the calls."""
         return {rank: entry.call for rank, entry in self.items()}
 
@@ -119,7 +119,7 @@ class Group:
     agreed: int = 0
     internal: int = 0
     first: int = 0
-    last: dict[int, Call] = field(default_factory=dict)
+    last: dict[int, RankCall] = field(default_factory=dict)
     lines: Lines = field(default_factory=Lines)
     destroyed: dict[int, DestroyNote] = field(default_factory=dict)
     steps: StepCheck = field(default_factory=StepCheck)
@@ -205,7 +205,7 @@ class RankState:
     threads: set[int] = field(default_factory=lambda: {0})
     others: bool = False
     waits: dict[int, Entry] = field(default_factory=dict)
-    last: Call | None = None
+    last: RankCall | None = None
     unconfirmed: dict[int, Entry] = field(default_factory=dict)
     failed: set[Position] = field(default_factory=set)
     lost: bool = False

@@ -27,7 +27,7 @@ FILLING = {
 SHAPES_ONLY = ("_like", "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided")
 
 
-class Memory(NamedTuple):
+class AddressRange(NamedTuple):
     """Address range of a tensor; ``filled`` is True if a backend writes to it."""
 
     first: int
@@ -49,10 +49,10 @@ class Watched:
     work: Any
     note: MisuseNote
     tensors: tuple[Tensor, ...]
-    memory: tuple[Memory, ...]
+    memory: tuple[AddressRange, ...]
 
 
-class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
+class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
     """Detects access to the tensors of a rank's non-blocking calls in progress.
 
     Args:
@@ -94,7 +94,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             own: Group rank of this rank.
             note: Note to report.
         """
-        memory: list[Memory] = []
+        memory: list[AddressRange] = []
         for number in (method.read, method.filled):
             fills = number == method.filled and not (
                 fields.op == "broadcast" and fields.root == own
@@ -147,7 +147,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             for mine in _memory(tensor):
                 self._check_access(mine, None, writes=writes)
 
-    def _check_access(self, mine: Memory, line: SourceLine | None, *, writes: bool) -> None:
+    def _check_access(self, mine: AddressRange, line: SourceLine | None, *, writes: bool) -> None:
         """Report the calls in progress that an access clashes with.
 
         Args:
@@ -196,11 +196,11 @@ def _accessed(
                 yield tensor, alias is not None
 
 
-def _memory(tensor: Tensor, *, filled: bool = False) -> Iterator[Memory]:
+def _memory(tensor: Tensor, *, filled: bool = False) -> Iterator[AddressRange]:
     """Yield the address range of a tensor; none if it has gaps, which may hold other tensors."""
     if tensor.numel() and _is_dense(tensor) and tensor.layout is torch.strided:
         first = tensor.data_ptr()
-        yield Memory(first, first + tensor.numel() * tensor.element_size(), filled)
+        yield AddressRange(first, first + tensor.numel() * tensor.element_size(), filled)
 
 
 def is_strided(args: Iterable[Any]) -> bool:

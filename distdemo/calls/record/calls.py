@@ -1,4 +1,4 @@
-"""Convert the arguments of ``ProcessGroup``'s methods to a ``Call``.
+"""Convert the arguments of ``ProcessGroup``'s methods to a ``RankCall``.
 
 ``METHODS`` describes the methods. ``fields_of`` returns a cheap, hashable tuple, because programs
 repeat the same calls; ``described`` converts it to a record once.
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.distributed.constants import default_pg_timeout
 
-from distdemo.calls.records import Call, SourceLine
+from distdemo.calls.records import RankCall, SourceLine
 
 Args = tuple[Any, ...]
 
 
 class Fields(NamedTuple):
-    """Fields of ``Call``; ``data`` holds the tensor's dtype, shape, device and strides."""
+    """Fields of ``RankCall``; ``data`` holds the tensor's dtype, shape, device and strides."""
 
     op: str
     sync: bool
@@ -102,11 +102,11 @@ def fields_of(method: Method, args: Args, named: dict[str, Any]) -> Fields:
     return Fields(method.op, _is_sync(opts), data, reduce_op, root, sent, received, aliased=aliased)
 
 
-def described(fields: Fields, source_line: SourceLine) -> Call:
+def described(fields: Fields, source_line: SourceLine) -> RankCall:
     """Return the record of a call."""
     given = fields._asdict()
     dtype, shape, device, strides = given.pop("data") or ("", (), "", ())
-    return Call(
+    return RankCall(
         source_line=source_line,
         dtype=str(dtype).removeprefix("torch."),
         shape=tuple(shape),

@@ -28,11 +28,11 @@ from torch.distributed import distributed_c10d as c10d
 from distdemo.calls import notes
 from distdemo.calls.notes import MAX_KNOWN, EndNote, MisuseNote, Writer, json_line
 from distdemo.calls.record import frames
-from distdemo.calls.record.buffers import Buffers
+from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, described
 from distdemo.calls.record.checksums import Replicas
 from distdemo.calls.record.steps import Steps
-from distdemo.calls.records import Call, SourceLine
+from distdemo.calls.records import RankCall, SourceLine
 from distdemo.launcher.failures import text_of
 from distdemo.launcher.records import headline
 from distdemo.view.foreign import write_message
@@ -119,7 +119,7 @@ class Recorder:
         self._spare_threads = threading.active_count() - 1  # not of the program
         self._works: dict[int, Tracked] = {}
         self._futures: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-        self.buffers = Buffers(self.safely, self.record_misuse) if buffers else None
+        self.buffers = BufferWatch(self.safely, self.record_misuse) if buffers else None
         self.replicas = Replicas(replicas, self.record_checksums)
         self.steps = Steps(self.safely, self.replicas)
         self.off = False
@@ -197,24 +197,26 @@ class Recorder:
                     self._groups[group] = {"": number}
                     self._write_group(f"G {number} 0 {how} {list(members)}")
         op = "init_process_group" if how == "init" else "new_group"
-        self._record(Call(op, SourceLine(), members=members, lone_groups=lone_groups), group)
+        self._record(RankCall(op, SourceLine(), members=members, lone_groups=lone_groups), group)
 
     def record_non_member(self, op: str) -> None:
         """Record a collective on a group that this rank isn't in, where torch does nothing."""
         if op == "monitored_barrier":  # torch's warning is enough: it moves no data
             return
         if self.is_registered(dist.group.WORLD):
-            self._record(Call(f"outside {op}", SourceLine()), dist.group.WORLD)
+            self._record(RankCall(f"outside {op}", SourceLine()), dist.group.WORLD)
 
     @contextmanager
     def record_meeting(self, name: str) -> Iterator[None]:
         """Record that this rank waits within the block until every rank of the world does."""
-        self._record(Call(name, SourceLine()), dist.group.WORLD)
+        self._record(RankCall(name, SourceLine()), dist.group.WORLD)
         self.record_accept()
         yield
         self.record_return()
 
-    def _record(self, what: Fields | Call, group: Any, *, cpp: bool = False, step: int = -1) -> int:
+    def _record(
+        self, what: Fields | RankCall, group: Any, *, cpp: bool = False, step: int = -1
+    ) -> int:
         """Record a call from the current line, which is defined when it is made first."""
         place, stack = frames.user_frames(3)
         key = (what, place, id(group), cpp)
