@@ -193,13 +193,13 @@ def _rows(op: Op, options: OpOptions, base: OpSpec, ranks: int) -> Sequence[Any]
 
 
 def _check_rows(op: Op, spec: OpSpec, rows: Sequence[Row | None]) -> None:
-    """Raise `UsageError` unless every row has as many numbers as its rank needs."""
+    """Raise `UsageError` unless the rows have the lengths that the ranks need."""
     for rank, row in enumerate(rows):
         needed = op.row(rank, spec)
         if row is not None and len(row) != needed:
             raise UsageError(
                 f"--values has {plural(len(row), 'number')} for rank {rank}, which needs {needed}.",
-                "The shape, the sizes or the splits say how many elements a rank has.",
+                "The shape, the sizes or the splits set the number of elements.",
                 f"Give {plural(needed, 'number')}.",
             )
 
@@ -235,7 +235,7 @@ def _with_shape(
         if length % pieces:
             raise UsageError(
                 f"--values has {length} numbers per rank for {pieces} pieces.",
-                f"{op.command} cuts each rank's data into {pieces} equal pieces.",
+                f"{op.command} cuts a rank's data into {pieces} equal pieces.",
                 f"Give {pieces} or {2 * pieces} numbers per rank.",
             )
         return replace(base, shape=(length // pieces,))

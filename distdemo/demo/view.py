@@ -34,7 +34,7 @@ from distdemo.view.tables import Cell, Column, Grid, Item, select
 
 MANY = 16  # events shown from either end, and mismatches shown
 OF_CALL = {"Arrived", "Left", "Present", "Waited", "Launch", "Wait", "Time"}
-RIGHT = OF_CALL | {"Rank", "of", "Process", "Pickle", "Called", "Returned", "Sent"}
+RIGHT = OF_CALL | {"Rank", "Process", "Pickle", "Called", "Returned", "Sent"}
 FOLDS = {"Host", "What it does", "Status"}
 DROPPED = {"Waited", "Launch", "Wait", "Time"}
 BESIDE = {"From", "Pickle"}
@@ -98,7 +98,6 @@ def hello_view(
     def row(rank: Introduction) -> Cells:
         return {
             "Rank": _rank(rank.rank),
-            "of": str(rank.world_size),
             "Process": str(rank.pid),
             "Host": rank.host,
             "Backend": rank.backend,
@@ -113,7 +112,7 @@ def hello_view(
     verdict = "Some ranks didn't hear from all."
     if report.ok:
         joined = f"{plural(size, 'rank')} joined within {duration(slowest)} of their start"
-        verdict = f"{joined}; each heard from all."
+        verdict = f"{joined}; every rank heard from all."
     yield Summary(verdict, report.ok)
     yield Paragraph(start_and_versions(report.world, report.versions), colours.QUIET)
 
@@ -253,7 +252,7 @@ def _notes(report: OpReport) -> Iterator[str]:
     if len(report.groups) > 1:
         groups = enumerate(report.groups[:MANY])
         members = "; ".join(f"{index} has ranks {ranks_text(ranks)}" for index, ranks in groups)
-        yield f"Groups, each with its own ranks 0 to n − 1: {members}."
+        yield f"Groups, whose own ranks are 0 to n − 1: {members}."
     elif any(result.group is None for result in report.ranks):
         yield "Ranks outside the group make no call; their data was compared too."
 
@@ -306,7 +305,7 @@ def _footer(report: OpReport) -> Iterator[str]:
             f"to {end}: rank {last.rank}, at {duration(last.ended_s)}."
         )
     if not report.is_barrier:
-        where = " in each group" if several else ""
+        where = " in every group" if several else ""
         padded = "; every pickle padded to the largest" if report.spec.objects else ""
         yield f"Moves{where}: {moved(report.traffic)}{padded}."
     versions = report.versions
