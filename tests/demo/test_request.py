@@ -88,7 +88,7 @@ REFUSED: Sequence[tuple[str, dict[str, Any], str]] = [
     (
         "all_reduce",
         {"values": ["1", "2"], "shape": Shape((3,))},
-        "--values has 1 number for rank 0, which needs 3",
+        "--values has 1 number for rank 0",
     ),
     ("all_reduce", {"values": ["1", "2"], "seed": 1}, "--values and --seed can't be combined."),
     ("all_reduce", {"reduce_op": "premul_sum", "factor": 3.0}, "gloo can't do all-reduce"),
@@ -96,7 +96,11 @@ REFUSED: Sequence[tuple[str, dict[str, Any], str]] = [
     ("all_reduce", {"dtype": "int32", "reduce_op": "avg"}, "gloo can't do all-reduce --reduce-op"),
     ("all_reduce", {"group": RankList((0, 0))}, "--group 0,0: not a group."),
     ("all_reduce", {"split": parse_split("3")}, "--split 3: 4 ranks can't be split like that."),
-    ("reduce_scatter", {"values": ["1,2,3", "4,5,6"]}, "--values has 3 numbers per rank for 2"),
+    (
+        "reduce_scatter",
+        {"values": ["1,2,3", "4,5,6"]},
+        "--values has 3 numbers for rank 0",
+    ),
     ("scatter", {"objects": True, "async_op": True}, "--async and --objects can't be combined."),
     ("gather", {"objects": True, "values": ["{", "1"]}, "--values {: not JSON."),
     ("all_gather", {"uneven": True, "shape": Shape((2,))}, "--shape and --uneven can't be"),
