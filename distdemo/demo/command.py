@@ -32,7 +32,6 @@ from distdemo.demo.options import (
 )
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
-from distdemo.view.format import ranks_text
 
 VIEW = "distdemo.demo.view"
 EXAMPLES = {
@@ -50,39 +49,30 @@ def example(op: Op) -> str:
     return next((text for name, text in EXAMPLES.items() if name in op.takes), "-n 3")
 
 
-def _run(op: Op, session: Session, options: OpOptions) -> Result:
-    """Run the op, verify it and report it."""
-    from distdemo.demo.explain import explain_op
-    from distdemo.demo.request import make_request
-
-    specs, world = make_request(op, options, session)
-    shown = ranks_to_show(options.ranks, world.world_size)
-    with session.waiting(f"{world.world_size} ranks over {world.backend}", world):
-        from distdemo.demo.rank import op_report, run_op
-        from distdemo.ops.buffers import expect_once
-
-        expect_once(op, specs)
-        view = partial(import_module, VIEW)
-        ended = session.start(world, run_op, (op, specs), after_start=view)
-        report = op_report(op, specs, ended)
-    if options.explain:
-        report = replace(report, explanation=explain_op(op, specs[0]))
-    errors = []
-    if wrong := tuple(result.rank for result in report.ranks if not result.ok):
-        what = f"The result of ranks {ranks_text(wrong)} differs from plain arithmetic."
-        if report.is_barrier:
-            what = f"Ranks {ranks_text(wrong)} left the barrier before all ranks arrived."
-        errors.append(Error(what, report.warning, ranks=wrong))
-    from distdemo.demo.view import op_view
-
-    return Result(report, partial(op_view, ranks=shown), errors=tuple(errors))
-
-
 def command_of(op: Op) -> Callable[..., Result]:
-    """Return the command of an op."""
+    """Return the command of an op, which runs it, verifies it and reports it."""
 
     def run(session: Session, options: OpOptions) -> Result:
-        return _run(op, session, options)
+        from distdemo.demo.explain import explain_op
+        from distdemo.demo.request import make_request
+
+        specs, world = make_request(op, options, session)
+        shown = ranks_to_show(options.ranks, world.world_size)
+        with session.waiting(f"{world.world_size} ranks over {world.backend}", world):
+            from distdemo.demo.rank import op_report, run_op
+            from distdemo.ops.buffers import expect_once
+
+            expect_once(op, specs)
+            view = partial(import_module, VIEW)
+            ended = session.start(world, run_op, (op, specs), after_start=view)
+            report = op_report(op, specs, ended)
+        if options.explain:
+            report = replace(report, explanation=explain_op(op, specs[0]))
+        from distdemo.demo.view import op_view, verdict
+
+        wrong = tuple(result.rank for result in report.ranks if not result.ok)
+        errors = (Error(verdict(report), ranks=wrong),) if wrong else ()
+        return Result(report, partial(op_view, ranks=shown), errors=errors)
 
     run.__doc__ = f"{op.doc.summary}\n\nCalls {op.doc.call.replace('{OP}', 'SUM')}"
     run.__annotations__ = {"session": Session, "options": options_of(op)}

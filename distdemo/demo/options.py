@@ -102,7 +102,7 @@ class ReduceOptions(Options):
         typer.Option(
             metavar="NUMBER",
             parser=decimal(-1e30, 1e30, "2"),
-            help="Factor that --reduce-op premul_sum multiplies each rank's tensor by.",
+            help="Factor that --reduce-op premul_sum multiplies every rank's tensor by.",
         ),
     ] = 2.0
 
@@ -158,12 +158,12 @@ class UnevenOptions(Options):
     """Tensors of unequal lengths."""
 
     uneven: Annotated[
-        bool, typer.Option("--uneven", help="Use a different length on each rank: 1, 2, 3, ...")
+        bool, typer.Option("--uneven", help="Use tensors of lengths 1, 2, 3, ...")
     ] = False
     sizes: Annotated[
         Lengths | None,
         typer.Option(
-            metavar="LENGTHS", parser=parse_lengths, help="Length on each rank: 3,0,7. Uneven."
+            metavar="LENGTHS", parser=parse_lengths, help="Lengths of the ranks' tensors: 3,0,7."
         ),
     ] = None
 
@@ -232,7 +232,7 @@ class DataOptions(ShapeOptions):
         list[str] | None,
         typer.Option(
             metavar="NUMBERS",
-            help="Input values of one rank: 1,2,3. Repeat it for each rank.",
+            help="Input values of one rank: 1,2,3. Repeat it for every rank.",
         ),
     ] = None
     seed: Seed = None

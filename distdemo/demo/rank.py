@@ -175,11 +175,10 @@ def summarize(
     tensors = []
     for tensor, source in kept:
         flat = tensor.detach().reshape(-1)
-        first, last = flat, flat[:0]
-        if is_large and flat.numel() > 2 * ENDS:
-            first, last = flat[:ENDS], flat[-ENDS:]
-        shape = tuple(tensor.shape)
-        tensors.append(Piece(shape, tuple(first.tolist()), tuple(last.tolist()), source))
+        is_cut = is_large and flat.numel() > 2 * ENDS
+        first = tuple(flat[: ENDS if is_cut else None].tolist())
+        last = tuple(flat[-ENDS:].tolist()) if is_cut else ()
+        tensors.append(Piece(tuple(tensor.shape), first, last, source))
     return Holding(tuple(tensors), len(pieces) - len(tensors), joined=joined)
 
 
@@ -221,16 +220,11 @@ def _since_first_call(results: Sequence[RankResult], hosts: Sequence[str]) -> It
         if result.takes_part:
             first[clock] = min(first.get(clock, math.inf), result.started_s)
     for result, clock in zip(results, clocks, strict=True):
-        if not result.takes_part:
-            yield replace(result, started_s=0.0, ended_s=0.0)
-            continue
-        start = first[clock]
-        yield replace(
-            result,
-            started_s=result.started_s - start,
-            ended_s=result.ended_s - start,
-            events=tuple(
-                replace(event, called_s=event.called_s - start, returned_s=event.returned_s - start)
-                for event in result.events
-            ),
+        start = first.get(clock, 0.0)
+        events = tuple(
+            replace(event, called_s=event.called_s - start, returned_s=event.returned_s - start)
+            for event in result.events
         )
+        started = result.started_s - start if result.takes_part else 0.0
+        ended = result.ended_s - start if result.takes_part else 0.0
+        yield replace(result, started_s=started, ended_s=ended, events=events)

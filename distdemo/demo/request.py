@@ -193,13 +193,13 @@ def _rows(op: Op, options: OpOptions, base: OpSpec, ranks: int) -> Sequence[Any]
 
 
 def _check_rows(op: Op, spec: OpSpec, rows: Sequence[Row | None]) -> None:
-    """Raise `UsageError` unless every row has as many numbers as its rank needs."""
+    """Raise `UsageError` unless the rows have the lengths that the ranks need."""
     for rank, row in enumerate(rows):
         needed = op.row(rank, spec)
         if row is not None and len(row) != needed:
             raise UsageError(
                 f"--values has {plural(len(row), 'number')} for rank {rank}, which needs {needed}.",
-                "The shape, the sizes or the splits say how many elements a rank has.",
+                "That is the number of elements in all pieces of the rank.",
                 f"Give {plural(needed, 'number')}.",
             )
 
@@ -232,13 +232,7 @@ def _with_shape(
     if shape is None and rows:
         pieces = op.row(0, replace(base, shape=(1,)))
         length = max(len(row) for row in rows if row is not None)
-        if length % pieces:
-            raise UsageError(
-                f"--values has {length} numbers per rank for {pieces} pieces.",
-                f"{op.command} cuts each rank's data into {pieces} equal pieces.",
-                f"Give {pieces} or {2 * pieces} numbers per rank.",
-            )
-        return replace(base, shape=(length // pieces,))
+        return replace(base, shape=(max(1, length // pieces),))
     return replace(base, shape=op.default_shape if shape is None else tuple(shape))
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 from rich.text import Text
 
 from distdemo import ops
+from distdemo.calls.text import rank_label
 from distdemo.demo.records import (
     Event,
     HelloReport,
@@ -34,7 +35,7 @@ from distdemo.view.tables import Cell, Column, Grid, Item, select
 
 MANY = 16  # events shown from either end, and mismatches shown
 OF_CALL = {"Arrived", "Left", "Present", "Waited", "Launch", "Wait", "Time"}
-RIGHT = OF_CALL | {"Rank", "of", "Process", "Pickle", "Called", "Returned", "Sent"}
+RIGHT = OF_CALL | {"Rank", "Process", "Pickle", "Called", "Returned", "Sent"}
 FOLDS = {"Host", "What it does", "Status"}
 DROPPED = {"Waited", "Launch", "Wait", "Time"}
 BESIDE = {"From", "Pickle"}
@@ -85,7 +86,7 @@ def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) 
         yield Paragraph(note, colours.QUIET)
     for line in islice(_mismatches(report), MANY):
         yield Paragraph(line, colours.WRONG)
-    yield Summary(_verdict(report), report.ok)
+    yield Summary(verdict(report), report.ok)
     yield Paragraph("\n".join(_footer(report)), colours.QUIET)
 
 
@@ -98,7 +99,6 @@ def hello_view(
     def row(rank: Introduction) -> Cells:
         return {
             "Rank": _rank(rank.rank),
-            "of": str(rank.world_size),
             "Process": str(rank.pid),
             "Host": rank.host,
             "Backend": rank.backend,
@@ -110,11 +110,11 @@ def hello_view(
     yield Heading(f"hello {sign.dot} {plural(size, 'rank')}")
     yield _per_rank(select(report.ranks, ranks, lambda rank: rank.heard_from != size), sign, row)
     slowest = max((rank.startup_s for rank in report.ranks), default=0.0)
-    verdict = "Some ranks didn't hear from all."
+    summary = "Some ranks didn't hear from all."
     if report.ok:
         joined = f"{plural(size, 'rank')} joined within {duration(slowest)} of their start"
-        verdict = f"{joined}; each heard from all."
-    yield Summary(verdict, report.ok)
+        summary = f"{joined}; every rank heard from all."
+    yield Summary(summary, report.ok)
     yield Paragraph(start_and_versions(report.world, report.versions), colours.QUIET)
 
 
@@ -253,7 +253,7 @@ def _notes(report: OpReport) -> Iterator[str]:
     if len(report.groups) > 1:
         groups = enumerate(report.groups[:MANY])
         members = "; ".join(f"{index} has ranks {ranks_text(ranks)}" for index, ranks in groups)
-        yield f"Groups, each with its own ranks 0 to n − 1: {members}."
+        yield f"Groups, whose own ranks are 0 to n − 1: {members}."
     elif any(result.group is None for result in report.ranks):
         yield "Ranks outside the group make no call; their data was compared too."
 
@@ -268,7 +268,7 @@ def _mismatches(report: OpReport) -> Iterator[str]:
             yield f"rank {result.rank}{piece}{index}: got {got}, expected {expected}"
 
 
-def _verdict(report: OpReport) -> str:
+def verdict(report: OpReport) -> str:
     """Return the verdict, with the number of elements and the tolerance."""
     spec = report.spec
     compared = [result for result in report.ranks if result.takes_part or not spec.objects]
@@ -277,8 +277,8 @@ def _verdict(report: OpReport) -> str:
         wrong = sum(result.wrong for result in report.ranks)
         bad = [result.rank for result in report.ranks if not result.ok]
         what = "ranks left too early" if report.is_barrier else f"{report.noun}s"
-        where = f"on rank {ranks_text(bad)}"
-        return f"Wrong: {wrong:,} of {checked:,} {what}, {where}. {report.warning}".rstrip()
+        where = f"on {rank_label(bad)}. {report.warning}"
+        return f"Wrong: {wrong:,} of {checked:,} {what}, {where}".rstrip()
     if report.is_barrier:
         return "Verified: no rank left before all had arrived."
     tolerance = max(result.tolerance for result in report.ranks)
@@ -306,7 +306,7 @@ def _footer(report: OpReport) -> Iterator[str]:
             f"to {end}: rank {last.rank}, at {duration(last.ended_s)}."
         )
     if not report.is_barrier:
-        where = " in each group" if several else ""
+        where = " in every group" if several else ""
         padded = "; every pickle padded to the largest" if report.spec.objects else ""
         yield f"Moves{where}: {moved(report.traffic)}{padded}."
     versions = report.versions

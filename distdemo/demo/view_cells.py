@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.text import Text
 
 from distdemo.demo.records import Holding, Piece
-from distdemo.ops.spec import Number
 from distdemo.view import colours
 from distdemo.view.console import Signs
 from distdemo.view.format import number
@@ -77,9 +76,9 @@ def same_layout(holdings: Iterable[Holding], width: int) -> int:
         for piece in _shown(holding)
         if len(piece.shape) > 1 and _is_short(piece)
     ]
-    if all(len(_nested(piece.values, piece.shape, " ")) <= width for piece in pieces):
+    if all(len(_nested(piece.document(), " ")) <= width for piece in pieces):
         return width
-    drawn = [_nested(piece.values, piece.shape, "\n") for piece in pieces]
+    drawn = [_nested(piece.document(), "\n") for piece in pieces]
     longest = max(len(row) for text in drawn for row in text.split("\n"))
     return longest if longest <= width else 0
 
@@ -114,7 +113,7 @@ def _piece(piece: Piece, sign: Signs, width: int) -> Text:
         return Text(body if len(body) <= room else body[: room - len(sign.more)] + sign.more, style)
     whole = []
     if _is_short(piece):  # in one line, or one line per row
-        whole = [_nested(piece.values, piece.shape, gap) for gap in (" ", "\n")]
+        whole = [_nested(piece.document(), gap) for gap in (" ", "\n")]
     for body in whole:
         if max(map(len, body.split("\n"))) <= width or len(piece.values) <= 2:
             return Text(body, style)
@@ -132,15 +131,11 @@ def _is_short(piece: Piece) -> bool:
     return not piece.last_values and len(piece.values) <= SHORT
 
 
-def _nested(values: Sequence[Number], shape: tuple[int, ...], gap: str, depth: int = 1) -> str:
+def _nested(rows: Any, gap: str, depth: int = 1) -> str:
     """Return nested brackets, with ``gap`` between rows; a new line is indented by ``depth``."""
-    if not shape:
-        return number(values[0])
-    if len(shape) == 1:
-        return f"[{' '.join(map(number, values))}]"
-    step = len(values) // shape[0] if shape[0] else 0
-    rows = (
-        _nested(values[at * step : (at + 1) * step], shape[1:], gap, depth + 1)
-        for at in range(shape[0])
-    )
-    return f"[{(gap + ' ' * depth * (gap != ' ')).join(rows)}]"
+    if not isinstance(rows, list):
+        return number(rows)
+    between = " "
+    if rows and isinstance(rows[0], list) and gap == "\n":
+        between = gap + " " * depth
+    return f"[{between.join(_nested(row, gap, depth + 1) for row in rows)}]"

@@ -116,11 +116,11 @@ def specs_of(command, monkeypatch):
     """Return a function from a command line to its specs."""
     seen = []
 
-    def record(op, session, options):
+    def record(op, options, session):
         seen.append(make_request(op, options, session)[0])
         raise typer.Exit
 
-    monkeypatch.setattr("distdemo.demo.command._run", record)
+    monkeypatch.setattr("distdemo.demo.request.make_request", record)
 
     def make(line):
         command(*shlex.split(line)[1:])

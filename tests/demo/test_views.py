@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,6 @@ from distdemo.demo.rank import op_report
 from distdemo.demo.records import (
     CallStep,
     Event,
-    Explanation,
     HelloReport,
     Holding,
     Introduction,
@@ -72,7 +70,7 @@ SUM = OpSpec("all_reduce", 4, reduce_op="sum")
 BARRIER = OpSpec("barrier", 2, shape=())
 BUFFER = Holding((Piece((4,), (0, 1, 2, 3), source=0),))
 WRONG = Mismatch(0, (1,), 65.0, 64.0)
-REPORTS: dict[str, Any] = {
+REPORTS = {
     "all-reduce": imagined(SUM),
     "all-to-all-matrix": imagined(OpSpec("all_to_all", 3, shape=(2, 2), async_op=True)),
     "scatter-many": imagined(OpSpec("scatter", 24, root=0, shape=(2, 3))),
@@ -103,45 +101,41 @@ REPORTS: dict[str, Any] = {
     "open-barrier": imagined(
         BARRIER, started_s=[0.0, 0.5], ended_s=[0.1, 0.5], present=[1, 2], wrong=[1, 0]
     ),
-    "hello": HelloReport(
-        WorldReport(WorldSpec(2), (), None, 0.25, "fork", WHY),
-        tuple(Introduction(r, 2, 4000 + r, "host", "gloo", "cpu", 0.02, 2) for r in range(2)),
-        {"distdemo": "0.1.0", "torch": "2.13"},
-    ),
-    "ops": OpList((OpEntry("scatter", "", "scatter", "Parts."), OpEntry("p2p", "--x", "c", "It."))),
-    "explain-all-reduce": explain_op(ops.REGISTRY["all_reduce"], replace(SUM, dtype="int8")),
-    "explain-barrier": explain_op(ops.REGISTRY["barrier"], OpSpec("barrier", 3, shape=())),
-    "explain-objects": explain_op(
-        ops.REGISTRY["broadcast"], OpSpec("broadcast", 12, shape=(), root=9, objects=True)
-    ),
+}
+HELLO = HelloReport(
+    WorldReport(WorldSpec(2), (), None, 0.25, "fork", WHY),
+    tuple(Introduction(rank, 2, 4000 + rank, "host", "gloo", "cpu", 0.02, 2) for rank in range(2)),
+    {"distdemo": "0.1.0", "torch": "2.13"},
+)
+OPS = OpList((OpEntry("scatter", "", "scatter", "Parts."), OpEntry("p2p", "--x", "c", "It.")))
+
+
+def explained(spec: OpSpec) -> Blocks:
+    return partial(picture, explain_op(ops.REGISTRY[spec.op], spec))
+
+
+VIEWS: dict[str, Blocks] = {
+    **{name: partial(op_view, report) for name, report in REPORTS.items()},
+    "hello": partial(hello_view, HELLO),
+    "ops": partial(list_view, OPS),
+    "explain-all-reduce": explained(replace(SUM, dtype="int8")),
+    "explain-barrier": explained(OpSpec("barrier", 3, shape=())),
+    "explain-objects": explained(OpSpec("broadcast", 12, shape=(), root=9, objects=True)),
 }
 
 
-VIEWS: dict[type, Callable[..., Any]] = {
-    HelloReport: hello_view,
-    OpList: list_view,
-    Explanation: picture,
-    OpReport: op_view,
-}
-
-
-def view_of(name: str) -> Blocks:
-    record = REPORTS[name]
-    return partial(VIEWS[type(record)], record)
-
-
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("name", VIEWS)
 def test_the_table(name: str) -> None:
-    golden(GOLDEN / f"{name}.txt", view_of(name))
+    golden(GOLDEN / f"{name}.txt", VIEWS[name])
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:
-    for name in REPORTS:  # wider terminals have the golden files
-        assert max(map(len, drawn(view_of(name), 30).splitlines())) <= 30, name
+    for name, view in VIEWS.items():  # wider terminals have the golden files
+        assert max(map(len, drawn(view, 30).splitlines())) <= 30, name
 
 
 def test_the_ranks_to_show_can_be_named() -> None:
-    text = drawn(lambda sign: op_view(REPORTS["scatter-many"], sign, frozenset({3, 17})))
+    text = drawn(partial(op_view, REPORTS["scatter-many"], ranks=frozenset({3, 17})))
     ranks = [line.split()[1] for line in text.splitlines() if line.startswith("│ ")]
     assert ranks == ["Rank", "3", "17"]
 
