@@ -32,6 +32,8 @@ class Gloo(Backend):
             return (
                 "gloo sends and receives only CPU tensors; its collectives also take CUDA tensors."
             )
+        if device == "cuda" and spec.dtype == "bool" and spec.reduce_op == "sum":
+            return self.reason(op, spec)  # reduce_scatter_single is right for CPU tensors only
         return super().why_unsupported(op, spec, device)
 
     def reason(self, op: Op, spec: OpSpec) -> str | None:
