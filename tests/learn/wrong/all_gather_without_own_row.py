@@ -1,4 +1,4 @@
-# expected: Rank 0: the result is
+# expected: Rank \d: the result is
 import torch
 import torch.distributed as dist
 
