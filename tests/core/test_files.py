@@ -126,17 +126,6 @@ def test_a_folder_a_missing_one_and_a_long_name(old: Path) -> None:
         assert why_unwritable(old.parent / name) == why
 
 
-@pytest.mark.processes
-def test_every_written_file_is_named(tmp_path: Path, command) -> None:
-    file, junit = tmp_path / "run.json", tmp_path / "run.xml"
-    line = ["check", "--op", "broadcast", "-n", "2", "-o", str(file), "--junit-xml", str(junit)]
-    for more in ([], ["--format", "json"]):
-        code, out, err = command(*line, *more)
-        assert (code, err) == (0, f"Wrote {file}\nWrote {junit}\n")
-        assert "Wrote" not in out
-    assert command(*line, "--quiet")[2] == ""
-
-
 def test_a_file_of_ones_own_is_created_or_emptied(tmp_path):
     path = tmp_path / "notes"
     for _ in range(2):

@@ -9,8 +9,6 @@ import pytest
 
 from distdemo.cli.types import (
     BadValue,
-    RankList,
-    check_rank,
     file_to_write,
     one_of,
     parse_bytes,
@@ -20,10 +18,8 @@ from distdemo.cli.types import (
     parse_shape,
     parse_share,
     parse_sizes,
-    ranks_to_show,
     whole,
 )
-from distdemo.errors import UsageError
 
 GOOD: list[tuple[Callable[[Any], object], str, object]] = [
     (parse_bytes, "64K", 65536),
@@ -69,12 +65,3 @@ def test_what_the_types_take_and_refuse() -> None:
         with pytest.raises(BadValue) as caught:
             parse(text)
         assert caught.value.usage_error().what.strip() == what
-
-
-def test_ranks_are_those_of_the_world() -> None:
-    assert ranks_to_show(RankList((1, 2)), 3) == frozenset({1, 2})
-    assert ranks_to_show(RankList(), 3) == frozenset({0, 1, 2})
-    with pytest.raises(UsageError, match=r"--ranks 3: there is no such rank"):
-        ranks_to_show(RankList((3,)), 3)
-    with pytest.raises(UsageError, match=r"A group of 2"):
-        check_rank("--root", 2, 2, "A group")
