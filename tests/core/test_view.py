@@ -39,7 +39,7 @@ from distdemo.view.blocks import Fitted
 from distdemo.view.console import Signs, output, show, signs
 from distdemo.view.failure import failure
 from distdemo.view.progress import Progress, spinner
-from distdemo.view.tables import NARROW, Column, Grid
+from distdemo.view.tables import NARROW, Column, Grid, select
 
 GOLDEN = Path(__file__).parent / "golden"
 ENTERED = Phase(2, "entered all_reduce")
@@ -144,6 +144,18 @@ def test_a_table_that_can_not_fold_becomes_a_list_rather_than_lose_the_end_of_a_
     wide.rows.append(["0", *(f"{place}.123456 ms" for place in range(8))])
     text = drawn(lambda _: [wide], NARROW + 10)
     assert all(f"{place}.123456 ms" in text for place in range(8))
+
+
+def test_of_many_ranks_the_ends_and_the_odd_ones_are_shown() -> None:
+    ranks = [Returned(rank=rank) for rank in range(20)]
+
+    def selected(chosen: frozenset[int] | None) -> list[int]:
+        """Return the selected ranks, and negative numbers of ranks left out."""
+        items = select(ranks, chosen, lambda outcome: outcome.rank == 9)
+        return [-item if isinstance(item, int) else item.rank for item in items]
+
+    assert selected(None) == [0, 1, 2, 3, -5, 9, -6, 16, 17, 18, 19]
+    assert selected(frozenset({2, 5})) == [2, 5]
 
 
 # ---------------------------------------------------------------------------------------- failure
