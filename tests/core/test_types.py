@@ -18,6 +18,7 @@ from distdemo.cli.types import (
     parse_shape,
     parse_share,
     parse_sizes,
+    ranks_to_show,
     whole,
 )
 
@@ -65,3 +66,8 @@ def test_what_the_types_take_and_refuse() -> None:
         with pytest.raises(BadValue) as caught:
             parse(text)
         assert caught.value.usage_error().what.strip() == what
+
+
+def test_all_ranks_are_those_of_the_world() -> None:
+    assert ranks_to_show(parse_ranks("all"), 3) == frozenset({0, 1, 2})
+    assert ranks_to_show(None, 3) is None  # the view chooses
