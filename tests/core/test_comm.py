@@ -151,7 +151,7 @@ def test_roots_count_in_the_group_and_ranks_outside_are_told_so(rank):
 
 
 class Unreadable:
-    """Pickles; unpickles to an error."""
+    """Value that can be pickled but not unpickled."""
 
     def __reduce__(self):
         return int, ("no number",)

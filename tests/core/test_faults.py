@@ -31,7 +31,7 @@ HELD_UP = ["barrier", "-n", "4", "--straggler", "2:600", "--timeout", "900"]
 
 @pytest.fixture
 def temporary(tmp_path_factory):
-    """A short path: the forkserver's socket lies in it, and has 107 characters at most."""
+    """Return a short path, because a socket's path in it has 107 characters at most."""
     return tmp_path_factory.mktemp("t")
 
 
@@ -234,7 +234,7 @@ def test_shared_memory_of_killed_ranks_is_removed(temporary, tmp_path):
         run.leaves_nothing()
 
 
-def test_a_reader_that_leaves_early_gets_its_line_and_no_complaint(temporary):
+def test_a_reader_that_leaves_early_causes_no_error(temporary):
     reader, writer = os.pipe()
     with commanded(["all-gather", "-n", "8", "--shape", "64"], temporary, stdout=writer) as run:
         os.close(writer)
@@ -252,7 +252,7 @@ def test_a_full_disk_behind_standard_output_is_an_error(temporary):
     assert "Traceback" not in err
 
 
-def test_streams_that_the_shell_closed_lead_nowhere():
+def test_streams_that_the_shell_closed_are_opened_to_nowhere():
     def work():
         for fd in (0, 1):
             os.close(fd)

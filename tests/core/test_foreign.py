@@ -1,4 +1,4 @@
-"""Text from outside never controls the terminal, whichever way it takes to get there."""
+"""Check that text from outside never controls the terminal, wherever it comes from."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def controls(text: str) -> list[str]:
 
 
 class Terminal(io.TextIOWrapper):
-    """A stream that claims to be a terminal."""
+    """Stream that claims to be a terminal."""
 
     def __init__(self, encoding: str) -> None:
         super().__init__(io.BytesIO(), encoding=encoding)

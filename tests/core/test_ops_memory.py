@@ -40,7 +40,7 @@ def spec_of(op: Op, form: Form, n: int, dtype: str, **more: Any) -> OpSpec:
 
 
 class Peak(TorchDispatchMode):
-    """Counts the bytes of all tensors that are alive at once."""
+    """Mode that records the peak of the bytes of all tensors."""
 
     def __init__(self) -> None:
         super().__init__()

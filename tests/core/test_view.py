@@ -253,7 +253,7 @@ def wait_for_signal() -> None:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have progress take standard error for a terminal, and draw at once."""
+    """Make progress take standard error for a terminal and draw immediately."""
     monkeypatch.setattr(progress, "visible", lambda: True)
     monkeypatch.setattr(progress, "DELAY_S", 0.01)
     monkeypatch.setenv("COLUMNS", "80")
