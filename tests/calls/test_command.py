@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from calls.programs import SIZE
-from calls.recorded import recorded
 from helpers import commanded, free_port, wait_until, warmed
 
 pytestmark = pytest.mark.processes
@@ -91,16 +90,6 @@ def test_a_job_that_others_start_and_kill_leaves_files_to_compare(tmp_path: Path
     (finding,) = json.loads(out)["findings"]
     assert (code, finding["kind"], finding["ranks"]) == (1, "stuck", [1]), out
     assert (finding["so_far"], finding["rows"][0]["source_line"]) == (True, "steps.py:15")
-
-
-def test_files_of_a_right_program_have_no_errors(tmp_path: Path) -> None:
-    for rank, lines in enumerate(recorded("right")["all_right_programs"]):
-        header = json.dumps({"rank": rank, "world_size": SIZE, "host": "here"})
-        text = "\n".join([f"H {header}", *lines, ""])
-        (tmp_path / f"rank-{rank}.notes").write_text(text, encoding="utf-8")
-    with commanded(["postmortem", str(tmp_path)], tmp_path) as judged:
-        code, out, _ = judged.finish()
-    assert (code, "No errors in" in out) == (0, True), out
 
 
 SHIFTED = """

@@ -1,4 +1,4 @@
-"""What people type becomes what the parser knows, or a suggestion that is close."""
+"""Check how command lines are understood: names, options in other words, and values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,21 @@ import pytest
 
 from distdemo import words
 from distdemo.cli.app import command_names, normalize_argv, typer_command
-from distdemo.cli.arguments import Syntax, last_value
-from distdemo.cli.types import nearest
+from distdemo.cli.arguments import Syntax
+from distdemo.cli.types import (
+    BadValue,
+    file_to_write,
+    one_of,
+    parse_bytes,
+    parse_dtype,
+    parse_ranks,
+    parse_seconds,
+    parse_shape,
+    parse_share,
+    parse_sizes,
+    ranks_to_show,
+    whole,
+)
 
 UNDERSTOOD = (
     # commands
@@ -29,6 +43,9 @@ UNDERSTOOD = (
     ("all_reduce_perf -b 8 -e 1M -f 2", "bench all-reduce -b 8 -e 1M -f 2"),
     ("isend -n 2", "p2p --nonblocking -n 2"),
     ("sendrecv", "p2p"),
+    ("monitored-barrier", "barrier --monitored"),
+    ("gather_single", "gather --variant single"),
+    ("broadcast_object_list", "broadcast --objects"),
     ("version", "--version"),
     ("completion zsh", "--show-completion zsh"),
     ("bench links -n 3", "'bench links' -n 3"),
@@ -85,13 +102,6 @@ UNDERSTOOD = (
     ("bench allreduce 4", "bench allreduce 4"),
     ("all-to-all --splits -n 3", "all-to-all --splits=auto -n 3"),
 )
-LAST = (
-    ("all-reduce --format json", "json"),
-    ("all-reduce --format=JSON -n 3", "json"),
-    ("all-reduce --format json --format table", "table"),
-    ("all-reduce --format", ""),
-    ("run x.py -- --format json", ""),
-)
 
 
 @pytest.mark.parametrize(("typed", "understood"), UNDERSTOOD)
@@ -107,21 +117,6 @@ def test_a_file_with_the_name_of_a_launcher_is_run(
     (tmp_path / "python").touch()
     words = ["run", "python"]
     assert normalize_argv(words) == words
-
-
-def test_similar_names() -> None:
-    names = command_names()
-    for name, near in (
-        ("version", []),
-        ("all_reduce", ["all-reduce"]),
-        ("al-reduce", ["all-reduce"]),
-        ("chekc", ["check"]),
-        ("links", ["bench links"]),
-        ("benchmarks", ["bench"]),
-    ):
-        assert nearest(name, names) == near
-    assert nearest("fail-on", ["--variant", "--plot", "--output"]) == []
-    assert nearest("gpus", ["--group", "--values"]) == []
 
 
 def test_every_name_of_the_tables_means_something() -> None:
@@ -163,6 +158,54 @@ def test_bash_completes_with_the_script_that_is_shown() -> None:
     assert done.stdout.splitlines() == [completes, "--reduce-op"]
 
 
-def test_last_value() -> None:
-    for typed, value in LAST:
-        assert last_value(typed.split(), "--format") == value, typed
+# ------------------------------------------------------------------------------------------ values
+
+GOOD: list[tuple[Callable[[Any], object], str, object]] = [
+    (parse_bytes, "64K", 65536),
+    (parse_bytes, "1.5 MiB", 3 << 19),
+    (parse_bytes, "2gb", 2 << 30),
+    (parse_sizes, "1K, 16M", (1024, 16 << 20)),
+    (parse_seconds, "0.5s", 0.5),
+    (parse_share, "5%", 0.05),
+    (parse_share, "0.05", 0.05),
+    (parse_ranks, "0,5-7", (0, 5, 6, 7)),
+    (parse_ranks, "all", ()),
+    (parse_shape, "4", (4,)),
+    (parse_shape, "(2x3,)", (2, 3)),
+    (parse_shape, "scalar", ()),
+    (parse_dtype, "torch.bfloat16", "bfloat16"),
+    (parse_dtype, "F32", "float32"),
+    (one_of(("cpu", "cuda")), "CUDA", "cuda"),
+    (whole(0), "1_000", 1000),
+]
+BAD: list[tuple[Callable[[Any], object], str, str]] = [
+    (parse_bytes, "2Q", "2Q: not a number of bytes."),
+    (parse_bytes, "9" * 30, f"{'9' * 30}: not a number of bytes."),
+    (parse_bytes, "", "'': not a number of bytes."),
+    (parse_seconds, "0", "0: not a positive number of seconds."),
+    (parse_share, "1", "1: not a share between 0 and 1."),
+    (parse_ranks, "3-1", "3-1: 3-1 runs backwards."),
+    (parse_ranks, "1,²", "1,²: not a list of ranks."),
+    (parse_shape, "2,0", "2,0: not a shape."),
+    (one_of(("cpu", "cuda")), "cdua", "cdua: there is no such choice."),
+    (whole(1), "2.5", "2.5: not a whole number."),
+    (whole(1), "0", "0: the minimum is 1."),
+    (whole(1, 9), "10", "10: the maximum is 9."),
+    (file_to_write(".json"), "x.pdf", "x.pdf: unknown suffix."),
+    (file_to_write(), "/no/such/x", "/no/such/x: it can't be written."),
+]
+
+
+def test_values_are_parsed_or_refused() -> None:
+    for parse, text, value in GOOD:
+        assert parse(text) == value, text
+        assert parse(value) == value, "defaults pass through the parser, too"
+    for parse, text, what in BAD:
+        with pytest.raises(BadValue) as caught:
+            parse(text)
+        assert caught.value.usage_error().what.strip() == what
+
+
+def test_all_ranks_are_those_of_the_world() -> None:
+    assert ranks_to_show(parse_ranks("all"), 3) == frozenset({0, 1, 2})
+    assert ranks_to_show(None, 3) is None  # the view chooses

@@ -1,4 +1,4 @@
-"""What holds for every command: one document, one verdict, one file, one line an option."""
+"""Check every command: one verdict, one document, one line of help per option, refusals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ folder, where a rank has left its notes."""
 
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file in bench's format, of a machine that nothing disturbed."""
+    """Return a file of bench, measured on a machine that nothing disturbed."""
     file = tmp_path_factory.mktemp("bench") / "old.json"
     written(file, bench_report())
     about = {"rank": 0, "world_size": 1, "host": "here"}
@@ -94,7 +94,7 @@ def test_the_list_of_commands_has_the_first_line_of_each_docstring() -> None:
         assert line == (inspect.getdoc(function_of(name)) or "").partition("\n")[0]
 
 
-def test_help_is_one_line_an_option_and_says_it_in_a_sentence() -> None:
+def test_help_of_an_option_is_one_short_sentence() -> None:
     for name in command_names():
         for option in typer_command(name).params:
             text = (getattr(option, "help", None) or "").partition(" \\[default")[0]
@@ -135,7 +135,7 @@ BAD = {
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_what_can_not_be_carried_out_is_refused_in_three_lines(command: Any) -> None:
+def test_a_bad_command_line_is_refused_in_three_lines(command: Any) -> None:
     for line, hint in BAD.items():
         code, out, err = command(*shlex.split(line))
         assert (code, out) == (2, ""), line

@@ -1,4 +1,4 @@
-"""``distdemo.comm`` on real ranks, and in a program that was started alone."""
+"""Call ``distdemo.comm`` on real ranks, and in a program that was started alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = (3, 0, 7, 1, 2)
 
 
 def value_of(rank):
-    """Another size and another form on each rank, with a tensor inside."""
+    """Return a value whose size and structure depend on the rank, with a tensor inside."""
     return {"rank": rank, "deep": [("x" * 1000 * rank, None)] * rank, "t": torch.full((rank,), 7)}
 
 
@@ -35,7 +35,7 @@ def same(left, right):
 
 
 def error_of(call):
-    """What a call raises, in words."""
+    """Return the text of the error that a call raises."""
     try:
         call()
     except DistdemoError as error:
@@ -125,23 +125,10 @@ def test_any_dtype_travels_and_results_share_no_memory(rank):
 
 
 @pytest.mark.ranks(3)
-def test_all_wait_and_the_steps_are_told_with_what_is_held_and_sent(rank, world_size, tmp_path):
+def test_no_rank_continues_until_all_have_arrived(rank, world_size, tmp_path):
     (tmp_path / str(rank)).touch()
     comm.synchronize()
-    assert len(list(tmp_path.iterdir())) == world_size, "somebody left too early"
-    steps = []
-
-    def note(name, held, sent):
-        steps.append((name, [tensor.tolist() for tensor in held], sent))
-
-    comm.all_gather_uneven(rows_of(rank)[:2], note=note)
-    padded = [[0.0, 1.0], [0.0, 0.0], [20.0, 21.0]]
-    assert steps == [
-        ("all_gather the sizes", [[2, 0, 2]], 256),
-        ("pad to the largest", [padded[rank]], 0),
-        ("all_gather", padded, 8),
-        ("trim", [[0.0, 1.0], [], [20.0, 21.0]], 0),
-    ]
+    assert len(list(tmp_path.iterdir())) == world_size, "a rank left too early"
 
 
 @pytest.mark.ranks(5)
@@ -164,7 +151,7 @@ def test_roots_count_in_the_group_and_ranks_outside_are_told_so(rank):
 
 
 class Unreadable:
-    """Pickles; unpickles to an error."""
+    """Value that can be pickled but not unpickled."""
 
     def __reduce__(self):
         return int, ("no number",)

@@ -1,4 +1,4 @@
-"""Records to JSON and back, and the schema that describes it."""
+"""Encode records as JSON, decode them, and validate them with their schema."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Box:
 VALID = jsonschema.Draft202012Validator(document_schema(Box, "a box"))
 
 
-def test_what_is_encoded_is_valid_and_decodes_to_the_same() -> None:
+def test_an_encoded_record_is_valid_and_decodes_to_the_same() -> None:
     for box in (
         Box(True, (), (0, "")),
         Box(False, (math.inf, -0.0, 1e-300, 2.0), (-(2**63), "ü\n\ud800")),
@@ -102,7 +102,7 @@ def test_other_data_is_refused() -> None:
         encode({"a": object()})
 
 
-def test_what_is_no_json_for_us_is_refused() -> None:
+def test_bad_json_is_refused() -> None:
     deep = "[" * 100_000, '{"a":' * 100_000
     for text in ("", "nul", *deep, "1e400", "NaN", "[-Infinity]", "1" * 5000, "\ufeff1"):
         with pytest.raises(ValueError, match=r"."):

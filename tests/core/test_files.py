@@ -1,4 +1,4 @@
-"""Files are written whole or not at all; what goes wrong with one is an error in three parts."""
+"""Write files whole or not at all; a failure is an error in three parts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def old(tmp_path: Path) -> Path:
 
 
 class Stopped(BaseException):
-    """As a second Ctrl-C."""
+    """Exception like that of a second Ctrl-C."""
 
 
 @pytest.fixture
 def half(monkeypatch: pytest.MonkeyPatch):
-    """Writing stops in the middle with this error."""
+    """Return a function that makes writing stop in the middle with an error."""
 
     def stops(error: BaseException) -> None:
         whole = Path.open
@@ -51,7 +51,7 @@ def half(monkeypatch: pytest.MonkeyPatch):
     return stops
 
 
-def test_the_new_content_takes_the_place_of_the_old_under_its_mode(old: Path) -> None:
+def test_a_new_file_replaces_the_old_one_and_keeps_its_mode(old: Path) -> None:
     old.chmod(0o640)
     write_result("--output", old, lambda: "grün")
     assert old.read_text(encoding="utf-8") == "grün"
@@ -89,7 +89,7 @@ def test_a_link_a_pipe_and_an_open_file_are_written_to_themselves(old: Path) -> 
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_whatever_keeps_a_file_from_being_made_is_an_error_in_three_parts(old: Path) -> None:
+def test_a_failure_to_make_a_file_is_an_error_in_three_parts(old: Path) -> None:
     for error, words in (
         (ValueError("no\n parse"), "ValueError: no parse"),
         (ImportError("no libpng"), "pip install"),
@@ -105,7 +105,7 @@ def test_whatever_keeps_a_file_from_being_made_is_an_error_in_three_parts(old: P
 # ------------------------------------------------------------------------ before anything runs
 
 
-def test_what_can_be_written_is_left_as_it_is(old: Path) -> None:
+def test_a_check_changes_nothing(old: Path) -> None:
     dangling, pipe = (old.with_name(f"{name}.json") for name in ("dangling", "pipe"))
     dangling.symlink_to(old.with_name("later.json"))
     os.mkfifo(pipe)
@@ -115,7 +115,7 @@ def test_what_can_be_written_is_left_as_it_is(old: Path) -> None:
     assert (sorted(os.listdir(old.parent)), old.stat()) == before
 
 
-def test_a_folder_a_missing_one_and_a_long_name(old: Path) -> None:
+def test_paths_that_can_not_be_written(old: Path) -> None:
     (old.with_name("lost.json")).symlink_to("no/such/folder/x.json")
     for name, why in (
         ("", "It is a folder."),
@@ -124,17 +124,6 @@ def test_a_folder_a_missing_one_and_a_long_name(old: Path) -> None:
         (f"{'x' * 251}.json", "File name too long."),
     ):
         assert why_unwritable(old.parent / name) == why
-
-
-@pytest.mark.processes
-def test_every_written_file_is_named(tmp_path: Path, command) -> None:
-    file, junit = tmp_path / "run.json", tmp_path / "run.xml"
-    line = ["check", "--op", "broadcast", "-n", "2", "-o", str(file), "--junit-xml", str(junit)]
-    for more in ([], ["--format", "json"]):
-        code, out, err = command(*line, *more)
-        assert (code, err) == (0, f"Wrote {file}\nWrote {junit}\n")
-        assert "Wrote" not in out
-    assert command(*line, "--quiet")[2] == ""
 
 
 def test_a_file_of_ones_own_is_created_or_emptied(tmp_path):

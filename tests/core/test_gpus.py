@@ -1,6 +1,6 @@
-"""Ranks on GPUs: run where there is one, and skipped with the reason elsewhere.
+"""Run ranks on GPUs; skipped with the reason on machines without one.
 
-The last tests need none: what groups beside nccl rest on can be asked of gloo, too.
+The last test needs none: gloo shows what groups beside nccl depend on.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def test_objects_within_a_group_travel_beside_nccl():
 
 
 def beside_a_bound_group():
-    """On each rank: the default group as nccl's would be, bound to a GPU; a gloo group beside it.
+    """Bind the default group to a GPU, as nccl's would be, and make a gloo group beside it.
 
     In torches before 2.15 the rank outside would be made to split the default group, which the
     members don't do; with gloo as the default group's backend that is an error at once.
@@ -102,7 +102,7 @@ def beside_a_bound_group():
     return still_bound, str(group.bound_device_id), things[0]
 
 
-def test_a_gloo_group_beside_a_bound_one_hangs_nobody_and_leaves_it_bound():
+def test_a_gloo_group_beside_a_bound_group_leaves_it_bound():
     seen = library.launch(beside_a_bound_group, world_size=3)
     member = ("cuda:0", "None", "sent")
     assert seen == [member, ("cuda:0", None, None), member]

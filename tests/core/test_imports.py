@@ -1,4 +1,4 @@
-"""Imports go one way: features stand on the core, and not on each other."""
+"""Check that imports go one way: features depend on the core, never on another feature."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ MAY["__init__"] |= {"interactive"}
 
 
 def room(module: str) -> str:
-    """The folder directly under the package, or the module itself."""
+    """Return the folder directly under the package, or the module itself."""
     if module.endswith(".__main__"):
         return "__main__"
     return [*module.split("."), "__init__"][1]
@@ -73,7 +73,7 @@ def room(module: str) -> str:
 
 @cache
 def imported(module: str) -> set[str]:
-    """Modules that a module imports anywhere: at once, in a function, or only for its types."""
+    """Return the modules that a module imports anywhere, in functions and for types, too."""
     nodes = ast.walk(ast.parse(FILES[module].read_text("utf-8")))
     return {
         name
@@ -104,7 +104,7 @@ def test_imports_go_one_way_and_no_feature_imports_another() -> None:
     ] == []
 
 
-def test_a_library_has_its_places() -> None:
+def test_a_library_is_imported_only_where_it_belongs() -> None:
     homes = {
         "rich": ("view", "plot"),
         "typer": ("cli", "command", "options"),
@@ -182,7 +182,7 @@ def test_every_library_is_a_declared_dependency() -> None:
 
 
 def at_run_time(module: str) -> Iterator[str]:
-    """Modules that a module imports, but not only for its types."""
+    """Yield the modules that a module imports, except those only for types."""
     nodes: list[ast.AST] = [ast.parse(FILES[module].read_text("utf-8"))]
     while nodes:
         node = nodes.pop()

@@ -1,4 +1,4 @@
-"""Files that a user names: a record or one `UsageError`, whatever is in them."""
+"""Read files that a user names: a record or one `UsageError`, whatever is in them."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ def test_a_changed_document_is_compared_or_refused(
     path = tmp_path / "run.json"
     path.write_text(json.dumps(content))
     try:
-        found = read(path)
+        changed_run = read(path)
     except UsageError:
         return
-    for pair in ((found, GOOD), (GOOD, found)):
+    for pair in ((changed_run, GOOD), (GOOD, changed_run)):
         with suppress(UsageError):
             show_blocks(console, compare_view(compare(*pair, 0.1), signs(console)))
     with suppress(UsageError):
-        report = make_report([found, GOOD], ranks=(4,))
+        report = make_report([changed_run, GOOD], ranks=(4,))
         show_blocks(console, fit_view(report, signs(console)))
 
 
@@ -129,14 +129,13 @@ CALLS = [
 
 
 def lines(rank: int) -> list[str]:
-    """Notes of a rank of two: every kind of line."""
-    found = [f"H {json.dumps({'rank': rank, 'world_size': 2, 'host': 'h'})}"]
-    found += [f"t{10**15} G 0 0 gloo [0, 1]", "G 1 0 gloo [0, 1]"]
-    found += [call_line(number, 0, call) for number, call in enumerate(CALLS)]
-    found += ["0", "r", "1", "r", "2" if rank == 0 else "3", "r 0", "4", "w 3", "r", "5", "f"]
-    found += [f"t{10**15} @1 6", "@1 u", json_line("B", MisuseNote("x", HERE))]
+    """Return the notes of a rank of two, with every kind of line."""
     return [
-        *found,
+        f"H {json.dumps({'rank': rank, 'world_size': 2, 'host': 'h'})}",
+        *(f"t{10**15} G 0 0 gloo [0, 1]", "G 1 0 gloo [0, 1]"),
+        *(call_line(number, 0, call) for number, call in enumerate(CALLS)),
+        *("0", "r", "1", "r", "2" if rank == 0 else "3", "r 0", "4", "w 3", "r", "5", "f"),
+        *(f"t{10**15} @1 6", "@1 u", json_line("B", MisuseNote("x", HERE))),
         json_line("D", Destruction((0, 1), HERE)),
         json_line("E", EndNote("returned", HERE)),
     ]
@@ -163,9 +162,9 @@ def test_changed_notes_are_judged_or_refused(
         report = compare_recordings(tmp_path.glob("*.notes"))
     except UsageError:
         return
-    both = (*report.warnings, *report.findings)
-    shown = [Paragraph(calls_text(report.calls)), *(b for each in both for b in finding_view(each))]
-    show_blocks(console, shown)
+    show_blocks(console, [Paragraph(calls_text(report.calls))])
+    for finding in (*report.warnings, *report.findings):
+        show_blocks(console, finding_view(finding))
 
 
 BAD = {
@@ -197,7 +196,7 @@ def test_a_rank_that_goes_on_without_end_is_not_read_to_the_end(
         (tmp_path / f"rank-{rank}.notes").write_text(text + "0\nr\n" * (10_000 * rank))
     report = compare_recordings(tmp_path.glob("*.notes"))
     if report.findings:
-        assert [each.kind for each in report.findings] == ["stuck"]
+        assert [finding.kind for finding in report.findings] == ["stuck"]
     else:
         assert report.stopped == "rank 1 made 1,000 calls that other ranks never made"
     assert report.unended == (0,)

@@ -1,4 +1,4 @@
-"""What the operations declare: names, forms, words, sources of every piece, and traffic."""
+"""Check what the ops declare against torch and nccl-tests: forms, words, traffic, calls."""
 
 from __future__ import annotations
 
@@ -18,48 +18,13 @@ from distdemo import ops, versions
 from distdemo.dtypes import DTYPES
 from distdemo.ops import contract
 from distdemo.ops.buffers import make_buffers
-from distdemo.ops.contract import (
-    Op,
-    Undefined,
-    handles,
-    in_sequence,
-    nothing,
-    post_all,
-)
+from distdemo.ops.contract import Op, post_all
 from distdemo.ops.spec import OpSpec
 
-each_op = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+for_every_op = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 
 
-# ----------------------------------------------------------------------------- names and words
-
-
-@pytest.mark.processes
-@each_op
-def test_an_operation_is_found_by_every_spelling_of_its_name(op: Op) -> None:
-    assert ops.REGISTRY[op.name] is op
-    for name in (op.name, op.command, op.command.upper(), op.name.replace("_", "")):
-        assert ops.find(name) is op
-        assert ops.resolve(name) == (op, ())
-    assert all((ops.resolve(name) or (None,))[0] is op for name in op.aliases)
-
-
-def test_torch_s_own_calls_lead_to_their_form() -> None:
-    for typed, meaning in {
-        "isend": ("p2p", ("--nonblocking",)),
-        "recv": ("p2p", ()),
-        "monitored-barrier": ("barrier", ("--monitored",)),
-        "all_gather_into_tensor": ("all_gather", ("--variant", "single")),
-        "gather_single": ("gather", ("--variant", "single")),
-        "broadcast_object_list": ("broadcast", ("--objects",)),
-        "all-reduse": None,
-    }.items():
-        resolved = ops.resolve(typed)
-        assert (resolved and (resolved[0].name, resolved[1])) == meaning
-        assert ops.find(typed) is None
-
-
-@each_op
+@for_every_op
 def test_its_words_and_forms_are_what_torch_has(op: Op) -> None:
     assert op.doc.call.startswith("dist.")
     assert ("{OP}" in op.doc.call) == ("reduce_op" in op.takes)
@@ -77,28 +42,15 @@ def test_its_words_and_forms_are_what_torch_has(op: Op) -> None:
             assert callable(getattr(dist, name, None)) == (form.lacking() is None)
 
 
-def test_nccl_tests_know_these_in_place_and_out_of_place() -> None:
-    # Their others are in place in torch, always; all_to_all and send/recv never.
-    for op in OPS:
-        assert op.has_both(example(op, op.all_forms[0], 3)) == facts_of(op.name).both, op.name
-    for op, form in FORMS:
-        spec = example(op, form, 3)
-        for rank, shared in ((rank, op.in_place_slots(rank, spec)) for rank in range(3)):
-            result = op.result(rank, spec)
-            if shared is not None and not isinstance(result, Undefined):
-                # What lies there is what comes there, or is reduced to it.
-                source = result[shared[1]]
-                assert rank in source.ranks
-                assert source.piece == shared[0]
-
-
 # ------------------------------------------------------------------------------------- traffic
 
 
-@each_op
-def test_traffic_follows_the_table_of_nccl_tests(op: Op) -> None:
+@for_every_op
+def test_traffic_and_in_place_forms_are_those_of_nccl_tests(op: Op) -> None:
+    facts = facts_of(op.name)
+    # torch has the other ops in place only; all_to_all and send/recv never.
+    assert op.has_both(example(op, op.all_forms[0], 3)) == facts.both
     for dtype, n in product(("bfloat16", "complex128"), range(op.smallest_world, 7)):
-        facts = facts_of(op.name)
         traffic = op.traffic(OpSpec(op.name, n, dtype, (3, 5)))
         tensors = n if facts.tensors == "n" else facts.tensors
         assert traffic.payload_bytes == 15 * DTYPES[dtype].itemsize * tensors
@@ -142,15 +94,10 @@ def test_nothing_of_ours_is_between_a_bound_call_and_torch_s() -> None:
         assert call.keywords.get("async_op", async_op) == async_op
 
 
-def test_calls_are_made_in_turn_or_at_once_and_give_handles() -> None:
-    first, second = dist.Work(), dist.Work()
-    made: list[Any] = [None, 3, (), first, [first, second], (first,)]
-    assert [len(handles(result)) for result in made] == [0, 0, 0, 1, 2, 1]
-    calls: list[int] = []
-    in_sequence(partial(calls.append, 1), partial(calls.append, 2))()
-    assert calls == [1, 2]
-    assert in_sequence() is nothing
-    assert post_all(lambda: first, lambda: None, lambda: [second])() == [first, second]
+def test_a_nonblocking_exchange_returns_the_handles_of_all_calls() -> None:
+    first, second, third = dist.Work(), dist.Work(), dist.Work()
+    post = post_all(lambda: first, lambda: None, lambda: [second, third])
+    assert post() == [first, second, third]
 
 
 def test_a_form_has_the_name_that_the_installed_torch_prefers(
@@ -164,8 +111,8 @@ def test_a_form_has_the_name_that_the_installed_torch_prefers(
         ("2.14.0a0", new, False),
         ("not installed", new, False),
     ):
-        monkeypatch.setattr(versions, "torch_version", lambda it=installed: it)
-        monkeypatch.setattr(contract, "torch_version", lambda it=installed: it)
+        monkeypatch.setattr(versions, "torch_version", lambda version=installed: version)
+        monkeypatch.setattr(contract, "torch_version", lambda version=installed: version)
         assert {form.call for _, form in FORMS if form.older} == calls
         (missing,) = {form.lacking() for _, form in FORMS if form.calls == "gather_single"}
         told = f"gather_single requires torch 2.14; this is torch {installed}."

@@ -1,4 +1,4 @@
-"""The tensors of a run: what is held before, how buffers lie, and what should come of them."""
+"""Check the tensors of a run: its inputs, the layout of its buffers, and its expected results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TENSORS = [(op, form) for op, form in FORMS if form.name != "objects" and not op
 
 
 def as_stored(number: Any, dtype: DType) -> Any:
-    """What a memory cell of this type holds of a number: integers wrap, the others are rounded."""
+    """Return a number as this dtype stores it: integers wrap, the others are rounded."""
     if dtype.kind == "int":
         span = dtype.exact - dtype.lowest + 1
         return (number - dtype.lowest) % span + dtype.lowest
@@ -32,7 +32,7 @@ def as_stored(number: Any, dtype: DType) -> Any:
 
 
 def inputs(op: Op, spec: OpSpec) -> Held:
-    """What every rank holds before: the elements of each piece, or the objects."""
+    """Return every rank's inputs: the elements of its pieces, or its objects."""
     if spec.objects:
         return [held_before(op, rank, spec) for rank in range(spec.group_size)]
     return [
@@ -42,7 +42,7 @@ def inputs(op: Op, spec: OpSpec) -> Held:
 
 
 def shapes_should(rank: int, spec: OpSpec, pieces: int) -> list[tuple[int, ...]]:
-    """The shapes of what this rank gets: alike, but for uneven tensors and parts."""
+    """Return the shapes of this rank's results: equal, except for uneven tensors and parts."""
     if spec.sizes is not None:
         return [(size, *spec.shape[1:]) for size in spec.sizes]
     if spec.splits is not None:
@@ -54,14 +54,14 @@ def shapes_should(rank: int, spec: OpSpec, pieces: int) -> list[tuple[int, ...]]
 @given(requests())
 def test_what_is_expected_is_what_plain_python_computes(request: tuple[Op, OpSpec]) -> None:
     op, spec = request
-    held = inputs(op, spec)
+    before = inputs(op, spec)
     dtype = DTYPES[spec.dtype]
     if spec.objects:
         for rank in range(spec.group_size):
-            assert expected_objects(op, rank, spec) == facts_of(op.name).result(rank, held, spec)
+            assert expected_objects(op, rank, spec) == facts_of(op.name).result(rank, before, spec)
         return
     for rank in range(spec.group_size):
-        should = facts_of(op.name).result(rank, held, spec)
+        should = facts_of(op.name).result(rank, before, spec)
         does = expected(op, rank, spec)
         if should is None or does is None:
             assert should is None
@@ -88,8 +88,8 @@ def test_the_user_s_numbers_are_held_as_given() -> None:
         assert held_by("all_reduce", 1, dtype="float64", values=(row,)) == [[[float(large)] * 2]]
     whole = [name for name, dtype in DTYPES.items() if dtype.kind == "int" and dtype.exact > 200]
     for dtype, number in product(whole, (0.0, 255.0, True, 2)):
-        held = held_by("p2p", dtype=dtype, shape=(1,), values=((number,), (number,)))
-        assert held[0] == [[number]]
+        before = held_by("p2p", dtype=dtype, shape=(1,), values=((number,), (number,)))
+        assert before[0] == [[number]]
 
 
 def test_given_values_are_what_the_ranks_hold() -> None:
@@ -110,35 +110,12 @@ def test_a_seed_mixes_the_values_the_same_way_each_time() -> None:
         assert one == same
         assert other != one != counted
     # Counting has a blind spot: the largest number is always the last rank's.
-    held = held_by("all_reduce", 4, shape=(64,), seed=7)
-    columns = zip(*(pieces[0] for pieces in held), strict=True)
+    before = held_by("all_reduce", 4, shape=(64,), seed=7)
+    columns = zip(*(pieces[0] for pieces in before), strict=True)
     assert {column.index(max(column)) for column in columns} == {0, 1, 2, 3}
 
 
 # --------------------------------------------------------------------------------- the buffers
-
-
-def test_buffers_are_contiguous_parts_of_a_single_tensor_or_memories_of_their_own() -> None:
-    for (op, form), n in product(TENSORS, (1, 2, 3)):
-        if n < op.smallest_world:
-            continue
-        more = {} if "plits" in form.flags else {"shape": (2, 3)}
-        spec = example(op, form, n, **more)
-        buffers = make_buffers(op, n - 1, spec, "cpu")
-        single = spec.variant == "single"
-        assert (buffers.send_joined is not None) == (single and op.list_before)
-        assert (buffers.recv_joined is not None) == (single and op.list_after)
-        for whole, parts in (
-            (buffers.send_joined, buffers.send),
-            (buffers.recv_joined, buffers.recv),
-        ):
-            assert all(part.is_contiguous() for part in parts)
-            if whole is not None:
-                end = whole.data_ptr()
-                for part in parts:
-                    assert part.numel() == 0 or part.data_ptr() == end
-                    end += part.nbytes
-                assert end == whole.data_ptr() + whole.nbytes
 
 
 def test_in_place_a_piece_given_and_one_got_are_one_memory() -> None:

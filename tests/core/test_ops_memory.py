@@ -1,4 +1,4 @@
-"""How much memory the tensors of a run take, beside what they do take."""
+"""Compare estimates of a run's memory with what its tensors take."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TENSORS = [(op, form) for op, form in FORMS if form.name != "objects" and not op
 
 
 def spec_of(op: Op, form: Form, n: int, dtype: str, **more: Any) -> OpSpec:
-    """A large request for this form; of uneven tensors and parts, some are empty."""
+    """Return a large request for this form; some of its uneven tensors or parts are empty."""
     spec = example(op, form, n, dtype=dtype, **more)
     if spec.sizes is not None:
         sizes = tuple(size * NUMEL // 4 for size in spec.sizes)
@@ -40,7 +40,7 @@ def spec_of(op: Op, form: Form, n: int, dtype: str, **more: Any) -> OpSpec:
 
 
 class Peak(TorchDispatchMode):
-    """Counts the bytes of all tensors that are alive at once."""
+    """Mode that records the peak of the bytes of all tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Peak(TorchDispatchMode):
 
 
 def live_through(op: Op, rank: int, spec: OpSpec) -> int:
-    """The most bytes that one rank's tensors take from its inputs to its verification."""
+    """Return the peak of one rank's bytes, from its inputs to its verification."""
     with Peak() as peak:
         buffers = make_buffers(op, rank, spec, "cpu")
         wanted = expected(op, rank, spec)

@@ -1,4 +1,4 @@
-"""Default values, and what a reduction of any values should give, bit for bit or within a bound."""
+"""Check default values and dtypes, and the expected results of reductions with their bounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from distdemo import ops
-from distdemo.dtypes import DTYPES
+from distdemo.dtypes import DTYPES, NAMES
 from distdemo.ops.buffers import Expected, expected, held_before
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
@@ -34,7 +34,7 @@ def spec(
 
 
 def rows(spec: OpSpec) -> list[list[Any]]:
-    """What every rank holds by default."""
+    """Return every rank's default values."""
     rule = value_rule(ALL_REDUCE, spec)
     return [
         [element(rule, label, position) for position in range(spec.numel)]
@@ -44,10 +44,6 @@ def rows(spec: OpSpec) -> list[list[Any]]:
 
 def columns(spec: OpSpec) -> list[tuple[Any, ...]]:
     return list(zip(*rows(spec), strict=True))
-
-
-def test_the_rows_are_those_of_the_documents() -> None:
-    assert rows(spec(n=3)) == [[0, 1, 2, 3], [10, 11, 12, 13], [20, 21, 22, 23]]
 
 
 def test_every_element_differs_by_rank_and_by_position() -> None:
@@ -82,8 +78,8 @@ def test_the_sum_over_all_ranks_is_exact_in_the_dtype() -> None:
         if n > DTYPES[dtype].exact // 2:
             continue  # even ones and zeros would add up to more
         rule = value_rule(ALL_REDUCE, replace(spec(dtype, n, (numel,)), seed=seed))
-        held = element(rule, torch.arange(n).unsqueeze(1), torch.arange(numel))
-        assert held.sum(dim=0).max() <= DTYPES[dtype].exact, (dtype, n, numel, seed)
+        elements = element(rule, torch.arange(n).unsqueeze(1), torch.arange(numel))
+        assert elements.sum(dim=0).max() <= DTYPES[dtype].exact, (dtype, n, numel, seed)
     for dtype, n, factor in product(("float64", "float16", "bfloat16"), (2, 8), (2.0, -3.0)):
         asked = replace(spec(dtype, n, reduce_op="premul_sum"), factor=factor)
         assert max(map(sum, columns(asked))) * abs(factor) <= DTYPES[dtype].exact, asked
@@ -120,7 +116,7 @@ def test_wrapped_values_keep_neighbouring_ranks_and_shifted_blocks_apart() -> No
 
 
 def only(op: str, spec: OpSpec) -> Expected:
-    """What rank 0 should hold, of an op that leaves it one tensor."""
+    """Return the expected result of rank 0, which is one tensor."""
     pieces = expected(ops.REGISTRY[op], 0, spec)
     assert pieces is not None
     assert len(pieces) == 1
@@ -132,7 +128,7 @@ def all_reduced(dtype: str, reduce_op: str, *rows: tuple[Any, ...]) -> Expected:
     return only("all_reduce", spec)
 
 
-def test_what_rounds_has_a_bound_and_what_does_not_has_none() -> None:
+def test_only_a_result_that_may_round_has_a_bound() -> None:
     row = (0.1, 1e-8)
     for dtype, reduce_op, rows, rounds in (
         ("float32", "sum", ((0.1,), (0.2,)), True),
@@ -167,22 +163,49 @@ def test_the_rounding_of_any_order_of_the_ranks_is_within_the_bound(
     dtype: str, reduce_op: str, parts: list[float], order: Any
 ) -> None:
     exact_type = getattr(torch, dtype)
-    held = [torch.tensor([part], dtype=exact_type) for part in parts]
-    wanted = all_reduced(dtype, reduce_op, *((tensor.item(),) for tensor in held))
-    order.shuffle(held)
-    total = reduce(operator.add, held)
-    divided_first = reduce(operator.add, [tensor / len(held) for tensor in held])
-    for got in (total / len(held), divided_first) if reduce_op == "avg" else (total,):
+    tensors = [torch.tensor([part], dtype=exact_type) for part in parts]
+    wanted = all_reduced(dtype, reduce_op, *((tensor.item(),) for tensor in tensors))
+    order.shuffle(tensors)
+    total = reduce(operator.add, tensors)
+    divided_first = reduce(operator.add, [tensor / len(tensors) for tensor in tensors])
+    for got in (total / len(tensors), divided_first) if reduce_op == "avg" else (total,):
         assert verify([got], [wanted]).ok
 
 
 def test_a_missing_contribution_is_never_within_the_bound() -> None:
     for reduce_op, n, dtype in product(("sum", "avg"), range(2, 7), FLOATS):
         op, asked = ops.REGISTRY["all_reduce"], OpSpec("all_reduce", n, dtype, reduce_op=reduce_op)
-        held = [held_before(op, rank, asked)[0].double() for rank in range(n)]
+        inputs = [held_before(op, rank, asked)[0].double() for rank in range(n)]
         # Rank 0's ones and twos are a sixth in an average of 30, which bfloat16 rounds away itself.
         for missing in range(n) if reduce_op == "sum" else range(1, n):
-            total = sum(held, start=torch.zeros(4)) - held[missing]
+            total = sum(inputs, start=torch.zeros(4)) - inputs[missing]
             got = (total / n if reduce_op == "avg" else total).to(getattr(torch, dtype))
             verified = verify([got], [only("all_reduce", asked)])
-            assert verified.wrong == int((held[missing] != 0).sum()), (asked, missing)
+            assert verified.wrong == int((inputs[missing] != 0).sum()), (asked, missing)
+
+
+# ------------------------------------------------------------------------------- dtypes
+
+
+def test_the_table_of_dtypes_agrees_with_torch() -> None:
+    for dtype in DTYPES.values():
+        theirs = getattr(torch, dtype.name)
+        assert torch.empty((), dtype=theirs).element_size() == dtype.itemsize
+        if dtype.kind == "int":
+            whole = torch.iinfo(theirs)
+            assert (dtype.lowest, dtype.exact, dtype.epsilon) == (whole.min, whole.max, 0)
+        elif dtype.kind != "bool":
+            limits = torch.finfo(theirs)
+            assert (dtype.epsilon, dtype.largest) == (limits.eps, limits.max)
+            numbers = torch.tensor([dtype.exact - 1, dtype.exact, dtype.exact + 1])
+            kept = numbers.to(theirs).real.double().long() == numbers
+            assert kept.tolist() == [True, True, False], dtype.name
+
+
+def test_every_alias_leads_to_one_type() -> None:
+    every = [name for dtype in DTYPES.values() for name in (dtype.name, *dtype.aliases)]
+    assert len(every) == len(set(every))
+    assert set(NAMES.values()) == set(DTYPES)
+    assert NAMES["bf16"] == "bfloat16"
+    assert NAMES["half"] == "float16"
+    assert NAMES["long"] == "int64"

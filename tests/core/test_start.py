@@ -1,4 +1,4 @@
-"""What must start at once: help, versions, errors and completion never import torch."""
+"""Check that help, versions, usage errors and completion never import torch."""
 
 from __future__ import annotations
 

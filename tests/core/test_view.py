@@ -1,19 +1,22 @@
-"""What all views are made of: consoles, tables, the failure of a world, progress."""
+"""Check the parts of all views: consoles, numbers, tables, failed worlds, progress, terminals."""
 
 from __future__ import annotations
 
 import io
+import math
 import os
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forked import in_a_child
 from golden import drawn, golden
 from rich.text import Text
+from terminal import ESCAPES, in_a_terminal
 
 from distdemo.launcher.records import (
     Died,
@@ -30,7 +33,8 @@ from distdemo.launcher.records import (
     WorldReport,
     WorldSpec,
 )
-from distdemo.view import progress
+from distdemo.view import foreign, progress
+from distdemo.view import format as fmt
 from distdemo.view.blocks import Fitted
 from distdemo.view.console import Signs, output, show, signs
 from distdemo.view.failure import failure
@@ -59,7 +63,7 @@ def script(outcomes: tuple[Outcome, ...], last_call: str = "") -> WorldReport:
     )
     every = (*outcomes, *ends)
     if last_call:  # the first rank made none
-        every = (every[0], *(replace(each, last_call=last_call) for each in every[1:]))
+        every = (every[0], *(replace(outcome, last_call=last_call) for outcome in every[1:]))
     program = WorldSpec(len(every), user_program=UserProgram(group=False))
     return replace(world(every, VERDICT), world=program)
 
@@ -75,6 +79,39 @@ def test_what_an_encoding_lacks_is_written_in_another_way_and_never_raises() -> 
     file.flush()
     text = file.buffer.getvalue().decode("latin-1")  # type: ignore[attr-defined]  # BytesIO
     assert text.startswith("ok 2(n-1)/n")
+
+
+# ------------------------------------------------------------------------------- numbers as text
+
+CASES: dict[Callable[..., object], list[tuple[Any, object]]] = {
+    fmt.number: [(True, "True"), (0.1 + 0.2, "0.3"), (1e20, "1e+20"), (1 - 2j, "1-2j")],
+    fmt.duration: [(0.0, "0 µs"), (7020.0, "1.95 h"), (math.inf, "—")],
+    fmt.exact_size: [(65532, "65,532 B"), (3 << 19, "1.5 MiB")],
+    fmt.percent: [(0.001, "<1%"), (0.0, "0%")],
+    fmt.plus_minus: [(0.031, "±3.1%"), (3.0, ">±100%")],
+    fmt.times: [(340.2, "340×"), (math.inf, "—")],
+    fmt.digits: [(0.0012, "0.0012"), (0.0, "0.00")],
+    fmt.ranks_text: [([], ""), ([0, 2, 3, 5, 4], "0, 2-5")],
+    foreign.lines_of: [
+        ("a\r\nb\n", ["a", "b"]),
+        ("10%\r20%\r", ["20%"]),
+        ("\x1b[31mred\x1b[0m\x07", ["red\\x07"]),
+        ("", []),
+    ],
+}
+"""Edges that no golden file shows."""
+
+
+def test_edges_of_numbers_as_text() -> None:
+    for function, cases in CASES.items():
+        for value, text in cases:
+            assert function(value) == text, (function, value)
+
+
+def test_different_numbers_look_different() -> None:
+    assert fmt.distinct(1.0, 2.0) == ("1", "2")
+    assert fmt.distinct(0.1, 0.10000001) == ("0.1", "0.10000001")
+    assert fmt.distinct("a", 1) == ("a", "1")
 
 
 # ----------------------------------------------------------------------------------------- tables
@@ -112,12 +149,13 @@ def test_a_table_that_can_not_fold_becomes_a_list_rather_than_lose_the_end_of_a_
 def test_of_many_ranks_the_ends_and_the_odd_ones_are_shown() -> None:
     ranks = [Returned(rank=rank) for rank in range(20)]
 
-    def shown(chosen: frozenset[int] | None) -> list[int]:
-        found = select(ranks, chosen, lambda each: each.rank == 9)
-        return [-each if isinstance(each, int) else each.rank for each in found]
+    def selected(chosen: frozenset[int] | None) -> list[int]:
+        """Return the selected ranks, and negative numbers of ranks left out."""
+        items = select(ranks, chosen, lambda outcome: outcome.rank == 9)
+        return [-item if isinstance(item, int) else item.rank for item in items]
 
-    assert shown(None) == [0, 1, 2, 3, -5, 9, -6, 16, 17, 18, 19]
-    assert shown(frozenset({2, 5})) == [2, 5]
+    assert selected(None) == [0, 1, 2, 3, -5, 9, -6, 16, 17, 18, 19]
+    assert selected(frozenset({2, 5})) == [2, 5]
 
 
 # ---------------------------------------------------------------------------------------- failure
@@ -215,7 +253,7 @@ def wait_for_signal() -> None:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have progress take standard error for a terminal, and draw at once."""
+    """Make progress take standard error for a terminal and draw immediately."""
     monkeypatch.setattr(progress, "visible", lambda: True)
     monkeypatch.setattr(progress, "DELAY_S", 0.01)
     monkeypatch.setenv("COLUMNS", "80")
@@ -287,3 +325,27 @@ def test_without_a_terminal_there_is_a_line_now_and_then(
     assert text.startswith(shown)
     assert text.endswith(" s)\n")
     assert "\x1b" not in text
+
+
+# ------------------------------------------------------------------------------ real terminals
+
+
+@pytest.mark.processes
+def test_a_terminal_gets_a_spinner_while_it_takes_long_and_colours_for_the_ranks(tmp_path):
+    with in_a_terminal(["barrier", "-n", "2", "--straggler", "1:0.8"], tmp_path) as terminal:
+        assert terminal.end() == 0, terminal.raw
+    text = terminal.raw
+    assert "\x1b[36m" in text  # rank 0 is cyan, in every table
+    assert "2 ranks over gloo (" in text
+    assert text.index("2 ranks over gloo (") < text.rindex("\x1b[2K") < text.index("Verified")
+
+
+@pytest.mark.processes
+def test_no_line_is_wider_than_the_terminal_and_no_color_is_respected(tmp_path):
+    words = ["all-gather", "-n", "2"]
+    env = {"COLUMNS": "40", "NO_COLOR": "1"}
+    with in_a_terminal(words, tmp_path, env=env) as terminal:
+        assert terminal.end() == 0, terminal.raw
+    assert "\x1b[3" not in terminal.raw
+    shown = ESCAPES.sub("", terminal.raw.rpartition("\x1b[2K")[2])
+    assert max(map(len, shown.splitlines())) <= 40
