@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden import golden
-from recordings import (
+from benches import (
     SIZES,
     document,
     hockney,
@@ -20,6 +19,7 @@ from recordings import (
     setup,
     written,
 )
+from golden import golden
 
 from distdemo.bench.compare.compare import Change, CompareReport, change_of, compare
 from distdemo.bench.compare.view import compare_view
@@ -48,18 +48,6 @@ def judged(series: Series, verdict: SizeVerdict = SizeVerdict.DISTURBED) -> Seri
     return replace(series, rows=tuple(replace(row, judgement=judgement) for row in series.rows))
 
 
-def test_a_clear_change_has_its_size_and_sign():
-    for factor, change in ((1.5, Change.SLOWER), (1 / 1.5, Change.FASTER), (1.0, Change.NONE)):
-        report = pair(factor, 0.1)
-        assert {verdict.change for verdict in report.outcomes} == {change}
-        overall = report.series[0].overall
-        assert overall.ratio == pytest.approx(factor, rel=0.03)
-        assert overall.interval is not None
-        assert overall.interval[0] < factor < overall.interval[1]
-        assert report.ok == (change is not Change.SLOWER)
-        assert overall.confidence == pytest.approx(0.95)
-
-
 def test_a_series_that_was_disturbed_in_either_file_is_undecided():
     steady, slow = scaled(1.0), scaled(9.0, seed=2)
     for old, new in ((judged(steady), slow), (steady, judged(slow)), (judged(slow), judged(slow))):
@@ -74,23 +62,6 @@ def test_a_series_that_was_disturbed_in_either_file_is_undecided():
         setups = (setup(load=load),)
         new_file = recording("new.json", judged(slow, SizeVerdict.SLOW), setups=setups)
         assert compare(recording("old.json", steady), new_file, 0.1).outcome is outcome
-
-
-def test_an_outcome_is_undecided_if_a_size_or_a_series_may_be_slower():
-    (series,) = pair(1.0, 0.1).series
-    unsure = replace(series.overall, change=Change.UNKNOWN)
-    for row, overall, high, certain in (
-        (1.09, 1.09, 1.29, True),
-        (0.7, 0.7, 1.0, True),
-        (1.11, 1.0, 1.2, False),
-        (1.0, 1.11, 1.2, False),
-        (1.0, 1.0, 1.31, False),
-    ):
-        first = replace(series.rows[0], outcome=replace(unsure, ratio=row, interval=(0.5, 9.0)))
-        whole = replace(unsure, ratio=overall, interval=(0.6, high))
-        changed = replace(series, rows=(first,), overall=whole)
-        outcome = CompareReport("old.json", "new.json", 0.1, (changed,)).outcome
-        assert (outcome is Change.NONE) == certain, (row, overall, high)
 
 
 def test_no_change_requires_an_interval_that_rules_out_a_change():
@@ -158,7 +129,6 @@ def test_a_file_not_written_by_bench_is_an_error(tmp_path, command):
     unknown = {**whole, "series": [{**one, "spec": {**one["spec"], "op": {"name": "evil"}}}]}
     for content, words in (
         ("{", "is not a file of distdemo bench"),
-        (json.dumps({**whole, "command": "bench fit"}), "'bench fit'"),
         (json.dumps({**whole, "schema_version": 1}), "version 1"),
         (json.dumps(soon), "series: rows: times_s: 'soon' is no"),
         (json.dumps(empty), "has no times"),
@@ -181,7 +151,7 @@ def another_machine() -> CompareReport:
         scaled(1.5, seed=2),
         environment=there,
         versions={"distdemo": "1.2.4", "torch": "2.14.0"},
-        setups=(setup(0.5, start_method="spawn"),),
+        setups=(setup(3.5e9, start_method="spawn"),),
         notes=("Blocks of one world replace launches.",),
     )
     old = scaled(1.0)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benches import SIZES, document, one_row, one_series, recording, row_of, written
 from golden import golden
-from recordings import SIZES, document, one_row, one_series, recording, row_of, written
 
 from distdemo import schedules
 from distdemo.bench.files import BenchFile
-from distdemo.bench.fit.fit import FitReport, FittedSeries, costs_of, fit, make_report, solve
+from distdemo.bench.fit.fit import FitReport, FittedSeries, costs_of, fit, make_report
 from distdemo.bench.fit.view import fit_view
 from distdemo.bench.records import Judgement, Series, SizeVerdict
 from distdemo.errors import UsageError
@@ -60,14 +59,6 @@ def test_alpha_and_beta_are_recovered_by_every_algorithm() -> None:
         assert best.is_good
 
 
-def test_alpha_and_beta_are_never_negative() -> None:
-    paid = [(1.0, float(size)) for size in SIZES]
-    assert solve(paid, [size * 1e-9 for size in SIZES])[:2] == pytest.approx((0, 1e-9), abs=1e-12)
-    alpha, beta, _ = solve(paid, [1e-3 / (1 + size) for size in SIZES])
-    assert alpha > 0
-    assert beta == pytest.approx(0, abs=1e-12)
-
-
 def test_only_several_numbers_of_ranks_identify_the_algorithm() -> None:
     one = only(run(2, name="doubling"))
     assert (one.chosen, one.assumed) == ("ring", True)
@@ -89,28 +80,6 @@ def test_many_ranks_are_predicted_by_every_algorithm() -> None:
         assert row.fastest == min(row.predicted_s, key=row.predicted_s.__getitem__)
     few = make_report([run(2)], ranks=[8]).predictions[0]
     assert [row.size_bytes for row in few.rows] == [SIZES[0], SIZES[6], SIZES[-1]]
-
-
-def test_files_of_two_machines_and_unsteady_files_are_noted() -> None:
-    steady, series = run(2), series_of("all_reduce", "ring", 4)
-    assert make_report([steady, run(4)]).notes == ()
-    there = run(4, environment={"host": "elsewhere"})
-    (note,) = make_report([steady, there]).notes
-    assert note.startswith(f"{there.file} differs from {steady.file}: host elsewhere, not box")
-    wide = [
-        replace(row, steady=False, interval_s=(0.5 * row.median_s, 1.2 * row.median_s))
-        for row in series.rows[:2]
-    ]
-    slow = replace(wide[1], judgement=Judgement(SizeVerdict.SLOW, "It is slow."))
-    for rows, expected in (
-        (wide, ["2 of 12 sizes not steady within ±5.0% (up to ±50%, at 8 B), so α and β are"]),
-        ([wide[0], slow], ["2 of 12 sizes not steady", "bench's answer was slow."]),
-        ([replace(wide[0], interval_s=None)], ["1 of 12 sizes not steady within ±5.0% (some have"]),
-    ):
-        unsteady = replace(series, rows=(*rows, *series.rows[len(rows) :]))
-        notes = make_report([steady, recording("four.json", unsteady)]).notes
-        for note, words in zip(notes, expected, strict=True):
-            assert note.startswith(f"four.json: {words}")
 
 
 def test_a_series_that_was_disturbed_is_not_fitted() -> None:
@@ -147,22 +116,6 @@ def test_the_reports_without_predictions_from_a_model_that_does_not_fit() -> Non
     for name, report in (("one", odd()), ("two", good)):
         assert report.series[0].best.is_good == bool(report.predictions) == (name == "two")
         golden(Path(__file__).parent / "golden" / f"fit_{name}.txt", partial(fit_view, report))
-
-
-@pytest.mark.processes
-def test_the_command_fits_predicts_and_writes(command: Any, tmp_path: Path) -> None:
-    files = [
-        written(tmp_path / f"{n}.json", document(series_of("all_reduce", "ring", n)))
-        for n in (2, 4)
-    ]
-    line = ["bench", "fit", *files, "--predict", "64", "--predict", "16", "--format", "json"]
-    code, out, err = command(*line)
-    assert (code, err) == (0, "")
-    content = json.loads(out)
-    assert (content["schema_version"], content["command"], content["ok"]) == (3, "bench fit", True)
-    (series,) = content["series"]
-    assert (series["chosen"], series["ranks"]) == ("ring", [2, 4])
-    assert [prediction["ranks"] for prediction in content["predictions"]] == [16, 64]
 
 
 REFUSED = {

@@ -13,8 +13,7 @@ from helpers import leftovers, segments, tcp_addresses, wait_until
 
 from distdemo.backends.contract import Transport
 from distdemo.bench import limits
-from distdemo.bench.limits import bound_of, measure_limits, slowest
-from distdemo.bench.records import TransportLimit
+from distdemo.bench.limits import measure_limits, slowest
 from distdemo.launcher.local import run_world
 
 MEMORY, DEVICE, TCP = Transport
@@ -86,19 +85,3 @@ def test_only_the_neighbour_is_accepted_and_a_silent_or_closed_one_is_an_error(m
         ):
             with pytest.raises((limits.PeerLostError, BrokenPipeError)):
                 act()
-
-
-def test_the_slowest_rank_counts_and_the_backend_chooses_the_limit():
-    memory, device, tcp, slow = (
-        TransportLimit(transport, bandwidth, 1 << 20)
-        for transport, bandwidth in ((MEMORY, 5.0), (DEVICE, 9.0), (TCP, 3.0), (TCP, 2.0))
-    )
-    assert slowest([[memory, tcp], [slow]]) == (slow,)
-    for transport, one_host, expected in (
-        (TCP, True, tcp),
-        (MEMORY, True, memory),
-        (MEMORY, False, tcp),
-        (DEVICE, True, device),
-    ):
-        assert bound_of([memory, device, tcp], transport, one_host=one_host) == expected
-    assert bound_of([memory], TCP, one_host=True) is None

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from distdemo.measure import machine
 from distdemo.measure.machine import CopySpeed, LaunchLoad, Load, busy_s, taken_cores, total_load
 
 STAT = """cpu  900 10 90 5000 0 0 0 300 77 0
@@ -22,18 +21,6 @@ def test_the_busy_time_of_the_cpus_that_a_rank_may_use():
     for cpus, expected in (((0,), 5.6), ((0, 1), 13.0), ((12,), 0.21), ((0, 2), None), ((), None)):
         assert busy_s(STAT, cpus, 100) == (expected and pytest.approx(expected)), cpus
     assert busy_s("", (0,)) is None
-
-
-def test_a_rank_reads_the_clocks_and_copies(monkeypatch):
-    before = machine.Reading((0,), 0.0, 0.0, None)
-    load = machine.load_since(before, 3, (CopySpeed(0.9, 1e9),))
-    assert (load.launch, load.busy_s, load.copies[0].core_share) == (3, None, 0.9)
-    assert min(load.wall_s, load.own_s) > 0
-    monkeypatch.setattr(machine, "COPY_S", 0.001)
-    monkeypatch.setattr(machine, "COPY_BYTES", 1 << 12)
-    copy = machine.copy_for_a_moment(2)
-    assert 0 <= copy.core_share <= 1
-    assert copy.bytes_per_s > 0
 
 
 FULL = CopySpeed(0.99, 9e9)
@@ -64,16 +51,6 @@ def test_only_time_that_the_cores_lack_was_taken_from_the_ranks():
     assert taken_cores([sleepy], at_once=2) == pytest.approx(0.3), "two of them sleep"
 
 
-def test_the_worst_set_of_cpus_counts():
-    bound = replace(QUIET, cpus=(0,), busy_s=0.9)
-    crowded = replace(QUIET, cpus=(1,), own_s=0.5, busy_s=1.0)
-    assert total(bound, crowded).taken_cores == pytest.approx(0.5)
-    elsewhere = replace(QUIET, busy_s=2.0)
-    hosts = ("a", "a", "b", "b")
-    two_hosts = total(QUIET, QUIET, elsewhere, elsewhere, hosts=hosts)
-    assert two_hosts.taken_cores == pytest.approx(0.2)
-
-
 def test_a_rank_that_gets_less_of_a_core_again_and_again_is_slowed():
     busy = (replace(QUIET, busy_s=2.0), replace(HALF, busy_s=2.0, own_s=0.5))
     for ranks, slowed in (
@@ -92,14 +69,3 @@ def test_a_rank_that_gets_less_of_a_core_again_and_again_is_slowed():
         load = total_load(launches)
         assert load is not None
         assert load.slowed_ranks == slowed
-
-
-def test_copies_vary_if_their_quartiles_differ_by_a_factor():
-    quiet = total(QUIET, replace(QUIET, copies=(CopySpeed(0.99, 8e9),) * 2))
-    assert set(quiet.copies_bytes_per_s) == {8e9}, "the slowest rank"
-    for speeds, expected in (
-        ((9.0, 8.0, 9.0, 5.0), None),
-        ((9.0, 4.0, 9.0, 4.0), (4.0, 9.0)),
-        ((9.0,) * 7 + (1.0,), None),  # one launch of eight
-    ):
-        assert replace(quiet, copies_bytes_per_s=speeds).varying_copies == expected

@@ -18,7 +18,7 @@ from distdemo.bench.rank import Measurements
 from distdemo.bench.records import DEFAULT_LAUNCHES
 from distdemo.bench.sweep import measure
 from distdemo.encoding import decode, encode
-from distdemo.errors import Terminated, UsageError
+from distdemo.errors import UsageError
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Died
 from distdemo.measure import timing
@@ -242,17 +242,7 @@ def test_rows_are_kept_if_no_further_world_can_be_started():
         measure(asked(other, iters=1), worlds, start)
 
 
-def test_a_signal_or_the_deadline_keeps_measured_rows():
-    worlds = iter(range(3))
-
-    def interrupted(*args, on_message, **_):
-        if next(worlds) == 2:
-            raise Terminated
-        return run_world(*args, on_message=on_message)
-
-    report = measure(asked(), [world()], interrupted)
-    assert (report.interrupted, report.ok) == (True, False)
-    assert [row.iterations for row in report.rows] == [1, 1]
+def test_the_deadline_is_named_in_every_series_that_it_cut():
     report = measure(asked(), [replace(world(), deadline=1e-9)], alone)
     assert not report.ok
     assert report.series[0].error.startswith("The time limit of 1e-09 s was reached: 2 of 2")

@@ -83,17 +83,6 @@ def test_every_wrong_element_is_counted_and_moved_data_matches_bit_for_bit() -> 
     assert counts(1, spec, buffers) == (3 * LONG, 10 + LONG + 10)
 
 
-def test_misplaced_elements_are_found() -> None:
-    spec = OpSpec("all_gather", 2, shape=(2 * LONG,), variant="list")
-    for shift in (1, 1 << 14, 1 << 17, LONG // 2):
-        buffers = done(0, spec)
-        buffers.recv[1].copy_(buffers.recv[1].roll(shift))
-        assert counts(0, spec, buffers)[1] > LONG, shift
-    buffers = done(0, spec)
-    buffers.recv[1].copy_(buffers.recv[0])  # another rank's data
-    assert counts(0, spec, buffers)[1] > 0.99 * LONG
-
-
 def test_unwritten_buffers_are_wrong_everywhere() -> None:
     for op, form in FORMS:
         if form.name == "objects" or op.is_barrier:

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distdemo import ops
 from distdemo.bench import sweep
-from distdemo.bench.command import sizes_of, sweep_sizes
 from distdemo.bench.rank import Measurements
 from distdemo.encoding import decode, encode
 from distdemo.measure.statistics import interval, median, u_critical
@@ -61,29 +59,6 @@ def test_a_row_uses_all_iterations_and_its_interval_contains_its_median(launches
     assert decode(type(row), encode(row)) == row
 
 
-@given(
-    st.sampled_from([name for name, op in ops.REGISTRY.items() if not op.is_barrier]),
-    st.integers(2, 9),
-    st.lists(st.integers(1, 1 << 30), min_size=1, max_size=9),
-)
-def test_sizes_are_ascending_multiples_of_the_smallest_call(name, ranks, wanted):
-    spec = benches.series(name, ranks)
-    op = ops.REGISTRY[name]
-    part = op.traffic(spec.smallest).payload_bytes
-    sizes = sizes_of(op, spec.smallest, wanted)
-    assert sorted(set(sizes)) == list(sizes)
-    for size in sizes:
-        (op_spec,) = spec.at(size)
-        assert op.traffic(op_spec).payload_bytes == size
-        assert any(size == part or 0 <= exact - size < part for exact in wanted)
-
-
-def test_sizes_by_a_factor():
-    assert sweep_sizes(8, 600, 4.0) == [8, 32, 128, 512]
-    assert len(sweep_sizes(8, 1 << 30, 2)) == 28
-    assert sweep_sizes(10, 1000, 10**0.5)[::2] == [10, 100, 1000]
-
-
 def test_launches_alternate_their_order_and_a_plan_can_be_encoded():
     spec = benches.asked(benches.series(), benches.series("broadcast"), warmup=4)
     for launch, expected in ((1, [(0, 5), (1, 3)]), (2, [(1, 3), (0, 5)])):
@@ -91,13 +66,3 @@ def test_launches_alternate_their_order_and_a_plan_can_be_encoded():
         assert [(step.series, step.iterations) for step in plan] == expected
         assert {step.warmup for step in plan} == {4}
         assert decode(Measurements, encode(plan)) == plan
-
-
-def test_blocks_replace_launches_in_one_world():
-    plan = sweep.single_world(benches.asked(iters=10), "gloo")
-    timed = [step for step in plan if step.launch]
-    assert {step.launch for step in timed} == set(range(1, 7))
-    assert [sum(s.iterations for s in timed if s.point == point) for point in (0, 1)] == [10, 10]
-    open_ended = sweep.single_world(benches.asked(iters=None), "gloo", 24.0)
-    limits = {(step.iterations, step.seconds, step.within_s) for step in open_ended if step.launch}
-    assert limits == {(0, 0.5, 24.0)}

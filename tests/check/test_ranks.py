@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-import torch
 from broken import broken
 
 from distdemo.check import matrix
@@ -18,8 +17,6 @@ from distdemo.check.controller import CheckRun, failed_case
 from distdemo.check.rank import CaseFinding
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Phase, Raised, Returned, Verdict, WorldReport, WorldSpec
-from distdemo.ops.groups import inference
-from distdemo.ops.spec import OpSpec
 
 
 def checked(cases, stall=20.0, progress=None, **more):
@@ -138,9 +135,3 @@ def test_a_failure_in_the_next_case_is_attributed_to_it() -> None:
     late = (Returned(rank=0), replace(outcomes[1], phase=Phase(0, "case 6")))
     stalled = replace(ended, outcomes=late, verdict=replace(verdict, ranks=(1,)))
     assert failed_case([5, 6], {5: [], 6: []}, stalled) == 6
-
-
-def test_inference_mode_is_on_only_if_requested():
-    for requested in (False, True):
-        with inference(OpSpec("all_reduce", 2, inference=requested)):
-            assert torch.is_inference_mode_enabled() is requested

@@ -11,10 +11,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+from benches import document as bench_report
+from benches import written
 from forked import run_command
 from json_schema import document_schema
-from recordings import document as bench_report
-from recordings import written
 
 from distdemo import ops
 from distdemo.cli import main as main_module

@@ -12,9 +12,9 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from benches import document, one_series, written
 from hypothesis import example, given
 from hypothesis import strategies as st
-from recordings import document, one_series, written
 from rich.table import Table
 from rich.text import Text
 from traces import real

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benches import document, one_series, recording
 from hostile import JSON, changed, no_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from recordings import document, one_series, recording
 from rich.console import Console
 
 from distdemo.bench.compare.compare import compare

@@ -89,20 +89,6 @@ def test_injected_faults_are_found_and_explained(command, monkeypatch):
     in_a_child(poll)
 
 
-def test_mpiexec_of_a_different_mpi(command, tmp_path, monkeypatch):
-    pytest.importorskip("mpi4py", reason="needs mpi4py")
-    other = tmp_path / "mpiexec"
-    other.write_text("#!/bin/sh\necho 'Microsoft MPI Startup Program 10.1'\n")
-    other.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    code, out, _ = command("doctor", "--only", "mpi", "--format", "json")
-    document = json.loads(out)
-    if finding(document, "mpi-library")["level"] != "fine":
-        pytest.skip("mpi4py has no MPI here")
-    assert code == 1
-    assert_explained(document, "mpiexec", str(other), "but mpi4py loads")
-
-
 def test_ctrl_c_gives_no_verdict_and_leaves_no_process(tmp_path):
     pytest.importorskip("mpi4py", reason="needs mpi4py")
     asked, slow = tmp_path / "asked", tmp_path / "mpiexec"

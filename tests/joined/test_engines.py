@@ -201,18 +201,6 @@ def test_steps_and_jobs_side_by_side_have_ports_of_their_own() -> None:
     assert all(20000 <= port < 30000 for port in ports)
 
 
-def test_tasks_of_a_host() -> None:
-    for text, node, expected in (
-        ("2(x3),1", 0, 2),
-        ("2(x3),1", 3, 1),
-        ("2(x3),1", 4, 0),
-        ("", 0, 0),
-        ("8(x4000000000)", 1, 8),
-    ):
-        here = found(SLURM_STEP_TASKS_PER_NODE=text, SLURM_NODEID=str(node))
-        assert here.local_size == expected, (text, node)
-
-
 # -------------------------------------------------------------------------------------- placement
 
 
@@ -226,9 +214,3 @@ def test_every_rank_is_on_one_node_in_order_and_the_first_nodes_have_one_more() 
             assert lengths == sorted(lengths, reverse=True)
             assert lengths[0] - lengths[-1] <= 1
             assert (place.rank, place.ranks_here) == (shares[-1].start, len(shares[-1]))
-
-
-def test_under_an_engine_each_rank_is_a_node_of_its_own() -> None:
-    place = Placement("torchrun", 2, 4, 0, 2)
-    assert (place.node, place.nodes, place.ranks_here) == (2, 4, 2)
-    assert [place.ranks_of(node) for node in range(4)] == [range(n, n + 1) for n in range(4)]

@@ -4,101 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from distdemo.errors import UsageError
-from distdemo.joined import interfaces
 from distdemo.joined.interfaces import (
-    address_towards,
     addresses,
-    interface_of,
-    is_loopback,
     listening_socket,
-    name_for_others,
     parse_address,
 )
-
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
-
-
-# ------------------------------------------------------------------------------------ addresses
-
-
-@on_linux
-def test_every_address_leads_to_its_interface_and_to_itself() -> None:
-    found = addresses()
-    assert "127.0.0.1" in found["lo"]
-    for name, own in found.items():
-        assert [interface_of(address) for address in own] == [name] * len(own)
-        for address in own:
-            if ":" not in address and not address.startswith("127."):
-                assert address_towards(address, 1) == address
-    assert interface_of("127.55.0.1") == "lo"
-    assert interface_of("localhost") is None  # a name isn't an address
-
-
-def test_what_means_this_machine_alone() -> None:
-    assert address_towards("127.0.0.1", 29500) == "127.0.0.1"
-    assert address_towards("localhost", 0) in ("127.0.0.1", "::1")
-    for host in ("127.0.0.1", "127.0.1.1", "::1", "localhost", "LocalHost."):
-        assert is_loopback(host)
-    for host in ("10.0.0.1", "fe80::1", "0.0.0.0"):  # noqa: S104 - nothing is bound
-        assert not is_loopback(host)
-
-
-def looked_up(*answers: str) -> Any:
-    """A resolver that knows one name."""
-
-    def getaddrinfo(host: str, port: int, **options: Any) -> Any:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in answers]
-
-    return getaddrinfo
-
-
-def routed(monkeypatch: pytest.MonkeyPatch, way_out: str, *own: str) -> None:
-    """Fake machine named node1, as set up by Debian's installer, with these addresses."""
-
-    def towards(host: str, port: int) -> str:
-        if way_out:
-            return way_out
-        raise UsageError("No way leads out.")
-
-    monkeypatch.setattr(socket, "getaddrinfo", looked_up("127.0.1.1"))
-    monkeypatch.setattr(interfaces, "addresses", lambda: {"lo": ("127.0.0.1",), "eth": own})
-    monkeypatch.setattr(interfaces, "address_towards", towards)
-
-
-def test_a_name_of_this_machine_for_loopback_is_its_address_for_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for way_out, own, expected in (
-        ("10.0.0.1", ("10.0.0.1", "10.9.0.1"), "10.0.0.1"),
-        ("", ("10.9.0.1", "fe80::1"), "10.9.0.1"),
-        ("", (), "node1"),
-    ):
-        routed(monkeypatch, way_out, *own)
-        assert name_for_others("node1") == expected
-    for host in ("localhost", "127.0.0.1", "::1", "10.0.0.7"):
-        assert name_for_others(host) == host
-    routed(monkeypatch, "", "10.0.0.1", "10.9.0.1")
-    with pytest.raises(UsageError, match=r"10\.0\.0\.1, 10\.9\.0\.1"):  # ambiguous
-        name_for_others("node1")
-    monkeypatch.setattr(socket, "getaddrinfo", looked_up("127.0.1.1", "10.0.0.7"))
-    assert name_for_others("node7") == "node7"
-
-
-def test_a_name_that_does_not_resolve_is_refused() -> None:
-    for name in ("a" * 70 + ".example", "no-such-host.invalid"):
-        with pytest.raises(UsageError, match="can't be found"):
-            listening_socket(name, 1)
-        assert not is_loopback(name)
-
-
-# ------------------------------------------------------------------------------------ listening
 
 
 @pytest.mark.parametrize("address", ["127.0.0.2", "::1"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import multiprocessing
-import sys
 import threading
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch.distributed as dist
 
 from distdemo import api, backends
 from distdemo.api import MAX_TIMEOUT_S, check_world, launch
-from distdemo.backends import mpi
 from distdemo.errors import UsageError
 from distdemo.launcher import messages
 from distdemo.launcher.records import WorldSpec
@@ -42,9 +40,7 @@ def test_rank_and_size_are_given_to_a_function_that_names_them_first():
         (work_batch, (32,), 0),
         (work_rank, (), 1),
         (work_rank_lr, (), 1),
-        (work_rank_lr, (0.5,), 1),
         (work_rank_size, (), 2),
-        (work_rank_world, (0.1,), 2),
         (work_size_first, (1, 2), 0),
         (lambda rank, size: None, (), 2),
         (functools.partial(work_rank_world, lr=0.1), (), 2),
@@ -55,7 +51,6 @@ def test_rank_and_size_are_given_to_a_function_that_names_them_first():
         (work, (1,)),
         (work_batch, ()),
         (work_rank_size, (0.1,)),
-        (work_rank_world, ()),
         (None, ()),
     ]
     for fn, args in wrong:
@@ -116,33 +111,12 @@ def test_what_new_processes_could_not_find_is_refused_with_what_to_do(monkeypatc
     assert "cloudpickle" not in caught.value.hint
 
 
-@pytest.mark.parametrize("missing", [None, "mpi4py is not installed."])
-def test_the_backends_to_choose_from_are_those_that_work(monkeypatch, missing):
-    monkeypatch.setattr(type(backends.REGISTRY["mpi"]), "provided_by", lambda _: "distdemo.mpi")
-    monkeypatch.setattr(type(backends.REGISTRY["mpi"]), "missing", lambda _: missing)
-    with pytest.raises(UsageError) as caught:
-        check_world(WorldSpec(2, "none"))
-    assert ("mpi" in caught.value.hint) is (missing is None)
-    assert "gloo" in caught.value.hint
-
-
 def test_a_backend_that_torch_was_built_without_is_refused(monkeypatch):
     monkeypatch.setattr(dist, "is_ucc_available", lambda: False)
     with pytest.raises(UsageError, match="The backend 'ucc' is not available"):
         check_world(WorldSpec(2, "ucc"))
     monkeypatch.setitem(dist.Backend._plugins, "UCC", None)  # registered with torch
     check_world(WorldSpec(2, "ucc"))
-
-
-def test_a_backend_that_is_given_to_torch_is_refused_where_its_library_is_missing(monkeypatch):
-    monkeypatch.setattr(dist, "is_mpi_available", lambda: False)
-    monkeypatch.setitem(sys.modules, "mpi4py", None)
-    mpi.library.cache_clear()
-    with pytest.raises(UsageError, match="The backend 'mpi' is not available") as caught:
-        check_world(WorldSpec(2, "mpi"))
-    mpi.library.cache_clear()
-    assert "pip install 'distdemo[mpi]'" in caught.value.why
-    assert "mpi" not in caught.value.hint
 
 
 def test_what_needs_gpus_is_refused_where_there_are_too_few(monkeypatch):

@@ -6,7 +6,6 @@ through distdemo and computed nothing before.
 
 from __future__ import annotations
 
-import faulthandler
 import inspect
 import os
 import pickle
@@ -23,7 +22,7 @@ import torch.distributed as dist
 from helpers import LOOPBACK, tcp_addresses
 
 import distdemo
-from distdemo.launcher.records import Died, Raised, Stopped, TimedOut
+from distdemo.launcher.records import Raised, Stopped, TimedOut
 from distdemo.launcher.verdict import report_of
 
 TIMEOUT_S = 4.0  # of worlds that hang, including their start
@@ -204,29 +203,6 @@ def test_a_rank_killed_in_the_op_whose_child_holds_its_pipes():
     assert "killed by SIGKILL" in error.what
     assert error.report.outcomes[2].signal == signal.SIGKILL
     assert error.report.verdict.consequences == (0, 1)
-
-
-def test_a_rank_that_the_backend_aborts_is_named(capfd):
-    def mismatch(rank):
-        faulthandler.disable()  # pytest's, which would write into its report
-        dtype = torch.float64 if rank == 0 else torch.float32
-        dist.all_reduce(torch.ones(3, dtype=dtype))
-
-    error = failing(mismatch, world_size=2)
-    assert error.rank is not None
-    assert any(isinstance(o, Died) and o.signal == signal.SIGABRT for o in error.report.outcomes)
-    capfd.readouterr()
-
-
-def test_a_rank_that_leaves_with_a_status():
-    def go(rank):
-        dist.barrier()
-        sys.exit("no data in /tmp/batches" if rank == 1 else 0)
-
-    error = failing(go, world_size=2)
-    left = error.report.outcomes[1]
-    assert (error.rank, left.exit_code, left.message) == (1, 1, "no data in /tmp/batches")
-    assert left.message in error.why
 
 
 def test_a_rank_that_never_arrives_is_named_with_those_that_wait():

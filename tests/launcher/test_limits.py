@@ -118,7 +118,3 @@ def test_a_machine_without_a_loopback_interface_is_refused(monkeypatch):
     with pytest.raises(UsageError, match="can't reach each other") as caught:
         check_loopback()
     assert "ip link" in caught.value.hint
-
-
-def test_this_very_machine_can_hold_a_world():
-    check_machine(WorldSpec(1))

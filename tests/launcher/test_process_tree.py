@@ -6,13 +6,11 @@ import os
 import select
 import signal
 import subprocess
-import threading
 
 import pytest
-from forked import in_a_child
 from helpers import wait_until
 
-from distdemo.launcher.process_tree import ProcessTree, processor_seconds
+from distdemo.launcher.process_tree import ProcessTree
 from distdemo.signals import Interrupts
 
 
@@ -32,56 +30,6 @@ def test_what_is_in_its_sessions_ends_and_nothing_else(killed):
         assert inside.returncode == -signal.SIGKILL
         assert outside.poll() is None
         outside.kill()
-
-
-def used(sessions: set[int]) -> float:
-    """Return the processor seconds of these sessions."""
-    found = processor_seconds(sessions)
-    assert found is not None
-    return found
-
-
-@pytest.mark.processes
-def test_a_thread_at_work_is_counted_but_none_of_the_backend():
-    """gloo's poll all the time, also while a rank waits in recv."""
-    in_a_child(burn_both)
-
-
-def burn_both():
-    """Run in a new session: other tests are using the processor in this one."""
-    os.setsid()
-    assert used({-1}) == used(set()) == 0
-    for name in ("busy", "gloo_tcp_loop"):
-        burns(name)
-
-
-def burns(name):
-    begun, go_on = threading.Event(), True
-
-    def burn():
-        with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as comm:  # noqa: PTH123
-            comm.write(name)
-        begun.set()
-        while go_on:
-            pass
-
-    thread = threading.Thread(target=burn)
-    sessions = {os.getsid(0)}
-    thread.start()
-    begun.wait()
-
-    def burnt():
-        with open(f"/proc/self/task/{thread.native_id}/stat") as stat:  # noqa: PTH123
-            return sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
-
-    # The counted interval includes the measured one, so it can't be less.
-    before, mark = used(sessions), burnt()
-    assert wait_until(lambda: burnt() >= mark + 20)
-    went = burnt() - mark
-    counted = round((used(sessions) - before) * os.sysconf("SC_CLK_TCK"))
-    go_on = False
-    thread.join()
-    assert (counted >= went) is (name == "busy"), (counted, went)
 
 
 # ------------------------------------------------------------------------------------------ signals

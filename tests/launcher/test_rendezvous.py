@@ -22,23 +22,6 @@ def temporary(monkeypatch, tmp_path):
 
 
 @on_linux
-def test_a_file_in_memory_can_be_opened_by_its_path_until_the_block_ends(temporary):
-    before = os.listdir("/proc/self/fd")
-    with file_rendezvous() as place, file_rendezvous() as other:
-        assert place.directory is None
-        assert place.path != other.path
-        path = Path(place.path)
-        path.write_text("met here")
-        assert path.read_text() == "met here"
-        assert stat.S_ISREG(path.stat().st_mode)
-    assert not path.exists()
-    assert list(temporary.iterdir()) == []
-    with pytest.raises(KeyError), file_rendezvous():
-        raise KeyError
-    assert os.listdir("/proc/self/fd") == before
-
-
-@on_linux
 def test_where_proc_is_hidden_a_private_directory_is_taken(monkeypatch, temporary):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     before = os.listdir("/proc/self/fd")

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 import threading
-import warnings
 
 import pytest
 import torch
@@ -13,7 +10,6 @@ from helpers import wait_until
 from distdemo.errors import UsageError
 from distdemo.launcher import start_method
 from distdemo.launcher.start_method import choose
-from distdemo.launcher.torch_import import CACHE, without_traces
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="forks are for Linux")
 
@@ -73,17 +69,3 @@ def test_elsewhere_than_on_linux_it_is_spawn(monkeypatch: pytest.MonkeyPatch) ->
     method = choose("auto", "cpu")
     assert method.name == "spawn"
     assert "darwin" in method.reason
-
-
-def test_torchs_compiler_finds_a_folder_when_it_is_imported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv(CACHE, raising=False)
-    with without_traces():
-        assert os.environ[CACHE] == tempfile.gettempdir()
-        warnings.warn("of torch about torch", DeprecationWarning, stacklevel=1)
-    assert CACHE not in os.environ
-    monkeypatch.setenv(CACHE, "/the/user/s/own")
-    with without_traces():
-        assert os.environ[CACHE] == "/the/user/s/own"
-    assert os.environ[CACHE] == "/the/user/s/own"

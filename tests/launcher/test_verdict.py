@@ -62,7 +62,6 @@ def lost(rank: int, at: float, why: str = "no sign of life on h1 for 8 s") -> Ou
 
 
 BARRIER = "[Rank 0]: Ranks 2 failed to pass monitoredBarrier in 9 ms"
-STOPPED_LATER = Stopped(rank=2, phase=JOINED)
 WORLDS: dict[str, tuple[Outcome, ...]] = {
     # Death and errors.
     "an earlier consequence": (affected(0, 0.1), raised(1, 0.2), affected(2, 0.3)),

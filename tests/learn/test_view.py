@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden import Blocks, drawn, golden
+from golden import Blocks, golden
 
 from distdemo.calls.records import Finding, Row
 from distdemo.learn import view
@@ -102,12 +102,3 @@ VIEWS: dict[str, Blocks] = {
 @pytest.mark.parametrize("name", VIEWS)
 def test_a_report(name: str) -> None:
     golden(GOLDEN / f"{name}.txt", VIEWS[name])
-
-
-def test_after_the_last_step_come_the_exercises_and_another_form_is_not_counted() -> None:
-    played = PlayedStep(STEPS["ring-attention"], returned("ring-attention"), "1 2 3")
-    text = drawn(partial(view.lesson_view, Lesson((played,))))
-    assert "1 2 3 isn't counted: type one number, such as 7." in text
-    assert "Not quite" not in text
-    end = "1 step played. Next, the exercises: distdemo learn --write FOLDER.\n"
-    assert text.endswith(f"✓ {end}")

@@ -378,35 +378,6 @@ def functional_collectives(rank: int, n: int) -> None:
 
 
 @case
-def events_of_the_profiler(rank: int, n: int) -> None:
-    four, all_of_them = torch.ones(4), torch.empty(n, 4)
-    two, numbers, world = torch.ones(2), torch.empty(n, 2), cast("Any", dist.group.WORLD)
-    with torch.autograd.profiler.profile(record_shapes=True) as profile:
-        dist.all_reduce(four)
-        dist.broadcast(four, 0, async_op=True).wait()
-        dist.all_gather(list(all_of_them), four)
-        dist.gather(four, list(all_of_them) if rank == 0 else None, dst=0)
-        dist.reduce_scatter(four, list(all_of_them))
-        world.allgather_coalesced([[all_of_them[r], numbers[r]] for r in range(n)], [four, two])
-        dist.barrier()
-        sending = dist.isend(four, (rank + 1) % n)
-        assert sending is not None
-        dist.recv(torch.empty(4))
-        sending.wait()
-    found = [each for each in profile.function_events if each.name.startswith("mpi:")]
-    shapes = {each.name: each.input_shapes for each in found}
-    one = ("all_reduce", "broadcast", "all_gather", "gather", "send", "recvAnySource")
-    assert shapes == {
-        **{f"mpi:{name}": [[4]] for name in one},
-        "mpi:reduce_scatter": [[4]] * n,
-        "mpi:all_gather_coalesced": [[4], [2]],
-        "mpi:barrier": [],
-    }
-    assert len(found) == len(shapes)
-    assert all(each.is_async and each.cpu_time > 0 for each in found)
-
-
-@case
 def errors_are_raised_before_any_call(rank: int, n: int) -> None:
     one = torch.ones(2)
     with refused(TypeError, "not on meta"):

@@ -1,7 +1,7 @@
-"""Launch worlds over MPI with the library: ``launched.py START_METHOD SCENE...``.
+"""Launch a world over MPI with the library: ``launched.py START_METHOD SCENE``.
 
-Prints one line of JSON per scene: the values, or the rank at fault. Before it, rank 0 prints the
-shared memory that it uses. ``hold`` prints one line per rank that has started, and hangs.
+Rank 0 prints the shared memory that it uses. ``killed`` prints the rank at fault as JSON;
+``hold`` prints one line per rank that has started, and hangs.
 """
 
 from __future__ import annotations
@@ -23,27 +23,11 @@ import distdemo
 SEGMENT = r"/dev/shm/.*[^)]$"  # only searched for
 
 
-def add(rank: int) -> list[float]:
-    """Return the sum of all ranks' tensors."""
-    begin(rank)
-    total = torch.full((2,), float(rank + 1))
-    dist.all_reduce(total)
-    return total.tolist()
-
-
 def killed(rank: int) -> None:
     """Kill rank 1 while the other ranks wait for it."""
     begin(rank)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    dist.all_reduce(torch.ones(4))
-
-
-def absent(rank: int) -> None:
-    """Let rank 1 never arrive."""
-    begin(rank)
-    if rank == 1:
-        select.select([], [], [], 60)  # until the launcher kills it
     dist.all_reduce(torch.ones(4))
 
 
@@ -64,25 +48,11 @@ def begin(rank: int) -> None:
         os.write(1, f"{json.dumps({'segments': sorted(found)})}\n".encode())
 
 
-def play(scene: str, start_method: str) -> dict[str, object]:
-    """Run one scene and return its result."""
-    timeout = 1.0 if scene == "absent" else 60.0
-    while True:
-        try:
-            size = 2 if scene == "absent" else 3  # waiting ranks keep a core busy
-            found = distdemo.launch(
-                *(globals()[scene], (), size, "mpi", timeout),
-                start_method=start_method,
-                sanitize=False,
-            )
-        except distdemo.WorldError as error:
-            if "waiting in all_reduce" in str(error) or timeout >= 60:
-                return {"rank": error.rank, "what": str(error)}
-            timeout *= 4  # on this machine it takes longer until all are there
-        else:
-            return {"values": found}
-
-
 if __name__ == "__main__":
-    for each in sys.argv[2:]:
-        os.write(1, f"{json.dumps(play(each, sys.argv[1]))}\n".encode())
+    start_method, scene = sys.argv[1:]
+    work = {"killed": killed, "hold": hold}[scene]
+    try:
+        distdemo.launch(work, (), 3, "mpi", 60.0, start_method=start_method, sanitize=False)
+    except distdemo.WorldError as error:
+        line = json.dumps({"rank": error.rank, "what": str(error)})
+        os.write(1, f"{line}\n".encode())

@@ -160,13 +160,6 @@ def test_no_rank_is_blamed_while_the_ranks_of_a_host_are_unknown(tmp_path: Path)
     )
 
 
-def test_one_file_of_two_hosts(tmp_path: Path) -> None:
-    texts = [text for name, text in sections("sizes-2").items() if name.endswith("torchrun.log")]
-    write(tmp_path / "slurm-4242.out", PREFIX.sub("", "".join(texts)))
-    report = read([str(tmp_path)])
-    assert (report.world_size, report.findings[0].what) == (4, SIZE.format(2))
-
-
 def table(*rows: tuple[int, int], forced: int = 0) -> str:
     """Return torchrun's output on these ranks and exit codes; the first is the root cause."""
     lines = [f"Unable to shutdown process {forced} via 15, forcefully exiting via 9"] * bool(forced)

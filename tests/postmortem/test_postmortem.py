@@ -131,12 +131,6 @@ def test_sizes_of_all_to_all_may_differ() -> None:
     assert judged(calls).ok
 
 
-def test_a_call_that_all_ranks_are_in_is_slow() -> None:
-    finding = only(judged(dict.fromkeys(range(4), BEHIND[0])))
-    assert (finding.kind, finding.ranks, finding.consequences) == ("slow", (), (0, 1, 2, 3))
-    assert "600 s" in finding.rule
-
-
 def test_a_deadlock_over_two_groups_is_shown() -> None:
     calls = [entry("all_reduce", 1, "started", group=name, line=int(name)) for name in ("1", "2")]
     second = [{**call, "state": "scheduled"} for call in calls]
@@ -160,17 +154,6 @@ def test_sends_and_receives_that_nothing_matches_are_named() -> None:
     assert only(judged(sends)).kind == "deadlock"
     matched = sends | {1: dump(pair("recv 1<-0", 1, "started"))}
     assert {finding.kind for finding in judged(matched).findings} == {"slow"}
-
-
-@pytest.mark.parametrize(
-    ("calls", "count"),
-    [([FIRST, WAITS], 1), ([FIRST, entry("broadcast", 2), WAITS | {"collective_seq_id": 3}], 1)],
-)
-def test_calls_that_absent_ranks_must_have_made(calls: list[dict[str, Any]], count: int) -> None:
-    report = judged(dict.fromkeys((0, 1, 2), dump(*calls)))
-    assert report.absent == only(report).ranks == (3,)
-    made = f"Rank 3 left no calls. It made at least {count} call of the default group."
-    assert made in report.notes
 
 
 def test_bad_files_are_named_and_skipped(tmp_path: Path) -> None:
@@ -258,23 +241,6 @@ def test_a_rank_behind_in_a_call_that_others_complete_alone(op: str, backend: st
     assert lines == ["train.py:3 in step", "train.py:1 in step"]
 
 
-def test_ranks_that_wait_for_one_rank_in_different_calls_are_shown_together() -> None:
-    reduce = entry("reduce", 2, line=8)
-    root = {**reduce, "state": "started"}
-    rest = entry("barrier", 3, "started", line=9)
-    other = dump(FIRST, reduce, rest)
-    finding = only(judged({0: dump(FIRST, root), 1: other, 2: dump(FIRST), 3: other}))
-    assert finding.what == "Rank 2 is behind: it never made call 2 of the default group, reduce."
-    assert [row.ranks for row in finding.rows] == [(0,), (1, 3), (2,)]
-
-
-def test_members_that_no_file_shows_may_be_missing() -> None:
-    calls = [entry("all_reduce", 1, "started", group=group) for group in ("1", "2")]
-    report = judged({rank: {**dump(calls[rank // 2]), "pg_config": {}} for rank in range(4)})
-    kinds = [(finding.kind, finding.consequences) for finding in report.findings]
-    assert kinds == [("stuck", (0, 1)), ("stuck", (2, 3))]
-
-
 def test_ranks_that_left_nothing_are_no_success() -> None:
     report = judged({3: dump(FIRST)})
     assert (report.stopped, report.ok) == ("ranks 0, 1, 2 left no calls", False)
@@ -292,17 +258,6 @@ def test_lines_show_where_a_rank_left_out_a_call() -> None:
         "The lines differ from call 3 on: rank 2 at train.py:9 in step, "
         "other ranks at train.py:7 in step. A call too many or too few was made there."
     )
-
-
-def test_each_call_has_its_own_caller() -> None:
-    def called_from(line: int) -> dict[str, Any]:
-        call = entry("all_reduce", 1, "started")
-        outer = {"name": "main", "filename": "/home/me/main.py", "line": line}
-        return dump({**call, "frames": [*call["frames"], outer]})
-
-    finding = only(judged({rank: called_from(1 + rank) for rank in range(4)}))
-    lines = [row.source_line.rpartition(":")[2] for row in finding.rows]
-    assert lines == [f"{line} in main" for line in (1, 2, 3, 4)]
 
 
 def test_calls_lost_by_the_recorder_are_left_out() -> None:

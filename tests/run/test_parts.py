@@ -13,8 +13,7 @@ import torch
 
 from distdemo.errors import UsageError
 from distdemo.launcher.program import Program
-from distdemo.run import view_output as output
-from distdemo.run.source import COMPILER, parse_program, torch_imports
+from distdemo.run.source import parse_program
 from distdemo.run.value import MAX_CHARS, MAX_DEPTH, MAX_ITEMS, bind, plain_value
 from distdemo.run.view_output import MAX_TOTAL_BYTES, MIN_BYTES, Stream, Transcript, transcripts
 
@@ -155,21 +154,6 @@ def test_of_very_much_the_two_ends_stay():
     assert last.finished()[1] == MIN_BYTES
 
 
-@dataclass
-class Clock:
-    now: float = 100.0
-
-    def monotonic(self):
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    found = Clock()
-    monkeypatch.setattr(output, "time", found)
-    return found
-
-
 @pytest.fixture
 def opened():
     def start(ranks=(0, 1), encoding="utf-8"):
@@ -191,28 +175,6 @@ def test_whole_lines_at_once_and_never_two_ranks_in_one(opened):
     assert shown() == "1 │ one\n1 │ two\n0 │ beginning\n1 │ three\n1 │ last\n"
 
 
-def test_a_line_that_takes_long_is_shown_as_far_as_it_came(opened, clock):
-    stream, shown = opened()
-    stream.write(0, b"waiting ...")
-    clock.now += 0.2
-    stream.write(1, b"a\n")
-    assert shown() == "1 │ a\n"
-    clock.now += 0.2
-    stream.write(1, b"b\n")
-    assert shown() == "1 │ a\n1 │ b\n0 │ waiting ...\n"
-    stream.write(0, b" done\n")
-    assert shown().endswith("0 │  done\n")
-
-
-def test_a_bar_is_shown_now_and_then(opened, clock):
-    stream, shown = opened()
-    for percent in range(0, 101, 10):
-        stream.write(0, f"\r{percent}%".encode())
-        clock.now += 0.5
-    stream.write(0, b"\n")
-    assert shown().splitlines() == ["0 │ 40%", "0 │ 90%", "0 │ 100%"]
-
-
 def test_characters_in_pieces_ranks_that_are_not_shown_and_lines_without_end(opened):
     stream, shown = opened((3, 11))
     for byte in "grün\n".encode():
@@ -226,30 +188,3 @@ def test_characters_in_pieces_ranks_that_are_not_shown_and_lines_without_end(ope
 
 
 # ----------------------------------------------------------------------------------------- preload
-
-
-def test_what_of_torch_a_program_will_import(tmp_path):
-    file = tmp_path / "prog.py"
-    for source, names in (
-        ("import torch.nn.functional as F", {"torch.nn.functional"}),
-        ("def f():\n    import torch.distributed.rpc", {"torch.distributed.rpc"}),
-        ("import numpy, mine, torchvision\nfrom . import torch", set()),
-        ("import torch\ntorch.optim.SGD([])", {"torch.optim", COMPILER}),
-        ("from torch.optim import SGD", {"torch.optim", "torch.optim.SGD", COMPILER}),
-        ("this is no Python", set()),
-        ("x = '\0'", set()),
-    ):
-        file.write_text(source)
-        assert torch_imports(Program(file=str(file))) == names, source
-
-
-def test_modules_and_files_beside_it_are_read_where_python_would_look(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "__main__.py").write_text("import torch.nn")
-    (tmp_path / "package" / "other.py").write_text("import torch.func, mine")
-    (tmp_path / "mine.py").write_text("import package.other, torch.amp")
-    assert torch_imports(Program(module="package")) == {"torch.nn"}
-    assert torch_imports(Program(module="package.other")) == {"torch.func", "torch.amp"}
-    assert torch_imports(Program(file="package")) == {"torch.nn"}
-    assert torch_imports(Program(file=str(tmp_path / "none.py"))) == set()

@@ -72,8 +72,3 @@ def test_a_file_that_is_no_python_is_refused(folder: Path, source: bytes, error:
             check(words, module)
         assert error in str(caught.value)
         assert str(caught.value).count("\n") == 2
-
-
-def test_a_module_of_python_itself_is_not_looked_for_in_the_folder(folder: Path) -> None:
-    (folder / "json.py").write_text("def work(:")
-    check([], "json:work")

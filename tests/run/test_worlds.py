@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +69,6 @@ def test_a_program_makes_its_group_twice_and_no_socket_is_open_to_other_machines
     assert tcp_addresses(os.getpid(), listening=True) == before
 
 
-def test_leaving_with_exit_code_0_is_an_end_for_a_whole_program_alone():
-    def leave(rank):
-        if rank.rank == 1:
-            os._exit(0)
-
-    assert isinstance(run_world(world(group=False), leave).outcomes[1], Returned)
-    assert isinstance(run_world(world(), leave).outcomes[1], Died)
-
-
 def test_a_crash_has_the_line_of_the_rank_and_not_that_of_its_child():
     def crash(rank):
         if rank.rank == 0:
@@ -102,38 +92,6 @@ def test_a_crash_has_the_line_of_the_rank_and_not_that_of_its_child():
     assert isinstance(report.outcomes[0], Stopped)
     assert report.verdict.what == "Rank 1 was killed by SIGSEGV."
     assert report.verdict.why.startswith(f"It was at test_worlds.py:{first + 7} in crash.")
-
-
-class Parting(Exception):  # of the tests
-    """Exception of a child."""
-
-
-def fork_child(rank, end):
-    """Fork a child that leaves the function with an exception, or returns; return its exit code."""
-    child = os.fork()
-    if child == 0:
-        if end is None:
-            return "of a child"
-        raise end
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    rank.barrier("no rank was stopped")
-    return status
-
-
-@pytest.mark.parametrize(
-    ("end", "code"),
-    [(None, 0), (SystemExit(0), 0), (SystemExit(3), 3), (SystemExit("no"), 1), (Parting("no"), 1)],
-)
-@pytest.mark.parametrize("is_program", [True, False])
-def test_a_forked_child_reports_nothing_for_its_rank(end, code, is_program):
-    spec = world(2) if is_program else replace(world(2), user_program=None)
-    report = run_world(spec, fork_child, (end,))
-    assert report.ok, report.verdict
-    assert report.values == [code, code]
-    if is_program:  # else sys.stderr is pytest's
-        output = report.outcomes[0].output
-        assert output.endswith("no\n") is (code == 1)
-        assert output.count("File ") == isinstance(end, Parting)  # the user's line alone
 
 
 def test_what_ranks_write_comes_as_they_write_it_and_all_of_it():

@@ -16,7 +16,6 @@ OUTCOMES = {
         "test_expected_on_one",
         "test_expected_to_hang",
         "test_strictly_expected_on_one",
-        "test_expected_error_on_one",
     },
     "failed": {
         "test_asserts_on_two",

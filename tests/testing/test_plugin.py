@@ -123,25 +123,6 @@ def test_what_a_conftest_and_pytest_timeout_ask_for(tmp_path: Path) -> None:
         assert wait_until(lambda: not run.left())
 
 
-def test_why_ranks_cannot_start_is_said_once(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(
-        "import sys\ndef pytest_configure():\n"
-        "    if 'torch' in sys.modules:\n"
-        "        raise RuntimeError('no ranks here')\n"
-    )
-    (tmp_path / "test_many.py").write_text(
-        "import pytest\n@pytest.mark.ranks(2)\n@pytest.mark.parametrize('i', range(3))\n"
-        "def test_many(i):\n    pass\n"
-    )
-    words = ["-m", "pytest", "-q", "-rN", "-p", "no:cacheprovider", "--tb=short", "test_many.py"]
-    done = subprocess.run(
-        [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert "3 errors" in done.stdout, done.stdout
-    assert done.stdout.count("in pytest_configure\n") == 1
-    assert done.stdout.count("see the report of test_many.py::test_many[0]") == 2
-
-
 AUDIT = """import os, sys
 folder = os.path.dirname(__file__)
 log = os.open(f"{folder}/log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -181,18 +162,18 @@ def test_no_process_without_marked_tests_and_no_other_file_is_read(
     assert (tmp_path / "log").read_text() == ""
 
 
-def test_invalid_marks_are_rejected() -> None:
+@pytest.mark.parametrize(
+    "mark",
+    [
+        pytest.mark.ranks(),
+        pytest.mark.ranks(0),
+        pytest.mark.ranks("two"),
+        pytest.mark.ranks(2, nodes=3),
+        pytest.mark.ranks(2, timeout=0),
+    ],
+)
+def test_invalid_marks_are_rejected(mark: pytest.MarkDecorator) -> None:
     from distdemo.testing.plugin import parse_mark
 
-    ranks = pytest.mark.ranks
-    for mark in (
-        ranks(),
-        ranks(0),
-        ranks(2, 3),
-        ranks("two"),
-        ranks(2.0),
-        ranks(2, nodes=3),
-        ranks(2, timeout=0),
-    ):
-        with pytest.raises(ValueError, match=r"rank|timeout"):
-            parse_mark(mark.mark)
+    with pytest.raises(ValueError, match=r"rank|timeout"):
+        parse_mark(mark.mark)

@@ -177,19 +177,6 @@ def test_a_rank_that_waits_at_the_end_is_part_of_a_deadlock() -> None:
     assert "made no more calls and waits for rank 0" in str(caught.value)
 
 
-def count_after_an_error(rank: int) -> int:
-    with pytest.raises(ZeroDivisionError), traffic() as used:
-        rank //= 0
-    assert not hasattr(used, "rounds")
-    with traffic() as used:
-        pass
-    return len(used.calls)
-
-
-def test_nothing_is_left_of_a_block_that_raised() -> None:
-    assert run_ranks(count_after_an_error, 1) == [0]
-
-
 def enter() -> None:
     with traffic():
         pass

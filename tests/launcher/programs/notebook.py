@@ -20,18 +20,10 @@ results = distdemo.launch(work, world_size=2)
 print([(each.rank, each.total, type(each) is Pair) for each in results])
 """
 LAMBDA = "print(distdemo.launch(lambda: scale, world_size=2))"
-WITHOUT_CLOUDPICKLE = """
-import distdemo.launcher.messages
-distdemo.launcher.messages.has_cloudpickle = lambda: False
-try:
-    distdemo.launch(work, world_size=2)
-except distdemo.UsageError as error:
-    print(error.hint)
-"""
 
 notebook = nbformat.v4.new_notebook()
-cells = (DEFINE, LAUNCH, LAMBDA, WITHOUT_CLOUDPICKLE)
-notebook.cells = [nbformat.v4.new_code_cell(each) for each in cells]
+cells = (DEFINE, LAUNCH, LAMBDA)
+notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
 nbclient.NotebookClient(notebook, timeout=90, kernel_name="python3").execute()
 for cell in notebook.cells:
     for output in cell.outputs:

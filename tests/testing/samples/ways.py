@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 
@@ -127,20 +127,6 @@ def test_strictly_expected_on_one(rank):
 
 
 @pytest.mark.ranks(2)
-@pytest.mark.xfail(strict=True, raises=ValueError)
-def test_expected_error_on_one(rank):
-    if rank == 1:
-        raise ValueError("no data")
-    dist.barrier()
-
-
-@pytest.mark.ranks(2)
-def test_numbers_in_the_environment(rank):
-    names = "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"
-    assert [os.environ[name] for name in names] == [str(rank), str(rank), "2", "2"]
-
-
-@pytest.mark.ranks(2)
 def test_the_same_random_numbers():
     same_on_all([random.random(), np.random.rand(), torch.rand(1).item()])
 
@@ -155,18 +141,6 @@ def same_on_all(value):
     values = [None, None]
     dist.all_gather_object(values, value)
     assert values == [value, value]
-
-
-@pytest.mark.ranks(2)
-def test_subtests(subtests):
-    for number in range(3):
-        with subtests.test(number=number):
-            dist.barrier()
-
-
-@pytest.mark.ranks(2)
-def test_a_module_of_torchs(rank):
-    torch.testing.assert_close(torch.ones(1), torch.ones(1))
 
 
 @pytest.mark.ranks(2)
@@ -196,14 +170,6 @@ def test_forked_child(end, tmp_path):
     assert status == ENDS[end]
     assert tmp_path.parent.exists()
     dist.barrier()
-
-
-@pytest.mark.ranks(2)
-@settings(max_examples=2)
-@given(number=st.integers())
-def test_forked_child_of_an_example(number):
-    if fork_child(None) is not None:
-        same_on_all(number)
 
 
 @pytest.mark.ranks(2)
