@@ -84,22 +84,6 @@ def test_all_formats_and_files_agree_and_can_be_read_back(command, tmp_path):
         assert shown["torch"]
 
 
-def test_the_answer_comes_first_and_is_all_that_quiet_prints(command, tmp_path):
-    file = tmp_path / "new.txt"
-    words = ["p2p", "all-reduce", "--async", "--dtype", "bool", *SHORT, "--sizes", "1K"]
-    code, out, err = command("bench", *words, "--output", str(file))
-    assert (code, err) == (0, f"Wrote {file}\n")
-    first = " ".join(out.split("\n\n")[0].split())
-    too_few = "Not judged: there are too few launches for an interval. Try --launches 6 or more."
-    assert first.startswith("! Disturbed: ") or first.endswith(too_few), "others may use the cores"
-    assert "p2p · nonblocking · gloo · 2 ranks · bool · 0 to 1 · async" in out
-    assert "Not measured: gloo can't do all-reduce" in out
-    assert "\x1b" not in file.read_text(encoding="utf-8")
-    code, brief, err = command("bench", "barrier", *SHORT, "-q")
-    assert (code, err) == (0, "")
-    assert len(brief.splitlines()) <= 3
-
-
 def test_a_signal_keeps_and_writes_the_measured_rows(tmp_path: Path):
     file, temporary, seen = tmp_path / "cut.json", tmp_path / "tmp", set[int]()
     temporary.mkdir()

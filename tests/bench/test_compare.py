@@ -105,15 +105,10 @@ def test_a_file_compared_with_itself_has_no_change_in_any_row():
 
 
 def test_files_without_a_common_row_are_an_error_that_names_the_difference():
-    old = recording("old.json")
-    for change, words in (
-        ({"world_size": 4}, "4 ranks"),
-        ({"op": "p2p", "pattern": "pair", "src": 1, "dst": 0}, "1 to 0"),
-        ({"rows": [one_row(12, 1e-3)]}, "12 to 12 bytes"),
-    ):
-        with pytest.raises(UsageError, match="no row in common") as caught:
-            compare(old, recording("new.json", one_series(**change)))
-        assert words in caught.value.why
+    new = recording("new.json", one_series([one_row(12, 1e-3)], world_size=4))
+    with pytest.raises(UsageError, match="no row in common") as caught:
+        compare(recording("old.json"), new)
+    assert "4 ranks" in caught.value.why
 
 
 @pytest.mark.processes

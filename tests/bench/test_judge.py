@@ -178,14 +178,6 @@ def test_the_answer_comes_first_and_is_in_the_document(made, says, good, value):
         assert decode(BenchReport, document).ranges == made.ranges
 
 
-def test_every_size_is_in_one_range_and_in_one_sentence():
-    made = report(rows(GLOO, slower=2.5, noise=0.3))
-    sizes = [size for part in made.ranges for size in part.sizes_bytes]
-    assert sorted(sizes) == [row.size_bytes for row in made.rows]
-    assert answer(made)[0].startswith("Varies at 8 B to 64 KiB and 16 MiB to 32 MiB: at 32 MiB, ")
-    assert " Normal at 256 KiB to 4 MiB: busbw" in answer(made)[0]
-
-
 def test_fail_on_names_the_answers_that_fail():
     for load, fail_on, failing in (
         (BUSY, (Answer.SLOW, Answer.DISTURBED), [Answer.DISTURBED]),

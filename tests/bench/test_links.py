@@ -56,26 +56,13 @@ def across(src: int, dst: int) -> float:
     return 50.0 if (src < 2) != (dst < 2) else 1.0
 
 
-def both(one: Slow, other: Slow) -> Slow:
-    return lambda src, dst: one(src, dst) * other(src, dst)
-
-
 HOSTS = ("a", "a", "b", "b")
 CASES: dict[str, tuple[int, Slow, tuple[str, ...], list[tuple[int, int]], tuple[int, ...]]] = {
     "nothing": (4, lambda *_: 1.0, (), [], ()),
     "a pair of two": (2, lambda src, _: 3.0 if src else 1.0, (), [(1, 0)], ()),
     "a pair of three": (3, of_pair(1, 2, 10), (), [(1, 2), (2, 1)], ()),
     "a rank that sends slowly": (4, lambda src, _: 10.0 if src == 3 else 1.0, (), [], (3,)),
-    "a rank and a pair": (5, both(of_rank(4, 10), of_pair(0, 1, 8)), (), [(0, 1), (1, 0)], (4,)),
-    "not similar": (
-        3,
-        both(of_pair(1, 2, 100), lambda src, dst: 3.0 if (src, dst) == (1, 0) else 1.0),
-        (),
-        [(1, 0), (1, 2), (2, 1)],
-        (),
-    ),
     "two hosts": (4, across, HOSTS, [], ()),
-    "two hosts, a pair": (4, both(across, of_pair(0, 3, 4)), HOSTS, [(0, 3), (3, 0)], ()),
     "alone on a host": (4, of_rank(3, 30), ("a", "a", "a", "b"), [], ()),
 }
 

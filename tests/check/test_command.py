@@ -33,21 +33,6 @@ def test_invalid_command_lines_are_rejected(command, line, first):
     assert (code, out, err.splitlines()[0]) == (2, "", first)
 
 
-def test_a_check_writes_reports_for_ci(command, tmp_path):
-    xml = tmp_path / "report.xml"
-    file = tmp_path / "report.json"
-    words = ["check", "--op", "broadcast,scatter/objects", "-n", "2", "-q"]
-    code, out, err = command(*words, "--junit-xml", str(xml), "--output", str(file))
-    assert (code, err) == (0, "")
-    assert "cases passed" in out
-    document = json.loads(file.read_text())
-    assert document["ok"]
-    assert document["errors"] == []
-    assert {case["op"]["name"] for case in document["cases"]} == {"broadcast", "scatter"}
-    root = ET.fromstring(xml.read_text())  # noqa: S314 - our own
-    assert root.get("tests") == str(document["counts"]["total"])
-
-
 INTERRUPTED = """
 import signal, sys
 from distdemo.__main__ import main

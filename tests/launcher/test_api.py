@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from distdemo import api, backends
+from distdemo import api
 from distdemo.api import MAX_TIMEOUT_S, check_world, launch
 from distdemo.errors import UsageError
 from distdemo.launcher import messages
@@ -38,7 +38,6 @@ def test_rank_and_size_are_given_to_a_function_that_names_them_first():
     for fn, args, count in (
         (work, (), 0),
         (work_batch, (32,), 0),
-        (work_rank, (), 1),
         (work_rank_lr, (), 1),
         (work_rank_size, (), 2),
         (work_size_first, (1, 2), 0),
@@ -49,7 +48,6 @@ def test_rank_and_size_are_given_to_a_function_that_names_them_first():
         assert api._leading_args(fn, args) == count, fn
     wrong: list[tuple[Any, tuple[Any, ...]]] = [
         (work, (1,)),
-        (work_batch, ()),
         (work_rank_size, (0.1,)),
         (None, ()),
     ]
@@ -117,17 +115,3 @@ def test_a_backend_that_torch_was_built_without_is_refused(monkeypatch):
         check_world(WorldSpec(2, "ucc"))
     monkeypatch.setitem(dist.Backend._plugins, "UCC", None)  # registered with torch
     check_world(WorldSpec(2, "ucc"))
-
-
-def test_what_needs_gpus_is_refused_where_there_are_too_few(monkeypatch):
-    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
-    for world, needed in (
-        (WorldSpec(2, device="cuda"), 1),
-        (WorldSpec(2, "nccl"), 1),
-        (WorldSpec(2, "nccl", "cuda"), 2),
-    ):
-        monkeypatch.setattr(backends, "count_gpus", lambda needed=needed: needed - 1)
-        with pytest.raises(UsageError, match=f"needs {needed} or more GPUs"):
-            check_world(world)
-        monkeypatch.setattr(backends, "count_gpus", lambda needed=needed: needed)
-        check_world(world)

@@ -71,14 +71,6 @@ def test_a_world_is_refused_with_the_number_that_fits(machine):
         assert caught.value.why.removeprefix("Processes: ") == why
 
 
-def test_too_little_memory_for_the_tensors_has_its_own_error(machine):
-    machine |= memory(100)
-    check_machine(WorldSpec(4), 60 * MIB)
-    with pytest.raises(UsageError, match="The tensors of 4 ranks need 61 MiB") as caught:
-        check_machine(WorldSpec(4), 61 * MIB)
-    assert "60 MiB" in caught.value.why
-
-
 @pytest.mark.usefixtures("machine")
 def test_open_files_limit_the_ranks(monkeypatch):
     monkeypatch.setattr(limits, "_limit_on", lambda name, **_: 1064)

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,7 +101,6 @@ def test_a_world_of_one_needs_no_mpiexec_and_no_store() -> None:
         found = torch.ones(2)
         dist.all_reduce(found)
         assert found.tolist() == [1, 1]
-        a_future_of_a_part_may_ask_for_the_whole()
 
     in_a_child(work)
 
@@ -141,23 +139,3 @@ def test_mpich_is_not_initialized_if_it_would_exit() -> None:
         assert not mpi.Is_initialized()
 
     in_a_child(work)
-
-
-# ------------------------------------------------------------------------ in the world of one
-
-
-class Request:
-    """A request that is done only when the main thread polls it."""
-
-    def Test(self, status: object = None) -> bool:  # noqa: N802 - MPI's
-        return threading.current_thread() is threading.main_thread()
-
-
-def a_future_of_a_part_may_ask_for_the_whole() -> None:
-    from distdemo.mpi.work import MpiWork
-
-    part = MpiWork("all_reduce", 10, [Request()], [torch.ones(1)])
-    whole = MpiWork("batch", 10, [part], [])
-    asked = part.get_future().then(lambda future: [whole.wait(), future.value()[0].item()])
-    assert whole.wait()
-    assert asked.wait() == [True, 1]

@@ -45,10 +45,3 @@ def test_a_rank_that_is_in_a_call_dumps_its_calls_on_a_signal(tmp_path: Path) ->
     assert [(call.did, call.source_line) for call in report.calls] == [
         ("all_reduce(float32[4])", "program.py:8")
     ]
-
-
-def test_a_missing_program_is_refused() -> None:
-    line = [sys.executable, "-m", MODULE, "missing.py"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[0] == "There is no file missing.py."

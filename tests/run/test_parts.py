@@ -12,24 +12,10 @@ import pytest
 import torch
 
 from distdemo.errors import UsageError
-from distdemo.launcher.program import Program
-from distdemo.run.source import parse_program
 from distdemo.run.value import MAX_CHARS, MAX_DEPTH, MAX_ITEMS, bind, plain_value
 from distdemo.run.view_output import MAX_TOTAL_BYTES, MIN_BYTES, Stream, Transcript, transcripts
 
 # -------------------------------------------------------------------------------------- arguments
-
-
-def test_a_program_as_it_is_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("prog.py", "a:b.py"):
-        (tmp_path / name).write_text("")
-    assert parse_program(["prog.py"], None) == Program("prog.py")
-    assert parse_program(["prog.py:go", "--", "-x", "--"], None) == Program(
-        "prog.py", "", "go", ("-x", "--")
-    )
-    assert parse_program(["a:b.py"], None) == Program("a:b.py")
-    assert parse_program(["--", "1"], "json.tool:main") == Program("", "json.tool", "main", ("1",))
 
 
 def work(rank: int, size: int, lr: float, steps: int = 3, *rest: bool) -> None: ...

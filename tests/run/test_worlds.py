@@ -85,7 +85,7 @@ def test_a_crash_has_the_line_of_the_rank_and_not_that_of_its_child():
 
     report = in_a_child(check)
     first = crash.__code__.co_firstlineno
-    assert [each.where for each in report.outcomes] == [
+    assert [outcome.where for outcome in report.outcomes] == [
         Position("barrier", f"test_worlds.py:{first + 2} in crash"),
         Position("", f"test_worlds.py:{first + 7} in crash"),
     ]
@@ -203,7 +203,7 @@ def test_a_program_that_closes_every_descriptor_ends_as_it_says(code, tmp_path):
     (outcome,) = run_world(world(1, group=False), close_all).outcomes
     assert isinstance(outcome, Returned if code is None else Died)
     assert getattr(outcome, "exit_code", None) == code
-    assert {each.stat().st_size for each in tmp_path.iterdir()} == {0}  # none of our messages
+    assert {file.stat().st_size for file in tmp_path.iterdir()} == {0}  # none of our messages
 
 
 def test_an_error_whose_text_is_huge_or_raises_is_told_all_the_same():

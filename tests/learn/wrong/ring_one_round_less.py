@@ -1,4 +1,4 @@
-# expected: Rank 0: the tensor is wrong at \[4\]: .* 2 of 8 elements
+# expected: Rank \d: the tensor is wrong at \[\d\]: .* 2 of 8 elements
 import torch
 import torch.distributed as dist
 
