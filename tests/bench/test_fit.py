@@ -13,7 +13,7 @@ from golden import golden
 
 from distdemo import schedules
 from distdemo.bench.files import BenchFile
-from distdemo.bench.fit.fit import FitReport, FittedSeries, costs_of, fit, make_report
+from distdemo.bench.fit.fit import FitReport, FittedSeries, costs_of, fit, make_report, solve
 from distdemo.bench.fit.view import fit_view
 from distdemo.bench.records import Judgement, Series, SizeVerdict
 from distdemo.errors import UsageError
@@ -57,6 +57,14 @@ def test_alpha_and_beta_are_recovered_by_every_algorithm() -> None:
         assert link == pytest.approx((ALPHA, BETA), rel=1e-6), name
         assert best.max_error < 1e-6
         assert best.is_good
+
+
+def test_alpha_and_beta_are_never_negative() -> None:
+    paid = [(1.0, float(size)) for size in SIZES]
+    assert solve(paid, [size * 1e-9 for size in SIZES])[:2] == pytest.approx((0, 1e-9), abs=1e-12)
+    alpha, beta, _ = solve(paid, [1e-3 / (1 + size) for size in SIZES])
+    assert alpha > 0
+    assert beta == pytest.approx(0, abs=1e-12)
 
 
 def test_only_several_numbers_of_ranks_identify_the_algorithm() -> None:

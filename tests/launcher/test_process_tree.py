@@ -6,11 +6,15 @@ import os
 import select
 import signal
 import subprocess
+import threading
+import time
+from pathlib import Path
 
 import pytest
+from forked import in_a_child
 from helpers import wait_until
 
-from distdemo.launcher.process_tree import ProcessTree
+from distdemo.launcher.process_tree import ProcessTree, processor_seconds
 from distdemo.signals import Interrupts
 
 
@@ -30,6 +34,33 @@ def test_what_is_in_its_sessions_ends_and_nothing_else(killed):
         assert inside.returncode == -signal.SIGKILL
         assert outside.poll() is None
         outside.kill()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("name", "counted"), [("busy", True), ("gloo_tcp_loop", False)])
+def test_a_thread_at_work_is_counted_but_none_of_the_backend(name, counted):
+    in_a_child(burn, name, counted)
+
+
+def burn(name, counted):
+    """Use the processor in a thread, in a session that has no process of other tests."""
+    os.setsid()
+    stop = threading.Event()
+
+    def work():
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+        while not stop.is_set():
+            pass
+
+    thread = threading.Thread(target=work)
+    before = processor_seconds({os.getsid(0)})
+    until = time.process_time() + 0.3
+    thread.start()
+    assert wait_until(lambda: time.process_time() > until)
+    used = processor_seconds({os.getsid(0)}) - before
+    stop.set()
+    thread.join()
+    assert (used > 0.2) is counted, used
 
 
 # ------------------------------------------------------------------------------------------ signals
