@@ -60,7 +60,12 @@ def test_every_form_has_every_value_of_every_axis():
     for form, pairs in values(four, lambda case: (groups(case), case.spec.async_op)):
         assert pairs >= set(product(LAYOUTS, {async_op for _, async_op in pairs})), form
     asynchronous = {form_key(case.op, case.spec) for case in supported if case.spec.async_op}
-    assert asynchronous >= {"all_reduce/tensor", "scatter/tensor", "barrier/barrier"}
+    assert asynchronous == {
+        name
+        for name, (op, form) in FORMS.items()
+        if (op.takes - form.lacks) & {"async_op", "nonblocking"}
+        if form.settings.get("async_op", True) and name not in unsupported
+    }
     for case in every:
         assert {spec.seed for spec in case.specs} == {5 if case.spec.reduce_op else None}
 
