@@ -57,9 +57,12 @@ def burn(name, counted):
     until = time.process_time() + 0.3
     thread.start()
     assert wait_until(lambda: time.process_time() > until)
-    used = processor_seconds({os.getsid(0)}) - before
+    after = processor_seconds({os.getsid(0)})
     stop.set()
     thread.join()
+    assert before is not None
+    assert after is not None
+    used = after - before
     assert (used > 0.2) is counted, used
 
 
