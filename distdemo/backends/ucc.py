@@ -14,3 +14,7 @@ class Ucc(Backend):
     transport = Transport.MEMORY_COPY
     how_to_install = "Build torch from source with USE_UCC=1 on a machine with UCC and UCX."
     dtypes = COMMON_DTYPES
+
+    def missing(self) -> str | None:
+        """Return the reason this torch can't use UCC, or None if it can."""
+        return super().missing() and "This torch was built without UCC, like the wheels on PyPI."

@@ -148,7 +148,7 @@ class BenchOptions(WorldOptions):
             "-a",
             metavar="NAME,...",
             autocompletion=offer((EVERY, *ALGORITHMS)),
-            help="Also run these algorithms with isend and irecv, or all: ring,tree.",
+            help="Also run these algorithms with isend and irecv, or all: ring,doubling.",
         ),
     ] = None
     budget: Annotated[
