@@ -139,7 +139,8 @@ class Form:
     calls: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     flags: str = ""
-    lacks: frozenset[str] = frozenset()
+    # Its order differs between processes, and joined worlds compare the text of their cases.
+    lacks: frozenset[str] = field(default=frozenset(), repr=False)
     summary: str = ""
     uneven: bool = False
     since: str = ""

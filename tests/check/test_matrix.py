@@ -135,3 +135,8 @@ def test_the_probe_covers_each_form_dtype_reduce_op_and_shape_once():
             if not form.uneven:  # lengths have a dimension
                 expected[name, reduce_ops[0], "float32"] += 1
     assert probed == expected
+
+
+def test_cases_have_the_same_text_in_every_process():
+    """Joined worlds compare it. The order of a set of words differs between processes."""
+    assert "set({" not in repr(matrix.full(sizes=(2,)))
