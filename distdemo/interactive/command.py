@@ -21,7 +21,7 @@ import typer
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import Backend, WorldOptions, WorldSize
 from distdemo.cli.session import Session
-from distdemo.errors import EXIT_USAGE, DistdemoError, UsageError
+from distdemo.errors import EXIT_INTERRUPTED, EXIT_USAGE, DistdemoError, UsageError
 from distdemo.files import read_file
 from distdemo.interactive.records import Calls, Cell, CellReport, Settings, ShellReport
 from distdemo.view.blocks import Block, Facts, Paragraph
@@ -233,7 +233,12 @@ class Shell:
         self._run_command("mistakes", name)
 
     def _run_command(self, *words: str) -> None:
-        """Run another command of distdemo, in its own process: this one has no torch."""
+        """Run another command of distdemo, in its own process: this one has no torch.
+
+        Raises:
+            UsageError: The command failed. It has said why.
+            KeyboardInterrupt: Ctrl-C ended it.
+        """
         shown = None if self._session.shares_output else subprocess.DEVNULL
         handler = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C ends the other process
         try:
@@ -242,8 +247,11 @@ class Shell:
             )
         finally:
             signal.signal(signal.SIGINT, handler)
-        if done.returncode == EXIT_USAGE:
-            raise UsageError(f"distdemo {shlex.join(words)} can't be carried out.")
+        if done.returncode == EXIT_INTERRUPTED:
+            raise KeyboardInterrupt
+        if done.returncode:
+            what = "can't be carried out" if done.returncode == EXIT_USAGE else "failed"
+            raise UsageError(f"distdemo {shlex.join(words)} {what}.")
 
     def _do_load(self, name: str) -> None:
         try:

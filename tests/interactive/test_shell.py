@@ -137,6 +137,11 @@ def test_lines_are_completed_and_indented_on_a_terminal(tmp_path: Path) -> None:
         terminal.type("1 / \x03")
         terminal.wait_for("KeyboardInterrupt")
         terminal.wait_for(">>>")
+        terminal.type("%mistake recv-recv\r")
+        terminal.wait_for("on 2 ranks")
+        terminal.type("\x03")
+        terminal.wait_for("The line was interrupted.")
+        terminal.wait_for(">>>")
         terminal.type("\x04")
         assert terminal.end() == 0
         assert "rank 1  7" in ESCAPES.sub("", terminal.raw)
