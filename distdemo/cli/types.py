@@ -26,7 +26,7 @@ MAX_SECONDS = 1e9
 MAX_BYTES = 1 << 60
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-CLOSE = 0.66
+CLOSE = 0.7
 """Least similarity of a name and its suggestion, as `difflib` measures it."""
 
 
