@@ -15,8 +15,6 @@ import torch.distributed as dist
 from forked import in_a_child
 from mpi.worlds import needs_mpi
 
-from distdemo import backends
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -31,32 +29,41 @@ def usage_error(action: Callable[[], Any]) -> str:
     return str(caught.value)
 
 
-def test_without_mpi4py_the_error_says_what_to_install() -> None:
-    def work() -> None:
-        sys.modules["mpi4py"] = None  # type: ignore[assignment]  # makes the import fail
-        with pytest.raises(ImportError, match=r"pip install 'distdemo\[mpi\]'"):
-            import distdemo.mpi  # noqa: F401
+WITHOUT_MPI4PY = """
+import sys
+sys.modules["mpi4py"] = None
+import torch.distributed as dist
+from distdemo import backends
+backend = backends.REGISTRY["mpi"]
+assert not dist.is_mpi_available()
+assert backend.missing().startswith("mpi4py is missing or finds no MPI library.")
+assert "distdemo[mpi]" in backend.how_to_install
+import distdemo.mpi
+"""
 
-        assert not dist.is_mpi_available()
-        backend = backends.REGISTRY["mpi"]
-        assert (backend.missing() or "").startswith("mpi4py is missing or finds no MPI library.")
-        assert "distdemo[mpi]" in backend.how_to_install
 
-    in_a_child(work)
-
-
-@needs_mpi
-def test_without_an_mpi_library_the_error_says_what_to_install() -> None:
-    """Start a new Python, because mpi4py keeps the library that it has loaded."""
+def error_of_new_python(program: str, **variables: str) -> str:
+    """Return the last line that a new process writes to stderr."""
     done = subprocess.run(
-        [sys.executable, "-c", "import distdemo.mpi"],
-        env={**os.environ, "MPI4PY_LIBMPI": "/nowhere/libmpi.so"},
+        [sys.executable, "-c", program],
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         check=False,
     )
-    error = done.stderr.splitlines()[-1]
-    assert re.match(r"ImportError: .*MPI library .*pip install 'distdemo\[mpi\]'", error), done
+    return done.stderr.splitlines()[-1]
+
+
+def test_without_mpi4py_the_error_says_what_to_install() -> None:
+    error = error_of_new_python(WITHOUT_MPI4PY)
+    assert re.match(r"ImportError: .*pip install 'distdemo\[mpi\]'", error), error
+
+
+@needs_mpi
+def test_without_an_mpi_library_the_error_says_what_to_install() -> None:
+    """mpi4py keeps the library that it has loaded."""
+    error = error_of_new_python("import distdemo.mpi", MPI4PY_LIBMPI="/nowhere/libmpi.so")
+    assert re.match(r"ImportError: .*MPI library .*pip install 'distdemo\[mpi\]'", error), error
 
 
 def test_torchs_own_mpi_backend_is_not_replaced() -> None:
