@@ -7,6 +7,7 @@ rank 0 continues as in a local world; the other processes follow it and exit wit
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import shlex
@@ -295,6 +296,7 @@ class Session:
         from distdemo.launcher.torch_import import load_torch
 
         load_torch()
+        gc.freeze()  # collecting torch's objects would take a tenth of a second of what follows
         place = self.placement
         for world in worlds:
             backend = backends.REGISTRY[world.backend]
