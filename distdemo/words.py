@@ -6,7 +6,7 @@ A name that could mean two things is in `SUGGESTED`: it is never carried out, on
 from __future__ import annotations
 
 CALL_PREFIXES = ("torch.distributed.", "torch.", "dist.", "reduceop.", "mpi_", "nccl")
-"""What torch, MPI and NCCL write before the names of calls, dtypes and reduce ops."""
+"""Prefixes of the names of calls, dtypes and reduce ops in torch, MPI and NCCL."""
 OPS = {
     "bcast": "broadcast",
     "sendrecv": "p2p",
@@ -29,7 +29,7 @@ COMMANDS = {
     "version": "--version",
     "completion": "--show-completion",
 }
-"""Commands, as the words that they stand for."""
+"""Command for each word that people type."""
 LAUNCHER_OPTIONS = {
     **dict.fromkeys(
         ("-np", "--np", "--nproc", "--nproc-per-node", "--ntasks", "--num-processes"),
@@ -53,7 +53,7 @@ OPTIONS = LAUNCHER_OPTIONS | {
     "--source": "--src",
     "--algo": "--algorithm",
 }
-"""Options, as the words that stand for them. A command that lacks these doesn't understand it."""
+"""Options for each word that people type, if the command has them."""
 IMPLIED_VALUES = {"--check-replicas": "1", "--sanitize": "calls", "--splits": "auto"}
 """Value of an option that is given without one."""
 
@@ -74,7 +74,7 @@ SUGGESTED = {
     "--idle": ("--stall", "--timeout"),
     "--write": ("--output",),
 }
-"""What to suggest for a name without a certain meaning: those that the command has."""
+"""Suggestions for a name without a certain meaning, if the command has them."""
 
 
 def letters(name: str) -> str:

@@ -40,7 +40,7 @@ MAX_OUTPUT = 1 << 20  # bytes of one cell's output on one rank that are passed o
 
 @dataclass
 class Remains:
-    """What a world that ended unexpectedly leaves to the next one.
+    """State that a world passes to the next one if it ended unexpectedly.
 
     Attributes:
         report: Report on its end, for the cell that it ended or for the next one.

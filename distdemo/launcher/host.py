@@ -12,7 +12,7 @@ the client's process has done::
         while (request := channel.receive()) is not None:
             channel.send(answer_to(request))
 
-The socket between the two is known to nobody else. While ranks run, the launcher's loop listens to
+No other process knows the socket between the two. While ranks run, the launcher's loop listens to
 it: see ``Channel``. If either process exits, however it does, so do the other one's ranks.
 """
 

@@ -26,7 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def sends(kind: Any) -> Callable[[Function], Function]:
-    """Declare the type of the values that a target sends with ``Rank.send``, besides None.
+    """Declare the type of what a target sends with ``Rank.send``; it may always send None.
 
     A rank's process may be on another host. What comes from there is decoded into this type, and
     what the target returns into the type in its annotation.

@@ -1,4 +1,4 @@
-"""What a reader returns: the calls of ranks, how ranks ended, and what tells whose they are.
+"""Result of a reader: the calls of ranks, how ranks ended, and what tells whose they are.
 
 Calls are numbers in a table and the calls of a rank are arrays, because a job can have thousands of
 ranks with thousands of calls.
@@ -124,7 +124,7 @@ class End:
 
 @dataclass(slots=True)
 class Content:
-    """What one file has.
+    """Content of one file.
 
     Attributes:
         kind: Format, ``dump``; empty if the file can't be used.

@@ -169,7 +169,7 @@ class Verdicts:
                 yield self._slow(ranks)
 
     def _behind(self) -> Iterator[Finding]:
-        """Yield the ranks that other ranks wait for and that wait for nobody themselves."""
+        """Yield the ranks that other ranks wait for and that wait for no rank themselves."""
         together: dict[tuple[object, ...], tuple[tuple[int, ...], list[Entry]]] = {}
         for gap in gaps(self._matcher, range(len(self._matcher.ranks))):
             late = tuple(rank for rank in gap.missing if rank not in gap.waiting)

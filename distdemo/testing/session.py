@@ -240,7 +240,7 @@ class SessionServer:
 
 
 class Received:
-    """What the ranks of one test have sent."""
+    """Messages from the ranks of one test."""
 
     def __init__(self) -> None:
         self.result = TaskResult()

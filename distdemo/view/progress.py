@@ -115,7 +115,7 @@ def _shown(text: Callable[[], str], *, enabled: bool) -> Iterator[None]:
             clock = f" ({seconds:.1f} s)"
             room = shutil.get_terminal_size().columns - len(clock) - 3
             line = f"{_CLEAR}{next(frames)} {one_line(text())[:room]}{clock}"
-        with suppress(OSError):  # nobody reads standard error
+        with suppress(OSError):  # standard error is closed
             os.write(2, line.encode(errors="replace"))
 
     try:

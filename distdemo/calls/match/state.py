@@ -1,4 +1,4 @@
-"""What the notes say so far: the calls of each group, and what each rank is doing."""
+"""State according to the notes so far: the calls of every group, and what every rank is doing."""
 
 from __future__ import annotations
 
