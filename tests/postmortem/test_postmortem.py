@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import PATIENCE, document, wait_until
+from helpers import PATIENCE, wait_until
+from processes import Start
 
 from distdemo.calls.records import Finding
 from distdemo.errors import UsageError
@@ -240,6 +241,7 @@ def test_a_rank_behind_in_a_call_that_others_complete_alone(
 def test_ranks_that_left_nothing_are_no_success(judged: Judged) -> None:
     report = judged({3: dump(FIRST)})
     assert (report.stopped, report.ok) == ("ranks 0, 1, 2 left no calls", False)
+    assert "sends and receives" in judged({3: dump()}).stopped
     report = judged({3: dump(WAITS)})
     assert only(report).what.startswith("Ranks 0, 1, 2 left no calls, and all other ranks wait")
 
@@ -402,12 +404,13 @@ os._exit(0)
 
 
 @pytest.mark.processes
-def test_dumps_of_a_real_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dumps_of_a_real_world(start: Start, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "100")
-    monkeypatch.setenv("DUMPS", str(tmp_path))
-    document("run", str(program), "-n", "3", "--no-sanitize", "--capture")
+    settings = {"TORCH_FR_BUFFER_SIZE": "100", "DUMPS": str(tmp_path)}
+    line = ["run", program, "-n", "3", "--no-sanitize", "--capture"]
+    run = start(sys.executable, "-m", "distdemo", *line, env=settings)  # the stack has no test
+    assert run.finish()[0] == 0
     finding = only(judge_files([str(path) for path in tmp_path.glob("rank_*")]))
     assert finding.ranks == (1,)
     lines = [row.source_line for row in finding.rows]
