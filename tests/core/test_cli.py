@@ -125,7 +125,7 @@ BAD = {
     "all-reduce --dtpye": "Did you mean --dtype?",
     "run x.py --idle 3": "Did you mean --stall?",
     "run x.py --lr 3": "Try distdemo run FILE.py -n 4 -- --lr ...",
-    "rpc --batch-size 4": "These have one: train. Leave it out.",
+    "rpc --epochs 4": "These have one: train. Leave it out.",
     "check --junit-xml": "Option '--junit-xml' requires an argument.",
     "all-reduce --nnodes 2": "",
     "all-reduce --launcher torchrun": "",
