@@ -336,8 +336,7 @@ class Session:
             from distdemo.launcher.local import run_world
 
             return run_world(prepared(world), target, args, **callbacks)
-        from distdemo.joined import join
-        from distdemo.joined.participant import ParticipationEnded
+        from distdemo.joined.nodes import ParticipationEnded, join
 
         if self._joined_world is None:
             self._joined_world = join(place, shlex.join(sys.argv[1:]))
@@ -398,15 +397,6 @@ class Session:
         """Send rank 0 an error of this node. Return True if this process must show it, too."""
         if self._joined_world is None:
             return True
-        from distdemo.joined.participant import EarlyFailureError
-
-        if isinstance(error, EarlyFailureError):
-            from distdemo.joined.mpi import abort_mpi
-            from distdemo.view.failure import show_error
-
-            show_error(error)
-            abort_mpi()  # the engine may end this process right here
-            return False
         self._joined_world.refuse(error)
         return True
 

@@ -190,9 +190,9 @@ class System:
 
     def loopback_problem(self) -> tuple[str, str]:
         """Return why connections over 127.0.0.1 fail, and what to try; empty strings if not."""
-        reason, hint = limits.loopback_problem()
+        reason = limits.loopback_problem()
         if reason:
-            return reason, hint
+            return reason, "As root: ip link set lo up."
         try:
             with socket.create_server(("127.0.0.1", 0)) as server:
                 server.settimeout(LOOPBACK_TIMEOUT_S)
@@ -235,9 +235,6 @@ class System:
             is_available = getattr(dist, f"is_{name}_available", None)
             if dist.is_available() and is_available and is_available():
                 built_in[name] = f"{name} {backend.version()}".strip()
-                implementation = backend.implementation()
-                if implementation:
-                    built_in[name] += f" ({name} means {implementation})"
         return built_in
 
     def test_world(self) -> WorldReport:

@@ -10,7 +10,7 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
 
@@ -32,10 +32,9 @@ def raised(rank: int, error: BaseException) -> Raised:
         type=type(error).__qualname__,
         message=message,
         where=_position(error),
-        traceback=_safe_text(whole_traceback, error),
+        traceback=_safe_traceback(error),
         consequence=bool(missing) or (is_from_backend(error) and lost_peer(message)),
         missing=missing,
-        excerpt=_safe_text(excerpt, error),
     )
 
 
@@ -52,10 +51,10 @@ def text_of(thing: object) -> str:
     return f"{text[:half]}\n[... {left_out:,} characters left out ...]\n{text[-half:]}"
 
 
-def _safe_text(describe: Callable[[BaseException], str], error: BaseException) -> str:
-    """Return ``describe(error)``, or the type and text if that raises."""
+def _safe_traceback(error: BaseException) -> str:
+    """Return the traceback, or the type and text if that raises."""
     try:
-        return text_of(describe(error))
+        return text_of(traceback_of(error))
     except BaseException:  # as above; chained errors may also recurse too deeply
         return f"{type(error).__qualname__}: {text_of(error)}\n"
 
@@ -122,41 +121,18 @@ def _position(error: BaseException) -> Position | None:
 # -------------------------------------------------------------------------------------- tracebacks
 
 
-def whole_traceback(error: BaseException) -> str:
+def traceback_of(error: BaseException) -> str:
     """Return the traceback of an exception and of those chained to it, without distdemo's frames.
 
     The frames of libraries before the user's first one are left out too: they started the program.
     A traceback of distdemo's frames only, which shows an error of its own, keeps them.
     """
-
-    def select(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-        own = (at for at, frame in enumerate(frames) if not is_library(frame.filename))
-        return frames[next(own, 0) :]
-
-    return _formatted(error, select)
-
-
-def excerpt(error: BaseException) -> str:
-    """Return the traceback of an exception and of those chained to it, with user frames only.
-
-    A traceback without user frames keeps those of libraries: the user's program is a library then.
-    """
-
-    def select(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-        return [frame for frame in frames if not is_library(frame.filename)] or frames
-
-    return _formatted(error, select)
-
-
-def _formatted(
-    error: BaseException,
-    select: Callable[[list[traceback.FrameSummary]], list[traceback.FrameSummary]],
-) -> str:
-    """Return the traceback with the frames that are selected from those that aren't distdemo's."""
     whole = traceback.TracebackException.from_exception(error)
     for member in _chain(whole):
-        others = [frame for frame in member.stack if not is_ours(frame.filename)]
-        member.stack = traceback.StackSummary.from_list(select(others) or member.stack)
+        frames = [frame for frame in member.stack if not is_ours(frame.filename)]
+        own = (at for at, frame in enumerate(frames) if not is_library(frame.filename))
+        frames = frames[next(own, 0) :]
+        member.stack = traceback.StackSummary.from_list(frames or member.stack)
     return "".join(whole.format())
 
 

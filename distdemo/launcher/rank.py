@@ -108,22 +108,20 @@ class Rank:
 
     def announce(self, rendezvous: Rendezvous) -> None:
         """Set the variables with which the program creates the group itself. Collective."""
-        if isinstance(rendezvous, AgentStore):
-            rendezvous.announce(self.rank, self.world_size, self.local_rank)
-            return
-        store = self._store = rendezvous.store(self.world_size, self._timeout, self.send)
         self.set_variables()
-        AgentStore(store.port, store.host).offer()  # type: ignore[attr-defined]  # a TCPStore
+        if not isinstance(rendezvous, AgentStore):
+            store = self._store = rendezvous.store(self.world_size, self._timeout, self.send)
+            rendezvous = AgentStore(store.port, store.host)  # type: ignore[attr-defined]  # a TCPStore
+        rendezvous.announce()
 
     def set_variables(self) -> None:
         """Set this rank's numbers in the environment, as torchrun does."""
-        numbers = {
-            "RANK": self.rank,
-            "LOCAL_RANK": self.local_rank,
-            "WORLD_SIZE": self.world_size,
-            "LOCAL_WORLD_SIZE": self.local_size,
-        }
-        os.environ.update({name: str(number) for name, number in numbers.items()})
+        os.environ.update(
+            RANK=str(self.rank),
+            LOCAL_RANK=str(self.local_rank),
+            WORLD_SIZE=str(self.world_size),
+            LOCAL_WORLD_SIZE=str(self.local_size),
+        )
 
     def barrier(self, name: str, among: int | None = None) -> None:
         """Return once ``among`` ranks have called this with the same name. Collective.

@@ -10,7 +10,6 @@ import gc
 import os
 import pickle
 import select
-import shutil
 import signal
 import sys
 import threading
@@ -251,9 +250,6 @@ def _free_forkserver() -> None:
 def _exit_with_launcher(assignment: Assignment) -> None:
     """Watch the launcher from a thread, where the kernel can't."""
     wait_for_close(assignment.exit_pipe.fileno())
-    directory = assignment.local_ranks.rendezvous.directory
-    if directory is not None:
-        shutil.rmtree(directory, ignore_errors=True)
     time.sleep(0.5)  # for an orderly exit, if the launcher released the ranks
     os._exit(1)
 

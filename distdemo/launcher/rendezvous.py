@@ -15,9 +15,7 @@ only on loopback: ``TCPStore`` listens on every interface unless it gets a bound
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +23,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from distdemo.errors import UsageError
+from distdemo.launcher.process_tree import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +37,6 @@ HOST = "127.0.0.1"
 class Rendezvous:
     """Base class for the ways in which the ranks of a world find each other."""
 
-    directory: str | None = None
-    """Directory to remove with it, or None."""
     prefix: str = ""
     """Prefix of this world's keys in a shared store."""
 
@@ -103,10 +99,9 @@ def set_interface(interface: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileRendezvous(Rendezvous):
-    """Path of the FileStore, and the directory to remove with it, if any."""
+    """Path of the FileStore."""
 
     path: str
-    directory: str | None = None
 
     def store(self, world_size: int, timeout: timedelta, send: Callable[[object], None]) -> Store:
         """Return the FileStore at this path."""
@@ -122,27 +117,17 @@ def file_rendezvous() -> Iterator[FileRendezvous]:
     """Create the store file of one world, and remove it when the block ends.
 
     Raises:
-        UsageError: A private directory is needed and can't be created.
+        UsageError: A private folder is needed and can't be created.
     """
     fd = _memory_file()
-    if fd is not None:
-        try:
-            yield FileRendezvous(f"/proc/{os.getpid()}/fd/{fd}")
-        finally:
-            os.close(fd)
+    if fd is None:
+        with temporary_folder("distdemo-") as folder:
+            yield FileRendezvous(str(folder / "store"))
         return
     try:
-        directory = tempfile.mkdtemp(prefix="distdemo-")
-    except OSError as error:
-        raise UsageError(
-            "The ranks' private directory can't be created.",
-            str(error),
-            "Set TMPDIR to a directory that you can write to.",
-        ) from error
-    try:
-        yield FileRendezvous(os.path.join(directory, "store"), directory)  # noqa: PTH118 - a str for torch
+        yield FileRendezvous(f"/proc/{os.getpid()}/fd/{fd}")
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        os.close(fd)
 
 
 def _memory_file() -> int | None:
@@ -192,19 +177,27 @@ class AgentStore(Rendezvous):
     port: int
     host: str = HOST
 
-    def announce(self, rank: int, world_size: int, local_rank: int) -> None:
-        """Set torchrun's variables in this process and make the program use the store."""
-        os.environ.update(self.variables(rank, world_size, local_rank))
-        self.offer()
+    def announce(self) -> None:
+        """Set torchrun's other variables, and make the program use the store.
 
-    def offer(self) -> None:
-        """Make the program in this process use the store, with new keys for each default group.
+        Each default group gets new keys.
 
         Many programs set MASTER_ADDR and MASTER_PORT themselves, to an address at which no store
         listens, so this wraps torch's function (the same from 2.8 to 2.15; 2.15 also checks the
         variables for an agent store). A torch without that function uses the variables only.
         """
-        os.environ.update(self._address())
+        os.environ.update(
+            GROUP_RANK="0",
+            GROUP_WORLD_SIZE="1",
+            ROLE_NAME="default",
+            ROLE_RANK=os.environ["RANK"],
+            ROLE_WORLD_SIZE=os.environ["WORLD_SIZE"],
+            TORCHELASTIC_RESTART_COUNT="0",
+            TORCHELASTIC_MAX_RESTARTS="0",
+            TORCHELASTIC_RUN_ID="none",
+            **self._address(),
+        )
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
         # torch.distributed.rendezvous, as an attribute, is a function of that name.
         rendezvous = import_module("torch.distributed.rendezvous")
         create = getattr(rendezvous, "_create_c10d_store", None)
@@ -221,29 +214,6 @@ class AgentStore(Rendezvous):
             return PrefixStore(f"{port}/{times[port]}", store)
 
         vars(rendezvous)["_create_c10d_store"] = find
-
-    def variables(self, rank: int, world_size: int, local_rank: int) -> dict[str, str]:
-        """Return the variables that torchrun sets for a rank of a world on one machine."""
-        size = str(world_size)
-        return {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(local_rank),
-            "ROLE_RANK": str(rank),
-            "GROUP_RANK": "0",
-            "WORLD_SIZE": size,
-            "LOCAL_WORLD_SIZE": size,
-            "ROLE_WORLD_SIZE": size,
-            "GROUP_WORLD_SIZE": "1",
-            "ROLE_NAME": "default",
-            **self._address(),
-            "TORCHELASTIC_RESTART_COUNT": "0",
-            "TORCHELASTIC_MAX_RESTARTS": "0",
-            "TORCHELASTIC_RUN_ID": "none",
-            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get(
-                "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"
-            ),
-            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-        }
 
     def _address(self) -> dict[str, str]:
         return {

@@ -13,14 +13,17 @@ Sources: docs/source/notes/multiprocessing.rst of PyTorch, "Poison fork in multi
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
-import os
 import sys
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing import forkserver, util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdemo.errors import UsageError
+from distdemo.launcher.process_tree import Cleanup
 from distdemo.launcher.torch_import import fork_hazard
 
 if TYPE_CHECKING:
@@ -29,8 +32,6 @@ if TYPE_CHECKING:
 
 METHODS = ("auto", "fork", "forkserver", "spawn")
 DRIVER = "libcuda.so"
-LAUNCHER = "_DISTDEMO_LAUNCHER"
-"""Variable with the process id of a new forkserver's launcher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +93,18 @@ def preload(context: BaseContext, modules: Sequence[str]) -> None:
     """Make the forkserver import torch and these modules before it forks the first rank.
 
     A forkserver that the program started earlier, without torch, is used as it is: slower, but
-    correct.
+    correct. The folder of its socket is removed even if the program is killed.
 
     Args:
         context: Context of multiprocessing.
         modules: Further modules, such as the one that provides the backend.
     """
-    from multiprocessing.forkserver import ensure_running
-
     context.set_forkserver_preload(["distdemo.launcher.forkserver", *modules])
-    os.environ[LAUNCHER] = str(os.getpid())
-    try:
-        ensure_running()
-    finally:
-        del os.environ[LAUNCHER]
+    _remove_later(util.get_temp_dir())
+    forkserver.ensure_running()
+
+
+@cache
+def _remove_later(folder: str) -> None:
+    """Start the process that removes this folder once this process has exited."""
+    atexit.register(Cleanup([folder]).close)

@@ -8,7 +8,6 @@ wait.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 
@@ -65,22 +64,14 @@ def judge(
         return _missing_at_barrier(accuser, outcomes)
     late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
     if late:
-        what, longer = (
-            f"Timed out after {world.deadline:g} s",
-            "If the ranks are just slow, raise the timeout.",
-        )
+        what = f"Timed out after {world.deadline:g} s"
+        limit = "timeout"
         if stalled and world.stall is not None:
             what = f"No progress for {world.stall:g} s"
-            if world.user_program is not None:
+            if world.user_program is not None or world.silent:
                 what = f"For {world.stall:g} s no rank wrote anything or used the processor"
-                longer = "If the ranks are waiting for something slow, raise --stall."
-            elif world.silent:
-                what = f"For {world.stall:g} s no rank used the processor"
-                longer = "If the ranks are waiting for something slow, raise stall."
-        if prefix := os.environ.get("TORCH_FR_DUMP_TEMP_FILE"):
-            folder = os.path.dirname(prefix) or "."  # as torch reads it
-            longer += f" If they leave dumps: distdemo postmortem {folder}."
-        return _timed_out(what, longer, late, outcomes)
+            limit = "stall limit"
+        return _timed_out(what, f"If the ranks are just slow, raise the {limit}.", late, outcomes)
     if affected:
         return _exited_early(affected, outcomes) or _failed(world, affected, outcomes)
     return Verdict("The run was ended early.", "Its ranks were stopped.", "")
@@ -126,7 +117,7 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
     guilty = tuple(outcome.rank for outcome in causes)
     others = tuple(o.rank for o in outcomes if o.rank not in guilty and not isinstance(o, Returned))
     why = _reached(world, first)
-    trace = excerpt = ""
+    trace = ""
     if isinstance(first, Died):
         what, hint = _death(first)
         if text := headline(first.message):
@@ -134,7 +125,6 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
     else:
         assert isinstance(first, Raised)  # for the type checker
         trace = first.traceback
-        excerpt = first.excerpt
         said = headline(first.message)
         said = f"{said[:MAX_CHARS]}…" if len(said) > MAX_CHARS else said
         what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
@@ -151,7 +141,7 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
         why += f" {ranks_of(guilty[1:])} {later}."
     if others:
         why += f" {ranks_of(others)} had not failed." if no_cause else f" {_stopped(others)}"
-    return Verdict(what, why.strip(), hint, guilty, others, trace, excerpt)
+    return Verdict(what, why.strip(), hint, guilty, others, trace)
 
 
 def _reached(world: WorldSpec, outcome: Outcome) -> str:
@@ -202,7 +192,6 @@ def _exited_early(affected: Sequence[Raised], outcomes: Sequence[Outcome]) -> Ve
         gone,
         lost,
         affected[0].traceback,
-        affected[0].excerpt,
     )
 
 
@@ -218,7 +207,6 @@ def _missing_at_barrier(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict
         missing,
         waited,
         accuser.traceback,
-        accuser.excerpt,
     )
 
 
@@ -237,7 +225,7 @@ def _timed_out(
         return Verdict(
             f"{what}: {ranks_of(waiting).lower()} are waiting for each other.",
             f"Rank {late[0].rank} {_activity(late[0])}.",
-            f"{_deadlock_advice(late)} {longer}",
+            f"A deadlock: compare the calls that the ranks wait in, and their order. {longer}",
             (),
             waiting,
         )
@@ -251,18 +239,6 @@ def _timed_out(
     how = "returned" if returned else are_not
     what += f": {ranks_of(waiting).lower()} {are} waiting, and {ranks_of(guilty).lower()} {how}."
     return Verdict(what, why, longer, guilty, waiting)
-
-
-def _deadlock_advice(late: list[TimedOut]) -> str:
-    """Return what to look for if every rank waits, according to the calls that they wait in."""
-    calls = {outcome.where.collective for outcome in late if outcome.where}
-    if calls == {"send"}:
-        return "A deadlock: all ranks send first. Let some receive first, or use isend."
-    if calls == {"recv"}:
-        return "A deadlock: all ranks receive first. Let some send first, or use irecv."
-    if calls == {"barrier"}:
-        return "All ranks are in a barrier: look for different groups, or calls never waited for."
-    return "A deadlock: compare the calls that the ranks wait in, and their order."
 
 
 def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...]:

@@ -176,15 +176,17 @@ def test_a_second_process_of_a_rank_is_refused_and_the_world_continues(tmp_path)
 
 
 def test_a_node_that_can_not_take_part_is_reported_by_node_0(tmp_path):
-    """A program that new processes must import, but whose file is missing."""
-    gone = tmp_path / "program.py"
-    gone.write_text("import os; os.unlink(__file__); from distdemo.__main__ import main; main()")
+    limited = tmp_path / "program.py"
+    limited.write_text(
+        "import multiprocessing; multiprocessing.get_all_start_methods = lambda: ['fork']\n"
+        "from distdemo.__main__ import main; main()"
+    )
     port = free_port()
     settings = [by_hand(port, rank, 2) for rank in range(2)]
     with (
         commanded(["all-reduce", "--format", "json"], tmp_path, env=settings[0]) as one,
         warmed(
-            [str(gone), "all-reduce", "--start-method", "spawn"], tmp_path, env=settings[1]
+            [str(limited), "all-reduce", "--start-method", "spawn"], tmp_path, env=settings[1]
         ) as other,
     ):
         first, second = one.finish(), other.finish()
@@ -193,15 +195,14 @@ def test_a_node_that_can_not_take_part_is_reported_by_node_0(tmp_path):
     assert (first[0], second[0]) == (1, 2)
     assert error["ranks"] == [1]
     assert error["what"].startswith("Rank 1: can't take part on")
-    assert "New processes can't import this program" in error["what"]
+    assert "start method 'spawn' doesn't exist" in error["what"]
 
 
 WORLDS = """
 import os
 import sys
 from distdemo.joined.engines import detect
-from distdemo.joined import join
-from distdemo.joined.participant import ParticipationEnded
+from distdemo.joined.nodes import ParticipationEnded, join
 from distdemo.launcher.local import sends
 from distdemo.launcher.records import WorldSpec
 

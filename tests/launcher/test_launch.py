@@ -123,9 +123,11 @@ def test_calls_are_compared_unless_that_is_turned_off():
 
 
 def test_ranks_are_stopped_when_none_uses_the_processor_and_not_before():
-    with pytest.raises(distdemo.WorldError, match="For 1 s no rank used the processor") as caught:
+    with pytest.raises(
+        distdemo.WorldError, match="For 1 s no rank wrote anything or used the processor"
+    ) as caught:
         launch(forever, world_size=2, stall=1.0)
-    assert caught.value.hint.endswith("raise stall.")
+    assert caught.value.hint.endswith("raise the stall limit.")
 
     def wait_for_child(rank):
         code = "import os\nwhile sum(os.times()[:2]) < 2.5: pass"

@@ -1,4 +1,4 @@
-"""The node of rank 0: it starts each world on all nodes, judges it, and ends it."""
+"""Both kinds of nodes of a joined world: the coordinator and its participants."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from distdemo.encoding import decode, encode
+from distdemo.errors import DistdemoError, JoinedWorldError
 from distdemo.joined.messages import (
     Exit,
     Gone,
@@ -22,19 +24,43 @@ from distdemo.joined.messages import (
     StartWorld,
     StopWorld,
 )
+from distdemo.joined.mpi import MpiAddress
 from distdemo.joined.placement import Placement
 from distdemo.joined.world import JoinedWorld, annotation_of
+from distdemo.launcher import verdict
 from distdemo.launcher.records import Lost, Outcome, Returned, Stopped, WorldReport
-from distdemo.launcher.rendezvous import LocalRanks
-from distdemo.launcher.workers import Callbacks, StopReason, Workers
+from distdemo.launcher.worker import Relay
+from distdemo.launcher.workers import Callbacks, Peers, StopReason, Workers
+from distdemo.signals import Interrupts
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldSpec
+    from distdemo.launcher.rendezvous import LocalRanks
 
 REPORT_TIMEOUT_S = 3.0  # for participants to report their outcomes after StopWorld
 SETTLE_TIMEOUT_S = 0.7  # for reports that were sent before the coordinator stops the world
 EXIT_TIMEOUT_S = 2.0  # for participants to exit
+VERDICT_TIMEOUT_S = 20.0  # beyond a world's deadline, for the coordinator to judge it
 TEXT_LENGTH = 1000  # characters of another node's text that are shown
+
+_STOP_REASONS = {
+    "ended": StopReason.ENDED_EARLY,
+    "timed out": StopReason.TIMED_OUT,
+    "interrupted": StopReason.INTERRUPTED,
+}
+
+
+def join(placement: Placement, command: str) -> JoinedWorld:
+    """Return this process's part of a joined world.
+
+    Args:
+        placement: Placement of this process in the world.
+        command: Command line, the same on every node except for the options of one node.
+    """
+    return Participant(placement, command) if placement.node else Coordinator(placement, command)
+
+
+# -------------------------------------------------------------------------------- the coordinator
 
 
 class Coordinator(JoinedWorld):
@@ -73,9 +99,7 @@ class Coordinator(JoinedWorld):
         """Begin a world on every node; return the ranks that this node starts."""
         self._number += 1
         self._began = time.time(), time.monotonic()
-        self.outcomes = {}
-        self.failed_at = None
-        self.failed = self.stalled = self.interrupted = False
+        Peers.__init__(self)  # forget the last world
         for node, lost in self._lost_nodes.items():
             self._record_lost(node, lost)
         self._send(StartWorld(self._number, self._digest, self._command, self._changes))
@@ -84,7 +108,14 @@ class Coordinator(JoinedWorld):
     def _watch(self, workers: Workers, callbacks: Callbacks) -> None:
         """Watch the ranks of all nodes until they have ended or must be stopped."""
         self._workers = workers
-        workers.watch(self._with_address(workers, callbacks))
+        on_message = callbacks.on_message
+
+        def receive(rank: int, value: Any) -> bool | None:
+            if isinstance(value, MpiAddress) or on_message is None:
+                return None
+            return on_message(rank, value)
+
+        workers.watch(replace(callbacks, on_message=receive), self)
         out_of_time = workers.stop_reason in (StopReason.TIMED_OUT, StopReason.STALLED)
         reason: Literal["ended", "timed out", "interrupted"]
         reason = "timed out" if out_of_time else "ended"
@@ -202,3 +233,166 @@ class Coordinator(JoinedWorld):
             if rank not in self.outcomes:
                 self.outcomes[rank] = Lost(rank=rank, at=at, why=lost.why, hint=lost.hint)
                 self.failed_at = self.failed_at or time.monotonic()
+
+
+# ------------------------------------------------------------------------------- a participant
+
+
+class ParticipationEnded(Exception):  # it isn't an error
+    """The coordinator has ended the command; ``code`` is its exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Participant(JoinedWorld):
+    """A node without rank 0."""
+
+    def __init__(self, placement: Placement, command: str) -> None:
+        super().__init__(placement, command)
+        self._queue: list[StartWorld | Exit] = []
+        self._stopped: StopWorld | None = None
+        self._lost = ""  # reason the coordinator can't be reached
+
+    def run(
+        self,
+        spec: WorldSpec,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        *,
+        relay: Relay | None = None,
+        **_: Any,
+    ) -> NoReturn:
+        """Run this node's ranks, one world after another, until the coordinator ends it.
+
+        No rank starts before the coordinator has confirmed the digest; except under mpiexec, where
+        the ranks must start to agree on the store's address.
+
+        Args:
+            spec: The whole world.
+            target: As for `World.run`; the same in all worlds.
+            args: Arguments in the first world.
+            relay: As for `World.run`.
+
+        Raises:
+            ParticipationEnded: The coordinator has ended the command.
+            JoinedWorldError: The coordinator is lost, or this process doesn't belong to its world.
+            KeyboardInterrupt: After Ctrl-C; other signals go to their own handlers.
+        """
+        self._join(spec, target, args)
+        # The coordinator enforces the deadline. This later one applies if it doesn't.
+        spec = replace(spec, deadline=spec.deadline + VERDICT_TIMEOUT_S)
+        own = self._placement.ranks_of(self._placement.node)
+        others = [rank for rank in range(spec.world_size) if rank not in own]
+        self.outcomes = {rank: Stopped(rank=rank) for rank in others}  # the coordinator knows them
+        order: StartWorld | Exit = StartWorld(0, "", "")
+        if self._control is not None:
+            order = self._next_order(self._timeout_s + self._control.silence_s)
+        while isinstance(order, StartWorld):
+            try:
+                changed = _with_changes(target, args, order.changes)
+            except (LookupError, TypeError, ValueError) as error:
+                raise _lost_error(f"it sent arguments that can't be read: {error}") from error
+            self._number = order.world
+            super().run(spec, target, changed, relay=relay)
+            order = self._next_order(self._timeout_s + spec.deadline)
+        raise ParticipationEnded(order.code)
+
+    def refuse(self, error: DistdemoError) -> None:
+        """Report to the coordinator that this node can't join the world."""
+        what = f"can't take part on {socket.gethostname()}: {error.what}"
+        self._send(Refused(what, error.why, error.hint))
+
+    def _watch(self, workers: Workers, callbacks: Callbacks) -> None:
+        """Watch this node's ranks, report their outcomes, and wait until the world is stopped."""
+
+        def on_message(rank: int, value: Any) -> None:
+            if isinstance(value, MpiAddress):
+                if self._control is None:
+                    self._open(value.host, value.port, None)
+            else:
+                self._send(Sent(self._number, rank, encode(value, decodable=True)))
+
+        def on_poll(_: object) -> bool:
+            if callbacks.relay is not None and self._control is not None:
+                for rank, value in callbacks.relay():
+                    on_message(rank, value)
+            return False
+
+        workers.watch(Callbacks(on_message=on_message, poll=on_poll), self)
+        on_poll(None)
+        started_s = time.time() - (time.monotonic() - workers.started_at)
+        stopped_by = workers.stop_reason
+        signalled = workers.interrupts.received is not None
+        for outcome in workers.outcomes():
+            if outcome.rank in self.outcomes:
+                continue
+            self._send(
+                RankEnded(
+                    self._number,
+                    started_s,
+                    outcome,  # type: ignore[arg-type]  # every class of outcomes
+                    encode(getattr(outcome, "value", None), decodable=True),
+                    stalled=stopped_by is StopReason.STALLED,
+                    interrupted=stopped_by is StopReason.INTERRUPTED and signalled,
+                )
+            )
+        if self._control is None and not signalled:
+            judged = verdict.judge(workers.world, workers.outcomes())
+            if judged is not None:
+                raise JoinedWorldError(judged.what, judged.why, judged.hint)
+        left_s = workers.started_at + workers.world.deadline - time.monotonic()
+        self._wait(workers.interrupts, lambda: self.stop_reason, left_s)
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Reason to stop the ranks of this world, or None."""
+        if self._stopped is not None and self._stopped.world >= self._number:
+            return _STOP_REASONS[self._stopped.reason]
+        return StopReason.ENDED_EARLY if self._queue or self._lost else None
+
+    def _on_message(self, _: int, message: Message | NodeLost) -> None:
+        if isinstance(message, NodeLost):
+            self._lost = self._lost or message.why
+        elif isinstance(message, StopWorld):
+            self._stopped = message
+        elif isinstance(message, Exit):
+            self._queue.append(message)
+        elif isinstance(message, StartWorld) and message.digest != self._digest:
+            what = f"was started with a different command: distdemo {self._command}"
+            self._send(Refused(what, "", "Give every process the same command."))
+            self._lost = f"rank 0 was started with a different command: distdemo {message.command}"
+        elif isinstance(message, StartWorld) and message.world > self._number:
+            self._queue.append(message)
+
+    def _next_order(self, seconds: float) -> StartWorld | Exit:
+        with Interrupts() as interrupts:
+            self._wait(interrupts, lambda: self._queue or self._lost, seconds)
+        interrupts.redeliver()
+        if not self._queue:
+            raise _lost_error(self._lost or "it gave no order in time")
+        return self._queue.pop(0)
+
+
+def _with_changes(
+    target: Callable[..., Any], args: tuple[Any, ...], changes: dict[int, Any]
+) -> tuple[Any, ...]:
+    """Return the arguments of a later world: those of the first one, with the coordinator's.
+
+    Raises:
+        ValueError: There is no such argument, or it isn't of the target's type.
+    """
+    names = list(signature(target).parameters)[1 : 1 + len(args)]  # without the rank
+    changed = list(args)
+    for index, data in changes.items():
+        changed[index] = decode(annotation_of(target, names[index]), data)
+    return tuple(changed)
+
+
+def _lost_error(why: str) -> JoinedWorldError:
+    return JoinedWorldError(
+        "Node 0 gave no verdict.",
+        f"{why[:1].upper()}{why[1:]}.",
+        "Check what rank 0 printed, and that all processes were given the same command.",
+    )
