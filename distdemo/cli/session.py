@@ -24,8 +24,8 @@ from distdemo import backends
 from distdemo.backends.registry import prepared
 from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
 from distdemo.joined import engines
+from distdemo.joined.engines import Placement
 from distdemo.joined.interfaces import parse_address
-from distdemo.joined.placement import Placement
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 

@@ -8,15 +8,88 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from distdemo.errors import UsageError
-from distdemo.joined.placement import Placement
 
 Environ = Mapping[str, str]
 
 _ALONE = "Or use --launcher local to start a world on this machine only."
 _MOST = 2**31 - 1  # ranks and ports are C ints to every engine
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Placement of this process in a world that an engine, or several terminals, started.
+
+    A *node* is one process that starts ranks: several per terminal, one per process of an engine.
+    Node 0 has rank 0; it judges the world and shows the result.
+
+    Attributes:
+        engine: ``torchrun``, ``slurm``, ``mpi``, ``environment`` (RANK, WORLD_SIZE and MASTER_*
+            set by hand or by an operator such as Kubeflow's) or ``terminals`` (from the
+            command line, never detected).
+        rank: First rank of this process.
+        world_size: Number of ranks on all nodes.
+        local_rank: Number of this process's first rank on its host.
+        local_size: Number of ranks on this host; 0 if unknown.
+        master: Host name or address of the store; empty if unknown (mpiexec).
+        port: Port of the store; 0 if unknown.
+        hosted: True if the engine serves the store (torchrun's agent).
+        job: Unique name of this run of the engine; empty if the engine has none.
+        why: Sentence with the variables that were found.
+        nnodes: Number of terminals; 0 under an engine.
+        node_rank: Number of this terminal.
+    """
+
+    engine: str
+    rank: int
+    world_size: int
+    local_rank: int = 0
+    local_size: int = 0
+    master: str = ""
+    port: int = 0
+    hosted: bool = False
+    job: str = ""
+    why: str = ""
+    nnodes: int = 0
+    node_rank: int = 0
+
+    @property
+    def one_world_only(self) -> bool:
+        """True if no second world can follow: MPI can be initialized once per process."""
+        return self.engine == "mpi"
+
+    @property
+    def one_host(self) -> bool:
+        """True if all ranks are known to be on this host."""
+        return self.local_size == self.world_size
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.nnodes or self.world_size
+
+    @property
+    def node(self) -> int:
+        """Number of this node."""
+        return self.node_rank if self.nnodes else self.rank
+
+    @property
+    def ranks_here(self) -> int:
+        """Number of ranks on this host, or at least those of this node."""
+        return len(self.ranks_of(self.node)) if self.nnodes else max(1, self.local_size)
+
+    def sized(self, world_size: int) -> Placement:
+        """Return a terminal's placement in a world of this size."""
+        known = replace(self, world_size=world_size)
+        return replace(known, rank=known.ranks_of(self.node).start)
+
+    def ranks_of(self, node: int) -> range:
+        """Return the ranks of a node; the first nodes have one more if it doesn't divide evenly."""
+        share, more = divmod(self.world_size, self.nodes)
+        start = node * share + min(node, more)
+        return range(start, start + share + (node < more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +105,11 @@ class Engine:
         start: Example of a command line.
     """
 
-    rank: tuple[str, ...]
-    size: tuple[str, ...]
-    local_rank: tuple[str, ...]
-    local_size: tuple[str, ...]
-    job: tuple[str, ...]
+    rank: Sequence[str]
+    size: Sequence[str]
+    local_rank: Sequence[str]
+    local_size: Sequence[str]
+    job: Sequence[str]
     start: str
 
     @property
@@ -46,50 +119,24 @@ class Engine:
         return ", or ".join(f"{rank} and {size}" for rank, size in pairs)
 
 
+_TORCHRUN = (["RANK"], ["WORLD_SIZE"], ["LOCAL_RANK"], ["LOCAL_WORLD_SIZE"])
+# Open MPI; MPICH, Intel MPI and Cray's PALS; PRRTE, which sets only the first
+_MPI = (
+    ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"],
+    ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"],
+    ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID"],
+    ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"],
+)
+_MPI_JOB = ["I_MPI_HYDRA_UUID", "PALS_APID", "PMI_JOBID", "PMIX_NAMESPACE"]
+_SLURM = (["SLURM_PROCID"], ["SLURM_STEP_NUM_TASKS"], ["SLURM_LOCALID"], [])
+_TORCHRUN_JOB = ["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"]
+_BY_HAND = "RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 distdemo ..."
+
 ENGINES = {
-    "torchrun": Engine(
-        ("RANK",),
-        ("WORLD_SIZE",),
-        ("LOCAL_RANK",),
-        ("LOCAL_WORLD_SIZE",),
-        ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
-        "torchrun --nproc-per-node 4 -m distdemo ...",
-    ),
-    "slurm": Engine(
-        ("SLURM_PROCID",),
-        ("SLURM_STEP_NUM_TASKS",),
-        ("SLURM_LOCALID",),
-        (),  # see `_slurm_tasks_here`
-        ("SLURM_JOB_ID", "SLURM_STEP_ID"),
-        "srun -n 4 distdemo ...",
-    ),
-    "mpi": Engine(
-        # Open MPI; MVAPICH; MPICH, Intel MPI and Cray's PALS; PRRTE
-        ("OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"),
-        ("OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"),
-        (
-            "OMPI_COMM_WORLD_LOCAL_RANK",
-            "MV2_COMM_WORLD_LOCAL_RANK",
-            "MPI_LOCALRANKID",
-            "PALS_LOCAL_RANKID",
-        ),
-        (
-            "OMPI_COMM_WORLD_LOCAL_SIZE",
-            "MV2_COMM_WORLD_LOCAL_SIZE",
-            "MPI_LOCALNRANKS",
-            "PALS_LOCAL_SIZE",
-        ),
-        ("I_MPI_HYDRA_UUID", "PALS_APID", "PMI_JOBID", "PMIX_NAMESPACE"),
-        "mpiexec -n 4 distdemo ...",
-    ),
-    "environment": Engine(
-        ("RANK",),
-        ("WORLD_SIZE",),
-        ("LOCAL_RANK",),
-        ("LOCAL_WORLD_SIZE",),
-        (),
-        "RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 distdemo ...",
-    ),
+    "torchrun": Engine(*_TORCHRUN, _TORCHRUN_JOB, "torchrun --nproc-per-node 4 -m distdemo ..."),
+    "slurm": Engine(*_SLURM, ["SLURM_JOB_ID", "SLURM_STEP_ID"], "srun -n 4 distdemo ..."),
+    "mpi": Engine(*_MPI, _MPI_JOB, "mpiexec -n 4 distdemo ..."),
+    "environment": Engine(*_TORCHRUN, [], _BY_HAND),
 }
 """Values of ``--launcher`` in addition to ``auto`` and ``local``."""
 

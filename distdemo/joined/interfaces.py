@@ -179,21 +179,13 @@ def addresses() -> dict[str, tuple[str, ...]]:
     return known
 
 
-def interface_of(address: str) -> str | None:
-    """Return the interface with this address, or None."""
-    wanted = numeric(address)
-    if wanted is None:
-        return None
-    known = {numeric(text): name for name, texts in addresses().items() for text in texts}
-    if wanted.is_loopback and wanted not in known:  # 127.0.0.0/8 belongs to one interface
-        return known.get(numeric("127.0.0.1"))
-    return known.get(wanted)
-
-
 def interface_towards(host: str, port: int) -> str:
     """Return the interface of the route to this host; empty for loopback or if unknown."""
-    own = address_towards(host, port)
-    return "" if is_loopback(own) else interface_of(own) or ""
+    own = numeric(address_towards(host, port))
+    if own is None or own.is_loopback:
+        return ""
+    names = (name for name, texts in addresses().items() if own in map(numeric, texts))
+    return next(names, "")
 
 
 def reachable_addresses() -> list[str]:

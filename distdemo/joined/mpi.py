@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torch._C._distributed_c10d import Store
 
-    from distdemo.joined.placement import Placement
+    from distdemo.joined.engines import Placement
 
 FINALIZE_TIMEOUT_S = 2.0  # for hydra to acknowledge that a rank has finished
 _ADDRESS_BYTES = 256

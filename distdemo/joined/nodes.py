@@ -8,24 +8,22 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distdemo.encoding import decode, encode
 from distdemo.errors import DistdemoError, JoinedWorldError
+from distdemo.joined.engines import Placement
 from distdemo.joined.messages import (
     Exit,
     Gone,
     Hello,
     Message,
-    NodeLost,
     RankEnded,
-    Refused,
     Sent,
     StartWorld,
     StopWorld,
 )
 from distdemo.joined.mpi import MpiAddress
-from distdemo.joined.placement import Placement
 from distdemo.joined.world import JoinedWorld, annotation_of
 from distdemo.launcher import verdict
 from distdemo.launcher.records import Lost, Outcome, Returned, Stopped, WorldReport
@@ -42,12 +40,6 @@ SETTLE_TIMEOUT_S = 0.7  # for reports that were sent before the coordinator stop
 EXIT_TIMEOUT_S = 2.0  # for participants to exit
 VERDICT_TIMEOUT_S = 20.0  # beyond a world's deadline, for the coordinator to judge it
 TEXT_LENGTH = 1000  # characters of another node's text that are shown
-
-_STOP_REASONS = {
-    "ended": StopReason.ENDED_EARLY,
-    "timed out": StopReason.TIMED_OUT,
-    "interrupted": StopReason.INTERRUPTED,
-}
 
 
 def join(placement: Placement, command: str) -> JoinedWorld:
@@ -70,7 +62,7 @@ class Coordinator(JoinedWorld):
         super().__init__(placement, command)
         self._ranks = {node: placement.ranks_of(node) for node in range(1, placement.nodes)}
         self._hosts: dict[int, str] = {}  # by node, after its Hello
-        self._lost_nodes: dict[int, NodeLost] = {}  # they can't send anything more, in any world
+        self._lost_nodes: dict[int, Gone] = {}  # they can't send anything more, in any world
 
     def run(
         self,
@@ -117,11 +109,10 @@ class Coordinator(JoinedWorld):
 
         workers.watch(replace(callbacks, on_message=receive), self)
         out_of_time = workers.stop_reason in (StopReason.TIMED_OUT, StopReason.STALLED)
-        reason: Literal["ended", "timed out", "interrupted"]
-        reason = "timed out" if out_of_time else "ended"
+        reason = StopReason.TIMED_OUT if out_of_time else StopReason.ENDED_EARLY
         if workers.interrupts.received is not None or self.interrupted:
-            reason = "interrupted"
-        if reason != "timed out" and workers.stop_reason is not StopReason.ENDED_EARLY:
+            reason = StopReason.INTERRUPTED
+        if reason is not StopReason.TIMED_OUT and workers.stop_reason is not StopReason.ENDED_EARLY:
             # The cause may arrive shortly.
             self._wait(None, lambda: not self.running, SETTLE_TIMEOUT_S)
         self.failed = self.failed_at is not None
@@ -134,11 +125,11 @@ class Coordinator(JoinedWorld):
             if node in self._hosts:
                 why = "its process did not report in time"
                 hint = "Its ranks may still hang there."
-                self._record_lost(node, NodeLost(why, hint))
-            elif reason == "timed out":
+                self._record_lost(node, Gone(why, hint))
+            elif reason is StopReason.TIMED_OUT:
                 why = "never joined: nothing was received from its process"
                 hint = "Check that it was started, and that it reaches the address of node 0."
-                self._record_lost(node, NodeLost(why, hint))
+                self._record_lost(node, Gone(why, hint))
             else:  # it is not at fault
                 self.outcomes |= {r: Stopped(rank=r) for r in ranks if r not in self.outcomes}
 
@@ -168,26 +159,14 @@ class Coordinator(JoinedWorld):
     def _have_ended(self, nodes: Iterable[int]) -> bool:
         return all(rank in self.outcomes for node in nodes for rank in self._ranks[node])
 
-    def _on_message(self, node: int, message: Message | NodeLost) -> None:
-        if node == 0 and isinstance(message, NodeLost):  # the store itself
-            for other in self._ranks:
+    def _on_message(self, node: int, message: Message) -> None:
+        if node in self._lost_nodes:
+            return
+        if isinstance(message, Gone):
+            for other in [node] if node else self._ranks:  # without the store, all nodes are lost
                 self._record_node_lost(other, message)
-        elif node in self._lost_nodes:
-            pass
-        elif isinstance(message, NodeLost):
-            self._record_node_lost(node, message)
         elif isinstance(message, Hello):
             self._hosts[node] = message.host[:TEXT_LENGTH]
-        elif isinstance(message, Gone):
-            self._record_node_lost(
-                node, NodeLost("its process exited without a report", "Check what ended it.")
-            )
-        elif isinstance(message, Refused):
-            why = f"{message.what} {message.why}"[:TEXT_LENGTH].rstrip(". ")
-            self.failed_at = self.failed_at or time.monotonic()
-            for rank in self._ranks[node]:  # their other failures are consequences
-                self.outcomes[rank] = Lost(rank=rank, why=why, hint=message.hint)
-            self._lost_nodes[node] = NodeLost(why, message.hint)
         elif isinstance(message, Sent) and message.world == self._number:
             self._check_rank(node, message.rank)
             kind = getattr(self._target, "sends", None)
@@ -221,13 +200,15 @@ class Coordinator(JoinedWorld):
         except (ArithmeticError, LookupError, TypeError) as error:  # such as an index out of range
             raise ValueError(f"{type(error).__name__}: {error}") from error
 
-    def _record_node_lost(self, node: int, lost: NodeLost) -> None:
+    def _record_node_lost(self, node: int, lost: Gone) -> None:
+        why = lost.why[:TEXT_LENGTH]
         if node in self._hosts:
-            lost = replace(lost, why=f"{lost.why} (host {self._hosts[node]})")
+            why += f" (host {self._hosts[node]})"
+        lost = Gone(why, lost.hint)
         self._lost_nodes.setdefault(node, lost)
         self._record_lost(node, lost)
 
-    def _record_lost(self, node: int, lost: NodeLost) -> None:
+    def _record_lost(self, node: int, lost: Gone) -> None:
         at = time.monotonic() - self._began[1]
         for rank in self._ranks[node]:
             if rank not in self.outcomes:
@@ -301,8 +282,8 @@ class Participant(JoinedWorld):
 
     def refuse(self, error: DistdemoError) -> None:
         """Report to the coordinator that this node can't join the world."""
-        what = f"can't take part on {socket.gethostname()}: {error.what}"
-        self._send(Refused(what, error.why, error.hint))
+        why = f"can't take part: {error.what} {error.why}".rstrip(". ")
+        self._send(Gone(why, error.hint))
 
     def _watch(self, workers: Workers, callbacks: Callbacks) -> None:
         """Watch this node's ranks, report their outcomes, and wait until the world is stopped."""
@@ -349,19 +330,19 @@ class Participant(JoinedWorld):
     def stop_reason(self) -> StopReason | None:
         """Reason to stop the ranks of this world, or None."""
         if self._stopped is not None and self._stopped.world >= self._number:
-            return _STOP_REASONS[self._stopped.reason]
+            return self._stopped.reason
         return StopReason.ENDED_EARLY if self._queue or self._lost else None
 
-    def _on_message(self, _: int, message: Message | NodeLost) -> None:
-        if isinstance(message, NodeLost):
+    def _on_message(self, _: int, message: Message) -> None:
+        if isinstance(message, Gone):
             self._lost = self._lost or message.why
         elif isinstance(message, StopWorld):
             self._stopped = message
         elif isinstance(message, Exit):
             self._queue.append(message)
         elif isinstance(message, StartWorld) and message.digest != self._digest:
-            what = f"was started with a different command: distdemo {self._command}"
-            self._send(Refused(what, "", "Give every process the same command."))
+            why = f"was started with a different command: distdemo {self._command}"
+            self._send(Gone(why, "Give every process the same command."))
             self._lost = f"rank 0 was started with a different command: distdemo {message.command}"
         elif isinstance(message, StartWorld) and message.world > self._number:
             self._queue.append(message)

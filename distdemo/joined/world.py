@@ -26,6 +26,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -33,9 +34,9 @@ from distdemo.encoding import encode
 from distdemo.errors import DistdemoError
 from distdemo.joined import interfaces
 from distdemo.joined.control import Control
-from distdemo.joined.messages import Hello, Message, NodeLost, Refused, unreadable
+from distdemo.joined.engines import Placement
+from distdemo.joined.messages import Gone, Hello, Message, unreadable
 from distdemo.joined.mpi import MpiAddress, MpiRendezvous, own_listener
-from distdemo.joined.placement import Placement
 from distdemo.launcher.local import World
 from distdemo.launcher.rendezvous import LocalRanks, Rendezvous, StoreRendezvous
 from distdemo.launcher.torch_import import load_torch
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from distdemo.launcher.records import WorldSpec
 
 JOIN_TIMEOUT_S = 1800.0  # for all nodes to join, at most; torch's own limit
-SILENCE_TIMEOUT_S = 4.0, 8.0  # without a message until a node is lost: minimum and maximum
 RANKS_EXIT_TIMEOUT_S = 5.0  # for ranks to exit, on several hosts and over MPI
 POLL_S = 0.05  # between checks of a condition that no message announces
 
@@ -154,22 +154,14 @@ class JoinedWorld(World):
     def _open(self, host: str, port: int, listening: socket.socket | None) -> None:
         """Connect to the store at this address, or serve it."""
         place = self._placement
-        least, most = SILENCE_TIMEOUT_S
         self._control = Control(
-            host=host,
-            port=port,
-            prefix=f"distdemo/{place.job}",
-            node=place.node,
-            peers=[0] if place.node else range(1, place.nodes),
-            timeout_s=self._timeout_s,
-            silence_s=max(least, min(most, self._timeout_s / 2)),
-            listening=listening,
+            host=host, port=port, place=place, timeout_s=self._timeout_s, listening=listening
         )
         self._selector.register(self._control, selectors.EVENT_READ)
         if place.node:
             self._send(Hello(socket.gethostname()))
 
-    def _on_message(self, node: int, message: Message | NodeLost) -> None:
+    def _on_message(self, node: int, message: Message) -> None:
         """Handle a message.
 
         Raises:
@@ -182,8 +174,7 @@ class JoinedWorld(World):
             try:
                 self._control.send(message)
             except ValueError as error:
-                what = f"its message {message.kind!r} is too large: {error}"
-                self._control.send(Refused(what))
+                self._control.send(Gone(f"its message {message.kind!r} is too large: {error}"))
 
     def _wait(
         self, interrupts: Interrupts | None, until: Callable[[], object], seconds: float
@@ -209,7 +200,13 @@ class JoinedWorld(World):
 
 
 def _canonical(value: Any) -> Any:
-    """Return JSON data that is equal in all processes for equal arguments."""
+    """Return JSON data that is equal in all processes for equal arguments.
+
+    Fields of a record that its repr leaves out may differ.
+    """
+    if is_dataclass(value):
+        shown = [field.name for field in fields(value) if field.repr]
+        return {name: _canonical(getattr(value, name)) for name in shown}
     try:
         return encode(value, decodable=True)
     except TypeError:  # compared by type

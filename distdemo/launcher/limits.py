@@ -21,7 +21,7 @@ MIB = 1 << 20
 SPAWNED_RANK = 180 * MIB
 """Private bytes of one rank, measured on Linux with torch 2.13 for the CPU."""
 FORKED_RANK = 10 * MIB
-FILES_PER_RANK = 7
+FILES_PER_RANK = 6
 """In the launcher: result pipe, output, exit, a socket of MPI, and multiprocessing's two."""
 FILES_OF_ITS_OWN = 64
 TASKS_PER_RANK = 4

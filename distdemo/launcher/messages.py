@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distdemo.errors import UsageError
 from distdemo.launcher.start_method import StartMethod
-from distdemo.launcher.torch_import import fork_hazard
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import Died, Raised
@@ -203,16 +202,12 @@ def dumps_work(target: Callable[..., Any], args: tuple[Any, ...], method: StartM
                     raise
         return _dumped_by_value((target, args))
     except Exception as error:
-        ways = ["Move the function to the top level of a module"]
-        if not by_value:
-            ways.append("install cloudpickle (pip install cloudpickle), which carries it by value")
-        if fork_hazard() is None:
-            ways.append("use start_method='fork', which takes any function")
         raise UsageError(
             "The function or its arguments can't be sent to a new process.",
             f"The start method is {method.name} ({method.reason}), which needs to pickle them: "
             f"{error}",
-            f"{', or '.join(ways)}.",
+            "Move the function to the top level of a module, or install cloudpickle (pip install "
+            "cloudpickle), which carries functions by value.",
         ) from error
 
 

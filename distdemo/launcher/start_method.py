@@ -105,6 +105,8 @@ def preload(context: BaseContext, modules: Sequence[str]) -> None:
 
 
 @cache
-def _remove_later(folder: str) -> None:
+def _remove_later(folder: str) -> Cleanup:
     """Start the process that removes this folder once this process has exited."""
-    atexit.register(Cleanup([folder]).close)
+    cleanup = Cleanup([folder])
+    atexit.register(cleanup.close)
+    return cleanup

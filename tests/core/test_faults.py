@@ -217,23 +217,6 @@ def test_data_loaders_leave_nothing_when_the_launcher_is_stopped(number, tempora
         run.leaves_nothing()
 
 
-def test_shared_memory_of_killed_ranks_is_removed(temporary, tmp_path):
-    program = tmp_path / "shares.py"
-    program.write_text(
-        "import os, signal\n"
-        "open(f'/dev/shm/torch_{os.getpid()}_1', 'w').close()\n"
-        "print('shared', flush=True)\n"
-        "signal.pause()\n"
-    )
-    with commanded(["run", str(program), "-n", "2"], temporary) as run:
-        assert run.process.stdout is not None
-        for _ in range(2):
-            assert "shared" in run.process.stdout.readline()
-        run.process.kill()
-        run.process.wait(PATIENCE)
-        run.leaves_nothing()
-
-
 def test_a_reader_that_leaves_early_causes_no_error(temporary):
     reader, writer = os.pipe()
     with commanded(["all-gather", "-n", "8", "--shape", "64"], temporary, stdout=writer) as run:

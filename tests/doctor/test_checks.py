@@ -135,6 +135,7 @@ DIED = Verdict("Rank 1 died.", "A signal.", "Look.")
 BY_HAND = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "29500"}
 SALLOC = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "node[1-2]"}
 STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}
+STEP["SLURM_STEP_NODELIST"] = "node[1-2]"
 TABLE: Any = (
     (network.hostname, resolves("127.0.1.1"), "warning", "127.0.1.1, which is loopback"),
     (network.hostname, resolves("10.9.9.9"), "warning", "which no interface here has"),

@@ -169,28 +169,6 @@ def die():
     forever()
 
 
-def test_a_rank_killed_before_it_joins():
-    forks = 0
-    armed = True
-
-    def count():
-        nonlocal forks
-        forks += 1
-
-    def third_dies():
-        if armed and forks == 3:
-            die()
-
-    os.register_at_fork(before=count, after_in_child=third_dies)
-    try:
-        error = failing(dist.barrier)
-    finally:
-        armed = False
-    assert error.rank == 2
-    assert "SIGKILL" in error.what
-    assert error.report.outcomes[2].phase.name == "not started"
-
-
 def test_a_rank_killed_in_the_op_whose_child_holds_its_pipes():
     def op(rank):
         dist.barrier()

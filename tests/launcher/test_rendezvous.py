@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from distdemo.errors import UsageError
 from distdemo.launcher.rendezvous import file_rendezvous
 
 on_linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="has no files in memory")
@@ -32,12 +31,3 @@ def test_where_proc_is_hidden_a_private_directory_is_taken(monkeypatch, temporar
         Path(place.path).write_text("met here")
         raise KeyError
     assert list(temporary.iterdir()) == []
-
-
-def test_without_a_temporary_directory_the_error_says_what_to_set(monkeypatch, tmp_path):
-    monkeypatch.delattr(os, "memfd_create", raising=False)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    with pytest.raises(UsageError, match="temporary folder") as caught, file_rendezvous():
-        pass
-    assert "missing" in caught.value.why
-    assert "TMPDIR" in caught.value.hint

@@ -62,10 +62,3 @@ def test_the_driver_is_noticed_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch
     assert start_method.driver_loaded() is False
     monkeypatch.setattr(start_method, "DRIVER", "libc.so")  # a library that is always loaded
     assert start_method.driver_loaded() is True
-
-
-def test_elsewhere_than_on_linux_it_is_spawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    method = choose("auto", "cpu")
-    assert method.name == "spawn"
-    assert "darwin" in method.reason
