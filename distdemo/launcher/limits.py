@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 import sys
@@ -58,8 +57,8 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
     free = max(0, free_memory() - world.world_size * _rank_memory(world))
     if data_bytes > free:
         raise UsageError(
-            f"The tensors of {world.world_size} ranks need {memory_text(data_bytes)}.",
-            f"About {memory_text(free)} of memory are free in addition to the ranks themselves.",
+            f"The tensors of {world.world_size} ranks need {data_bytes // MIB:,} MiB.",
+            f"About {free // MIB:,} MiB of memory are free in addition to the ranks themselves.",
             "Use smaller tensors or fewer ranks.",
         )
 
@@ -68,12 +67,12 @@ def limits(world: WorldSpec) -> list[Limit]:
     """Return all known limits."""
     memory = free_memory()
     rank_memory = _rank_memory(world)
-    files = _limit_on("RLIMIT_NOFILE", hard=True)
+    files = _open_files()
     needed = FILES_OF_ITS_OWN + world.world_size * FILES_PER_RANK
     return [
         Limit(
             memory // rank_memory,
-            f"Memory: {memory_text(memory)} free, about {memory_text(rank_memory)} per rank.",
+            f"Memory: {memory // MIB:,} MiB free, about {rank_memory // MIB} MiB per rank.",
             "Stop other programs, or give the container more memory.",
         ),
         _processes(),
@@ -149,16 +148,6 @@ def free_memory() -> int:
     return min(free, max(0, most - now + cached))
 
 
-def memory_text(count: int) -> str:
-    """Format bytes in binary units."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:,.3g} TiB"
-
-
 def _rank_memory(world: WorldSpec) -> int:
     return SPAWNED_RANK if world.start_method == "spawn" else FORKED_RANK
 
@@ -167,34 +156,22 @@ def _rank_memory(world: WorldSpec) -> int:
 
 
 def _processes() -> Limit:
-    """Return the lowest limit on processes and threads of this container or user."""
-    known = []
+    """Return the limit on processes and threads of this container."""
     most = _number("/sys/fs/cgroup/pids.max")
-    if most is not None:
-        used = _number("/sys/fs/cgroup/pids.current") or 0
-        why = f"Processes: the control group's pids.max is {most:,}, {used:,} in use"
-        known.append(
-            Limit(
-                (most - used) // TASKS_PER_RANK,
-                f"{why}; a rank needs {TASKS_PER_RANK}.",
-                "Raise pids.max, or the container's limit.",
-            )
-        )
-    most = _limit_on("RLIMIT_NPROC")
-    if most != UNLIMITED and os.geteuid() != 0:
-        known.append(
-            Limit(
-                most // TASKS_PER_RANK,
-                f"Processes: ulimit -u is {most:,}; a rank needs {TASKS_PER_RANK}.",
-                "Raise it: ulimit -u.",
-            )
-        )
-    return min(known, key=lambda limit: limit.ranks, default=Limit(UNLIMITED, ""))
+    used = _number("/sys/fs/cgroup/pids.current") or 0
+    if most is None:
+        return Limit(UNLIMITED, "")
+    return Limit(
+        (most - used) // TASKS_PER_RANK,
+        f"Processes: the control group's pids.max is {most:,}, {used:,} in use; a rank needs "
+        f"{TASKS_PER_RANK}.",
+        "Raise pids.max, or the container's limit.",
+    )
 
 
-def _limit_on(name: str, *, hard: bool = False) -> int:
-    """Return a limit of this process, by its name in ``resource``."""
-    limit = resource.getrlimit(getattr(resource, name))[hard]
+def _open_files() -> int:
+    """Return the hard limit on open files."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return UNLIMITED if limit == resource.RLIM_INFINITY else limit
 
 

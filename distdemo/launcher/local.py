@@ -15,7 +15,7 @@ from distdemo.launcher import verdict
 from distdemo.launcher.limits import check_loopback, open_files
 from distdemo.launcher.pmi import PmiServer
 from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.launcher.rendezvous import Agent, LocalRanks, file_rendezvous
+from distdemo.launcher.rendezvous import LocalRanks, file_rendezvous
 from distdemo.launcher.start_method import StartMethod, choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.workers import Callbacks, Listener, Peers, StopReason, Workers
@@ -56,7 +56,6 @@ class World(Peers):
     def __init__(self, listener: Listener | None = None) -> None:
         super().__init__()
         self._listener = listener
-        self._agent: Agent | None = None
 
     def run(
         self,
@@ -109,8 +108,6 @@ class World(Peers):
                 )
                 try:
                     workers.start(target, args, modules)
-                    if self._agent is not None:
-                        self._agent.serve()
                     self._watch(workers, Callbacks(**callbacks))
                 finally:
                     self._stop()
@@ -124,10 +121,6 @@ class World(Peers):
         """Return the ranks to start, and descriptors of this process that they must close."""
         check_loopback()
         ranks = range(spec.world_size)
-        self._agent = None
-        if spec.user_program is not None and not spec.user_program.group:
-            self._agent = agent = stack.enter_context(closing(Agent(spec.world_size)))
-            return LocalRanks(ranks, agent.store, local_size=len(ranks)), agent.descriptors
         rendezvous = stack.enter_context(file_rendezvous())
         return LocalRanks(ranks, rendezvous, local_size=len(ranks)), ()
 

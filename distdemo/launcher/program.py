@@ -152,7 +152,7 @@ def no_such_function(program: Program, defined: Sequence[str]) -> UsageError:
     return UsageError(
         f"{program.name}: there is no such function.",
         f"{program.home.removeprefix('-m ')} {listed}.",
-        "Define it, or name one of these." if defined else "Define it first.",
+        f"Try {program.home}:{defined[0]}." if defined else "Define it first.",
     )
 
 

@@ -6,10 +6,7 @@ name, needs no temporary directory, and disappears with the last process that ha
 systems it is a file in a private directory (mode 0700) that is removed at the end.
 
 A user's program that creates its group itself, for instance one written for torchrun, reads RANK,
-WORLD_SIZE, MASTER_ADDR and similar variables. As under torchrun the launcher holds the store
-(TORCHELASTIC_USE_AGENT_STORE; torch/distributed/elastic/agent/server/local_elastic_agent.py), but
-only on loopback: ``TCPStore`` listens on every interface unless it gets a bound socket
-(``master_listen_fd``).
+WORLD_SIZE, MASTER_ADDR and similar variables; its groups meet in the same store.
 """
 
 from __future__ import annotations
@@ -167,88 +164,38 @@ def connect_store(host: str, port: int, timeout: timedelta) -> Store:
     return TCPStore(host, port, None, False, timeout, wait_for_workers=False)
 
 
-# ------------------------------------------------------------------------- torchrun's agent store
+# ------------------------------------------------------------------ a program that makes its group
 
 
-@dataclass(frozen=True, slots=True)
-class AgentStore(Rendezvous):
-    """Store for programs as under torchrun, held by the launcher or a joined world's rank 0."""
+def announce(store: Store) -> None:
+    """Make this process's program meet in this store, as under torchrun; RANK and more are set.
 
-    port: int
-    host: str = HOST
-
-    def announce(self) -> None:
-        """Set torchrun's other variables, and make the program use the store.
-
-        Each default group gets new keys.
-
-        Many programs set MASTER_ADDR and MASTER_PORT themselves, to an address at which no store
-        listens, so this wraps torch's function (the same from 2.8 to 2.15; 2.15 also checks the
-        variables for an agent store). A torch without that function uses the variables only.
-        """
-        os.environ.update(
-            GROUP_RANK="0",
-            GROUP_WORLD_SIZE="1",
-            ROLE_NAME="default",
-            ROLE_RANK=os.environ["RANK"],
-            ROLE_WORLD_SIZE=os.environ["WORLD_SIZE"],
-            TORCHELASTIC_RESTART_COUNT="0",
-            TORCHELASTIC_MAX_RESTARTS="0",
-            TORCHELASTIC_RUN_ID="none",
-            **self._address(),
-        )
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        # torch.distributed.rendezvous, as an attribute, is a function of that name.
-        rendezvous = import_module("torch.distributed.rendezvous")
-        create = getattr(rendezvous, "_create_c10d_store", None)
-        if create is None:
-            return
-        from torch._C._distributed_c10d import PrefixStore
-
-        times = Counter[int]()  # by port: requests of the program for the store
-
-        def find(_host: str, port: int, *rest: Any, **named: Any) -> Any:
-            os.environ.update(self._address())
-            times[port] += 1
-            store = create(self.host, self.port, *rest, **named)
-            return PrefixStore(f"{port}/{times[port]}", store)
-
-        vars(rendezvous)["_create_c10d_store"] = find
-
-    def _address(self) -> dict[str, str]:
-        return {
-            "MASTER_ADDR": self.host,
-            "MASTER_PORT": str(self.port),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-        }
-
-
-class Agent:
-    """The launcher's store: its socket is bound before ranks are forked, and served afterwards.
-
-    Attributes:
-        store: Rendezvous for the ranks, which may connect before it is served.
-        descriptors: Descriptors that a forked rank must close.
+    Many programs set MASTER_ADDR and MASTER_PORT themselves, to an address at which no store
+    listens, so this replaces torch's function (the same from 2.8 to 2.15). Each default group gets
+    new keys.
     """
+    from torch._C._distributed_c10d import PrefixStore
 
-    def __init__(self, world_size: int) -> None:
-        self._world_size = world_size
-        self._held: Any = None
-        self._socket = socket.create_server((HOST, 0), backlog=max(128, world_size))
-        self.store = AgentStore(self._socket.getsockname()[1])
-        self.descriptors = (self._socket.fileno(),)
+    os.environ.update(
+        MASTER_ADDR=HOST,
+        MASTER_PORT="29500",
+        GROUP_RANK="0",
+        GROUP_WORLD_SIZE="1",
+        ROLE_NAME="default",
+        ROLE_RANK=os.environ["RANK"],
+        ROLE_WORLD_SIZE=os.environ["WORLD_SIZE"],
+        TORCHELASTIC_RESTART_COUNT="0",
+        TORCHELASTIC_MAX_RESTARTS="0",
+        TORCHELASTIC_RUN_ID="none",
+    )
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    times = Counter[int]()  # by port: requests of the program for the store
 
-    def serve(self) -> None:
-        """Serve the store from a torch thread; call this after all ranks have been forked."""
-        from torch._C._distributed_c10d import TCPStore
+    def find(_host: str, port: int, _rank: int, _size: int, timeout: timedelta, *_: Any) -> Store:
+        times[port] += 1
+        group_store = PrefixStore(f"{port}/{times[port]}", store)
+        group_store.set_timeout(timeout)
+        return group_store
 
-        port = self.store.port
-        fd = self._socket.detach()
-        self._held = TCPStore(
-            HOST, port, self._world_size, True, wait_for_workers=False, master_listen_fd=fd
-        )
-
-    def close(self) -> None:
-        """Close the store."""
-        self._held = None
-        self._socket.close()
+    # torch.distributed.rendezvous, as an attribute, is a function of that name.
+    vars(import_module("torch.distributed.rendezvous"))["_create_c10d_store"] = find

@@ -13,22 +13,20 @@ Sources: docs/source/notes/multiprocessing.rst of PyTorch, "Poison fork in multi
 
 from __future__ import annotations
 
-import atexit
-import multiprocessing
 import sys
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import forkserver, util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdemo.errors import UsageError
-from distdemo.launcher.process_tree import Cleanup
 from distdemo.launcher.torch_import import fork_hazard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.context import BaseContext
+
+    from distdemo.launcher.process_tree import Cleanup
 
 METHODS = ("auto", "fork", "forkserver", "spawn")
 DRIVER = "libcuda.so"
@@ -62,12 +60,6 @@ def choose(wanted: str, device: str) -> StartMethod:
             return StartMethod("forkserver", f"{hazard}, so forking it is not safe")
         alone = "" if device == "cpu" else ", and only they touch CUDA"
         return StartMethod("fork", f"torch is imported once, for all ranks{alone}")
-    if wanted not in multiprocessing.get_all_start_methods():
-        raise UsageError(
-            f"The start method {wanted!r} doesn't exist on {sys.platform}.",
-            f"Choices: {', '.join(multiprocessing.get_all_start_methods())}.",
-            "Leave it out to use the fastest safe one.",
-        )
     import torch
 
     used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch does not say its type
@@ -99,6 +91,8 @@ def preload(context: BaseContext, modules: Sequence[str]) -> None:
         context: Context of multiprocessing.
         modules: Further modules, such as the one that provides the backend.
     """
+    from multiprocessing import forkserver, util
+
     context.set_forkserver_preload(["distdemo.launcher.forkserver", *modules])
     _remove_later(util.get_temp_dir())
     forkserver.ensure_running()
@@ -107,6 +101,10 @@ def preload(context: BaseContext, modules: Sequence[str]) -> None:
 @cache
 def _remove_later(folder: str) -> Cleanup:
     """Start the process that removes this folder once this process has exited."""
+    from multiprocessing import util
+
+    from distdemo.launcher.process_tree import Cleanup
+
     cleanup = Cleanup([folder])
-    atexit.register(cleanup.close)
+    util.Finalize(None, cleanup.close, exitpriority=-200)  # after multiprocessing's own removal
     return cleanup

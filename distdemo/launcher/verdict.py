@@ -168,6 +168,8 @@ def _death(died: Died) -> tuple[str, str]:
         name = signal_name(died.signal)
         hint = _SIGNALS.get(name, "Find out who sent the signal.")
         return f"Rank {died.rank} was killed by {name}.", hint
+    if died.exit_code == 0:
+        return f"Rank {died.rank} exited without returning.", "It called os._exit(0)."
     what = f"Rank {died.rank} exited with code {died.exit_code} before it finished."
     if died.phase.step < 0:
         return what, (

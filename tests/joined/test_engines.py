@@ -37,9 +37,6 @@ OPEN_MPI = variables(
     "OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_NODE_RANK=1 "
     "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 PMIX_NAMESPACE=prterun-vm-30114@1 PMIX_RANK=1"
 )
-PALS = variables(
-    "PALS_APID=6c4a PALS_LOCAL_RANKID=3 PALS_LOCAL_SIZE=4 PALS_RANKID=7 PMI_RANK=7 PMI_SIZE=8"
-)
 STEP = variables(
     "SLURM_JOB_ID=1234 SLURM_JOB_NODELIST=node[01-04] SLURM_LOCALID=1 SLURM_NODEID=2 "
     "SLURM_NTASKS=5 SLURM_PROCID=4 SLURM_STEP_ID=3 SLURM_STEP_NODELIST=node[02-04] "
@@ -57,13 +54,11 @@ ENVIRONMENTS = {
     "mpich": MPICH,
     "intel": INTEL,
     "open mpi": OPEN_MPI,
-    "pals": PALS,
     "slurm": STEP,
     "by hand": HAND,
     "nothing": {},
     "an address alone": {"HOME": "/root", "MASTER_ADDR": "h0", "MASTER_PORT": "1", "RANK": ""},
     "torchrun within slurm": {**STEP, **TORCHRUN},
-    "torchrun within mpich": {**MPICH, **TORCHRUN},
     # srun that speaks PMI or PMIx is Slurm, because that knows the master.
     "srun with PMI": {**STEP, **SPOKEN},
     "srun with PMIx": {**STEP, **PMIX},

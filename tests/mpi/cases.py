@@ -320,25 +320,6 @@ def errors_are_raised_before_any_call(rank: int, n: int) -> None:
 
 
 @case
-def several_threads(rank: int, n: int) -> None:
-    groups = [dist.new_group() for _ in range(3)]
-    tensor = [torch.zeros(1) for _ in groups]
-
-    def work(place: int) -> None:
-        for _ in range(50):
-            dist.all_reduce(tensor[place].fill_(rank + place), group=groups[place])
-
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    same(torch.cat(tensor), [sum(range(n)) + n * place for place in range(3)])
-    for group in groups:
-        dist.destroy_process_group(group)
-
-
-@case
 def destroyed_and_created_again(rank: int, n: int) -> None:
     import distdemo.mpi
     from distdemo.errors import UsageError
