@@ -12,7 +12,7 @@ from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.ops.buffers import held_before
 from distdemo.ops.spec import Mismatch, OpSpec, Verification
 from distdemo.schedules.schedule import Schedule
-from distdemo.trace.records import RankTrace, TraceReport
+from distdemo.trace.records import Numbers, RankTrace, TraceReport
 from distdemo.trace.report import Holdings, make_report
 
 VERSIONS = {"distdemo": "1.0", "torch": "2.0"}
@@ -74,5 +74,5 @@ def real(
     return replace(make_report(spec, algorithm, world), versions=VERSIONS)
 
 
-def _first(numbers: Any) -> tuple[float, ...]:
+def _first(numbers: Any) -> Numbers:
     return tuple(map(float, numbers[:4]))
