@@ -115,7 +115,8 @@ def test_what_a_conftest_and_pytest_timeout_ask_for(start: Start, tmp_path: Path
         "def test_time(rank):\n"
         "    threading.Event().wait(600)\n"
     )
-    with pytested(start, tmp_path, "-p", "timeout", files=("test_asks.py",)) as run:
+    words = pytest_line(tmp_path, "-p", "timeout", files=("test_asks.py",))
+    with start(sys.executable, *words, env=PLAIN) as run:  # a forked one has torch
         code, out, _ = run.finish(2 * PATIENCE)
         assert (code, "1 failed, 1 passed" in out) == (1, True), out
         assert "rank 1: at test_asks.py:8 in test_time" in out
