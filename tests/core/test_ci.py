@@ -57,8 +57,8 @@ def test_failed_tests_run_once_more(start: Start, tmp_path: Path, case: str) -> 
         script.chmod(0o755)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:distdemo -p no:randomly\n")
     (tmp_path / "test_suite.py").write_text(HEAD + text)
-    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    code, out, err = start(tmp_path / ".ci/run", env=path).finish()
+    search = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    code, out, err = start(tmp_path / ".ci/run", env=search).finish()
     assert (code == 0) == succeeds, out + err
     lines = [line for line in out.splitlines() if line.startswith("flaky: ")]
     assert sorted(lines) == sorted(f"flaky: test_suite.py::{test}" for test in flaky)
