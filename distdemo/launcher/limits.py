@@ -91,23 +91,15 @@ def check_loopback() -> None:
     Raises:
         UsageError: They can't.
     """
-    problem = loopback_problem()
-    if problem:
-        raise UsageError(
-            "The ranks can't reach each other on this machine.",
-            f"{problem}.",
-            "As root: ip link set lo up.",
-        )
-
-
-def loopback_problem() -> str:
-    """Return why 127.0.0.1 can't be reached, or an empty string."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("127.0.0.1", 9))  # a datagram socket: nothing is sent
         except OSError as error:
-            return f"127.0.0.1 can't be reached: {error.strerror}"
-    return ""
+            raise UsageError(
+                "The ranks can't reach each other on this machine.",
+                f"127.0.0.1 can't be reached: {error.strerror}.",
+                "As root: ip link set lo up.",
+            ) from error
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from forked import in_a_child
-from helpers import PATIENCE, commanded, wait_until, warmed
+from helpers import PATIENCE, wait_until
 
 from distdemo.doctor.gpus import judge
 
@@ -40,19 +40,19 @@ def assert_explained(document: Any, check: str, *words: str) -> None:
 # --------------------------------------------------------------------------------- this machine
 
 
-def test_all_checks_and_the_test_world_run(tmp_path):
-    with commanded(["doctor", "--format", "json"], tmp_path) as run:
+def test_all_checks_and_the_test_world_run(start):
+    with start("distdemo", "doctor", "--format", "json") as run:
         code, out, err = run.finish()
         run.leaves_nothing()
     document = json.loads(out)
     assert (code, err) == (0 if document["ok"] else 1, "")
-    assert "a world of 2 ranks over gloo: verified" in finding(document, "world")["what"]
+    assert "a world of 2 ranks over gloo: verified" in finding(document, "test world")["what"]
     assert "the check failed" not in out
-    assert sum(document["counts"].values()) == len(document["findings"]) > 20
+    assert sum(document["counts"].values()) == len(document["findings"]) > 15
 
 
-def test_the_gpu_child_prints_what_is_judged(tmp_path):
-    with warmed(["-m", "distdemo.doctor.gpus"], tmp_path) as run:
+def test_the_gpu_child_prints_what_is_judged(start):
+    with start("python", "-m", "distdemo.doctor.gpus") as run:
         code, out, err = run.finish()
     assert code == 0, err
     facts = json.loads(out)
@@ -82,27 +82,23 @@ def test_injected_faults_are_found_and_explained(command, monkeypatch):
         document = json.loads(out)
         assert code == 1
         assert_explained(document, "hostname", "no-such-host-of-ours", "does not resolve")
-        assert_explained(document, "shared-memory", "has 1 MiB free of 1 MiB")
-        assert_explained(document, "open-files", "room for 6 ranks")
-        assert_explained(document, "gloo-interface", "no interface 'nonexistent0'")
+        assert_explained(document, "shared memory", "has 1 MiB free of 1 MiB")
+        assert_explained(document, "open files", "room for 6 ranks")
+        assert_explained(document, "gloo interface", "no interface 'nonexistent0'")
 
     in_a_child(poll)
 
 
-def test_ctrl_c_gives_no_verdict_and_leaves_no_process(tmp_path):
+def test_ctrl_c_gives_no_verdict_and_leaves_no_process(start, tmp_path):
     pytest.importorskip("mpi4py", reason="needs mpi4py")
     asked, slow = tmp_path / "asked", tmp_path / "mpiexec"
     slow.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(asked))}\nexec sleep 60\n")
     slow.chmod(0o755)
-    (tmp_path / "t").mkdir()
     path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    with commanded(
-        ["doctor", "--only", "mpi", "--format", "json"], tmp_path / "t", env=path
-    ) as run:
+    with start("distdemo", "doctor", "--only", "mpi", "--format", "json", env=path) as run:
         assert wait_until(asked.exists, PATIENCE)
         run.process.send_signal(signal.SIGINT)
         code, out, err = run.finish()
         (error,) = json.loads(out)["errors"]
         assert (code, err, error["what"]) == (130, "", "Interrupted.")
-        assert "There is no verdict" in error["why"]
         run.leaves_nothing()

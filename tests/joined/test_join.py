@@ -6,21 +6,10 @@ import json
 import os
 import signal
 import socket
-from contextlib import ExitStack
 
 import pytest
-from helpers import (
-    LOOPBACK,
-    by_hand,
-    children,
-    commanded,
-    free_port,
-    marked_processes,
-    tcp_addresses,
-    terminals,
-    wait_until,
-    warmed,
-)
+from helpers import LOOPBACK, children, free_port, marked_processes, tcp_addresses, wait_until
+from processes import by_hand
 
 pytestmark = pytest.mark.processes
 HELD_UP = ["barrier", "-n", "2", "--straggler", "1:600", "--timeout", "600"]
@@ -49,11 +38,11 @@ def struck(runs, strike):
 # ---------------------------------------------------------------------------------- terminals
 
 
-def test_two_terminals_make_one_world(tmp_path):
-    with terminals(tmp_path, ["all-reduce", "-n", "3"]) as runs:
-        first, second = [run.finish() for run in runs]
-        for run in runs:
-            run.leaves_nothing()
+def test_two_terminals_make_one_world(start):
+    runs = start.nodes(["all-reduce", "-n", "3"])
+    first, second = [run.finish() for run in runs]
+    for run in runs:
+        run.leaves_nothing()
     assert first[0] == second[0] == 0
     assert "3 ranks · gloo" in first[1]
     assert first[1].count("[30 33 36 39]") == 3
@@ -61,10 +50,10 @@ def test_two_terminals_make_one_world(tmp_path):
     assert second[2].startswith("Rank 2 ran here; the run succeeded. Node 0 (127.0.0.1) shows")
 
 
-def test_a_terminal_with_a_different_command_is_reported(tmp_path):
+def test_a_terminal_with_a_different_command_is_reported(start):
     asked = ["broadcast", "--format", "json"], ["broadcast", "--root", "1", "-n", "4"]
-    with terminals(tmp_path, *asked) as runs:
-        first, second = [run.finish() for run in runs]
+    runs = start.nodes(*asked)
+    first, second = [run.finish() for run in runs]
     assert first[1], first
     (error,) = json.loads(first[1])["errors"]
     assert (first[0], second[0]) == (1, 1)
@@ -74,9 +63,9 @@ def test_a_terminal_with_a_different_command_is_reported(tmp_path):
     assert "Rank 0 was started with a different command: distdemo broadcast" in second[2]
 
 
-def test_a_killed_rank_of_another_node_is_named_and_all_end(tmp_path):
-    with terminals(tmp_path, [*HELD_UP, "--format", "json"]) as runs:
-        first, second = struck(runs, lambda _, ranks: os.kill(ranks[0], signal.SIGKILL))
+def test_a_killed_rank_of_another_node_is_named_and_all_end(start):
+    runs = start.nodes([*HELD_UP, "--format", "json"])
+    first, second = struck(runs, lambda _, ranks: os.kill(ranks[0], signal.SIGKILL))
     assert (first[0], first[2], second[:2]) == (1, "", (1, ""))
     document = json.loads(first[1])
     (error,) = document["errors"]
@@ -85,15 +74,13 @@ def test_a_killed_rank_of_another_node_is_named_and_all_end(tmp_path):
     assert document["world"]["outcomes"][1]["kind"] == "died"
 
 
-def test_a_killed_node_is_named_and_without_node_0_the_other_says_so(tmp_path):
-    with terminals(tmp_path, HELD_UP) as runs:
-        first, second = struck(runs, lambda *_: runs[1].process.kill())
+def test_a_killed_node_is_named_and_without_node_0_the_other_says_so(start):
+    runs = start.nodes(HELD_UP)
+    first, second = struck(runs, lambda *_: runs[1].process.kill())
     assert (first[0], second[0]) == (1, -signal.SIGKILL)
     assert f"Rank 1: its process exited without a report (host {socket.gethostname()})" in first[1]
-    for folder in tmp_path.iterdir():
-        folder.rmdir()
-    with terminals(tmp_path, HELD_UP) as runs:
-        first, second = struck(runs, lambda *_: runs[0].process.kill())
+    runs = start.nodes(HELD_UP)
+    first, second = struck(runs, lambda *_: runs[0].process.kill())
     assert (first[:2], second[:2]) == ((-signal.SIGKILL, ""), (1, ""))
     assert "Node 0 gave no verdict.\nThe connection to 127.0.0.1:" in second[2]
 
@@ -103,7 +90,7 @@ def test_a_killed_node_is_named_and_without_node_0_the_other_says_so(tmp_path):
     [(0, signal.SIGINT, (130, 130)), (1, signal.SIGTERM, (1, 1))],
 )
 def test_a_signal_to_either_node_ends_a_world_on_loopback_and_says_where_ranks_were(
-    node, number, codes, tmp_path
+    start, node, number, codes
 ):
     def strike(*_):
         for pid in [pid for run in runs for pid in marked_processes(run.mark)]:
@@ -113,8 +100,8 @@ def test_a_signal_to_either_node_ends_a_world_on_loopback_and_says_where_ranks_w
 
     seen: set[str] = set()
     listening: set[str] = set()
-    with terminals(tmp_path, HELD_UP) as runs:
-        said = struck(runs, strike)
+    runs = start.nodes(HELD_UP)
+    said = struck(runs, strike)
     assert listening
     assert seen <= LOOPBACK  # no other machine can reach it
     assert tuple(code for code, _, _ in said) == codes
@@ -126,21 +113,16 @@ def test_a_signal_to_either_node_ends_a_world_on_loopback_and_says_where_ranks_w
 # ------------------------------------------------------------------------- ranks set up by hand
 
 
-def test_a_node_that_can_not_take_part_is_reported_by_node_0(tmp_path):
+def test_a_node_that_can_not_take_part_is_reported_by_node_0(start, tmp_path):
     limited = tmp_path / "program.py"
     limited.write_text(
         "import torch; torch.cuda.is_initialized = lambda: True\n"
         "from distdemo.__main__ import main; main()"
     )
     port = free_port()
-    settings = [by_hand(port, rank, 2) for rank in range(2)]
-    with (
-        commanded(["all-reduce", "--format", "json"], tmp_path, env=settings[0]) as one,
-        warmed(
-            [str(limited), "all-reduce", "--start-method", "fork"], tmp_path, env=settings[1]
-        ) as other,
-    ):
-        first, second = one.finish(), other.finish()
+    one = start("distdemo", "all-reduce", "--format", "json", env=by_hand(port, 0))
+    other = start("python", limited, "all-reduce", "--start-method", "fork", env=by_hand(port, 1))
+    first, second = one.finish(), other.finish()
     assert first[1], first
     (error,) = json.loads(first[1])["errors"]
     assert (first[0], second[0]) == (1, 2)
@@ -184,17 +166,11 @@ if __name__ == "__main__":
 """
 
 
-def test_one_world_follows_another_and_a_failure_ends_only_its_own(tmp_path):
+def test_one_world_follows_another_and_a_failure_ends_only_its_own(start, tmp_path):
     program = tmp_path / "worlds.py"
     program.write_text(WORLDS)
-    port = free_port()
-    with ExitStack() as stack:
-        zero, other = [
-            stack.enter_context(warmed([str(program)], tmp_path, env=by_hand(port, rank, 2)))
-            for rank in range(2)
-        ]
-        (code, out, err), (second, nothing, _) = zero.finish(), other.finish()
-        program.unlink()
+    zero, other = start.by_hand("python", program)
+    (code, out, err), (second, nothing, _) = zero.finish(), other.finish()
     assert (code, second, nothing) == (0, 7, ""), err
     one, fail, three = out.splitlines()
     told = "[(0, 'one', 0), (1, 'one', 1)] [(1, 'one'), (2, 'one')]"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 import torch.distributed as dist
-from helpers import warmed
 
 from distdemo import launch
 
@@ -68,8 +67,7 @@ print([(pair.rank, pair.total, type(pair) is Pair) for pair in pairs])
 """
 
 
-def test_a_main_module_that_new_processes_can_not_import(tmp_path):
+def test_a_main_module_that_new_processes_can_not_import(start):
     """As that of a notebook, whose process has computed and can't be forked."""
-    with warmed(["-c", PROMPT], tmp_path) as run:
-        code, out, err = run.finish()
+    code, out, err = start("python", "-c", PROMPT).finish()
     assert (code, out) == (0, "[(0, 3, True), (1, 3, True)]\n"), err
