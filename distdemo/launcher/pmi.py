@@ -17,15 +17,7 @@ from distdemo.launcher.process_tree import Cleanup
 
 MAX_LINE_BYTES = 1 << 14
 """Maximum bytes per line, many times what ``_LIMITS`` allow."""
-FOREIGN = (
-    "PMI_",
-    "PMIX_",
-    "OMPI_COMM_WORLD_",
-    "OMPI_UNIVERSE_",
-    "MPI_LOCAL",
-    "HYDI_",
-    "PALS_",
-)
+FOREIGN = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "MPI_LOCAL", "HYDI_", "PALS_")
 """Prefixes of the variables that another launcher sets for its ranks."""
 _LIMITS = "kvsname_max=256 keylen_max=64 vallen_max=1024"
 
