@@ -198,11 +198,8 @@ def _ipv4() -> list[tuple[str, str]]:
     """Return interfaces and IPv4 addresses from ``SIOCGIFCONF``, which includes secondary ones."""
     buffer = array.array("B", bytes(_MAX_ADDRESSES * _IFREQ))
     request = struct.pack("iP", buffer.buffer_info()[1], buffer.buffer_info()[0])
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            reply = fcntl.ioctl(probe.fileno(), _SIOCGIFCONF, request)
-    except OSError:  # another system than Linux
-        return []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        reply = fcntl.ioctl(probe.fileno(), _SIOCGIFCONF, request)
     length = struct.unpack("iP", reply)[0]
     entries = [buffer[start : start + _IFREQ].tobytes() for start in range(0, length, _IFREQ)]
     return [

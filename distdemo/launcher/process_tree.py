@@ -3,7 +3,7 @@
 Each rank of a user program leads a session, to which the processes that it starts belong unless
 they leave it. A small process (``cleanup``) kills the sessions and removes files even if the
 launcher is killed. Processes that have left their session, such as daemons, become children of the
-nearest ancestor that adopts orphans (prctl(2), PR_SET_CHILD_SUBREAPER; Linux only): the launcher,
+nearest ancestor that adopts orphans (prctl(2), PR_SET_CHILD_SUBREAPER): the launcher,
 while these ranks run.
 """
 
@@ -127,7 +127,7 @@ class ProcessTree:
                 folder.mkdir(mode=0o700)
                 self._config["tempdir"] = str(folder)
         self._before = set(children(os.getpid()))
-        self._adopts = _prctl(SUBREAPER, 1)
+        _prctl(SUBREAPER, 1)
         self.descriptors = self._cleanup.descriptors
 
     def add(self, session: int) -> None:
@@ -138,8 +138,6 @@ class ProcessTree:
         """Kill the processes that the ranks left behind, in their sessions and outside."""
         self._config["tempdir"] = self._folder
         self._cleanup.close()
-        if not self._adopts:
-            return
         until = time.monotonic() + CLEANUP_TIMEOUT_S
         while (left := self._orphans()) and time.monotonic() < until:
             for pid in left:
@@ -176,24 +174,19 @@ def descendants(pid: int) -> Iterator[int]:
         yield child
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> bool:
+def die_with_parent(number: int = signal.SIGKILL) -> None:
     """Have the kernel send this process a signal when the thread that started it exits.
 
     Args:
         number: The signal; 0 cancels an earlier request.
-
-    Returns:
-        True if the system can do that: Linux (prctl(2), PR_SET_PDEATHSIG).
     """
-    return _prctl(PDEATHSIG, number)
+    _prctl(PDEATHSIG, number)
 
 
-def _prctl(option: int, value: int) -> bool:
-    if sys.platform != "linux":
-        return False
+def _prctl(option: int, value: int) -> None:
     import ctypes
 
-    return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 # ----------------------------------------------------------------------------------- processor use
@@ -216,27 +209,22 @@ class Activity:
         self._before = processor_seconds(ranks)
 
     def is_active(self) -> bool:
-        """Return True if the processor was used since the last call, or if unknown.
+        """Return True if the processor was used since the last call.
 
         A thread that has ended drops out of the sum, so a smaller sum counts as work too.
         """
         before = self._before
         passed = time.monotonic() - self._measured_at
-        total = processor_seconds(self._ranks)
+        self._before = processor_seconds(self._ranks)
         self._measured_at += passed
-        self._before = total
-        if total is None or before is None:
-            return True
-        return abs(total - before) > MIN_LOAD * passed
+        return abs(self._before - before) > MIN_LOAD * passed
 
 
-def processor_seconds(ranks: Collection[int]) -> float | None:
-    """Return the processor seconds of ranks and their descendants, or None if unknown.
+def processor_seconds(ranks: Collection[int]) -> float:
+    """Return the processor seconds of ranks and their descendants.
 
     These are all threads and children that have exited. Source: proc_pid_stat(5).
     """
-    if not Path("/proc/self/stat").exists():
-        return None
     ticks = 0
     for pid in {pid for rank in ranks for pid in (rank, *descendants(rank))}:
         with suppress(OSError):  # it has just exited

@@ -1,9 +1,8 @@
 """Rendezvous of the ranks on one machine, which other machines can't reach.
 
-distdemo's own ranks use a FileStore. On Linux its file is in memory only (``memfd_create``), and
-ranks open it through the launcher's /proc entry, which is accessible to this user only. It has no
-name, needs no temporary directory, and disappears with the last process that has it open. On other
-systems it is a file in a private directory (mode 0700) that is removed at the end.
+The store is a FileStore whose file is in memory only (``memfd_create``). Ranks open it through the
+launcher's /proc entry, which is accessible to this user only. It has no name, needs no temporary
+directory, and disappears with the last process that has it open.
 
 A user's program that creates its group itself, for instance one written for torchrun, reads RANK,
 WORLD_SIZE, MASTER_ADDR and similar variables; its groups meet in the same store.
@@ -19,8 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from distdemo.launcher.process_tree import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,34 +108,12 @@ class FileRendezvous(Rendezvous):
 
 @contextmanager
 def file_rendezvous() -> Iterator[FileRendezvous]:
-    """Create the store file of one world, and remove it when the block ends.
-
-    Raises:
-        UsageError: A private folder is needed and can't be created.
-    """
-    fd = _memory_file()
-    if fd is None:
-        with temporary_folder("distdemo-") as folder:
-            yield FileRendezvous(str(folder / "store"))
-        return
+    """Create the store file of one world, and close it when the block ends."""
+    fd = os.memfd_create("distdemo-store", os.MFD_CLOEXEC)
     try:
         yield FileRendezvous(f"/proc/{os.getpid()}/fd/{fd}")
     finally:
         os.close(fd)
-
-
-def _memory_file() -> int | None:
-    """Create an anonymous file in memory; None if the system has none or hides /proc."""
-    if not hasattr(os, "memfd_create"):
-        return None
-    try:
-        fd = os.memfd_create("distdemo-store", os.MFD_CLOEXEC)
-    except OSError:
-        return None
-    if os.access(f"/proc/{os.getpid()}/fd/{fd}", os.R_OK | os.W_OK):
-        return fd
-    os.close(fd)
-    return None
 
 
 # ------------------------------------------------------------------------------- a store over TCP

@@ -13,7 +13,6 @@ Sources: docs/source/notes/multiprocessing.rst of PyTorch, "Poison fork in multi
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,13 +47,11 @@ def choose(wanted: str, device: str) -> StartMethod:
         device: Device of the ranks; CUDA must not have been used before a fork.
 
     Raises:
-        UsageError: The method doesn't exist here, or would break the ranks.
+        UsageError: The method would break the ranks.
     """
-    if wanted == "auto" and sys.platform != "linux":
-        return StartMethod("spawn", f"forking is not safe on {sys.platform}")
     if wanted == "auto":
         hazard = fork_hazard()
-        if hazard is None and device != "cpu" and driver_loaded() is not False:
+        if hazard is None and device != "cpu" and driver_loaded():
             hazard = "this process has loaded the CUDA driver"
         if hazard is not None:
             return StartMethod("forkserver", f"{hazard}, so forking it is not safe")
@@ -72,12 +69,9 @@ def choose(wanted: str, device: str) -> StartMethod:
     return StartMethod(wanted, "as requested")
 
 
-def driver_loaded() -> bool | None:
-    """Return True if the CUDA driver's library is loaded in this process; None if unknown."""
-    try:
-        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
+def driver_loaded() -> bool:
+    """Return True if the CUDA driver's library is loaded in this process."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     return any(line.rpartition("/")[2].startswith(DRIVER) for line in maps.splitlines())
 
 

@@ -502,12 +502,13 @@ class Workers:
 def _exit_descriptor(process: BaseProcess, method: StartMethod) -> int:
     """Return a descriptor that is readable once the process has exited.
 
-    A child of the rank may keep the sentinel of multiprocessing open, so it is used only where
-    there are no descriptors of processes (Linux has them), or for children of the forkserver.
+    multiprocessing's sentinel also works for children of the forkserver and before Linux 5.3, but a
+    child of the rank may keep it open.
     """
-    if method.name == "forkserver" or not hasattr(os, "pidfd_open"):
-        return process.sentinel
-    return os.pidfd_open(process.pid or 0)
+    if method.name != "forkserver":
+        with suppress(OSError):
+            return os.pidfd_open(process.pid or 0)
+    return process.sentinel
 
 
 def wait_for_exit(workers: Iterable[Worker], timeout_s: float) -> bool:
