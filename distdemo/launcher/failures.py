@@ -10,9 +10,10 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
 
 from distdemo.launcher.records import Position, Raised
 from distdemo.launcher.stacks import is_library, is_ours, source_line
@@ -32,31 +33,28 @@ def raised(rank: int, error: BaseException) -> Raised:
         type=type(error).__qualname__,
         message=message,
         where=_position(error),
-        traceback=_safe_traceback(error),
+        traceback=text_of(error, traceback_of),
         consequence=bool(missing) or (is_from_backend(error) and lost_peer(message)),
         missing=missing,
     )
 
 
-def text_of(thing: object) -> str:
-    """Return the text of an object, shortened in the middle: it may hold a whole data set."""
+def text_of(thing: Any, describe: Callable[[Any], str] = str) -> str:
+    """Return the text of an object, shortened in the middle: it may hold a whole data set.
+
+    Args:
+        thing: Object to describe.
+        describe: Function that returns the text.
+    """
     try:
-        text = str(thing)
-    except BaseException:  # a user's __str__ may raise anything
+        text = describe(thing)
+    except BaseException:  # a user's __str__ may raise anything; chained errors recurse too deeply
         return "(its text can't be shown)"
     if len(text) <= MAX_CHARS:
         return text
     half = MAX_CHARS // 2
     left_out = len(text) - MAX_CHARS
     return f"{text[:half]}\n[... {left_out:,} characters left out ...]\n{text[-half:]}"
-
-
-def _safe_traceback(error: BaseException) -> str:
-    """Return the traceback, or the type and text if that raises."""
-    try:
-        return text_of(traceback_of(error))
-    except BaseException:  # as above; chained errors may also recurse too deeply
-        return f"{type(error).__qualname__}: {text_of(error)}\n"
 
 
 # -------------------------------------------------------------------------------------------- cause
