@@ -230,11 +230,11 @@ def _timed_out(
         what += f": {ranks_of(guilty).lower()} did not finish."
     else:
         are = "is" if len(waiting) == 1 else "are"
-        how = "is not" if len(guilty) == 1 else "are not"
+        state = "is not" if len(guilty) == 1 else "are not"
         if all(isinstance(outcomes[rank], Returned) for rank in guilty):
-            how = "returned"
+            state = "returned"
         what += (
-            f": {ranks_of(waiting).lower()} {are} waiting, and {ranks_of(guilty).lower()} {how}."
+            f": {ranks_of(waiting).lower()} {are} waiting, and {ranks_of(guilty).lower()} {state}."
         )
     return Verdict(what, why, longer, guilty, waiting)
 

@@ -103,17 +103,17 @@ def split_into(result: torch.Tensor, tensors: Tensors, _kept: object = None) -> 
         start += tensor.numel()
 
 
-def copy_back(held: torch.Tensor | None, tensors: Tensors, kept: object = None) -> Callback:
+def copy_back(buffer: torch.Tensor | None, tensors: Tensors, kept: object = None) -> Callback:
     """Return a callback that copies MPI's output to the user's tensors; None if not needed.
 
     Args:
-        held: Buffer that MPI writes to, or None if it writes nothing on this rank.
+        buffer: Buffer that MPI writes to, or None if it writes nothing on this rank.
         tensors: Output tensors of the user.
         kept: Buffer that MPI reads; the callback keeps it alive.
     """
-    if held is None or (len(tensors) == 1 and tensors[0] is held):
+    if buffer is None or (len(tensors) == 1 and tensors[0] is buffer):
         return None if kept is None else partial(_keep, kept)
-    return partial(split_into, held, tensors, kept)
+    return partial(split_into, buffer, tensors, kept)
 
 
 def _keep(_: object) -> None:

@@ -61,14 +61,14 @@ class MpiProcessGroup(CommunicatorGroup):
         (tensor,) = tensors
         root = opts.rootRank
         if self.me == root:
-            held = to_read(tensor)
-            after = copy_back(None, (), held)
+            buffer = to_read(tensor)
+            after = copy_back(None, (), buffer)
         else:
-            held = to_write(tensor)
-            after = copy_back(held, tensors)
+            buffer = to_write(tensor)
+            after = copy_back(buffer, tensors)
         forms = (self.comm.Ibcast, self.comm.Bcast)
         return self.start(
-            "broadcast", forms, (units(held), root), opts, held.nbytes, tensors, after
+            "broadcast", forms, (units(buffer), root), opts, buffer.nbytes, tensors, after
         )
 
     def scatter(
@@ -79,7 +79,7 @@ class MpiProcessGroup(CommunicatorGroup):
     ) -> dist.Work:
         """Send each rank its tensor of the root's list."""
         (output,) = output_tensors
-        held = to_write(output)
+        buffer = to_write(output)
         parts = None
         if self.me == opts.rootRank:
             (inputs,) = input_tensors
@@ -87,9 +87,9 @@ class MpiProcessGroup(CommunicatorGroup):
             expect_even("scatter", output, inputs)
             parts = joined(inputs)
         forms = (self.comm.Iscatter, self.comm.Scatter)
-        args = (None if parts is None else units(parts), units(held), opts.rootRank)
-        after = copy_back(held, output_tensors, parts)
-        size = held.nbytes * self.ranks
+        args = (None if parts is None else units(parts), units(buffer), opts.rootRank)
+        after = copy_back(buffer, output_tensors, parts)
+        size = buffer.nbytes * self.ranks
         return self.start("scatter", forms, args, opts, size, output_tensors, after)
 
     def gather(
@@ -124,10 +124,10 @@ class MpiProcessGroup(CommunicatorGroup):
     def _gather(self, tensor: torch.Tensor, outputs: Tensors, opts: Options) -> dist.Work:
         """Gather into ``outputs``, which is empty except on the root."""
         source = to_read(tensor)
-        held = empty_for(outputs) if outputs else None
+        buffer = empty_for(outputs) if outputs else None
         forms = (self.comm.Igather, self.comm.Gather)
-        args = (units(source), None if held is None else units(held), opts.rootRank)
-        after = copy_back(held, outputs, source)
+        args = (units(source), None if buffer is None else units(buffer), opts.rootRank)
+        after = copy_back(buffer, outputs, source)
         size = source.nbytes * self.ranks
         return self.start("gather", forms, args, opts, size, outputs, after)
 
@@ -151,15 +151,15 @@ class MpiProcessGroup(CommunicatorGroup):
             f"but its output in the list has {sizes[self.me]}.",
         )
         source = to_read(tensor)
-        held = empty_for(outputs)
+        buffer = empty_for(outputs)
         forms = (self.comm.Iallgatherv, self.comm.Allgatherv)
-        into = pieces(held, sizes)
+        into = pieces(buffer, sizes)
         if len(set(sizes)) == 1:
             forms = (self.comm.Iallgather, self.comm.Allgather)
-            into = units(held)
+            into = units(buffer)
         args = (units(source), into)
-        after = copy_back(held, outputs, source)
-        return self.start("all_gather", forms, args, opts, held.nbytes, outputs, after)
+        after = copy_back(buffer, outputs, source)
+        return self.start("all_gather", forms, args, opts, buffer.nbytes, outputs, after)
 
     def _allgather_base(
         self,
@@ -170,13 +170,13 @@ class MpiProcessGroup(CommunicatorGroup):
         """Gather every rank's tensor into one on all; the input may be a part of the output."""
         expect_row("all_gather", output, input, self.ranks)
         source = to_read(input)
-        held = to_write(output)
-        if overlap(source, held):
+        buffer = to_write(output)
+        if overlap(source, buffer):
             source = clone(source)
         forms = (self.comm.Iallgather, self.comm.Allgather)
-        args = (units(source), units(held))
-        after = copy_back(held, (output,), source)
-        return self.start("all_gather", forms, args, opts, held.nbytes, (output,), after)
+        args = (units(source), units(buffer))
+        after = copy_back(buffer, (output,), source)
+        return self.start("all_gather", forms, args, opts, buffer.nbytes, (output,), after)
 
     all_gather_single = _allgather_base
 
@@ -197,8 +197,8 @@ class MpiProcessGroup(CommunicatorGroup):
         expect_alike("all_to_all", (*output_tensors, *input_tensors))
         sizes = [[part.numel() for part in parts] for parts in (input_tensors, output_tensors)]
         source = joined(input_tensors)
-        held = empty_for(output_tensors)
-        return self._alltoall(source, held, sizes, output_tensors, opts)
+        buffer = empty_for(output_tensors)
+        return self._alltoall(source, buffer, sizes, output_tensors, opts)
 
     def alltoall_base(
         self,
@@ -215,25 +215,25 @@ class MpiProcessGroup(CommunicatorGroup):
             self._shares("output", output, output_split_sizes),
         ]
         source = to_read(input)
-        held = to_write(output)
-        if overlap(source, held):
+        buffer = to_write(output)
+        if overlap(source, buffer):
             source = clone(source)
-        return self._alltoall(source, held, sizes, (output,), opts)
+        return self._alltoall(source, buffer, sizes, (output,), opts)
 
     all_to_all_single = alltoall_base  # type: ignore[assignment]  # one of its two forms
 
     def _alltoall(
         self,
         source: torch.Tensor,
-        held: torch.Tensor,
+        buffer: torch.Tensor,
         sizes: Sequence[Sequence[int]],
         outputs: Tensors,
         opts: Options,
     ) -> dist.Work:
         # One rank's parts may be equal and another's not, so all use the uneven form.
         forms = (self.comm.Ialltoallv, None)
-        args = (pieces(source, sizes[0]), pieces(held, sizes[1]))
-        after = copy_back(held, outputs, source)
+        args = (pieces(source, sizes[0]), pieces(buffer, sizes[1]))
+        after = copy_back(buffer, outputs, source)
         return self.start("all_to_all", forms, args, opts, 0, outputs, after)
 
     def _shares(self, which: str, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
@@ -261,28 +261,28 @@ class MpiProcessGroup(CommunicatorGroup):
         (tensor,) = tensors
         reduce_op = opts.reduceOp
         reduction = reduction_for(tensor.dtype, reduce_op)
-        held = reduction.load(tensor, reduce_op)
+        buffer = reduction.load(tensor, reduce_op)
         after = None
-        if held is not tensor or reduction.average:
-            after = partial(reduction.store, held, tensor, self.ranks)
-        args = (_IN_PLACE, _reduced(held, reduction), reduction.op)
+        if buffer is not tensor or reduction.average:
+            after = partial(reduction.store, buffer, tensor, self.ranks)
+        args = (_IN_PLACE, _reduced(buffer, reduction), reduction.op)
         forms = (self.comm.Iallreduce, self.comm.Allreduce)
-        return self.start("all_reduce", forms, args, opts, held.nbytes, tensors, after)
+        return self.start("all_reduce", forms, args, opts, buffer.nbytes, tensors, after)
 
     def reduce(self, tensors: Tensors, opts: Options = _REDUCE) -> dist.Work:
         """Reduce over all ranks into the root's tensor; the other tensors don't change."""
         (tensor,) = tensors
         root = opts.rootRank
         reduction = reduction_for(tensor.dtype, opts.reduceOp)
-        held = reduction.load(tensor, opts.reduceOp)
+        buffer = reduction.load(tensor, opts.reduceOp)
         forms = (self.comm.Ireduce, self.comm.Reduce)
-        message = _reduced(held, reduction)
-        after: Callback = copy_back(None, (), held)
+        message = _reduced(buffer, reduction)
+        after: Callback = copy_back(None, (), buffer)
         args: tuple[object, ...] = (message, None, reduction.op, root)
         if self.me == root:
-            after = partial(reduction.store, held, tensor, self.ranks)
+            after = partial(reduction.store, buffer, tensor, self.ranks)
             args = (_IN_PLACE, message, reduction.op, root)
-        return self.start("reduce", forms, args, opts, held.nbytes, tensors, after)
+        return self.start("reduce", forms, args, opts, buffer.nbytes, tensors, after)
 
     def reduce_scatter(
         self,
@@ -337,34 +337,40 @@ class MpiProcessGroup(CommunicatorGroup):
     ) -> dist.Work:
         """Reduce one tensor, divided into parts of these sizes, or into equal parts."""
         reduction = reduction_for(output.dtype, opts.reduceOp)
-        held = reduction.load(source, opts.reduceOp)
+        buffer = reduction.load(source, opts.reduceOp)
         result = reduction.result_buffer(output)
-        if overlap(held, result):  # MPI_IN_PLACE writes every rank's part to the start
+        if overlap(buffer, result):  # MPI_IN_PLACE writes every rank's part to the start
             result = torch.empty_like(result)
-        args: tuple[object, ...] = (_reduced(held, reduction), _reduced(result, reduction))
+        args: tuple[object, ...] = (_reduced(buffer, reduction), _reduced(result, reduction))
         if sizes is None:
             forms = (self.comm.Ireduce_scatter_block, self.comm.Reduce_scatter_block)
             args = (*args, reduction.op)
         else:
             forms = (self.comm.Ireduce_scatter, self.comm.Reduce_scatter)
             args = (*args, sizes, reduction.op)
-        after = partial(reduction.store, result, output, self.ranks, held)
-        return self.start("reduce_scatter", forms, args, opts, held.nbytes, (output,), after)
+        after = partial(reduction.store, result, output, self.ranks, buffer)
+        return self.start("reduce_scatter", forms, args, opts, buffer.nbytes, (output,), after)
 
     # ------------------------------------------------------------------------- point to point
 
     def send(self, tensors: Tensors, dstRank: int, tag: int) -> dist.Work:  # torch's
         """Send a message to one rank."""
-        held = to_read(*tensors)
-        return self._message("send", held, dstRank, tag, tensors, copy_back(None, (), held))
+        buffer = to_read(*tensors)
+        return self._message("send", buffer, dstRank, tag, tensors, copy_back(None, (), buffer))
 
     def recv(self, tensors: Tensors, srcRank: int, tag: int) -> dist.Work:  # torch's
         """Receive a message from one rank; it may be shorter than the tensor, not longer."""
-        held = to_read(*tensors)  # a shorter message leaves the rest as it was
-        return self._message("recv", held, srcRank, tag, tensors, copy_back(held, tensors))
+        buffer = to_read(*tensors)  # a shorter message leaves the rest as it was
+        return self._message("recv", buffer, srcRank, tag, tensors, copy_back(buffer, tensors))
 
     def _message(
-        self, what: str, held: torch.Tensor, peer: int, tag: int, tensors: Tensors, after: Callback
+        self,
+        what: str,
+        buffer: torch.Tensor,
+        peer: int,
+        tag: int,
+        tensors: Tensors,
+        after: Callback,
     ) -> dist.Work:
         """Start to send or receive a message."""
         largest = _largest_tag()
@@ -374,7 +380,7 @@ class MpiProcessGroup(CommunicatorGroup):
         )
         method = self.comm.Isend if what == "send" else self.comm.Irecv
         try:
-            request = method(units(held), peer, tag)
+            request = method(units(buffer), peer, tag)
         except MPI.Exception as error:
             raise translated(error, what) from error
         return MpiWork(what, self._seconds, request, tensors, after)
@@ -399,9 +405,9 @@ def _one_by_one(
     return work
 
 
-def _reduced(held: torch.Tensor, reduction: MpiReduction) -> Message:
+def _reduced(buffer: torch.Tensor, reduction: MpiReduction) -> Message:
     """Return the buffer of a contiguous tensor, for ops that reduce elements."""
-    return (_at(held.data_ptr(), held.nbytes), reduction.datatype)
+    return (_at(buffer.data_ptr(), buffer.nbytes), reduction.datatype)
 
 
 @cache
