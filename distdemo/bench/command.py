@@ -282,9 +282,7 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             from distdemo.cli.app import subcommands
 
             known = [op.command for op in ops.REGISTRY.values()]
-            raise unknown(
-                "operation", [*known, EVERY, *subcommands("bench")], word, "distdemo bench"
-            )
+            raise unknown("operation", [*known, EVERY, *subcommands("bench")], word)
     return list(chosen.values())
 
 
@@ -328,7 +326,7 @@ def make_worlds(session: Session, options: BenchOptions, chosen: Sequence[Op]) -
     names = [word.strip().lower() for word in options.backend.split(",")]
     for name in names:
         if name not in choices:
-            raise unknown("backend", choices, name, "--backend")
+            raise unknown("backend", choices, name)
     if session.joined and len(set(names)) > 1:
         raise UsageError(
             f"--backend {options.backend}: only one backend is possible here.",

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from distdemo.launcher.local import sends
 from distdemo.ops.buffers import make_buffers
-from distdemo.ops.groups import Groups, inference, role_of
-from distdemo.ops.run import run_role, verify_role
+from distdemo.ops.run import Groups, inference, role_of, run_role, verify_role
 
 if TYPE_CHECKING:
     from distdemo.check.matrix import Case

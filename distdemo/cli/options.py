@@ -16,13 +16,11 @@ import typer
 
 from distdemo import backends
 from distdemo.cli.types import (
-    RankList,
-    Sizes,
+    Numbers,
     Split,
     file_to_write,
     offer,
     one_of,
-    parse_plot,
     parse_ranks,
     parse_seconds,
     parse_sizes,
@@ -159,7 +157,7 @@ Pattern = Annotated[
 ]
 Variant = Annotated[str | None, variant_option()]
 Group = Annotated[
-    RankList | None,
+    Numbers | None,
     typer.Option(
         "--group",
         metavar="RANKS",
@@ -171,13 +169,13 @@ SplitWorld = Annotated[
     Split | None,
     typer.Option(
         "--split",
-        metavar="N|%N|/N",
+        metavar="N|%N",
         parser=parse_split,
-        help="Split into N groups of neighbours; %N: by rank modulo N; /N: groups of N ranks.",
+        help="Split into N groups of neighbours; %N: by rank modulo N.",
     ),
 ]
 Ranks = Annotated[
-    RankList | None,
+    Numbers | None,
     typer.Option(
         "--ranks",
         metavar="LIST",
@@ -187,7 +185,7 @@ Ranks = Annotated[
     ),
 ]
 SizeList = Annotated[
-    Sizes | None,
+    Numbers | None,
     typer.Option("--sizes", metavar="BYTES", parser=parse_sizes, help="Sizes in bytes: 1K,16M."),
 ]
 Seed = Annotated[
@@ -199,7 +197,7 @@ Plot = Annotated[
     typer.Option(
         "--plot",
         metavar="FILE",
-        parser=parse_plot,
+        parser=file_to_write(".png", ".svg", needs_matplotlib=(".png", ".svg")),
         help="Draw a plot as .png or .svg (needs matplotlib).",
         rich_help_panel=OUTPUT,
     ),

@@ -105,7 +105,7 @@ def _parameters(record: type, own: dict[str, Any]) -> Iterator[inspect.Parameter
 def _output_options(info: CommandInfo) -> dict[str, Any]:
     """Return the options ``--format`` and ``--output`` of a command with these exports."""
     formats = ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
-    suffixes = (".json", ".txt", ".md", *PICTURES, *info.exports)
+    suffixes = (".json", ".md", *PICTURES, *info.exports)
     format_option = choice("FORMAT", formats, f"{listing(formats, 'or')}.", rich_help_panel=OUTPUT)
     output_option = typer.Option(
         "--output",
@@ -142,14 +142,6 @@ def _run(session: Session, nodes: NodeOptions | None, function: Callable[[], Res
         code = signals.exit_code() or EXIT_INTERRUPTED
         _raise_interrupted(stop)
         raise
-    except Exception as error:
-        if not session.has_foreign_results or session.traceback:
-            raise
-        raise DistdemoError(
-            "The result of this world can't be shown.",
-            f"It contradicts itself: {type(error).__name__}: {error}.",
-            "Check who else can reach the ports of this world. --traceback shows the error.",
-        ) from error
     finally:
         session.end(code)
     return code
@@ -261,15 +253,13 @@ class _Output:
 
     def content(self, suffix: str) -> Content:
         """Return the content of a file with this suffix: ``.json``, ``.md``, ..."""
-        from distdemo.view.blocks import to_markdown, to_text
+        from distdemo.view.blocks import to_markdown
         from distdemo.view.console import Signs
 
         if suffix in self.result.exports:
             return self.result.exports[suffix](self.result.record)
         if suffix == ".json":
             return self.document()
-        if suffix == ".txt":
-            return to_text(self.blocks)
         return to_markdown(self.blocks(Signs()), Signs())
 
     def show(self) -> None:

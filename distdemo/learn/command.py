@@ -106,7 +106,7 @@ def _step_name(text: str) -> str:
     numbers = {str(step.number): name for name, step in STEPS.items()}
     step = find(STEPS, numbers.get(text, text))
     if step is None:
-        raise unknown("step", STEPS, text, "distdemo learn")
+        raise unknown("step", STEPS, text)
     return step.name
 
 
@@ -157,7 +157,7 @@ def _exercises(options: LearnOptions) -> Result:
         )
     exercise = find(EXERCISES, name)
     if exercise is None:
-        raise unknown("exercise", EXERCISES, name, "distdemo learn")
+        raise unknown("exercise", EXERCISES, name)
     count = len(exercise.hints)
     if number > count:
         raise UsageError(
@@ -231,7 +231,7 @@ def mistakes(session: Session, options: MistakesOptions) -> Result:
         return Result(MistakeList(tuple(MISTAKES.values())), view.mistakes_view)
     mistake = find(MISTAKES, options.name)
     if mistake is None:
-        raise unknown("mistake", MISTAKES, options.name, "distdemo mistakes")
+        raise unknown("mistake", MISTAKES, options.name)
     report = _run(mistake, options.backend or ("gloo",), session)
     errors = tuple(map(Error, report.problems))
     return Result(report, partial(view.report_view, explain=options.explain), errors=errors)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from distdemo.ops.contract import BoundCall, Buffers, Form, Group, Op, OpDoc, Slice, Source, Traffic
 from distdemo.ops.spec import OpSpec
@@ -22,7 +21,7 @@ class AllGather(Op):
     """
 
     name = "all_gather"
-    takes = frozenset({"async_op", "variant", "uneven", "objects"})
+    takes = frozenset({"async_op", "variant", "uneven", "sizes", "objects"})
     forms = (
         Form("list", "all_gather", {"objects": False, "variant": "list"}),
         Form(
@@ -39,7 +38,7 @@ class AllGather(Op):
             "all_gather, twice",
             {"objects": False, "variant": "uneven"},
             "--uneven",
-            frozenset({"async_op"}),
+            frozenset({"async_op", "variant", "shape"}),
             "Tensors of unequal sizes: gather the sizes, pad, gather, trim.",
             uneven=True,
         ),
@@ -121,11 +120,5 @@ def _gather_uneven(buffers: Buffers, group: Group) -> None:
     """Gather the sizes, pad, gather and trim; sizes are unknown until then. Collective."""
     from distdemo.comm import all_gather_uneven
 
-    buffers.trail.clear()
-
-    def note(*step: Any) -> None:
-        buffers.trail.append(step)
-
-    gathered = all_gather_uneven(buffers.send[0], group, note=note)
-    for buffer, tensor in zip(buffers.recv, gathered, strict=True):
+    for buffer, tensor in zip(buffers.recv, all_gather_uneven(buffers.send[0], group), strict=True):
         buffer.copy_(tensor)

@@ -113,8 +113,7 @@ Result = tuple[Source, ...] | Undefined
 
 
 OBJECTS_LACK = frozenset(
-    {"async_op", "nonblocking", "dtype", "shape", "seed", "reduce_op", "variant", "pattern"}
-    | {"uneven", "sizes", "splits"}
+    {"async_op", "nonblocking", "dtype", "shape", "seed", "variant", "pattern", "uneven", "sizes"}
 )
 """Options that objects don't have: they are pickled as they are, in one blocking call."""
 
@@ -186,14 +185,12 @@ class Buffers:
         recv: Pieces that the rank receives.
         send_joined: Tensor that contains all of ``send``, if the call takes a single one.
         recv_joined: Tensor that contains all of ``recv``, if the call takes a single one.
-        trail: Name, tensors and bytes sent of every call of an op that makes several.
     """
 
     send: list[Any] = field(default_factory=list)
     recv: list[Any] = field(default_factory=list)
     send_joined: Tensor | None = None
     recv_joined: Tensor | None = None
-    trail: list[tuple[str, list[Tensor], int]] = field(default_factory=list)
 
 
 Handles = Sequence["Work"]

@@ -129,8 +129,3 @@ def _element(scalar: Tensor) -> Number | str:
         return f"byte {int(scalar.view(torch.uint8))}"
     number: Number = scalar.item()
     return number
-
-
-def same(left: Tensor, right: Tensor) -> bool:
-    """Return True if two tensors of one shape have the same elements, NaN equal to NaN."""
-    return bool(((left == right) | (_is_nan(left) & _is_nan(right))).all())

@@ -20,7 +20,7 @@ from distdemo.cli.options import (
     WorldOptions,
     count,
 )
-from distdemo.cli.types import Shape, decimal, offer, parse_shape
+from distdemo.cli.types import Numbers, decimal, offer, parse_shape
 
 MOST_CHUNKS = 4096  # more gain nothing: each chunk of a pipeline adds a round, which costs α
 OPS = tuple(op.replace("_", "-") for op in schedules.ops())
@@ -82,7 +82,7 @@ class TraceOptions(WorldOptions):
         ),
     ] = None
     shape: Annotated[
-        Shape | None,
+        Numbers | None,
         typer.Option(
             metavar="SHAPE",
             parser=parse_shape,

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distdemo import ops, schedules
-from distdemo.cli.types import Shape, check_rank, unknown
-from distdemo.cli.values import check_fit, read_numbers
+from distdemo.cli.types import Numbers, check_rank, unknown
+from distdemo.cli.values import read_numbers
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
@@ -38,7 +38,7 @@ def find_op(name: str | None) -> Op:
         from distdemo.cli.app import subcommands
 
         known = [op.replace("_", "-") for op in schedules.ops()]
-        raise unknown("operation", [*known, *subcommands("trace")], name or "", "distdemo trace")
+        raise unknown("operation", [*known, *subcommands("trace")], name or "")
     schedules.find(found[0].name)  # raises if the op has none
     return found[0]
 
@@ -158,11 +158,9 @@ def one_element_per_chunk(spec: OpSpec, algorithm: Algorithm, chunks: int | None
     return replace(spec, shape=(spec.group_size if count == 1 and chunks is None else count,))
 
 
-def _with_values(op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str]) -> OpSpec:
+def _with_values(op: Op, spec: OpSpec, shape: Numbers | None, values: Sequence[str]) -> OpSpec:
     """Return the op with the user's own data."""
-    rows = read_numbers(values)
-    for number in (number for row in rows for number in row):
-        check_fit("--values", number, spec.dtype)
+    rows = read_numbers(values, spec.dtype)
     label, n = op.single_row_label(spec), spec.group_size
     single = len(rows) == 1 and label is not None
     pieces = op.row(0, spec)

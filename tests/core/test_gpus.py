@@ -14,7 +14,7 @@ import distdemo as library
 from distdemo import backends, ops
 from distdemo.backends.gpus import count_gpus, why_none
 from distdemo.launcher.clock import EVENTS, HOST
-from distdemo.ops.groups import Groups, role_of
+from distdemo.ops.run import Groups, role_of
 from distdemo.ops.spec import OpSpec
 
 GPUS = count_gpus()
