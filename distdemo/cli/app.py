@@ -133,7 +133,7 @@ class Commands(_PlainTypes, TyperGroup):
             return name, typer_command(name), rest
         if ctx.resilient_parsing:  # the shell completes an unknown command
             return None, None, rest
-        raise unknown("command", COMMANDS, name)
+        raise unknown("command", COMMANDS, name, words.find(words.HINTS, name))
 
 
 app = typer.Typer(
@@ -205,12 +205,15 @@ def typer_command(name: str) -> Any:
     return made
 
 
-def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
+def find_command(args: Sequence[str]) -> tuple[str, list[str]]:
     """Return the command that a command line begins with, and its arguments.
 
-    The first word is ``all-reduce``, or another name of an operation, which can imply options.
+    The first word is ``all-reduce``, or another name, which can imply options.
     """
-    word, *rest = words
+    word, *rest = args
+    meant = words.find(words.COMMANDS, word)
+    if meant:
+        return find_command([*meant.split(), *rest])
     name = word.replace("_", "-")
     resolved = ops.resolve(word)
     if rest and f"{name} {rest[0]}" in COMMANDS:

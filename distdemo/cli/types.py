@@ -343,17 +343,18 @@ def offer(names: Iterable[str]) -> Callable[[str], list[str]]:
 parse_dtype = one_of(dtypes.DTYPES, dtypes.NAMES)
 
 
-def unknown(kind: str, names: Iterable[str], given: str) -> UsageError:
+def unknown(kind: str, names: Iterable[str], given: str, hint: str = "") -> UsageError:
     """Return the error for an unknown name, with the closest known name.
 
     Args:
         kind: What it names: ``command``.
         names: Known names.
         given: Name as typed.
+        hint: What to try, if that isn't a known name.
     """
     known = list(names)
     near = difflib.get_close_matches(given.lower(), known, 1)
-    hint = f"Did you mean {near[0]}?" if near else "Use one of them."
+    hint = hint or (f"Did you mean {near[0]}?" if near else "Use one of them.")
     return UsageError(f"There is no {kind} {given!r}.", f"Choices: {', '.join(known)}.", hint)
 
 

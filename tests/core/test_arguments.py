@@ -42,6 +42,8 @@ UNDERSTOOD = (
     ("isend -n 2", "p2p --nonblocking -n 2"),
     ("monitored-barrier", "barrier --monitored"),
     ("broadcast_object_list", "broadcast --objects"),
+    ("all_reduce_perf -b 8", "bench all-reduce -b 8"),
+    ("osu_allreduce", "bench all-reduce"),
     ("bench links -n 3", "'bench links' -n 3"),
     # options
     ("run --nproc-per-node 2 x.py", "run --world-size 2 x.py"),
@@ -72,6 +74,8 @@ def test_every_name_of_the_table_means_an_option() -> None:
     }
     for means in words.OPTIONS.values():
         assert means.partition("=")[0] in flags
+    for means in words.COMMANDS.values():
+        assert find_command(means.split())[0] in COMMANDS
 
 
 @pytest.mark.processes

@@ -6,14 +6,14 @@ import inspect
 import json
 import shlex
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
 from benches import document as bench_report
 from benches import written
-from forked import run_command
+from forked import in_a_child
 from json_schema import document_schema
+from processes import Command
 
 from distdemo import ops
 from distdemo.cli import main as main_module
@@ -65,14 +65,15 @@ def test_every_command_has_a_line_here() -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("name", CHEAP)
 def test_one_verdict_on_the_screen_and_one_valid_document_in_the_file(
-    name: str, warm: Any, measured: Path, tmp_path: Path
+    name: str, command: Command, measured: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "result.json"
     line = shlex.split(f"{name} {CHEAP[name]}".replace("OLD", str(measured)))
     line = [word.replace("NOTES", str(measured.parent)) for word in line]
-    code, out, err = warm(run_command, *line, "--quiet", "--output", str(file))
+    code, out, err = in_a_child(command, *line, "--quiet", "--output", file)  # it may load MPI
     assert name in LISTS or 1 <= len(out.splitlines()) <= 4
     assert err == ""
     document = json.loads(file.read_text())
@@ -82,7 +83,7 @@ def test_one_verdict_on_the_screen_and_one_valid_document_in_the_file(
 
 
 @pytest.mark.processes
-def test_json_on_the_screen_is_the_document_of_the_file(command: Any, tmp_path: Path) -> None:
+def test_json_on_the_screen_is_the_document_of_the_file(command: Command, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     code, out, err = command("explain", "scatter", "--format", "json", "--output", str(file))
     assert (code, err, out) == (0, f"Wrote {file}\n", file.read_text())
@@ -104,6 +105,7 @@ def test_help_of_an_option_is_one_short_sentence() -> None:
 
 BAD = {
     "trian": "Did you mean train?",
+    "new-group": "Try distdemo all-reduce --group 0,1.",
     "-n 4 hello": "distdemo has no option -n.",
     "all-reduce --dtpye": "Did you mean --dtype?",
     "all-reduce --dtype flaot32": "Try --dtype float32.",
@@ -122,7 +124,7 @@ BAD = {
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_a_bad_command_line_is_refused_in_three_lines(command: Any) -> None:
+def test_a_bad_command_line_is_refused_in_three_lines(command: Command) -> None:
     for line, hint in BAD.items():
         code, out, err = command(*shlex.split(line))
         assert (code, out) == (2, ""), line
@@ -138,7 +140,9 @@ def test_a_bad_command_line_is_refused_in_three_lines(command: Any) -> None:
         assert (code, bool(out), err) == (0, True, "")
 
 
-def test_an_error_of_the_system_is_reported(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_system_is_reported(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(main_module, "app", lambda **_: Path("/none/such").read_text())
     code, out, err = command("hello")
     assert (code, out) == (1, "")

@@ -7,14 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from forked import as_python
 from golden import matches
-from helpers import PATIENCE, Run, wait_until, warmed
-from terminal import in_a_terminal
+from helpers import PATIENCE, wait_until
+from processes import Run, Start
 from testing.outcomes import FILES, OUTCOMES, copy_samples, outcomes
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]  # on a loaded machine
@@ -29,14 +27,13 @@ def pytest_line(folder: Path, *words: str, files: tuple[str, ...]) -> list[str]:
     copy_samples(folder)
     ini = folder / "pytest.ini"
     ini.write_text("[pytest]\nfilterwarnings =\n    ignore::ResourceWarning\n")
-    (folder / "tmp").mkdir()
     line = ["-m", "pytest", "-q", "-c", str(ini), "-p", "no:cacheprovider", "-p", "no:timeout"]
     return [*line, *words, *(str(folder / file) for file in files)]
 
 
-def pytested(folder: Path, *words: str, files: tuple[str, ...] = ()) -> AbstractContextManager[Run]:
+def pytested(start: Start, folder: Path, *words: str, files: tuple[str, ...] = ()) -> Run:
     """Run pytest over these files."""
-    return warmed(pytest_line(folder, *words, files=files), folder / "tmp", env=PLAIN)
+    return start("python", *pytest_line(folder, *words, files=files), env=PLAIN)
 
 
 def scrubbed(text: str) -> str:
@@ -46,10 +43,10 @@ def scrubbed(text: str) -> str:
     return re.sub(r"in \d+\.\d+s|pid=\d+|0x[0-9a-f]+", "*", text)
 
 
-def test_all_outcomes_of_pytest(tmp_path: Path) -> None:
+def test_all_outcomes_of_pytest(start: Start, tmp_path: Path) -> None:
     """Run in a worker of xdist, which sends all that it reports; the tests below run without."""
     report = tmp_path / "junit.xml"
-    with pytested(tmp_path, "-n1", "-ra", f"--junitxml={report}", files=FILES) as run:
+    with pytested(start, tmp_path, "-n1", "-ra", f"--junitxml={report}", files=FILES) as run:
         code, out, _ = run.finish(2 * PATIENCE)
         assert code == 1, out
         found = outcomes(report)
@@ -72,19 +69,21 @@ def shown_failures(out: str) -> str:
     return "".join(f"___ {name}{by_name[name]}" for name in wanted)
 
 
-def test_the_debugger_has_the_terminal_and_all_ranks_are_shown(tmp_path: Path) -> None:
+def test_the_debugger_has_the_terminal_and_all_ranks_are_shown(
+    start: Start, tmp_path: Path
+) -> None:
     words = pytest_line(tmp_path, "--pdb", "-x", "--ranks-report=all", files=("test_faults.py",))
-    with in_a_terminal(words, tmp_path / "tmp", by=as_python, env=PLAIN) as terminal:
-        terminal.wait_for("(Pdb) ")
-        terminal.type("p 'numbers', numbers\n")
-        terminal.wait_for("('numbers', [")
-        terminal.type("q\n")
-        terminal.wait_for("1 failed")
-        assert terminal.end() != 0
+    terminal = start.terminal("python", *words, env=PLAIN)
+    terminal.wait_for("(Pdb) ")
+    terminal.type("p 'numbers', numbers\n")
+    terminal.wait_for("('numbers', [")
+    terminal.type("q\n")
+    terminal.wait_for("1 failed")
+    assert terminal.end() != 0
     assert terminal.raw.count("wrong data received") >= 3  # both tracebacks and the summary
 
 
-def test_ctrl_c_says_where_the_ranks_were(tmp_path: Path) -> None:
+def test_ctrl_c_says_where_the_ranks_were(start: Start, tmp_path: Path) -> None:
     (tmp_path / "test_sleeps.py").write_text(
         "import pathlib, threading, pytest\n"
         "@pytest.mark.ranks(2)\n"
@@ -92,7 +91,7 @@ def test_ctrl_c_says_where_the_ranks_were(tmp_path: Path) -> None:
         f"    pathlib.Path({str(tmp_path)!r}, f'up{{rank}}').touch()\n"
         "    threading.Event().wait(600)\n"
     )
-    with pytested(tmp_path, files=("test_sleeps.py",)) as run:
+    with pytested(start, tmp_path, files=("test_sleeps.py",)) as run:
         assert wait_until(lambda: (tmp_path / "up0").exists() and (tmp_path / "up1").exists())
         run.process.send_signal(signal.SIGINT)
         code, out, _ = run.finish(2 * PATIENCE)
@@ -101,7 +100,7 @@ def test_ctrl_c_says_where_the_ranks_were(tmp_path: Path) -> None:
         assert wait_until(lambda: not run.left())
 
 
-def test_what_a_conftest_and_pytest_timeout_ask_for(tmp_path: Path) -> None:
+def test_what_a_conftest_and_pytest_timeout_ask_for(start: Start, tmp_path: Path) -> None:
     """The environment is read when torch is imported; ranks stop before pytest-timeout would."""
     (tmp_path / "conftest.py").write_text(
         "import os\nimport torch\nos.environ['TORCH_DISTRIBUTED_DEBUG'] = 'DETAIL'\n"
@@ -116,7 +115,7 @@ def test_what_a_conftest_and_pytest_timeout_ask_for(tmp_path: Path) -> None:
         "def test_time(rank):\n"
         "    threading.Event().wait(600)\n"
     )
-    with pytested(tmp_path, "-p", "timeout", files=("test_asks.py",)) as run:
+    with pytested(start, tmp_path, "-p", "timeout", files=("test_asks.py",)) as run:
         code, out, _ = run.finish(2 * PATIENCE)
         assert (code, "1 failed, 1 passed" in out) == (1, True), out
         assert "rank 1: at test_asks.py:8 in test_time" in out
