@@ -139,7 +139,7 @@ def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
     if measurements[0].launch == 0:
         left_s = min(measurement.within_s for measurement in measurements)
         rank.send(_calibrate(rank, spec, start, left_s))
-    groups = Groups(rank.backend)
+    groups = Groups()
     paces: dict[Key, float] = {}
     for launch, block in groupby(measurements, key=lambda measurement: measurement.launch):
         align()

@@ -56,7 +56,7 @@ def run_cases(rank: Rank, cases: Sequence[Case], numbers: tuple[int, ...]) -> No
     Raises:
         Exception: The exception of a case, after which the world can't be trusted.
     """
-    groups = Groups(rank.backend)
+    groups = Groups()
     for number in numbers:
         case = cases[number]
         name = f"case {number}"  # of the phase and the barrier
@@ -78,7 +78,7 @@ def run_cases(rank: Rank, cases: Sequence[Case], numbers: tuple[int, ...]) -> No
 
 def run_once(rank: Rank, op: Op, specs: Sequence[OpSpec]) -> Verification:
     """Run an op and verify it. Collective."""
-    return run_verified(rank, op, specs, Groups(rank.backend))
+    return run_verified(rank, op, specs, Groups())
 
 
 def run_verified(

@@ -67,7 +67,7 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
         specs: One spec per group; the groups run at the same time.
     """
     role = role_of(rank.rank, op, specs)
-    group = Groups(rank.backend).of(specs, role)
+    group = Groups().of(specs, role)
     op = role.op
     spec = role.spec
     buffers = make_buffers(op, role.rank, spec, rank.device)

@@ -45,6 +45,7 @@ class AllGather(Op):
         Form.objects("all_gather_object", "Every rank gets every rank's object."),
     )
     list_after = True
+    shares_own_piece = True
     doc = OpDoc(
         summary="Every rank gets every rank's tensor, in rank order.",
         when="Give every rank all parts, such as the embeddings for a contrastive loss.",
@@ -66,10 +67,6 @@ class AllGather(Op):
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
         """Return all pieces on every rank."""
         return tuple(Source((source,)) for source in range(spec.group_size))
-
-    def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
-        """Return the rank's tensor and its slot in the result, which may share memory."""
-        return None if spec.objects or spec.variant == "uneven" else (0, rank)
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = all n pieces, factor (n−1)/n: a rank doesn't receive its own."""

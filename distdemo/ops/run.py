@@ -12,8 +12,7 @@ clocks.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -94,49 +93,16 @@ def role_of(rank: int, op: Op, specs: Sequence[OpSpec], name: str = "") -> Group
 class Groups:
     """Process groups of a world. All ranks create them once, in the same order."""
 
-    def __init__(self, backend: str) -> None:
-        self._backend = backend
-        self._groups: dict[tuple[Any, ...], ProcessGroup | None] = {}
+    def __init__(self) -> None:
+        self._groups: dict[tuple[int, ...], ProcessGroup] = {}
 
     def of(self, specs: Sequence[OpSpec], role: GroupRole) -> ProcessGroup | None:
         """Create the specs' groups; return this rank's, or None for the world. Collective."""
-        groups = [self._one(spec) for spec in specs]
-        return None if role.group is None else groups[role.group]
-
-    def _one(self, spec: OpSpec) -> ProcessGroup | None:
-        # Objects are pickled into CPU tensors, which not every backend supports.
-        devices = dist.Backend.backend_capability[self._backend]
-        needs_gloo = spec.objects and "cpu" not in devices
-        backend = "gloo" if needs_gloo else None
-        key = (spec.members, backend)
-        if key == (None, None):
-            return None
-        if key not in self._groups:
-            ranks = None if spec.members is None else list(spec.members)
-            with _unbound(backend):
-                self._groups[key] = dist.new_group(ranks, backend=backend)
-        return self._groups[key]
-
-
-@contextmanager
-def _unbound(backend: str | None) -> Iterator[None]:
-    """Unbind the default group from its GPU within the block, if `backend` is another backend.
-
-    Before torch 2.15, ``new_group`` splits the communicator of a bound nccl group on the ranks
-    that aren't members of the new group, whatever the new group's backend is. A split needs all
-    ranks, but the members of a gloo group don't take part, so the non-members would hang
-    (``_get_split_source`` in distributed_c10d.py, which checks the backend since 2.15).
-    """
-    world = dist.group.WORLD
-    if backend is None or world is None or world.bound_device_id is None:
-        yield
-        return
-    bound = world.bound_device_id
-    world.bound_device_id = None
-    try:
-        yield
-    finally:
-        world.bound_device_id = bound
+        for spec in specs:
+            if spec.members is not None and spec.members not in self._groups:
+                self._groups[spec.members] = dist.new_group(list(spec.members))
+        members = None if role.group is None else role.spec.members
+        return None if members is None else self._groups[members]
 
 
 def inference(spec: OpSpec) -> torch.inference_mode:
