@@ -16,7 +16,7 @@ import typer
 from distdemo import signals
 from distdemo.cli.contract import CommandInfo, Content, Error, Result
 from distdemo.cli.files import write_result
-from distdemo.cli.options import OUTPUT, NodeOptions, OutputOptions, choice
+from distdemo.cli.options import OUTPUT, NodeOptions, OutputOptions, choice, option
 from distdemo.cli.session import Session, find_placement
 from distdemo.cli.types import file_to_write
 from distdemo.errors import (
@@ -92,14 +92,10 @@ def _parameters(record: type, own: dict[str, Any]) -> Iterator[inspect.Parameter
         own: Annotated types that replace the record's.
     """
     hints = get_type_hints(record, include_extras=True) | own
-    for option in fields(record):
-        default = inspect.Parameter.empty if option.default is MISSING else option.default
-        yield inspect.Parameter(
-            option.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=hints[option.name],
-        )
+    for member in fields(record):
+        default = inspect.Parameter.empty if member.default is MISSING else member.default
+        kind = inspect.Parameter.KEYWORD_ONLY
+        yield inspect.Parameter(member.name, kind, default=default, annotation=hints[member.name])
 
 
 def _output_options(info: CommandInfo) -> dict[str, Any]:
@@ -107,17 +103,13 @@ def _output_options(info: CommandInfo) -> dict[str, Any]:
     formats = ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
     suffixes = (".json", ".md", *PICTURES, *info.exports)
     format_option = choice("FORMAT", formats, f"{listing(formats, 'or')}.", rich_help_panel=OUTPUT)
-    output_option = typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        parser=file_to_write(*suffixes),
-        help=f"Write the result to a file: {', '.join(suffixes)}.",
-        rich_help_panel=OUTPUT,
+    text = f"Write the result to a file: {', '.join(suffixes)}."
+    to_file = option(
+        file_to_write(*suffixes), "FILE", text, "--output", "-o", rich_help_panel=OUTPUT
     )
     return {
         "format": Annotated[str, format_option],
-        "output": Annotated[Path | None, output_option],
+        "output": Annotated[Path | None, to_file],
     }
 
 

@@ -27,6 +27,7 @@ from distdemo.cli.options import (
     Sender,
     WorldOptions,
     count,
+    option,
     variant_option,
     with_default,
     world_size_option,
@@ -131,6 +132,7 @@ class VariantOptions(Options):
 
 _UNEVEN = typer.Option("--uneven", help="Use unequal lengths: 1, 2, 3, ...")
 _LENGTHS = numbers("lengths", "3,0,7")
+_SPLITS = "Length of the part for each rank, once or once per rank: 1,2,0,3."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +141,7 @@ class UnevenOptions(Options):
 
     uneven: Annotated[bool, _UNEVEN] = False
     sizes: Annotated[
-        Numbers | None,
-        typer.Option(metavar="LENGTHS", parser=_LENGTHS, help="Length of each rank's tensor."),
+        Numbers | None, option(_LENGTHS, "LENGTHS", "Length of each rank's tensor.")
     ] = None
 
 
@@ -149,14 +150,7 @@ class SplitsOptions(Options):
     """Parts of unequal lengths."""
 
     uneven: Annotated[bool, _UNEVEN] = False
-    splits: Annotated[
-        list[Numbers] | None,
-        typer.Option(
-            metavar="LENGTHS",
-            parser=_LENGTHS,
-            help="Length of the part for each rank, once or once per rank: 1,2,0,3.",
-        ),
-    ] = None
+    splits: Annotated[list[Numbers] | None, option(_LENGTHS, "LENGTHS", _SPLITS)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +172,7 @@ class BarrierOptions(Options):
 
     straggler: Annotated[
         Straggler | None,
-        typer.Option(metavar="RANK:SECONDS", parser=parse_straggler, help="Delay this rank."),
+        option(parse_straggler, "RANK:SECONDS", "Delay this rank."),
     ] = None
     monitored: Annotated[
         bool,
@@ -227,7 +221,7 @@ def options_of(op: Op) -> type[OpOptions]:
         mixins.append(DataOptions)
         text = "Shape of one tensor: 4, 2,3 or scalar."
         text = with_default(text, ",".join(map(str, op.default_shape)))
-        shape = typer.Option(metavar="SHAPE", parser=parse_shape, help=text)
+        shape = option(parse_shape, "SHAPE", text)
         own.append(("shape", Annotated[Numbers | None, shape], None))
     if op.root_is:
         does = "sends" if op.root_is == "src" else "receives"
