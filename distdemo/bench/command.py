@@ -52,7 +52,7 @@ from distdemo.ops.contract import Op
 from distdemo.ops.footprint import footprint
 from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import PERIODS
-from distdemo.schedules.support import check_arithmetic, check_backend
+from distdemo.schedules import check_arithmetic, check_backend
 from distdemo.view.format import exact_size, listing
 
 DEADLINE_S = 7 * 24 * 3600.0  # default of --timeout: --stall ends worlds that hang

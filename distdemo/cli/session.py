@@ -207,6 +207,10 @@ class Session:
                 f"{chosen.name} takes tensors on {' and '.join(chosen.devices)}.",
                 "Leave out --device, or try --backend gloo.",
             )
+        if (chosen.rank_per_gpu or device == "cuda") and not backends.has_gpu():
+            what = f"--backend {chosen.name}" if chosen.rank_per_gpu else "--device cuda"
+            hint = "Try --backend gloo --device cpu."
+            raise UsageError(f"{what} needs a GPU.", "This machine has none.", hint)
         place = self.placement
         if place is not None and place.engine not in (chosen.engines or (place.engine,)):
             raise UsageError(
