@@ -178,3 +178,11 @@ def test_one_world_follows_another_and_a_failure_ends_only_its_own(start, tmp_pa
     assert "'raised'" in fail
     assert fail.endswith("Rank 1 raised ValueError: as asked")
     assert three.strip() == one.strip().replace("one", "three")
+
+
+def test_a_size_that_contradicts_the_engine_is_reported(command, monkeypatch):
+    for name, value in by_hand(29500, 1, 2).items():
+        monkeypatch.setenv(name, value)
+    code, out, err = command("all-reduce", "-n", "4")
+    assert (code, out) == (2, "")
+    assert err.startswith("--world-size 4, but this world has 2 ranks.")
