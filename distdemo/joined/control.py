@@ -191,7 +191,7 @@ class _ControlProcess:
         except (RuntimeError, MemoryError):
             why = f"the connection to {control.host}:{control.port} was closed"
             if self._limit_s == timeout_s:
-                why = f"nothing answered at {control.host}:{control.port} within {timeout_s:g} s"
+                why = self._no_answer()
             self._report(control.node, Gone(why))
         finally:
             os._exit(0)
@@ -281,14 +281,16 @@ class _ControlProcess:
         with self._reporting, suppress(OSError):  # the launcher has exited
             self._reports.send((node, report))
 
+    def _no_answer(self) -> str:
+        where = f"{self._control.host}:{self._control.port}"
+        return f"nothing answered at {where} within {self._limit_s:g} s"
+
     def _follow_launcher(self) -> None:
         """Queue the launcher's messages; exit after it, or if the store doesn't answer."""
         while True:
             left = self._answered_at + self._limit_s - monotonic()
             if left <= -ALIVE_S:  # not at once: the machine may have been suspended
-                host = self._control.host
-                lost = Gone(f"no sign of life from {host} for {self._limit_s:g} s")
-                self._report(self._control.node, lost)
+                self._report(self._control.node, Gone(self._no_answer()))
                 os._exit(1)
             if self._orders.poll(max(0.1, left)):
                 try:
