@@ -183,16 +183,16 @@ class _ControlProcess:
     def run(self, timeout_s: float, listening: int | None) -> None:
         """Exchange messages until the launcher has exited or the store is lost."""
         control = self._control
+        self._limit_s = timeout_s
+        lost = self._no_answer()
         try:
             _detach({self._orders.fileno(), self._reports.fileno(), listening or 0})
-            self._limit_s = timeout_s
             threading.Thread(target=self._follow_launcher, daemon=True).start()
-            self._exchange(self._open(timedelta(seconds=timeout_s), listening))
+            store = self._open(timedelta(seconds=timeout_s), listening)
+            lost = f"the connection to {control.host}:{control.port} was closed"
+            self._exchange(store)
         except (RuntimeError, MemoryError):
-            why = f"the connection to {control.host}:{control.port} was closed"
-            if self._limit_s == timeout_s:
-                why = self._no_answer()
-            self._report(control.node, Gone(why))
+            self._report(control.node, Gone(lost))
         finally:
             os._exit(0)
 
