@@ -155,12 +155,7 @@ def announce(store: Store) -> None:
         MASTER_ADDR=HOST,
         MASTER_PORT="29500",
         GROUP_RANK="0",
-        GROUP_WORLD_SIZE="1",
-        ROLE_NAME="default",
-        ROLE_RANK=os.environ["RANK"],
-        ROLE_WORLD_SIZE=os.environ["WORLD_SIZE"],
         TORCHELASTIC_RESTART_COUNT="0",
-        TORCHELASTIC_MAX_RESTARTS="0",
         TORCHELASTIC_RUN_ID="none",
     )
     os.environ.setdefault("OMP_NUM_THREADS", "1")
