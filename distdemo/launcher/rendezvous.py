@@ -161,7 +161,9 @@ def announce(store: Store) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     times = Counter[int]()  # by port: requests of the program for the store
 
-    def find(_host: str, port: int, _rank: int, _size: int, timeout: timedelta, *_: Any) -> Store:
+    def find(
+        _host: str, port: int, _rank: int, _size: int, timeout: timedelta, *_: Any, **__: Any
+    ) -> Store:
         times[port] += 1
         group_store = PrefixStore(f"{port}/{times[port]}", store)
         group_store.set_timeout(timeout)
