@@ -101,10 +101,8 @@ class Shell:
                     raise
                 except KeyboardInterrupt:
                     what = "The line was interrupted."
-                except (DistdemoError, RuntimeError) as error:
-                    what = str(error)
                 except Exception as error:  # the variables must not be lost
-                    what = f"{type(error).__name__}: {error}"
+                    what = str(error)
                 self._add(CellReport(source, ok=False, what=what))
         finally:
             signal.signal(signal.SIGINT, handler)

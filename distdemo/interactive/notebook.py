@@ -57,15 +57,9 @@ class RanksMagics(Magics):
 
     def pull(self, expression: str) -> list[Any]:
         """Return every rank's value of an expression."""
-        return self._running().pull(expression)
-
-    def push(self, **values: list[Any]) -> None:
-        """Set variables on the ranks: for each name a list with one value per rank."""
-        size = self._running().settings.world_size
-        for name, by_rank in values.items():
-            if not isinstance(by_rank, (list, tuple)) or len(by_rank) != size:
-                raise ValueError(f"{name}: a list with {size} values, one per rank, is required")
-        self._running().push(values)
+        if self._ranks is None:
+            raise RuntimeError("there are no ranks yet: run a cell with %%ranks first")
+        return self._ranks.pull(expression)
 
     def close(self) -> None:
         """End the ranks."""
@@ -73,21 +67,16 @@ class RanksMagics(Magics):
             self._ranks.close()
             self._ranks = None
 
-    def _running(self) -> Ranks:
-        if self._ranks is None:
-            raise RuntimeError("there are no ranks yet: run a cell with %%ranks first")
-        return self._ranks
-
 
 def _show(report: CellReport) -> None:
     display(CellInNotebook(report))  # type: ignore[no-untyped-call]  # IPython's
 
 
 def load(shell: InteractiveShell) -> None:
-    """Register the magic, and give the notebook ``pull`` and ``push``."""
+    """Register the magic, and give the notebook ``pull``."""
     magics = RanksMagics(shell)
     shell.register_magics(magics)
-    shell.push({"pull": magics.pull, "push": magics.push})  # type: ignore[no-untyped-call]  # IPython's
+    shell.push({"pull": magics.pull})  # type: ignore[no-untyped-call]  # IPython's
 
 
 def unload(shell: InteractiveShell) -> None:

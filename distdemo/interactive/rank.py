@@ -146,9 +146,6 @@ class CellRunner:
 
     def _execute(self, cell: Cell) -> CellResult:
         """Run a cell; return the value of its last expression."""
-        if cell.pushed:
-            pushed = pickle.loads(cell.pushed)  # noqa: S301 - from the user's program
-            self._variables |= {name: values[self._rank.rank] for name, values in pushed.items()}
         lines = f"{cell.source}\n".splitlines(keepends=True)  # carets need the last line's end
         linecache.cache[cell.file] = (len(cell.source), None, lines, cell.file)
         tree = ast.parse(cell.source, cell.file)

@@ -135,21 +135,9 @@ class Ranks:
         Raises:
             RuntimeError: A rank has no such value, or it can't be pickled.
         """
-        pulled = self._ask_for_values(Cell("<pull>", expression, pulls=True))
-        return [pickle.loads(value) for value in pulled]  # noqa: S301 - from ranks of ours
-
-    def push(self, values: dict[str, list[Any]]) -> None:
-        """Set variables: a list with one value per rank for each name.
-
-        Raises:
-            RuntimeError: A rank can't load its values.
-        """
-        self._ask_for_values(Cell("<push>", pushed=pickle.dumps(values)))
-
-    def _ask_for_values(self, cell: Cell) -> tuple[bytes, ...]:
-        done = self.ask(cell)
+        done = self.ask(Cell("<pull>", expression, pulls=True))
         if done.ok:
-            return done.pulled
+            return [pickle.loads(value) for value in done.pulled]  # noqa: S301 - from ranks of ours
         errors = () if done.payload is None else done.payload.errors
         texts = [f"{rank_label(error.ranks)}: {error.text.splitlines()[-1]}" for error in errors]
         raise RuntimeError("; ".join(texts) or done.what)

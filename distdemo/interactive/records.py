@@ -28,14 +28,12 @@ class Cell:
     Attributes:
         file: File name of the code, ``<shell 4>``.
         ranks: Ranks that run it; None for all.
-        pushed: Variables to set first, pickled: for each name a list with one value per rank.
         pulls: True to return the value of the code, an expression, pickled.
     """
 
     file: str = ""
     source: str = ""
     ranks: frozenset[int] | None = None
-    pushed: bytes = b""
     pulls: bool = False
 
 

@@ -56,8 +56,7 @@ def test_values_output_and_variables_stay_from_cell_to_cell(world: Collected) ->
     done = world("dist.all_reduce(t); t")
     assert done.values == (RanksText((0, 1, 2), "tensor([3., 3.])"),)
     assert by_rank(world("rank", 0, 2).values) == {0: "0", 2: "2"}
-    world.ranks.push({"x": [[1], [2], [3]]})
-    assert world.ranks.pull("x[0] * 2") == [2, 4, 6]
+    assert world.ranks.pull("[rank] * 2") == [[0, 0], [1, 1], [2, 2]]
 
 
 def test_an_error_on_one_rank_keeps_the_world(world: Collected) -> None:
