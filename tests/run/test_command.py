@@ -255,8 +255,8 @@ def test_a_timeline_that_can_not_be_written_costs_no_verdict(command, tmp_path, 
     code, out, err = command("run", *program, "full.json")
     assert code == 1
     assert "Both ranks returned" in out
-    what = "--record full.json: it could not be written."
-    assert err == f"{what}\nNo space left on device.\nTry another file.\n"
+    what = "--record full.json: it could not be written.\n"
+    assert err.startswith(what)
 
 
 # --------------------------------------------------------------------------------------- failures
