@@ -21,7 +21,7 @@ from distdemo.calls.match.rules import (
     compare_parts,
     differs,
     lacking_in_nccl,
-    majority,
+    ranks_by_value,
 )
 from distdemo.calls.match.shifts import MAX_LINES, Stack
 from distdemo.calls.match.state import CallSet, Entry, Group, Position, Problem, RankState
@@ -105,41 +105,30 @@ class Matcher:
         if self.stopped:
             return None
         state = self.ranks[rank]
-        entry: Entry | None = None
-        if isinstance(note, CallNote):
-            entry = self._record_call(rank, state, note)
-        elif isinstance(note, AcceptNote):
-            state.others = note.others
-            self._accept(state, note.thread)
-        elif isinstance(note, WaitNote):
-            state.others = note.others
-            entry = state.pending.pop(note.number, None)
-            self._accept(state, note.thread)
-            if entry is not None:
-                entry.waited = True
-                state.waited = max(state.waited, entry.order)
-                state.waits[note.thread] = entry
-        elif isinstance(note, NoWaitNote):
-            entry = state.pending.get(note.number)
-            if entry is not None:
-                entry.no_wait = True
-        elif isinstance(note, ReturnNote):
-            entry = self._record_return(state, note)
-        elif isinstance(note, MisuseNote):
-            self._report_misuse(rank, note)
-        elif isinstance(note, ReplicaNote):
-            self._check_replicas(rank, note)
-        elif isinstance(note, DestroyNote):
-            for key in note.groups:
-                self.group(*key).destroyed.setdefault(rank, note)
-            for thread, entry in list(state.unconfirmed.items()):
-                if rank in entry.group.destroyed:
-                    self._accept(state, thread)
-        elif isinstance(note, StopNote):
-            self.stop(f"rank {rank}: {note.why}")
-        else:
-            self._record_end(state, note)
-        return entry
+        match note:
+            case CallNote():
+                return self._record_call(rank, state, note)
+            case AcceptNote():
+                state.others = note.others
+                self._accept(state, note.thread)
+            case WaitNote():
+                return self._record_wait(state, note)
+            case NoWaitNote():
+                if entry := state.pending.get(note.number):
+                    entry.no_wait = True
+            case ReturnNote():
+                return self._record_return(state, note)
+            case MisuseNote():
+                self._report_misuse(rank, note)
+            case ReplicaNote():
+                self._check_replicas(rank, note)
+            case DestroyNote():
+                self._record_destroy(rank, state, note)
+            case StopNote():
+                self.stop(f"rank {rank}: {note.why}")
+            case EndNote():
+                self._record_end(state, note)
+        return None
 
     def _record_call(self, rank: int, state: RankState, note: CallNote) -> Entry | None:
         call = note.call
@@ -205,6 +194,16 @@ class Matcher:
         entry.calls_there = calls
         return entry
 
+    def _record_wait(self, state: RankState, note: WaitNote) -> Entry | None:
+        state.others = note.others
+        self._accept(state, note.thread)
+        entry = state.pending.pop(note.number, None)
+        if entry is not None:
+            entry.waited = True
+            state.waited = max(state.waited, entry.order)
+            state.waits[note.thread] = entry
+        return entry
+
     def _record_return(self, state: RankState, note: ReturnNote) -> Entry | None:
         entry = state.waits.pop(note.thread, None)
         if note.undone:
@@ -239,6 +238,13 @@ class Matcher:
         calls.unconfirmed -= 1
         if at in self.problems and differs(calls.by_rank, group.members) is None:
             self.problems.remove(at)
+
+    def _record_destroy(self, rank: int, state: RankState, note: DestroyNote) -> None:
+        for key in note.groups:
+            self.group(*key).destroyed.setdefault(rank, note)
+        for thread, entry in list(state.unconfirmed.items()):
+            if rank in entry.group.destroyed:
+                self._accept(state, thread)
 
     def _record_end(self, state: RankState, note: EndNote) -> None:
         self.accept_all(state)
@@ -280,7 +286,6 @@ class Matcher:
             group.open.popleft()
             calls = entries.by_rank
             self._check_steps(group, entries)
-            group.uneven.discard(group.agreed)
             group.lines.add(calls, group.agreed + 1 - group.internal)
             if calls[min(calls)].rules.internal:
                 group.internal += 1
@@ -422,14 +427,11 @@ class Matcher:
                 last = calls.by_rank
         if not last:
             return ""
-        count = f"on {agreed} calls; the last was" if agreed > 1 else "on one call,"
         lines = {rank: self.line(call.source_line) for rank, call in last.items()}
-        usual = majority(dict(lines))
-        others: dict[str, list[int]] = {}
-        for rank, line in lines.items():
-            if line != usual:
-                others.setdefault(line, []).append(rank)
-        places = [str(usual), *(f"{line} ({ranks_of(r).lower()})" for line, r in others.items())]
+        usual, *others = ranks_by_value(lines)
+        places = [lines[usual[0]]]
+        places += (f"{lines[ranks[0]]} ({ranks_of(ranks).lower()})" for ranks in others)
+        count = f"on {agreed} calls; the last was" if agreed > 1 else "on one call,"
         op = next(iter(last.values())).op
         return f"Before that, all ranks agreed {count} {op} at {', '.join(places)}."
 
@@ -494,26 +496,20 @@ class Matcher:
                 yield (group, position), lack
 
 
-def _clashes(entry: Entry, others: CallSet) -> bool:
+def _clashes(entry: Entry, calls: CallSet) -> bool:
     """Return True if a call doesn't match the other calls at its position."""
     call = entry.call
     members = entry.group.members
-    first = next(iter(others.values()), entry)
+    first = next(iter(calls.values()), entry)
     if first.agreement != entry.agreement:
-        if not call.partial:
-            return True
-        distinct = {other.agreement: (rank, other.call) for rank, other in others.items()}
-        return differs(dict([*distinct.values(), (entry.rank, call)]), members) is not None
+        return differs({**calls.by_rank, entry.rank: call}, members) is not None
     if call.partial or not call.rules.parts:
         return False
-    uneven = entry.group.uneven
     if call.part is None or call.part != first.call.part:
-        uneven.add(entry.position)  # every pair must be compared from now on
-    if entry.position not in uneven:
-        return False
-    return any(
+        calls.uneven = True
+    return calls.uneven and any(
         compare_parts({rank: other.call, entry.rank: call}, members) is not None
-        for rank, other in others.items()
+        for rank, other in calls.items()
     )
 
 

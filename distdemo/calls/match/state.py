@@ -13,6 +13,8 @@ from distdemo.calls.match.shifts import Lines
 from distdemo.calls.notes import DestroyNote, EndNote
 from distdemo.calls.records import Finding, RankCall
 
+MAX_WAITS = 1000  # latest waits for a late rank on one line, for the median
+
 
 @dataclass(eq=False, slots=True)
 class Entry:
@@ -20,34 +22,42 @@ class Entry:
 
     Attributes:
         agreement: Values that must be equal on all ranks.
+        order: Number of calls that its rank made before it.
+        step: Number of training steps before it; -1 if it reduces no gradients.
         accepted: True if torch can't reject it any longer.
         position: Position in the sequence of its group; meaningless for a send or receive.
         calls_there: Calls at that position; None for a send or receive.
         matched: True if the other side of the send or receive has arrived, known or not.
         other: Other side of the send or receive, if known.
-        order: Number of calls that its rank made before it.
         waited: True if the rank waits or has waited for it.
         wrong: Problem of it, or of it and the other side.
         failed: True if it raised after it was made.
-        step: Number of training steps before it; -1 if it reduces no gradients.
         no_wait: True if the rank polled it until it was done, or took its future.
+        queue: Calls of its thread that can't end yet; see `OrderRule`.
+        made_us: Time of the call in µs, or 0 if unknown.
+        waits_us: Time from which the rank waits for it, or 0 if unknown.
+        late: Rank that it waited for, and the time in µs at which that rank made the call.
     """
 
     rank: int
     group: Group
     call: RankCall
     agreement: tuple[object, ...] = ()
+    order: int = 0
+    step: int = -1
     accepted: bool = False
     position: int = 0
     calls_there: CallSet | None = None
     matched: bool = False
     other: Entry | None = None
-    order: int = 0
     waited: bool = False
     wrong: Problem | None = None
     failed: bool = False
-    step: int = -1
     no_wait: bool = False
+    queue: deque[Entry] | None = None
+    made_us: int = 0
+    waits_us: int = 0
+    late: tuple[Late, int] | None = None
 
     @property
     def sends(self) -> bool:
@@ -59,6 +69,40 @@ class Entry:
         """True for a receive from any rank: one sender is enough."""
         return self.call.peer == -1 and not self.sends
 
+    @property
+    def together(self) -> list[Entry]:
+        """Calls of all members, or both sides; empty while some are missing."""
+        if self.calls_there is None:
+            return [] if self.other is None else [self, self.other]
+        complete = len(self.calls_there) == len(self.group.members)
+        return list(self.calls_there.values()) if complete else []
+
+    @property
+    def comes_after(self) -> Entry | None:
+        """Call that must end before this one, or None."""
+        return None if self.queue is None or self.queue[0] is self else self.queue[0]
+
+
+@dataclass(slots=True)
+class Late:
+    """A rank that other ranks waited for, in the calls of one line.
+
+    Attributes:
+        last: Number of calls that it made after a rank that needs its data.
+        total: Total time that other ranks waited for it, in µs.
+        waits: Latest of these times.
+    """
+
+    last: int = 0
+    total: int = 0
+    waits: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_WAITS))
+
+    def count(self, began: int, ended: int) -> None:
+        """Count the time that a rank waited; none if it began to wait afterwards."""
+        waited = max(0, ended - began)
+        self.total += waited
+        self.waits.append(waited)
+
 
 class CallSet(dict[int, Entry]):
     """Calls at one position of a group, by rank.
@@ -67,15 +111,17 @@ class CallSet(dict[int, Entry]):
         unconfirmed: Number of these calls that torch may still reject.
         enqueued: Ranks whose backend has enqueued the call, and not started it.
         lacking: Ranks that haven't made the call; None if not computed since the last change.
+        uneven: True if parts have different sizes, so that every pair of ranks is compared.
     """
 
-    __slots__ = ("enqueued", "lacking", "unconfirmed")
+    __slots__ = ("enqueued", "lacking", "unconfirmed", "uneven")
 
     def __init__(self) -> None:
         super().__init__()
         self.unconfirmed = 0
         self.enqueued: frozenset[int] = frozenset()
         self.lacking: tuple[int, ...] | None = None
+        self.uneven = False
 
     @property
     def by_rank(self) -> dict[int, RankCall]:
@@ -94,7 +140,6 @@ class Group:
         name: ``the default group``, or the members as text.
         numbers: Group rank by global rank; empty if a member is outside the world.
         reached: Number of calls made, by rank.
-        uneven: Positions at which the parts have different sizes.
         open: Calls that some members haven't made yet, oldest first.
         agreed: Number of calls that all members agreed on.
         internal: Number of these that aren't the program's own.
@@ -114,7 +159,6 @@ class Group:
     name: str
     numbers: dict[int, int]
     reached: dict[int, int]
-    uneven: set[int] = field(default_factory=set)
     open: deque[CallSet] = field(default_factory=deque)
     agreed: int = 0
     internal: int = 0
