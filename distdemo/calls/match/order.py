@@ -38,7 +38,7 @@ class OrderRule:
         self._queues: defaultdict[tuple[int, int, str], deque[Entry]] = defaultdict(deque)
         self._cycles: dict[frozenset[str], list[tuple[Entry, Entry]]] = {}
 
-    def add(self, at: int, note: Note, entry: Entry | None) -> None:
+    def add(self, note: Note, entry: Entry | None) -> None:
         """Add a note of a rank, and the call that it is about."""
         if entry is None:
             return
