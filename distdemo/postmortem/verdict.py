@@ -13,7 +13,7 @@ from dataclasses import replace
 from distdemo.calls.match.judge import Judge, first_error
 from distdemo.calls.match.matching import merged
 from distdemo.calls.match.rules import COMPARED, KINDS
-from distdemo.calls.match.state import Entry
+from distdemo.calls.match.state import CallSet, Entry
 from distdemo.calls.match.waits import gaps
 from distdemo.calls.records import Finding, Row, SourceLine
 from distdemo.launcher.verdict import lost_peer, ranks_of
@@ -149,10 +149,10 @@ class Verdicts:
         """Yield what the matcher finds, or else calls that are slow or that ranks lack."""
         error = first_error(self._matcher, ())
         first = self._matcher.first()
-        if error is not None and isinstance(first, tuple):
+        if error is not None and isinstance(first, CallSet):
             if not self._job.has_numbers:
                 error = replace(error, what="The ranks are in different collectives.")
-            group = self._groups[first[0]]
+            group = self._groups[first.group]
             yield replace(error, before=self._diverged(group, error.ranks))
             return
         behind = list(self._behind())

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from distdemo.calls.match.matching import FROM, Matcher, merged
 from distdemo.calls.match.rules import KINDS, MISUSES, OTHER_LINES, differs, size_mismatches
-from distdemo.calls.match.state import Entry, Group, Position, Problem
+from distdemo.calls.match.state import CallSet, Entry, Group, Problem
 from distdemo.calls.match.waits import gaps, near_match
 from distdemo.calls.records import END_OF_TRAFFIC, Finding, Kind, Row, SourceLine
 from distdemo.launcher.verdict import ranks_of
@@ -20,10 +20,10 @@ MAX_UNWAITED = 3  # lines with calls that were never waited for
 NOT_REACHED = "had not reached this call"
 
 
-def mismatch(matcher: Matcher, at: Position) -> Finding:
+def mismatch(matcher: Matcher, made: CallSet) -> Finding:
     """Return the mismatch at a position, according to the calls so far."""
-    group, position = at
-    calls = group.at(position).by_rank
+    group = made.group
+    calls = made.by_rank
     difference = differs(calls, group.members)
     assert difference is not None  # the matcher has found one
     kind, guilty = difference
@@ -38,7 +38,7 @@ def mismatch(matcher: Matcher, at: Position) -> Finding:
     rows += matcher.rows({rank: calls[rank] for rank in guilty})
     if kind == "device":
         rows = [replace(row, did=f"{row.did} on {calls[row.ranks[0]].device}") for row in rows]
-    absent = [m for m in group.members if m not in calls and group.reached[m] <= position]
+    absent = [m for m in group.members if m not in calls and group.reached[m] <= made.position]
     if absent:
         rows.append(Row(tuple(absent), NOT_REACHED))
     rule = KINDS[kind].rule
@@ -49,7 +49,7 @@ def mismatch(matcher: Matcher, at: Position) -> Finding:
         sender, receiver, sent, expected = sizes
         count = plural(sent, "element")
         rule = f"Rank {sender} sends {count} to rank {receiver}, which expects {expected}. {rule}"
-    what = f"Mismatch in {group.call_name(position)}: {KINDS[kind].differs}."
+    what = f"Mismatch in {made.name}: {KINDS[kind].differs}."
     return Finding(kind, what, tuple(rows), matcher.before(group), rule, guilty, waiting)
 
 
@@ -147,18 +147,17 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
     else:
         did_not = "had not made this call"
         has = "has" if len(ranks) == 1 else "have"
-        call_name = group.call_name(entry.position)
-        what = f"{ranks_of(ranks)} {has} not made {call_name}, {entry.call.op}."
+        what = f"{ranks_of(ranks)} {has} not made {entry.calls_there.name}, {entry.call.op}."
     rows += merged([Row((r,), did_not, running[r]) for r in ranks if r not in gap.waiting])
     others = tuple(sorted(gap.waiting.keys() - {*ranks}))
     before = "\n  ".join(filter(None, (matcher.before(group), _unwaited_text(matcher))))
     return Finding("stuck", what, tuple(rows), before, KINDS["stuck"].rule, ranks, others, True)
 
 
-def absent(matcher: Matcher, at: Position, gone: tuple[int, ...]) -> Finding:
+def absent(matcher: Matcher, made: CallSet, gone: tuple[int, ...]) -> Finding:
     """Return the finding for a collective that some ranks will never call."""
-    group, position = at
-    calls = group.at(position).by_rank
+    group = made.group
+    calls = made.by_rank
     others = tuple(sorted(calls))
     call = calls[min(calls)]
     line = call.source_line
@@ -167,7 +166,7 @@ def absent(matcher: Matcher, at: Position, gone: tuple[int, ...]) -> Finding:
         rounds = 0  # other ranks were on another line then: not a loop
     returned = all(_returned(matcher, group, rank) for rank in gone)
     ended = "left" if any(rank in group.destroyed for rank in gone) else "exited"
-    name = group.call_name(position)
+    name = made.name
     kind: Kind = "uneven" if rounds and returned else "absent"
     guilty = gone
     affected = others

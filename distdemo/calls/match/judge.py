@@ -11,7 +11,7 @@ from distdemo.calls.match import findings
 from distdemo.calls.match.lateness import Lateness
 from distdemo.calls.match.matching import Matcher
 from distdemo.calls.match.order import OrderRule
-from distdemo.calls.match.state import Entry, Group, Position, Problem
+from distdemo.calls.match.state import CallSet, Entry, Group, Problem
 from distdemo.calls.match.waits import cycle_of, deadlocked_ranks, near_match
 from distdemo.calls.notes import MAX_KNOWN, CallNote, Reader
 from distdemo.calls.records import CallCount, Finding
@@ -255,17 +255,17 @@ class _Search:
             return self._so_far(first.finding, late, names=True)
         problems = findings.alike(self._matcher, first)
         late = self._active - {*first.settled}
-        late -= {p.rank for p in problems if p.entry is None or p.entry.accepted}
+        for problem in problems:
+            if problem.entry is None or problem.entry.accepted:
+                late -= {*problem.finding.ranks}
         if entry is not None and entry.calls_there is not None:
             late -= {other.rank for other in entry.calls_there.values() if other.accepted}
         return self._so_far(findings.together(problems), late, names=True)
 
-    def _late_members(self, at: Position) -> set[int]:
+    def _late_members(self, calls: CallSet) -> set[int]:
         """Return the members whose call at a position isn't known yet, but may be later."""
-        group, position = at
-        entries = group.at(position)
-        late = {rank for rank, entry in entries.items() if not entry.accepted}
-        return late | (self._unsettled(group) - {*entries})
+        late = {rank for rank, entry in calls.items() if not entry.accepted}
+        return late | (self._unsettled(calls.group) - {*calls})
 
     def _unsettled(self, group: Group) -> set[int]:
         """Return the members that may still make a call on the group, or fail."""
@@ -275,14 +275,12 @@ class _Search:
     def _missing_call(self) -> Finding | None:
         """Return the first call that a rank will never match."""
         matcher = self._matcher
-        for at, gone in matcher.missing_members():
-            group, position = at
-            entries = group.at(position)
-            if not all(self._may_skip(rank, at) for rank in entries):
-                late = self._late_members(at)
-                if not any(matcher.ranks[rank].lost for rank in entries):
-                    late |= {rank for rank, entry in entries.items() if self._may_recover(entry)}
-                return self._so_far(findings.absent(matcher, at, gone), late)
+        for calls, gone in matcher.missing_members():
+            if not all(map(self._may_skip, calls.values())):
+                late = self._late_members(calls)
+                if not any(matcher.ranks[rank].lost for rank in calls):
+                    late |= {rank for rank, entry in calls.items() if self._may_recover(entry)}
+                return self._so_far(findings.absent(matcher, calls, gone), late)
         return None
 
     def _missing_peer(self) -> Finding | None:
@@ -291,8 +289,8 @@ class _Search:
         for entry in matcher.pairing.unmatched():
             group = entry.group
             peer = entry.call.peer
-            is_caught = entry.failed and self._has_recovered(entry.rank)
-            if peer is None or is_caught or not (entry.waited or entry.sends):
+            is_needed = entry.waited or entry.sends
+            if peer is None or not is_needed or self._may_skip(entry):
                 continue
             others = {*group.members} - {entry.rank} if peer == -1 else {group.members[peer]}
             if all(matcher.has_left_group(rank, group) for rank in others):
@@ -309,18 +307,12 @@ class _Search:
         group = entry.group
         return is_running and any(matcher.is_cut_off(rank, group) for rank in group.members)
 
-    def _may_skip(self, rank: int, at: Position) -> bool:
-        """Return True if a rank's call failed, or may time out, without ending its program."""
-        state = self._matcher.ranks[rank]
-        limited = (entry for entry in state.blocked if entry.call.limited)
-        if any((entry.group, entry.position) == at for entry in limited):
+    def _may_skip(self, entry: Entry) -> bool:
+        """Return True if a call failed, or may time out, without ending the rank's program."""
+        state = self._matcher.ranks[entry.rank]
+        if entry.call.limited and entry in state.blocked:
             return True
-        return at in state.failed and self._has_recovered(rank)
-
-    def _has_recovered(self, rank: int) -> bool:
-        """Return True if a rank apparently caught the exception of a call."""
-        state = self._matcher.ranks[rank]
-        return not state.lost and (state.ended is None or state.returned)
+        return entry.failed and not state.lost and (state.ended is None or state.returned)
 
     def _cycle(self, waiting: dict[int, Entry], *, certain: bool = True) -> Finding | None:
         """Return the deadlock: a cycle of ranks, each waiting for the next.

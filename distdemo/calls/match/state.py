@@ -108,25 +108,41 @@ class CallSet(dict[int, Entry]):
     """Calls at one position of a group, by rank.
 
     Attributes:
+        group: The group.
+        position: Index in its sequence of calls.
         unconfirmed: Number of these calls that torch may still reject.
         enqueued: Ranks whose backend has enqueued the call, and not started it.
         lacking: Ranks that haven't made the call; None if not computed since the last change.
-        uneven: True if parts have different sizes, so that every pair of ranks is compared.
+        is_uneven: True if parts have different sizes, so that every pair of ranks is compared.
     """
 
-    __slots__ = ("enqueued", "lacking", "unconfirmed", "uneven")
+    __slots__ = ("enqueued", "group", "is_uneven", "lacking", "position", "unconfirmed")
 
-    def __init__(self) -> None:
+    def __init__(self, group: Group, position: int) -> None:
         super().__init__()
+        self.group = group
+        self.position = position
         self.unconfirmed = 0
         self.enqueued: frozenset[int] = frozenset()
         self.lacking: tuple[int, ...] | None = None
-        self.uneven = False
+        self.is_uneven = False
 
     @property
     def by_rank(self) -> dict[int, RankCall]:
         """Properties of the calls."""
         return {rank: entry.call for rank, entry in self.items()}
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Place of the earliest of these calls; see `Problem`."""
+        return min((entry.order, entry.rank) for entry in self.values())
+
+    @property
+    def name(self) -> str:
+        """``call 2 of the default group``, counting the program's own calls from 1."""
+        before = islice(self.group.open, self.position - self.group.agreed)
+        internal = sum(next(iter(calls.values())).call.rules.internal for calls in before if calls)
+        return f"call {self.position + 1 - self.group.internal - internal:,} of {self.group.name}"
 
 
 @dataclass(eq=False, slots=True)
@@ -193,17 +209,9 @@ class Group:
 
     def at(self, position: int) -> CallSet:
         """Return the calls at a position that not all members have agreed on."""
+        while len(self.open) <= position - self.agreed:
+            self.open.append(CallSet(self, self.agreed + len(self.open)))
         return self.open[position - self.agreed]
-
-    def call_name(self, position: int) -> str:
-        """Return ``call 2 of the default group``, counting the program's own calls from 1."""
-        before = (calls for calls in islice(self.open, position - self.agreed) if calls)
-        internal = sum(next(iter(calls.values())).call.rules.internal for calls in before)
-        return f"call {position + 1 - self.internal - internal:,} of {self.name}"
-
-
-Position = tuple[Group, int]
-"""A group and an index in its sequence of calls."""
 
 
 @dataclass(eq=False, slots=True)
@@ -212,15 +220,13 @@ class Problem:
 
     Attributes:
         finding: The error as it is reported.
-        rank: Rank that made the call.
-        order: Number of calls that the rank made before.
+        place: Number of calls that the rank made before, and the rank.
         entry: Call that has the error, or None.
         settled: Ranks that can't change it.
     """
 
     finding: Finding
-    rank: int
-    order: int
+    place: tuple[int, int]
     entry: Entry | None = None
     settled: tuple[int, ...] = ()
 
@@ -237,7 +243,6 @@ class RankState:
         waits: Call that each thread is in.
         last: Latest call.
         unconfirmed: Latest call of each thread while torch may still reject it.
-        failed: Positions at which its call failed and the rank continued.
         lost: True if it failed because another rank did.
         ended: End of its program; None if it is running or failed because another rank did.
         refused: Problem of its latest call, which raised immediately; the rank may handle that.
@@ -251,7 +256,6 @@ class RankState:
     waits: dict[int, Entry] = field(default_factory=dict)
     last: RankCall | None = None
     unconfirmed: dict[int, Entry] = field(default_factory=dict)
-    failed: set[Position] = field(default_factory=set)
     lost: bool = False
     ended: EndNote | None = None
     refused: Problem | None = None
