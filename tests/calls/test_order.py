@@ -11,7 +11,7 @@ from helpers import distdemo, document
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.rules import lacking_in_nccl
 from distdemo.calls.notes import call_line
-from distdemo.calls.record.hooks import MAX_DELAY_S, MAX_TOTAL_S, delays
+from distdemo.calls.record.hooks import delays
 from distdemo.calls.records import RankCall, SourceLine
 
 HERE = Path(__file__).parent
@@ -136,13 +136,6 @@ def test_only_calls_of_one_thread_without_a_common_order_are_a_warning() -> None
     assert warned([["0", "2"], ["0", "1"], ["1", "2"]], *triangle) == []
 
 
-def test_delays_are_bounded_and_follow_from_seed_and_rank() -> None:
-    assert delays(7, 1) == delays(7, 1)
-    assert len({tuple(delays(seed, rank)) for seed in range(3) for rank in range(3)}) == 9
-    assert sum(delays(7, 1)) <= MAX_TOTAL_S
-    assert 0 <= min(delays(7, 1)) < max(delays(7, 1)) <= MAX_DELAY_S
-
-
 @pytest.mark.processes
 @backends
 def test_calls_are_delayed_and_the_report_names_the_seed(backend: str, tmp_path: Path) -> None:
@@ -151,8 +144,8 @@ def test_calls_are_delayed_and_the_report_names_the_seed(backend: str, tmp_path:
     found = run(backend, f"{file}:work", "--shake", "7")
     assert found["shake"] == 7
     for rank, each in enumerate(found["ranks"]):
-        expected = delays(7, rank)[:10]
-        assert all(s >= delay for s, delay in zip(each["returned"], expected, strict=True))
+        pairs = [*zip(each["returned"], delays(7, rank), strict=False)]
+        assert all(seconds >= delay for seconds, delay in pairs), pairs
     program, named = f"{EXAMPLES}/race.py:right", "Calls were delayed at random: --shake 7."
     done = distdemo("run", program, "--backend", backend, "--shake", "7")
     assert (done.returncode, named in done.stdout) == (0, True)

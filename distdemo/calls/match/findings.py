@@ -20,10 +20,10 @@ MAX_UNWAITED = 3  # lines with calls that were never waited for
 NOT_REACHED = "had not reached this call"
 
 
-def mismatch(matcher: Matcher, made: CallSet) -> Finding:
+def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     """Return the mismatch at a position, according to the calls so far."""
-    group = made.group
-    calls = made.by_rank
+    group = entries.group
+    calls = entries.by_rank
     difference = differs(calls, group.members)
     assert difference is not None  # the matcher has found one
     kind, guilty = difference
@@ -38,7 +38,7 @@ def mismatch(matcher: Matcher, made: CallSet) -> Finding:
     rows += matcher.rows({rank: calls[rank] for rank in guilty})
     if kind == "device":
         rows = [replace(row, did=f"{row.did} on {calls[row.ranks[0]].device}") for row in rows]
-    absent = [m for m in group.members if m not in calls and group.reached[m] <= made.position]
+    absent = [m for m in group.members if m not in calls and group.reached[m] <= entries.position]
     if absent:
         rows.append(Row(tuple(absent), NOT_REACHED))
     rule = KINDS[kind].rule
@@ -49,7 +49,7 @@ def mismatch(matcher: Matcher, made: CallSet) -> Finding:
         sender, receiver, sent, expected = sizes
         count = plural(sent, "element")
         rule = f"Rank {sender} sends {count} to rank {receiver}, which expects {expected}. {rule}"
-    what = f"Mismatch in {made.name}: {KINDS[kind].differs}."
+    what = f"Mismatch in {entries.name}: {KINDS[kind].differs}."
     return Finding(kind, what, tuple(rows), matcher.before(group), rule, guilty, waiting)
 
 
@@ -154,10 +154,10 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
     return Finding("stuck", what, tuple(rows), before, KINDS["stuck"].rule, ranks, others, True)
 
 
-def absent(matcher: Matcher, made: CallSet, gone: tuple[int, ...]) -> Finding:
+def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding:
     """Return the finding for a collective that some ranks will never call."""
-    group = made.group
-    calls = made.by_rank
+    group = entries.group
+    calls = entries.by_rank
     others = tuple(sorted(calls))
     call = calls[min(calls)]
     line = call.source_line
@@ -166,7 +166,7 @@ def absent(matcher: Matcher, made: CallSet, gone: tuple[int, ...]) -> Finding:
         rounds = 0  # other ranks were on another line then: not a loop
     returned = all(_returned(matcher, group, rank) for rank in gone)
     ended = "left" if any(rank in group.destroyed for rank in gone) else "exited"
-    name = made.name
+    name = entries.name
     kind: Kind = "uneven" if rounds and returned else "absent"
     guilty = gone
     affected = others

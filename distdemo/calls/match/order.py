@@ -84,7 +84,7 @@ class OrderRule:
 
     def _remove(self, entries: Iterable[Entry]) -> list[Entry]:
         """Remove entries, and return those that are first now."""
-        first = []
+        first: list[Entry] = []
         for entry in entries:
             if entry.queue is not None:
                 entry.queue.remove(entry)
