@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from benches import document as artificial_report
 from benches import written
-from helpers import PATIENCE, children, commanded, wait_until
+from helpers import PATIENCE, children, wait_until
+from processes import Start
 
 from distdemo.bench.records import BenchReport
 from distdemo.encoding import decode
@@ -84,16 +85,15 @@ def test_all_formats_and_files_agree_and_can_be_read_back(command, tmp_path):
         assert shown["torch"]
 
 
-def test_a_signal_keeps_and_writes_the_measured_rows(tmp_path: Path):
-    file, temporary, seen = tmp_path / "cut.json", tmp_path / "tmp", set[int]()
-    temporary.mkdir()
+def test_a_signal_keeps_and_writes_the_measured_rows(start: Start, tmp_path: Path):
+    file, seen = tmp_path / "cut.json", set[int]()
 
     def third_world_runs() -> bool:
         """Return True once the times of the second world have been received."""
         seen.update(children(run.process.pid))
         return len(seen) >= 6
 
-    with commanded([*LONG, "--format", "json", "--output", str(file)], temporary) as run:
+    with start("distdemo", *LONG, "--format", "json", "--output", str(file)) as run:
         assert wait_until(third_world_runs, PATIENCE)
         os.kill(run.process.pid, signal.SIGINT)
         code, out, err = run.finish()
