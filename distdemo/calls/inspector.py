@@ -237,9 +237,7 @@ def _end_note(end: Died | Returned, last: RankCall | None) -> EndNote:
         file, _, place = end.where.source_line.rpartition(":")
         line, _, function = place.partition(" in ")
         return EndNote(how, SourceLine(file, int(line), function))
-    if last is None or last.rules.internal:
-        return EndNote(how)
-    return EndNote(f"{how} after {last.op}", last.source_line)
+    return EndNote(f"{how} after {last.op}", last.source_line) if last else EndNote(how)
 
 
 def _with_cause(finding: Finding, old: Verdict, outcomes: Sequence[Outcome]) -> Finding:

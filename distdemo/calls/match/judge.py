@@ -49,8 +49,7 @@ class Judge:
         self._candidate_since = 0.0  # time at which it was first seen
         self._timeline = timeline
         self._counts: dict[int, tuple[CallNote, Counter[int]]] = {}
-        self._uncounted: Counter[int] = Counter()  # calls beyond MAX_KNOWN, by rank
-        self._latest: dict[int, tuple[int, CallNote]] = {}  # each rank's last call, numbered from 1
+        """Number of calls by rank, by the id of their description; 0 for those beyond MAX_KNOWN."""
 
     def feed(self, rank: int, piece: bytes) -> None:
         """Add new notes of a rank; ``poll`` reads them."""
@@ -132,21 +131,22 @@ class Judge:
 
     def last_call(self, rank: int) -> str:
         """Return a rank's last call, ``all_reduce at train.py:12 (call 2)``; empty if none."""
-        if rank not in self._latest:
+        last = self.matcher.ranks[rank].last
+        if last is None or self.matcher.stopped:
             return ""
-        number, note = self._latest[rank]
-        return f"{note.call.op} at {self.matcher.line(note.call.source_line)} (call {number:,})"
+        counted = (c for note, c in self._counts.values() if not note.call.rules.internal)
+        number = sum(counts[rank] for counts in counted)
+        return f"{last.op} at {self.matcher.line(last.source_line)} (call {number:,})"
 
     def calls(self) -> tuple[CallCount, ...]:
         """Return the calls in the order in which they first occurred, with their counts."""
         together: dict[tuple[str, str, str], Counter[int]] = {}
-        for note, counts in self._counts.values():
+        for number, (note, counts) in self._counts.items():
             if not note.call.rules.internal:
                 line = self.matcher.line(note.call.source_line)
                 key = str(note.call), self.matcher.group(*note.group).name, line
+                key = key if number else ("other calls", "", "")
                 together.setdefault(key, Counter()).update(counts)
-        if self._uncounted:
-            together["other calls", "", ""] = self._uncounted
         result = []
         for (did, group, line), counts in together.items():
             for count in sorted(set(counts.values()), reverse=True):
@@ -174,19 +174,15 @@ class Judge:
 
     def count(self, rank: int, note: CallNote) -> None:
         """Count a call, for `calls` and `last_call`."""
-        if not note.call.op:
+        call = note.call
+        if not call.op:
             return
-        if not note.call.rules.internal:
-            self._latest[rank] = self._latest.get(rank, (0, note))[0] + 1, note
-        counted = self._counts.get(id(note.call))
-        if counted is None:
-            if len(self._counts) >= MAX_KNOWN:
-                self._uncounted[rank] += 1
-                return
-            line = note.call.source_line
+        number = id(call)
+        if number not in self._counts:
+            number = number if len(self._counts) < MAX_KNOWN else 0
+            line = call.source_line
             self.matcher.stacks[line.file, line.line].add(line.stack)
-            counted = self._counts[id(note.call)] = (note, Counter())
-        counted[1][rank] += 1
+        self._counts.setdefault(number, (note, Counter()))[1][rank] += 1
 
 
 # -------------------------------------------------------------------------------- what is certain

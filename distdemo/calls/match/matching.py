@@ -136,7 +136,8 @@ class Matcher:
         self._accept(state, note.thread)
         state.threads.add(note.thread)
         state.waits.pop(note.thread, None)
-        state.last = call
+        if not call.rules.internal:
+            state.last = call
         state.refused = None
         entry = self._enter(rank, state, note)
         if entry is not None:

@@ -241,7 +241,7 @@ class RankState:
         threads: Threads that have made calls, and the main thread, 0.
         others: True if it has threads that have made no call yet.
         waits: Call that each thread is in.
-        last: Latest call.
+        last: Latest call of the program itself.
         unconfirmed: Latest call of each thread while torch may still reject it.
         lost: True if it failed because another rank did.
         ended: End of its program; None if it is running or failed because another rank did.
