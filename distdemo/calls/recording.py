@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.notes import UNREADABLE, EndNote, Writer
@@ -24,9 +24,6 @@ from distdemo.encoding import decode, encode, loads
 from distdemo.errors import UsageError
 from distdemo.files import MEMORY_BYTES, create_file, limited_memory, open_file
 from distdemo.launcher.verdict import ranks_of
-
-if TYPE_CHECKING:
-    from distdemo.calls.timeline import Timeline
 
 FOLDER = "DISTDEMO_RECORD"
 """Environment variable that names the folder."""
@@ -129,19 +126,18 @@ def rank_of(path: Path) -> int:
     return -1 if match is None else int(match[1])
 
 
-def compare_recordings(paths: Iterable[Path], timeline: Timeline | None = None) -> Comparison:
+def compare_recordings(paths: Iterable[Path]) -> Comparison:
     """Compare the recordings of one world.
 
     Args:
         paths: One file per rank.
-        timeline: Timeline that gets every note, or None.
 
     Raises:
         UsageError: There are no files, none can be read, or they are of several worlds.
     """
     files, headers, unreadable = _headers(paths)
     size = headers[0].world_size
-    judge = Judge(size, timeline)
+    judge = Judge(size)
     for rank in unreadable:
         judge.matcher.stop(f"rank {rank}: {UNREADABLE}")
     try:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from distdemo.calls.match.matching import FROM, Matcher, merged
 from distdemo.calls.match.rules import KINDS, MISUSES, OTHER_LINES, differs, size_mismatches
 from distdemo.calls.match.state import CallSet, Entry, Group, Problem
-from distdemo.calls.match.waits import gaps, near_match
+from distdemo.calls.match.waits import near_match
 from distdemo.calls.records import END_OF_TRAFFIC, Finding, Kind, Row, SourceLine
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
@@ -124,15 +124,25 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
         matcher: Calls of all ranks.
         running: Ranks that were stopped while running, and where they were.
     """
-    gap = next(iter(gaps(matcher, running)), None)
-    if gap is None:
+    waits = [
+        (entry, matcher.awaited(entry))
+        for rank in sorted(running)
+        for entry in matcher.ranks[rank].waits.values()
+    ]
+    waiting = {entry.rank: entry for entry, awaited in reversed(waits) if awaited}
+
+    def cost(gap: tuple[Entry, tuple[int, ...]]) -> tuple[int, int, int]:
+        """Return the number of missing ranks that wait themselves, of all, and of earlier calls."""
+        return len(waiting.keys() & {*gap[1]}), len(gap[1]), gap[0].order
+
+    gaps = [(entry, tuple(r for r in sorted(awaited) if r in running)) for entry, awaited in waits]
+    entry, ranks = min((gap for gap in gaps if gap[1]), key=cost, default=(None, ()))
+    if entry is None:
         return None
-    entry = gap.entry
     group = entry.group
-    ranks = gap.missing
     calls = entry.calls_there or {entry.rank: entry}
     rows = matcher.rows({rank: e.call for rank, e in calls.items() if rank not in ranks})
-    elsewhere = [gap.waiting[rank] for rank in ranks if rank in gap.waiting]
+    elsewhere = [waiting[rank] for rank in ranks if rank in waiting]
     rows += merged(
         [
             Row((e.rank,), f"{e.call} on {e.group.name}", matcher.line(e.call.source_line))
@@ -148,8 +158,8 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
         did_not = "had not made this call"
         has = "has" if len(ranks) == 1 else "have"
         what = f"{ranks_of(ranks)} {has} not made {entry.calls_there.name}, {entry.call.op}."
-    rows += merged([Row((r,), did_not, running[r]) for r in ranks if r not in gap.waiting])
-    others = tuple(sorted(gap.waiting.keys() - {*ranks}))
+    rows += merged([Row((r,), did_not, running[r]) for r in ranks if r not in waiting])
+    others = tuple(sorted(waiting.keys() - {*ranks}))
     before = "\n  ".join(filter(None, (matcher.before(group), _unwaited_text(matcher))))
     return Finding("stuck", what, tuple(rows), before, KINDS["stuck"].rule, ranks, others, True)
 

@@ -444,13 +444,10 @@ class Matcher:
         if calls.lacking is None:
             reached = group.reached
             calls.lacking = tuple(m for m in group.members if reached[m] <= entry.position)
-        late = calls.lacking
-        if calls.enqueued and entry.rank not in calls.enqueued:
-            late += tuple(calls.enqueued)
         makers = {*call.members}  # other ranks may return from new_group immediately
         return tuple(
             rank
-            for rank in late
+            for rank in calls.lacking
             if rank != entry.rank
             and (
                 (

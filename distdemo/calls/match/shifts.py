@@ -7,7 +7,7 @@ wrong one, which nothing shows if op, dtype and size are the same.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from distdemo.calls.match.rules import KINDS, minority
@@ -28,13 +28,11 @@ class Mixed:
         calls: First such call.
         number: Its number in the group.
         times: Number of calls made from exactly these lines.
-        is_familiar: True if ranks had called from all of these lines before.
     """
 
     calls: Calls
     number: int
     times: int = 0
-    is_familiar: bool = False
 
     @property
     def shapes(self) -> dict[int, tuple[int, ...]]:
@@ -75,7 +73,6 @@ class Lines:
     def add(self, calls: Calls, number: int) -> None:
         """Add a call that all members agreed on, and its number in the group."""
         lines = {call.source_line for call in calls.values()}
-        is_familiar = len(lines) > 1 and lines <= self._callers.keys()
         for rank, call in calls.items():
             if call.source_line in self._callers or len(self._callers) < MAX_LINES:
                 self._callers[call.source_line].add(rank)
@@ -87,8 +84,7 @@ class Lines:
         if len({line.innermost for line in lines}) > 1:
             together = frozenset(lines)
             if together in self.mixed or len(self.mixed) < MAX_LINES:
-                mixed = Mixed(calls, number, is_familiar=is_familiar)
-                self.mixed.setdefault(together, mixed).times += 1
+                self.mixed.setdefault(together, Mixed(calls, number)).times += 1
         elif len(lines) == 1 and len({call.shape for call in calls.values()}) > 1:
             self._compare_shapes(Mixed(calls, number))
 
@@ -134,19 +130,3 @@ class Lines:
         for mixed in self._swapped.values():
             how = "got tensors of different shapes"
             yield mixed.warning(group, how, mixed.shapes, rows(mixed.calls))
-
-    def divergence(self, guilty: Collection[int]) -> tuple[int, SourceLine, SourceLine] | None:
-        """Return the first call from several lines, if these ranks made it from another one.
-
-        Its number, their line and that of the other ranks. Calls had been made from all of its
-        lines before: ranks that just run different code don't count.
-        """
-        first = next(iter(self.mixed.values()), None)
-        if first is None or not first.is_familiar:
-            return None
-        lines: dict[bool, SourceLine] = {}
-        for rank, call in first.calls.items():
-            lines.setdefault(rank in guilty, call.source_line)
-        if len(set(lines.values())) < 2:
-            return None
-        return first.number, lines[True], lines[False]

@@ -111,19 +111,17 @@ class CallSet(dict[int, Entry]):
         group: The group.
         position: Index in its sequence of calls.
         unconfirmed: Number of these calls that torch may still reject.
-        enqueued: Ranks whose backend has enqueued the call, and not started it.
         lacking: Ranks that haven't made the call; None if not computed since the last change.
         is_uneven: True if parts have different sizes, so that every pair of ranks is compared.
     """
 
-    __slots__ = ("enqueued", "group", "is_uneven", "lacking", "position", "unconfirmed")
+    __slots__ = ("group", "is_uneven", "lacking", "position", "unconfirmed")
 
     def __init__(self, group: Group, position: int) -> None:
         super().__init__()
         self.group = group
         self.position = position
         self.unconfirmed = 0
-        self.enqueued: frozenset[int] = frozenset()
         self.lacking: tuple[int, ...] | None = None
         self.is_uneven = False
 
