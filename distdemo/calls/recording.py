@@ -135,7 +135,7 @@ def compare_recordings(paths: Iterable[Path]) -> Comparison:
     Raises:
         UsageError: There are no files, none can be read, or they are of several worlds.
     """
-    files, headers, unreadable = _headers(paths)
+    files, headers, unreadable = _headers(list(paths))
     size = headers[0].world_size
     judge = Judge(size)
     for rank in unreadable:
@@ -173,7 +173,7 @@ def compare_recordings(paths: Iterable[Path]) -> Comparison:
     )
 
 
-def _headers(paths: Iterable[Path]) -> tuple[dict[int, Path], list[_Header], set[int]]:
+def _headers(paths: list[Path]) -> tuple[dict[int, Path], list[_Header], set[int]]:
     """Return files and headers by rank, and the ranks whose file can't be read.
 
     Raises:
@@ -205,7 +205,7 @@ def _headers(paths: Iterable[Path]) -> tuple[dict[int, Path], list[_Header], set
             )
         files[rank] = path
     if not files:
-        what = "There are no notes that can be read."
+        what = f"{', '.join(map(str, paths))}: there are no notes that can be read."
         raise UsageError(what, why, f"Set {FOLDER} to a separate folder for each job.")
     if size > MAX_RANKS:
         what = f"These are the notes of {size:,} ranks."

@@ -25,7 +25,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import _get_default_group
 from torch.distributed.nn import functional as autograd_functional
 from torch.nn.functional import pad
-from torch.nn.parallel import DistributedDataParallel
 
 # Newer releases renamed these and warn about the old names.
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -555,17 +554,6 @@ def groups_of_one_rank(rank: int) -> None:
 
 
 @right_program
-def objects_of_uneven_sizes_are_gathered_in_a_subgroup(rank: int) -> None:
-    group = dist.new_group([1, 2, 3])
-    if rank == 0:
-        return
-    objects: list[str | None] | None = [None] * 3 if rank == 2 else None
-    dist.gather_object("x" * 100 * rank, objects, dst=2, group=group)
-    if objects is not None:
-        assert [len(text or "") for text in objects] == [100, 200, 300]
-
-
-@right_program
 def handles_are_waited_for_later_and_in_other_orders(rank: int) -> None:
     gradients = [torch.ones(4 + number) for number in range(6)]
     works = [dist.all_reduce(gradient, async_op=True) for gradient in gradients]
@@ -592,22 +580,6 @@ def subgroups_go_their_own_ways(rank: int) -> None:
     if rank in {0, 2}:
         dist.all_reduce(mine, group=evens)
     dist.all_reduce(mine)
-
-
-@right_program
-def three_steps_of_data_parallel(rank: int) -> None:
-    """Bucketed gradients and broadcast statistics, none of them called from Python."""
-    torch.manual_seed(rank)
-    layers = [torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1)]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers))
-    for _ in range(3):
-        model(torch.randn(4 + rank, 8)).square().mean().backward()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                assert parameter.grad is not None
-                parameter.sub_(0.1 * parameter.grad)
-                parameter.grad = None
-        dist.all_reduce(torch.ones(1))
 
 
 @right_program
@@ -640,19 +612,6 @@ def the_same_call_from_many_lines(rank: int) -> None:
 
 
 @right_program
-def inference(rank: int) -> None:
-    with torch.inference_mode():
-        logits = torch.full((2, 3), float(rank))
-        parts = [torch.empty_like(logits) for _ in range(SIZE)]
-        dist.all_gather(parts, logits)
-        dist.broadcast(logits, src=0)
-        dist.all_reduce(logits)
-        table = torch.zeros(2 * SIZE, 3)
-        all_gather_single(table, logits)
-    assert torch.stack(parts)[:, 0, 0].tolist() == list(range(SIZE))
-
-
-@right_program
 def functional_collectives_bring_what_they_should(rank: int) -> None:
     """Calls work although their kernels are replaced."""
     world = _get_default_group()
@@ -673,23 +632,6 @@ def functional_collectives_bring_what_they_should(rank: int) -> None:
     mesh = init_device_mesh("cpu", (SIZE,))
     whole = DTensor.from_local(mine, mesh, [Shard(0)]).full_tensor()
     assert torch.equal(whole, gathered)
-
-
-@right_program
-def gathers_tensors_that_are_laid_out_in_another_way(rank: int) -> None:
-    """gloo copies the gathered tensors."""
-    mine = torch.arange(6.0).reshape(2, 3)
-    mine = mine.t().contiguous().t() if rank == 1 else mine
-    expected = torch.arange(6.0).reshape(2, 3)
-    parts = [torch.zeros(2, 3) for _ in range(SIZE)]
-    dist.all_gather(parts, mine)
-    assert all(torch.equal(part, expected) for part in parts)
-    if torch.__version__ >= "2.9":  # 2.8 gathers the memory as it lies
-        dist.gather(mine, parts if rank == 0 else None, 0)
-        assert all(torch.equal(part, expected) for part in parts)
-    whole = torch.zeros(2 * SIZE, 3)
-    all_gather_single(whole, mine)
-    assert torch.equal(whole, torch.cat([expected] * SIZE))
 
 
 @right_program
@@ -867,15 +809,6 @@ def a_package_averages_for_other_lines(rank: int) -> None:
             assert package["mean"](torch.ones(1)) == 1
         else:
             package["mean"](torch.ones(1))
-
-
-@right_program
-def joins_with_uneven_inputs(rank: int) -> None:
-    model = DistributedDataParallel(torch.nn.Linear(4, 4))
-    with model.join():
-        for _ in range(1 + rank % 2):
-            model(torch.ones(2, 4)).sum().backward()
-    dist.barrier()
 
 
 @right_program
