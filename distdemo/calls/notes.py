@@ -130,7 +130,8 @@ class Writer:
         self.calls = 0
         self._write = write
         self._timed = timed
-        self._threads = {threading.main_thread().ident: 0}
+        self._main = threading.main_thread().ident
+        self._threads = {self._main: 0}
 
     @property
     def threads(self) -> int:
@@ -139,9 +140,10 @@ class Writer:
 
     def write(self, line: str, *, is_call: bool = False) -> int:
         """Write one complete line, and return the number of calls before it."""
-        thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
-        if thread:
-            line = f"@{thread} {line}"
+        thread = threading.get_ident()
+        if thread != self._main:
+            number = self._threads.setdefault(thread, len(self._threads))
+            line = f"@{number} {line}"
         if self._timed:
             line = f"t{time.time_ns() // 1000} {line}"
         data = f"{line}\n".encode("ascii")

@@ -816,7 +816,9 @@ def libraries_of_torch_call(rank: int) -> None:
     shapes: list[Any] = [None] * SIZE
     dist.all_gather_object(shapes, [rank] * rank)
     assert shapes[2] == [2, 2]
-    loss = autograd_functional.all_reduce(torch.ones(2, requires_grad=True))  # type: ignore[no-untyped-call]  # torch's
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of newer releases about this function
+        loss = autograd_functional.all_reduce(torch.ones(2, requires_grad=True))  # type: ignore[no-untyped-call]  # torch's
     loss.sum().backward()
 
 

@@ -157,7 +157,8 @@ class Recorder:
         delay = next(self._delays, 0.0)
         if delay:
             time.sleep(delay)
-        self.steps.count_compiled()
+        if self.steps.compiled is not None:
+            self.steps.count_compiled()
         step = self.steps.of_call(group, fields.op) if frames.in_backward() else -1
         if step >= 0:
             self.replicas.reduced.add(group)

@@ -121,6 +121,10 @@ class Steps:
     Args:
         guard: Function that calls another one and catches its exceptions.
         replicas: Replicas to check after a step.
+
+    Attributes:
+        compiled: Compiled steps that are not counted yet, as a chain, which grows without being
+            read.
     """
 
     def __init__(self, guard: Callable[..., Any], replicas: Replicas) -> None:
@@ -132,8 +136,7 @@ class Steps:
         self._of_optimizer: WeakKeyDictionary[Optimizer, tuple[object, set[Any]]] = (
             WeakKeyDictionary()
         )
-        self._compiled: Any = None
-        """Compiled steps that are not counted yet, as a chain, which grows without being read."""
+        self.compiled: Any = None
         self._manual = -1
 
     def install(self) -> None:
@@ -147,7 +150,7 @@ class Steps:
 
         def stepped(optimizer: Optimizer, *_: object) -> None:
             if torch.compiler.is_dynamo_compiling():  # which reads this as part of the step
-                self._compiled = optimizer, self._compiled
+                self.compiled = optimizer, self.compiled
             elif not in_backward() and not is_nested_step():
                 self._guard(self._count, optimizer)
 
@@ -156,8 +159,8 @@ class Steps:
 
     def count_compiled(self) -> None:
         """Count the steps since the last call that torch's compiler has made part of a graph."""
-        steps = self._compiled
-        self._compiled = None
+        steps = self.compiled
+        self.compiled = None
         while steps is not None:
             optimizer, steps = steps
             self._guard(self._count, optimizer)
