@@ -94,6 +94,6 @@ def test_right_programs_have_no_findings(start: Start, backend: str, option: str
 
 
 def test_replicas_are_checked_only_as_often_as_asked(start: Start) -> None:
-    document = document_of(start, "gloo", "drift", REPLICAS, "2", wrong=True)
+    document = document_of(start, "gloo", "drift", f"{REPLICAS}=2", wrong=True)
     assert "after step 4." in document["findings"][0]["what"]
     assert document_of(start, "gloo", "swapped", REPLICAS, wrong=False)["no_replicas"]
