@@ -9,13 +9,12 @@ import json
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import TemporaryFile, gettempdir
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
 from distdemo import dtypes
 from distdemo.calls.notes import CallNote, EndNote, Note, ReturnNote, WaitNote
 from distdemo.calls.records import RankCall
-from distdemo.errors import DistdemoError
 
 
 class Timeline:
@@ -25,8 +24,7 @@ class Timeline:
     from the call to the end of its wait. A call that torch makes in C++ is a point, because its end
     is invisible.
 
-    The events are kept in a temporary file. A failure to write it is reported with the result, so
-    that the verdict isn't lost.
+    The events are kept in a temporary file. If it can't be written, the comparison of calls ends.
 
     Args:
         path: File to write with the result.
@@ -36,7 +34,6 @@ class Timeline:
         self._path = path
         self._file = TemporaryFile()  # noqa: SIM115 - closed with this object
         weakref.finalize(self, self._file.close)
-        self._error: OSError | None = None
         self._first = 0  # time of the first note, µs
         self._call_counts: dict[int, int] = {}  # number of calls by rank
         self._open: dict[tuple[int, int], tuple[int, str, CallNote, int]] = {}
@@ -49,27 +46,13 @@ class Timeline:
         return (("--record", self._path, self._content),)
 
     def _content(self) -> BinaryIO:
-        """Return the temporary file at its beginning, with the end of the timeline.
-
-        Raises:
-            DistdemoError: The temporary file could not be written.
-        """
+        """Return the temporary file at its beginning, with the end of the timeline."""
         self._write("\n]\n" if self._call_counts else "[\n]\n")
-        try:
-            self._file.seek(0)  # writes what is buffered
-        except OSError as error:
-            self._error = self._error or error
-        if self._error is not None:
-            what = f"--record {self._path}: it could not be written."
-            why = f"Its temporary file in {gettempdir()}: {self._error.strerror}."
-            raise DistdemoError(what, why, "Set TMPDIR to a folder with more space.")
+        self._file.seek(0)
         return self._file
 
     def _write(self, text: str) -> None:
-        try:
-            self._file.write(text.encode())
-        except OSError as error:
-            self._error = error
+        self._file.write(text.encode())
 
     def add(self, rank: int, at: int, note: Note) -> None:
         """Add a note. Notes of one rank must arrive in order.

@@ -65,7 +65,7 @@ class CommunicatorGroup(dist.ProcessGroup):
         comm = self.comm
         self.comm = None
         for work in list(pending):
-            work.is_completed()
+            work.test()
         if not pending and not State.failed:
             comm.Free()
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import resource
 import signal
 import threading
 import time
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,9 @@ from distdemo.calls.inspector import Inspector
 from distdemo.calls.match.judge import BUSY_POLLS, SETTLE_TIMEOUT_S, Judge
 from distdemo.calls.match.rules import KINDS, check_arguments
 from distdemo.calls.notes import HEAD, Reader, Ring, Writer, call_line
-from distdemo.calls.records import RankCall, Row, SourceLine
+from distdemo.calls.records import Finding, RankCall, Row, SourceLine
 from distdemo.calls.timeline import Timeline
 from distdemo.cli.files import write_result
-from distdemo.errors import DistdemoError
 from distdemo.launcher.records import TimedOut, Verdict, WorldReport, WorldSpec
 
 N = 4
@@ -48,18 +47,23 @@ def judged(loop: str) -> Judge:
     return judge
 
 
+def known(finding: Finding | None) -> Finding:
+    """Return the finding, which there must be."""
+    assert finding is not None
+    return finding
+
+
 def test_calls_are_counted() -> None:
     judge = judged("0\nr\n1\nr\n2\nr\n" * 50 + "1\nr\n")
-    calls = sorted(judge.calls(), key=lambda each: (each.source_line, each.ranks))
-    assert [each.count for each in calls] == [50, 51, 51, 51, 51, 50, 50]
+    calls = sorted(judge.calls(), key=attrgetter("source_line", "ranks"))
+    assert [call.count for call in calls] == [50, 51, 51, 51, 51, 50, 50]
     group = judge.matcher.group((2, 3), "gloo", 0)
     assert (group.agreed, group.reached) == (50, {2: 50, 3: 50})
     for rank in range(N):
         judge.feed(rank, b"3\n")
-    found = judge.conclude()
-    assert found is not None
-    assert (found.kind, found.ranks) == ("reduce_op", (1, 2, 3))
-    assert "agreed on 101 calls; the last was all_reduce at train.py:2" in found.before
+    finding = known(judge.conclude())
+    assert (finding.kind, finding.ranks) == ("reduce_op", (1, 2, 3))
+    assert "agreed on 101 calls; the last was all_reduce at train.py:2" in finding.before
 
 
 def test_ranks_of_a_group_are_shown_as_global_ranks() -> None:
@@ -68,9 +72,8 @@ def test_ranks_of_a_group_are_shown_as_global_ranks() -> None:
         line = SourceLine("train.py", 50, "step")
         call = RankCall("broadcast", line, "float32", (8,), 8, "cpu", root=rank - 2)
         judge.feed(rank, f"{call_line(4, 1, call)}\n4\n".encode())
-    found = judge.conclude()
-    assert found is not None
-    assert [row.did for row in found.rows] == [
+    finding = known(judge.conclude())
+    assert [row.did for row in finding.rows] == [
         "broadcast(float32[8], root 2)",
         "broadcast(float32[8], root 3)",
     ]
@@ -87,11 +90,11 @@ def test_a_small_ring_passes_on_everything() -> None:
 
     thread = threading.Thread(target=write)
     thread.start()
-    found = b""
-    while len(found) < len(text):
-        found += reader.read()
+    data = b""
+    while len(data) < len(text):
+        data += reader.read()
     thread.join()
-    assert found == text
+    assert data == text
 
 
 def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(
@@ -112,7 +115,9 @@ def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(
     (file,) = timeline.files
     write_result(*file)
     events = json.loads((tmp_path / "calls.json").read_text())
-    assert [(each["ph"], each["name"], each.get("ts"), each.get("dur")) for each in events] == [
+    assert [
+        (event["ph"], event["name"], event.get("ts"), event.get("dur")) for event in events
+    ] == [
         ("M", "process_name", None, None),
         ("X", "all_reduce", 0, 1000),
         ("b", "all_reduce", 2000, None),
@@ -127,25 +132,6 @@ def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(
         "bytes": 32,
     }
     assert events[-1]["args"]["unfinished"]
-
-
-def test_a_timeline_replaces_a_file_only_when_it_is_complete(tmp_path: Path) -> None:
-    path, limits = tmp_path / "calls.json", resource.getrlimit(resource.RLIMIT_FSIZE)
-    path.write_text("an earlier one")
-    timeline = Timeline(path)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # no space for a second event
-    try:
-        for at in range(1, 9):
-            timeline.add(at, at, texts.EndNote("returned"))
-        (file,) = timeline.files
-        with pytest.raises(DistdemoError, match="could not be written"):
-            write_result(*file)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert path.read_text() == "an earlier one"
-    (empty,) = Timeline(path).files
-    write_result(*empty)
-    assert json.loads(path.read_text()) == []
 
 
 def test_sends_that_pile_up_are_paired_in_their_order() -> None:
@@ -177,7 +163,7 @@ def test_calls_beyond_the_limit_are_counted_together(
         judge.feed(rank, b"1\nr\n2\nr\n")
     judge.read()
     everyone = tuple(range(N))
-    assert [(each.did, each.ranks, each.count) for each in judge.calls()] == [
+    assert [(call.did, call.ranks, call.count) for call in judge.calls()] == [
         ("all_reduce(SUM, float32[8])", everyone, 1),
         ("other calls", everyone, 2),
     ]
@@ -224,9 +210,8 @@ def test_ranks_are_named_once_every_member_has_arrived(clock: list[float]) -> No
     judge.feed(3, b"3\n")  # torch may still reject it
     assert judge.poll() is None
     judge.feed(3, b"a\n")
-    found = judge.poll()
-    assert found is not None
-    assert (found.kind, found.ranks, found.so_far) == ("reduce_op", (1, 3), False)
+    finding = known(judge.poll())
+    assert (finding.kind, finding.ranks, finding.so_far) == ("reduce_op", (1, 3), False)
 
 
 def test_a_finding_that_a_late_rank_could_change_is_reported_as_so_far(clock: list[float]) -> None:
@@ -235,12 +220,11 @@ def test_a_finding_that_a_late_rank_could_change_is_reported_as_so_far(clock: li
         judge.feed(rank, line + b"\na\n")
     assert judge.poll() is None
     clock[0] += SETTLE_TIMEOUT_S
-    found = judge.poll()
-    assert found is not None
-    assert (found.kind, found.ranks, found.so_far) == ("reduce_op", (), True)
-    assert found.what.startswith("So far: mismatch in call 2")
-    assert found.rows[-1] == Row((3,), "had not reached this call")
-    assert found.rule.endswith("Rank 3 could still have changed this.")
+    finding = known(judge.poll())
+    assert (finding.kind, finding.ranks, finding.so_far) == ("reduce_op", (), True)
+    assert finding.what.startswith("So far: mismatch in call 2")
+    assert finding.rows[-1] == Row((3,), "had not reached this call")
+    assert finding.rule.endswith("Rank 3 could still have changed this.")
 
 
 def test_after_an_interrupt_only_what_was_certain_before_it_is_reported() -> None:
@@ -254,11 +238,13 @@ def test_after_an_interrupt_only_what_was_certain_before_it_is_reported() -> Non
         inspector.on_message(rank, f"{definitions(rank)}{line}\na\n")
     inspector.poll([None] * N)
     inspector.on_message(3, f'{definitions(3)}E {{"how":"raised KeyboardInterrupt"}}\n')
-    found, (behind,) = inspector.conclude(report)  # rank 3 could still have changed the mismatch
-    assert found.verdict is not None
-    assert (found.verdict.what, behind.kind, behind.ranks) == (verdict.what, "stuck", (3,))
+    concluded, (behind,) = inspector.conclude(
+        report
+    )  # rank 3 could still have changed the mismatch
+    assert concluded.verdict is not None
+    assert (concluded.verdict.what, behind.kind, behind.ranks) == (verdict.what, "stuck", (3,))
     last = "all_reduce at train.py:10 in step (call 1)"
-    assert [outcome.last_call for outcome in found.outcomes][::2] == [last, last]
+    assert [outcome.last_call for outcome in concluded.outcomes][::2] == [last, last]
 
 
 def test_the_one_rank_behind_of_many_is_named_with_its_place() -> None:
@@ -267,32 +253,29 @@ def test_the_one_rank_behind_of_many_is_named_with_its_place() -> None:
     group, call = f"G 0 0 gloo {list(range(many))}\n", f"{call_line(0, 0, reduction(10))}\n0\n"
     for rank in range(many):
         judge.feed(rank, (group + call + ("a\nr\n" + "0\n" * (rank != late))).encode())
-    found = judge.conclude(dict.fromkeys(range(many), "loader.py:7 in batch"))
-    assert found is not None
-    assert (found.kind, found.ranks, len(found.consequences)) == ("stuck", (late,), many - 1)
-    assert found.what == "Rank 499 has not made call 2 of the default group, all_reduce."
-    assert found.rows[-1] == Row((late,), "had not made this call", "loader.py:7 in batch")
+    finding = known(judge.conclude(dict.fromkeys(range(many), "loader.py:7 in batch")))
+    assert (finding.kind, finding.ranks, len(finding.consequences)) == ("stuck", (late,), many - 1)
+    assert finding.what == "Rank 499 has not made call 2 of the default group, all_reduce."
+    assert finding.rows[-1] == Row((late,), "had not made this call", "loader.py:7 in batch")
 
 
 def test_of_several_stuck_calls_the_one_whose_missing_ranks_do_not_wait_is_reported() -> None:
     judge = judged("0\nr\n")
     judge.feed(0, b"0\na\n")  # waits for all
     judge.feed(2, b"2\na\n")  # waits for its pair
-    found = judge.conclude({rank: f"train.py:{rank}" for rank in range(N)})
-    assert found is not None
-    assert (found.kind, found.ranks, found.consequences) == ("stuck", (3,), (0, 2))
-    assert found.what == "Rank 3 has not made call 1 of group [2, 3], all_reduce."
+    finding = known(judge.conclude({rank: f"train.py:{rank}" for rank in range(N)}))
+    assert (finding.kind, finding.ranks, finding.consequences) == ("stuck", (3,), (0, 2))
+    assert finding.what == "Rank 3 has not made call 1 of group [2, 3], all_reduce."
 
 
 def test_ranks_that_were_stopped_may_not_be_at_fault() -> None:
     judge = judged("0\nr\n")
     for rank, line in enumerate((b"0", b"3", b"0")):
         judge.feed(rank, line + b"\na\n")
-    found = judge.conclude({3: "train.py:8"})
-    assert found is not None
-    assert (found.ranks, found.so_far) == ((), True)
+    finding = known(judge.conclude({3: "train.py:8"}))
+    assert (finding.ranks, finding.so_far) == ((), True)
     assert judge.conclude() == replace(
-        found, what=found.what.replace("So far: m", "M"), rule=KINDS["reduce_op"].rule,
+        finding, what=finding.what.replace("So far: m", "M"), rule=KINDS["reduce_op"].rule,
         ranks=(1,), so_far=False,
     )  # fmt: skip
 
@@ -321,9 +304,8 @@ def test_a_deadlock_is_reported_while_other_ranks_continue() -> None:
     assert judge.finding is None  # rank 1 waits for ranks 2 and 3, too
     for rank in (2, 3):
         judge.feed(rank, b"0\na\n")
-    found = [judge.poll() for _ in range(BUSY_POLLS)][-1]
-    assert found is not None
-    assert (found.kind, found.ranks, found.so_far) == ("deadlock", (0, 1), False)
+    finding = known([judge.poll() for _ in range(BUSY_POLLS)][-1])
+    assert (finding.kind, finding.ranks, finding.so_far) == ("deadlock", (0, 1), False)
 
 
 REFUSED = SourceLine("train.py", 50, "step")
@@ -351,8 +333,8 @@ def test_a_rejected_call_is_reported_if_the_program_ends_because_of_it(how: str)
             judge.feed(rank, b"u\n")
     for rank in range(N):
         judge.feed(rank, f"{rest}\n".encode())
-    found = judge.poll() or judge.poll() or judge.conclude({})
-    assert (found and found.kind) == kind
+    finding = judge.poll() or judge.poll() or judge.conclude({})
+    assert (finding and finding.kind) == kind
 
 
 TOO_FAR = RankCall("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9)
