@@ -94,7 +94,9 @@ def mpi(system: System) -> Diagnosis:
         )
     family = _family(library_text)
     first, text = next(iter(programs.items()))
-    if _family(text) in (family, ""):
+    if not _family(text):
+        return skipped(f"{library}; {first} --version names no known MPI")
+    if _family(text) == family:
         return fine(f"{library}; {first} is from {_release(text)}")
     matching = [str(path) for path, other in programs.items() if _family(other) == family]
     return broken(

@@ -37,10 +37,7 @@ _LIBRARY = re.compile(
 OPS = {
     "_all_gather_base": "all_gather_single",
     "_reduce_scatter_base": "reduce_scatter_single",
-    "_broadcast_oop": "broadcast",
-    "_reduce_oop": "reduce",
     "all_reduce_barrier": "barrier",
-    "allreduce_coalesced": "all_reduce_coalesced",
     "allgather": "all_gather",
     "allreduce": "all_reduce",
     "reducescatter": "reduce_scatter",

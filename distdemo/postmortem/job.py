@@ -100,7 +100,7 @@ class Job:
         self._groups: dict[tuple[str, tuple[int, ...]], JobGroup] = {}
         for rank, calls in sorted(self.calls.items()):
             for name in {*calls.groups, *(call.group for call in calls.calls)}:
-                if name.members:  # these first: the others are found by their names
+                if name.members:  # these first: groups without members are found by name
                     self._group(rank, name)
         for rank, calls in sorted(self.calls.items()):
             self._add_calls(rank, calls)

@@ -45,7 +45,7 @@ def examine(names: Sequence[str]) -> Postmortem:
         why = f"It ends its reader with exit code {reader.exitcode}."
         if reader.exitcode == -signal.SIGXCPU:
             why = f"It takes more than {CPU_S:g} s of processor time."
-        hint = "Leave it out: move it to another folder."
+        hint = "Move it to another folder, or name the files of fewer ranks."
         raise UsageError(f"{path} can't be read.", why, hint) from None
     finally:
         reader.kill()

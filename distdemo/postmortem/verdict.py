@@ -58,7 +58,7 @@ def find(job: Job) -> list[Finding]:
 
 
 def _place(calls: RankCalls) -> str:
-    """Return where a rank is, as far as its files tell."""
+    """Return the last call of a rank, or where its stack is; empty if unknown."""
     if not calls.calls:
         return calls.line
     last = calls.calls[-1].call

@@ -193,7 +193,7 @@ INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (i
         (MPICH, "", HYDRA, "fine", "bin/mpiexec is from MPICH 5.0.2"),
         (MPICH, OPENMPI, HYDRA, "broken", "but {path} is from Open MPI 5.0.11"),
         (MPICH, INTEL, "", "fine", "MPICH 5.0.2, loaded by mpi4py 4.1.2; {path} is from MPICH"),
-        (MPICH, "what?", "", "fine", "is from an unknown MPI"),
+        (MPICH, "what?", "", "skipped", "names no known MPI"),
         (OPENMPI, OLD_OPENMPI, "", "fine", "is from Open MPI 4.1.4"),
         (MPICH, "", "", "warning", "no mpiexec on PATH"),
     ],

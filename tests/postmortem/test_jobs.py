@@ -42,7 +42,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def judged(job: str, folder: Path, *kinds: str, hosts: str = "node0 node1") -> Postmortem | None:
+def judged(job: str, folder: Path, *kinds: str) -> Postmortem | None:
     """Return the verdict on the files of these kinds; None if the job left none.
 
     Args:
@@ -50,13 +50,11 @@ def judged(job: str, folder: Path, *kinds: str, hosts: str = "node0 node1") -> P
         folder: Folder for the files.
         kinds: ``stderr`` of the ranks as ``--log-dir`` has it, ``torchrun``'s own lines, ``dumps``,
             ``tee`` or ``raw`` with both together, as torchrun prints them with and without --tee.
-        hosts: Names of the hosts' folders.
     """
     files = sections(job)
-    names = dict(zip(("node0", "node1"), hosts.split(), strict=True))
     count = 2 if "node1/torchrun.log" in files else 4
     for name, text in files.items():
-        host = folder / names.get(name.partition("/")[0], "")
+        host = (folder / name).parent
         if not name.endswith("torchrun.log"):
             if "dumps" in kinds:
                 write(folder / name, text)
@@ -119,7 +117,7 @@ def test_all_output_in_one_file_per_host(tmp_path: Path, job: str, kind: str) ->
 
 
 def test_no_rank_is_blamed_while_the_ranks_of_a_host_are_unknown(tmp_path: Path) -> None:
-    report = judged("abort-2", tmp_path, "stderr", hosts="alpha beta")
+    report = judged("abort-2", tmp_path, "stderr")
     assert report is not None
     (one,) = report.findings
     assert (one.ranks, one.consequences) == ((), (1,))
