@@ -200,7 +200,7 @@ def test_invalid_options_are_rejected(command):
     for line, first in (
         ("-n 1", "--world-size 1 is too small"),
         ("-n 25", "--world-size 25: at most 24 workers."),
-        ("--lr 0.1", "rpc has no option --lr.\nThese have one: train."),
+        ("--lr 0.1", "distdemo rpc has no option --lr."),
     ):
         code, out, err = command("rpc", *line.split())
         assert (code, out) == (2, ""), line

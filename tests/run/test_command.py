@@ -268,7 +268,7 @@ def test_a_timeline_that_can_not_be_written_costs_no_verdict(command, tmp_path, 
     assert code == 1
     assert "Both ranks returned" in out
     what = "--record full.json: it could not be written."
-    assert err == f"{what}\nNo space left on device.\nTry another file.\n"
+    assert err.startswith(f"{what}\nOSError: [Errno 28] No space left on device.\nTry another")
 
 
 # --------------------------------------------------------------------------------------- failures
