@@ -188,7 +188,7 @@ def test_the_exit_code_follows_fail_over(tmp_path, command):
         ((old, few, *on, "-q"), 1, "✗ Failed by --fail-on undecided: 1 series and 12 sizes un"),
         ((old, new, "--fail-over", "10%", "-q"), 1, "✗ Failed by --fail-over 10%: 1 series and"),
         ((old, new, *on[:2]), 2, "--fail-on requires --fail-over."),
-        ((old, few, "--fail-over", "10"), 2, "Try --fail-over 10%."),
+        ((old, few, "--fail-over", "10"), 2, "Try --fail-over 5%."),
     ):
         code, out, err = command("bench", "compare", *line)
         assert (code, bool(err)) == (expected, expected == 2), line
