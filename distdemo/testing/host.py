@@ -133,8 +133,6 @@ class _Server:
         self._items = {item.nodeid: item for item in session.items}
         self._folders = Path(config._tmp_path_factory.getbasetemp())
         self._tests = 0
-        # Keep a test that asks for GPUs from loading the driver, which doesn't survive a fork.
-        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         for hook in (config.hook.pytest_runtest_logreport, config.hook.pytest_warning_recorded):
             for reporter in hook.get_hookimpls():  # they belong to pytest's process
                 hook._remove_plugin(reporter.plugin)

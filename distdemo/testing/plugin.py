@@ -9,6 +9,7 @@ This module never imports torch, and forks nothing if no test is marked.
 
 from __future__ import annotations
 
+import os
 from bdb import BdbQuit
 from collections.abc import Generator
 from functools import partial
@@ -58,7 +59,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark."""
+    """Register the mark, and keep test files that ask for GPUs from loading the driver.
+
+    The driver doesn't survive a fork. With the variable, torch asks NVML (torch.cuda).
+    """
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     config.addinivalue_line(
         "markers",
         "ranks(n, timeout=30, sanitize=True, backend='gloo', device='cpu'): run the test on every "
