@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
-from rounds import PYTHON, Result, bench, compared, in_words, run
+from rounds import PYTHON, Result, compared, in_words, run
 
 from distdemo.bench.records import BenchReport, SizeRow
 from distdemo.encoding import decode
@@ -29,30 +27,14 @@ WIDE = 0.10  # half-width of an interval, relative to the median, above which a 
 
 
 def loop(smoke: bool) -> Iterator[Result]:
-    """Yield the cost as reported by the command and as measured from outside."""
-    worlds = 1 if smoke else WORLDS
-    own = []
-    for _ in range(worlds):
-        harness = bench("-e", "8", "--no-limits", "--iters", "60").setups[0].harness
-        if harness is None:
-            raise AssertionError  # it is measured in the first launch
-        own.append(harness)
-    inside = in_words(median(harness.inside_s for harness in own))
-    costs = {"as bench reports": [harness.inside_s + harness.outside_s for harness in own]}
-    costs |= {
-        f"from outside, {plural(ranks, 'rank')}": _from_outside(ranks, worlds) for ranks in (1, 2)
-    }
-    for name, seconds in costs.items():
-        yield compared(
-            f"loop's own cost, {name}",
-            seconds,
-            most=LOOP_S,
-            text=in_words,
-            details=f"{inside} in the reported time",
-        )
+    """Yield the cost of an iteration without an operation."""
+    for ranks in (1, 2):
+        seconds = _cost_s(ranks, 1 if smoke else WORLDS)
+        name = f"loop's own cost, {plural(ranks, 'rank')}"
+        yield compared(name, seconds, most=LOOP_S, text=in_words)
 
 
-def _from_outside(ranks: int, worlds: int) -> list[float]:
+def _cost_s(ranks: int, worlds: int) -> list[float]:
     """Return the cost per iteration of an empty op, with the common start, for each world.
 
     Raises:
@@ -74,10 +56,9 @@ def _from_outside(ranks: int, worlds: int) -> list[float]:
 
 def nothing_timed(rank: Rank) -> float:
     """Return the time of an empty iteration of the real loop on a rank."""
-    from distdemo.measure.timing import common_start, timed
+    from distdemo.measure.timing import CommonStart, timed
 
-    align = common_start(rank).align
-    gc.freeze()  # the loop starts with a garbage collection, which isn't measured here
+    align = CommonStart(rank).align
     spent = []
     for count in (FEW, FEW, MANY):  # the first run is a warm-up
         began = time.perf_counter()
@@ -88,7 +69,7 @@ def nothing_timed(rank: Rank) -> float:
 
 def default(smoke: bool) -> Iterator[Result]:
     """Time ``distdemo bench all-reduce`` and check that it marks unsteady rows."""
-    short = ("--sizes", "8", "--iters", "1", "--no-limits") if smoke else ()
+    short = ("--sizes", "8", "--iters", "1") if smoke else ()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         began = time.monotonic()

@@ -49,7 +49,6 @@ OPTIONS = LAUNCHER_OPTIONS | {
     **dict.fromkeys(("--count", "--numel"), "--shape"),
     **dict.fromkeys(("--datatype", "--data-type"), "--dtype"),
     **dict.fromkeys(("--iterations", "--niters"), "--iters"),
-    "--warmup-iters": "--warmup",
     "--source": "--src",
     "--algo": "--algorithm",
 }

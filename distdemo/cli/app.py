@@ -38,17 +38,17 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Measure an operation's speed and compare it with the machine's limits.",
     ),
     "bench links": (
-        "distdemo.bench.links.command:links",
+        "distdemo.bench.command_links:links",
         MEASURE,
         "Measure every pair of ranks and find slow links and ranks.",
     ),
     "bench compare": (
-        "distdemo.bench.compare.command:compare",
+        "distdemo.bench.command_files:compare",
         MEASURE,
         "Compare two measurements and tell changes from noise.",
     ),
     "bench fit": (
-        "distdemo.bench.fit.command:fit",
+        "distdemo.bench.command_files:fit",
         MEASURE,
         "Fit the α–β model to measured times and predict those of other worlds.",
     ),

@@ -123,7 +123,7 @@ def list_algorithms(options: ListOptions) -> Result:
     record = costs_on(options.world_size, algorithms, options.sizes or (DEFAULT_SIZE,))
     if options.fit:
         ops = dict.fromkeys(algorithm.op for algorithm in algorithms)
-        bench_fit = import_module("distdemo.bench.fit.fit")  # features know each other by name only
+        bench_fit = import_module("distdemo.bench.fit")  # features know each other by name only
         links = {op: bench_fit.cost_model(options.fit, op) for op in ops}
         record = with_times(record, links)
     return Result(record, costs_view)

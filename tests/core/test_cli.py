@@ -23,8 +23,8 @@ from distdemo.cli.app import COMMANDS, command_names, function_of, records_of, t
 PROGRAM = Path(__file__).parents[1] / "run" / "programs" / "hello.py"
 CHEAP = {
     "all-reduce": "-n 2",
-    "bench": "-n 2 -b 8 -e 512 --iters 4 --launches 1 --no-limits",
-    "bench links": "-n 2 --rounds 1 --budget 0.1",
+    "bench": "-n 2 -b 8 -e 512 --iters 1",
+    "bench links": "-n 2",
     "bench compare": "OLD OLD",
     "bench fit": "OLD",
     "trace": "-n 2",
@@ -110,7 +110,6 @@ BAD = {
     "demo": "Did you mean distdemo hello or distdemo all-reduce?",
     "links -n 3": "Did you mean distdemo bench links?",
     "ring": "Did you mean distdemo p2p --pattern ring or distdemo trace --algorithm ring?",
-    "bench --fail-on 10": "Try --fail-on slow,disturbed.",
     "bench --count 1M": "Did you mean --sizes?",
     "trace --algor ring": "Did you mean --algorithm?",
     "all-reduce --mpi": "Did you mean --backend mpi or --launcher mpi?",

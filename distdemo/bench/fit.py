@@ -9,26 +9,29 @@ from β by timing and is included in β.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar
 
-from distdemo import ops, schedules
+from distdemo import ops
 from distdemo.bench.files import BenchFile, comparable, differences, read
-from distdemo.bench.records import Answer, Series, SeriesSpec
+from distdemo.bench.judge import disturbance
+from distdemo.bench.records import Series, SeriesSpec
 from distdemo.encoding import derived
 from distdemo.errors import UsageError
 from distdemo.measure.statistics import median
 from distdemo.schedules.count import Cost, CostModel, costs
-from distdemo.view.format import plural, plus_minus, short_size
+from distdemo.view import colours
+from distdemo.view.blocks import Block, Heading, Paragraph, Summary
+from distdemo.view.console import Signs
+from distdemo.view.format import duration, exact_size, listing, percent, plural, rate
+from distdemo.view.tables import Column, Grid
 
 MESSAGE = "message"
 """Only algorithm of point-to-point operations."""
 GOOD = 0.25
 """Largest median relative error of a model that fits."""
-HOCKNEY = "Hockney 1994"
-"""Source of the cost of one message."""
 DISTINCT = 1.25
 """Ratio of the worst fit's error to the best above which algorithms can be distinguished."""
 FEWEST_SIZES = 3
@@ -38,34 +41,21 @@ FEWEST_SIZES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """A measured time: the median over all iterations."""
-
-    ranks: int
-    size_bytes: int
-    median_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Fit:
     """One algorithm's cost, fitted to the measured times.
 
     Attributes:
         algorithm: Name in ``trace``; ``message`` for point-to-point.
-        source: Publication of the algorithm.
         alpha_s: α, the fixed time per message.
         beta_s_per_byte: β, the time per byte.
         median_error: Median error of the model's times, relative to the measured ones.
-        residuals: (model − measured) / measured, in the order of the points.
     """
 
     algorithm: str
-    source: str
     alpha_s: float
     beta_s_per_byte: float
     median_error: float
     max_error: float
-    residuals: tuple[float, ...]
 
     @derived
     def is_good(self) -> bool:
@@ -78,25 +68,19 @@ class FittedSeries:
     """A series over all measured numbers of ranks.
 
     Attributes:
-        spec: Spec of the smallest world.
+        spec: Spec without a number of ranks.
         ranks: Measured numbers of ranks.
-        points: Fitted points, by ranks and size.
-        fits: One per algorithm of the op, best first if they can be distinguished.
-        chosen: Algorithm whose α and β are used in predictions.
-        assumed: True if the times don't distinguish the algorithms and the usual one is chosen.
+        sizes_bytes: Measured sizes.
+        fits: One per algorithm of the op; the first one's α and β are used in predictions.
+        distinct: True if the times distinguish the algorithms. Then the best is first, otherwise
+            the usual one.
     """
 
     spec: SeriesSpec
     ranks: tuple[int, ...]
-    points: tuple[Point, ...]
+    sizes_bytes: tuple[int, ...]
     fits: tuple[Fit, ...]
-    chosen: str
-    assumed: bool
-
-    @property
-    def best(self) -> Fit:
-        """Fit of the chosen algorithm."""
-        return next(fit for fit in self.fits if fit.algorithm == self.chosen)
+    distinct: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +116,7 @@ class FitReport:
     Attributes:
         files: Files that were fitted.
         predictions: Predictions for the series whose model fits.
-        notes: Series left out, unsteady files and differences between the files, in sentences.
+        notes: Series left out, and differences between the files, in sentences.
     """
 
     files: tuple[str, ...]
@@ -147,39 +131,25 @@ class FitReport:
 
 
 def make_report(
-    recordings: Sequence[BenchFile],
-    *,
-    algorithm: str | None = None,
-    ranks: Sequence[int] = (),
-    sizes: Sequence[int] = (),
+    recordings: Sequence[BenchFile], ranks: Sequence[int] = (), sizes: Sequence[int] = ()
 ) -> FitReport:
     """Return the report of ``bench fit``.
 
     Args:
         recordings: At least one recording; all are fitted together.
-        algorithm: Algorithm to take α and β from; None for the one that fits best.
         ranks: Sizes of the worlds to predict.
         sizes: Sizes to predict, in bytes.
 
     Raises:
-        UsageError: Nothing can be fitted, or no op has the algorithm.
+        UsageError: Nothing can be fitted.
     """
-    fitted, notes = fit(recordings, algorithm)
-    known = list(dict.fromkeys(fit.algorithm for series in fitted for fit in series.fits))
-    if algorithm is not None and algorithm not in known:
-        raise UsageError(
-            f"--algorithm {algorithm}: none of the measured operations has it.",
-            f"Choices: {', '.join(known)}.",
-            f"Try --algorithm {known[0]}.",
-        )
-    for recording in recordings:
-        notes += _unsteady_notes(recording)
+    fitted, notes = fit(recordings)
     for other in recordings[1:]:
-        notes += _difference_notes(recordings[0], other)
+        notes += differences(recordings[0], other)
     predictions = tuple(
         predict(series, n, sizes)
         for series in fitted
-        if series.best.is_good
+        if series.fits[0].is_good
         for n in sorted({*ranks})
     )
     files = tuple(recording.file for recording in recordings)
@@ -201,26 +171,18 @@ def cost_model(paths: Sequence[Path], op: str) -> CostModel:
     fitted, _ = fit([read(path) for path in paths])
     wanted = (op, "p2p")
     series = min(fitted, key=lambda series: (*wanted, series.spec.op.op).index(series.spec.op.op))
-    worlds = " and ".join(map(str, series.ranks))
-    spec = series.spec
-    name = f"{spec.operation.command} over {spec.backend} on {worlds} ranks"
-    link = series.best
-    return CostModel(
-        link.alpha_s,
-        link.beta_s_per_byte,
-        tuple(map(str, paths)),
-        f"{name}, taken for {series.chosen}",
-    )
+    link = series.fits[0]
+    worlds = listing([str(n) for n in series.ranks])
+    name = f"{series.spec.operation.command} over {series.spec.backend} on {worlds} ranks"
+    source = f"{name}, taken for {link.algorithm}"
+    return CostModel(link.alpha_s, link.beta_s_per_byte, tuple(map(str, paths)), source)
 
 
-def fit(
-    recordings: Sequence[BenchFile], algorithm: str | None = None
-) -> tuple[list[FittedSeries], list[str]]:
+def fit(recordings: Sequence[BenchFile]) -> tuple[list[FittedSeries], list[str]]:
     """Fit every series of an op that has algorithms, over all numbers of ranks at once.
 
     Args:
         recordings: Recordings; a series with different numbers of ranks is fitted as one.
-        algorithm: Algorithm to take α and β from; None for the one that fits best.
 
     Returns:
         The fits, and one sentence per series left out.
@@ -235,41 +197,39 @@ def fit(
         for series in recording.series.values():
             key = comparable(series.spec, ranks=False)
             joined.setdefault(key, []).append(series)
-            if reason := recording.report.disturbance(series):
-                disturbed[key] = f"{recording.file} was disturbed. {reason}"
+            if reason := disturbance(series):
+                disturbed[key] = f"{recording.file} was disturbed: {reason}."
     fitted: list[FittedSeries] = []
     left_out: list[str] = []
     for key, members in joined.items():
-        spec = min((series.spec for series in members), key=lambda spec: spec.group_size)
         points = _points(members)
         why = disturbed.get(key, "")
-        if not costs_of(spec.op.op, 2):
-            why = f"No algorithm is known for {spec.operation.command}."
-        elif not points:
-            why = "One rank sends nothing."
-        elif len({point.size_bytes for point in points}) < FEWEST_SIZES:
-            why = f"Two unknowns need at least {FEWEST_SIZES} sizes."
+        if not costs_of(key.op.op, 2):
+            why = f"No algorithm is known for {key.operation.command}."
+        elif len({size for _, size, _ in points}) < FEWEST_SIZES:
+            why = f"Two unknowns need at least two ranks and {FEWEST_SIZES} sizes."
         if why:
-            left_out.append(f"Left out: {spec.title()}: {why}")
+            left_out.append(f"Left out: {key.title}: {why}")
         else:
-            fitted.append(_fitted(spec, points, algorithm))
+            fitted.append(_fitted(key, points))
     if not fitted:
-        hint = "Measure an op on at least two ranks and at three sizes."
-        if disturbed:
-            hint = "Measure again while nothing else runs (see top)."
+        hint = "Measure an op on two or more ranks at three or more sizes, while nothing else runs."
         raise UsageError("No series can be fitted.", left_out[0], hint)
     return fitted, left_out
 
 
+Point = tuple[int, int, float]
+"""Number of ranks, size in bytes, and the median over all iterations in seconds."""
+
+
 def _points(members: Sequence[Series]) -> list[Point]:
     """Return the measured times by ranks and size; none of one rank or without data."""
-    points = [
-        Point(series.spec.group_size, row.size_bytes, row.median_s)
+    return sorted(
+        (series.spec.world_size, row.size_bytes, row.median_s)
         for series in members
         for row in series.rows
-        if series.spec.group_size > 1 and row.size_bytes > 0
-    ]
-    return sorted(points, key=lambda point: (point.ranks, point.size_bytes))
+        if series.spec.world_size > 1 and row.size_bytes > 0
+    )
 
 
 def costs_of(op: str, ranks: int) -> list[Cost]:
@@ -281,29 +241,26 @@ def costs_of(op: str, ranks: int) -> list[Cost]:
     return [Cost(MESSAGE, 1, Fraction(1))] if sends else costs(op, ranks)
 
 
-def _fitted(spec: SeriesSpec, points: Sequence[Point], wanted: str | None) -> FittedSeries:
-    ranks = tuple(sorted({point.ranks for point in points}))
+def _fitted(spec: SeriesSpec, points: Sequence[Point]) -> FittedSeries:
+    ranks = tuple(sorted({n for n, _, _ in points}))
+    sizes = tuple(sorted({size for _, size, _ in points}))
     by_ranks = {n: {cost.algorithm: cost for cost in costs_of(spec.op.op, n)} for n in ranks}
-    sources = {algorithm.name: algorithm.source for algorithm in schedules.of_op(spec.op.op)}
-    seconds = [point.median_s for point in points]
     fits = []
+    squares = {}
     for name in by_ranks[ranks[0]]:
-        paid = []
-        for point in points:
-            cost = by_ranks[point.ranks][name]
-            paid.append((cost.rounds, float(cost.share) * point.size_bytes))
-        alpha, beta, residuals = solve(paid, seconds)
-        errors = [abs(residual) for residual in residuals]
-        source = sources.get(name, HOCKNEY)
-        fits.append(Fit(name, source, alpha, beta, median(errors), max(errors), tuple(residuals)))
-    squares = {fit.algorithm: sum(error * error for error in fit.residuals) for fit in fits}
+        paid = [
+            (by_ranks[n][name].rounds, float(by_ranks[n][name].share) * size)
+            for n, size, _ in points
+        ]
+        alpha, beta, errors = solve(paid, [seconds for _, _, seconds in points])
+        squares[name] = sum(error * error for error in errors)
+        sizes_of_errors = [abs(error) for error in errors]
+        fits.append(Fit(name, alpha, beta, median(sizes_of_errors), max(sizes_of_errors)))
     # With one number of ranks every algorithm fits equally well, with a different α and β.
     distinct = len(ranks) > 1 and max(squares.values()) > DISTINCT**2 * min(squares.values())
     if distinct:
         fits.sort(key=lambda fit: squares[fit.algorithm])
-    chosen = wanted if wanted in squares else fits[0].algorithm
-    assumed = wanted not in squares and not distinct and len(fits) > 1
-    return FittedSeries(spec, ranks, tuple(points), tuple(fits), chosen, assumed)
+    return FittedSeries(spec, ranks, sizes, tuple(fits), distinct or len(fits) == 1)
 
 
 def solve(
@@ -338,53 +295,94 @@ def solve(
     return float(alpha), float(beta), errors.tolist()
 
 
-def predict(series: FittedSeries, ranks: int, sizes: Sequence[int]) -> Prediction:
-    """Predict one op on this number of ranks by each of its algorithms.
+def predict(series: FittedSeries, ranks: int, sizes: Sequence[int] = ()) -> Prediction:
+    """Return the predicted times of this number of ranks, by each algorithm.
 
     Args:
         series: A fitted series.
-        ranks: Number of ranks, at least 2.
-        sizes: Sizes in bytes; empty for the smallest, a middle and the largest fitted size.
+        ranks: Number of ranks.
+        sizes: Sizes in bytes; if empty, the smallest, a middle and the largest measured one.
     """
-    measured = sorted({point.size_bytes for point in series.points})
-    default = {measured[0], measured[len(measured) // 2], measured[-1]}
-    link = (series.best.alpha_s, series.best.beta_s_per_byte)
-    algorithms = costs_of(series.spec.op.op, ranks)
-    rows = [
-        Predicted(size, {cost.algorithm: cost.seconds(size, *link) for cost in algorithms})
-        for size in sorted(set(sizes) or default)
-    ]
-    spec = replace(series.spec, world_size=ranks, sizes_bytes=(), groups=())
-    return Prediction(spec, ranks, tuple(rows))
-
-
-# ------------------------------------------------------------------------------------------- notes
-
-
-def _unsteady_notes(recording: BenchFile) -> Iterator[str]:
-    """Yield a sentence if the file's medians are uncertain, so that α and β are too."""
-    rows = [row for series in recording.series.values() for row in series.rows]
-    unsteady = [row for row in rows if not row.steady]
-    if not unsteady:
-        return
-    widest = max(unsteady, key=lambda row: row.spread_share or 0.0)
-    width = f"up to {plus_minus(widest.spread_share or 0.0)}, at {short_size(widest.size_bytes)}"
-    if any(row.spread_share is None for row in unsteady):
-        width = "some have no interval"
-    within = plus_minus(recording.report.spec.precision)
-    yield (
-        f"{recording.file}: {len(unsteady)} of {plural(len(rows), 'size')} not steady within "
-        f"{within} ({width}), so α and β are uncertain."
+    known = series.sizes_bytes
+    chosen = sorted({*(sizes or (known[0], known[len(known) // 2], known[-1]))})
+    link = series.fits[0]
+    by_algorithm = costs_of(series.spec.op.op, ranks)
+    rows = tuple(
+        Predicted(
+            size,
+            {
+                cost.algorithm: cost.seconds(size, link.alpha_s, link.beta_s_per_byte)
+                for cost in by_algorithm
+            },
+        )
+        for size in chosen
     )
-    if recording.report.answer in (Answer.DISTURBED, Answer.SLOW):
-        yield f"{recording.file}: bench's answer was {recording.report.answer}."
+    return Prediction(series.spec, ranks, rows)
 
 
-def _difference_notes(first: BenchFile, other: BenchFile) -> Iterator[str]:
-    changed = [
-        f"{difference.name} {difference.new}, not {difference.old}"
-        for difference in differences(first, other)
-        if difference.serious
-    ]
-    if changed:
-        yield f"{other.file} differs from {first.file}: {', '.join(changed)}."
+# -------------------------------------------------------------------------------------------- view
+
+
+def fit_view(report: FitReport, sign: Signs) -> Iterator[Block]:
+    """Yield the fits of every series, the predictions, and the verdicts."""
+    for series in report.series:
+        yield from _fits(series, sign)
+        yield Paragraph()
+    for prediction in report.predictions:
+        yield from _prediction(prediction, sign)
+        yield Paragraph()
+    for note in report.notes:
+        yield Paragraph(note, colours.QUIET)
+    for series in report.series:
+        best = series.fits[0]
+        link = f"α = {duration(best.alpha_s)}, 1/β = {_bandwidth(best)}"
+        error = f"median error {percent(best.median_error)}"
+        fits = "fits" if best.is_good else "does not fit, so nothing is predicted"
+        text = f"{_name(series)}: {best.algorithm} {fits}: {link}, {error}."
+        yield Summary(text, best.is_good or None, "!")
+
+
+def _bandwidth(fit: Fit) -> str:
+    return rate(1 / fit.beta_s_per_byte) if fit.beta_s_per_byte > 0 else "unlimited"
+
+
+def _name(series: FittedSeries) -> str:
+    return f"{series.spec.title}, {listing([str(n) for n in series.ranks])} ranks"
+
+
+def _fits(series: FittedSeries, sign: Signs) -> Iterator[Block]:
+    """Yield every algorithm of a series; with one number of ranks only the usual one."""
+    figures = [Column(name, right=True) for name in ("α", "1/β", "Error", "Largest")]
+    grid = Grid([Column("Algorithm"), *figures])
+    for fit in series.fits if len(series.ranks) > 1 else series.fits[:1]:
+        mark = sign.arrow if fit is series.fits[0] else " "
+        errors = (percent(fit.median_error), percent(fit.max_error))
+        grid.rows.append(
+            [f"{mark} {fit.algorithm}", duration(fit.alpha_s), _bandwidth(fit), *errors]
+        )
+    yield Heading(_name(series))
+    yield grid
+    if not series.distinct:
+        text = (
+            f"The usual algorithm, {series.fits[0].algorithm}, is assumed: these times don't "
+            "distinguish algorithms. Add files with other numbers of ranks."
+        )
+        yield Paragraph(text, colours.UNSURE)
+
+
+def _prediction(prediction: Prediction, sign: Signs) -> Iterator[Block]:
+    """Yield one row per algorithm and one column per size, with the fastest of each size marked."""
+    yield Heading(
+        f"Prediction, not measured: {prediction.spec.title} on {plural(prediction.ranks, 'rank')}"
+    )
+    sizes = [Column(exact_size(row.size_bytes), right=True) for row in prediction.rows]
+    grid = Grid([Column("Algorithm"), *sizes])
+    names = list(prediction.rows[0].predicted_s)
+    for name in names:
+        times = [
+            f"{f'{sign.arrow} ' * (name == row.fastest)}{duration(row.predicted_s[name])}"
+            for row in prediction.rows
+        ]
+        grid.rows.append([name, *times])
+    yield grid
+    yield Paragraph(f"{sign.arrow} fastest, if no messages share a link.", colours.QUIET)
