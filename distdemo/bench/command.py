@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +17,6 @@ from distdemo.cli.options import (
     ADVANCED,
     DType,
     Pattern,
-    Plot,
     ReduceOp,
     Root,
     SizeList,
@@ -125,7 +123,6 @@ class BenchOptions(WorldOptions):
             rich_help_panel=ADVANCED,
         ),
     ] = None
-    plot: Plot = None
 
 
 @command(
@@ -164,7 +161,7 @@ def bench(session: Session, options: BenchOptions) -> Result:
         on_progress = bar.advance if bar.visible else None
         report = measure(spec, worlds, session.start, on_progress, one_world=session.one_world_only)
     from distdemo.bench.judge import errors
-    from distdemo.bench.view import bench_view, plot, to_csv
+    from distdemo.bench.view import bench_view, to_csv
 
     return Result(
         report,
@@ -173,7 +170,6 @@ def bench(session: Session, options: BenchOptions) -> Result:
         partial=bool(report.rows),
         interrupted=report.interrupted,
         errors=errors(report),
-        files=(("--plot", options.plot, partial(plot, report, options.plot)),),
     )
 
 

@@ -399,8 +399,7 @@ def judge_links(
 
 def _are_alike_slow(ratios: Sequence[float]) -> bool:
     """Return True if all these links are slow, and similarly so: then their rank is the cause."""
-    least = min(ratios)
-    return len(ratios) > 1 and least > SLOW_RATIO and max(ratios) <= SIMILAR_RATIO * least
+    return len(ratios) > 1 and max(SLOW_RATIO, max(ratios) / SIMILAR_RATIO) < min(ratios)
 
 
 # -------------------------------------------------------------------------------------------- view

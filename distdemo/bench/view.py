@@ -1,4 +1,4 @@
-"""Report of a measurement: the answer and a table per series. Its plot and its CSV."""
+"""Report of a measurement: the answer and a table per series; its CSV."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.text import Text
 
@@ -25,13 +24,10 @@ from distdemo.view.format import (
     plural,
     plus_minus,
     rate,
-    short_size,
 )
-from distdemo.view.plot import Axis, Panel, PlotLine, lines
 from distdemo.view.tables import Cell, Column, Grid
 
 WIDE_MARK = "!"  # mark of an interval that is not steady
-LIMIT_HUE = 7
 
 # ----------------------------------------------------------------------------------------- report
 
@@ -189,41 +185,6 @@ def _circumstances(report: BenchReport) -> Iterator[str]:
     yield duration(report.elapsed_s)
     yield from filter(None, (str(report.environment.get(n, "")) for n in ("host", "processor")))
     yield from (f"{name} {version}" for name, version in report.versions.items())
-
-
-# ------------------------------------------------------------------------------------------- plot
-
-
-def plot(report: BenchReport, file: Path | None) -> bytes:
-    """Return the plot of time and bandwidth against size, with the limits.
-
-    Args:
-        report: Report with rows.
-        file: File that it will be written to; its suffix determines the format.
-    """
-    names = series_names([series.spec for series in report.series])
-    times = []
-    rates = []
-    for hue, series in enumerate(report.series):
-        # Ops without a size, such as barrier, don't fit on an axis of sizes.
-        rows = [row for row in series.rows if row.size_bytes]
-        name = names[series.spec]
-        times.append(PlotLine(name, [(row.size_bytes, row.median_s) for row in rows], hue))
-        points = [(row.size_bytes, row.busbw_bytes_per_s) for row in rows if row.busbw_factor]
-        rates.append(PlotLine(name, points, hue))
-    sizes = [row.size_bytes for row in report.rows if row.size_bytes]
-    for setup in report.setups if sizes else ():
-        if setup.limit is not None:
-            limit = setup.limit.bandwidth_bytes_per_s
-            ends = [(min(sizes), limit), (max(sizes), limit)]
-            rates.append(PlotLine(f"TCP stream ({setup.backend})", ends, LIMIT_HUE, "dashed"))
-    size = Axis("Size", short_size)
-    panels = [
-        Panel([line for line in times if line.points], size, Axis("Time, median", duration)),
-        Panel([line for line in rates if line.points], size, Axis("Bus bandwidth", rate)),
-    ]
-    title = report.series[0].spec.title if len(names) == 1 else ", ".join(names.values())
-    return lines(panels, title, (" · ".join(_circumstances(report)),), file)
 
 
 # -------------------------------------------------------------------------------------------- CSV

@@ -22,7 +22,6 @@ from distdemo.cli.types import (
     file_to_write,
     offer,
     one_of,
-    parse_plot,
     parse_ranks,
     parse_seconds,
     parse_sizes,
@@ -193,16 +192,6 @@ SizeList = Annotated[
 Seed = Annotated[
     int | None,
     count("Seed of the random numbers.", 0, 2**31 - 2, metavar="NUMBER", rich_help_panel=ADVANCED),
-]
-Plot = Annotated[
-    Path | None,
-    typer.Option(
-        "--plot",
-        metavar="FILE",
-        parser=parse_plot,
-        help="Draw a plot as .png or .svg (needs matplotlib).",
-        rich_help_panel=OUTPUT,
-    ),
 ]
 Calls = Annotated[bool, typer.Option("--calls", help="Show what each rank called, and how often.")]
 Timeline = Annotated[

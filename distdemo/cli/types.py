@@ -447,26 +447,13 @@ def file_to_write(*endings: str) -> Callable[[Any], Path]:
             why = f"The suffix chooses the format: {', '.join(endings)}."
             example = f"result.{text}" if named else f"{stem}{endings[0]}"
             raise BadValue(text, "unknown suffix.", why, example)
-        if path.suffix.lower() == ".png":
-            _check_matplotlib(text, "It draws pictures as PNG; .svg works without it.")
+        if path.suffix.lower() == ".png" and find_spec("matplotlib") is None:
+            why = "It draws pictures as PNG; .svg works without it."
+            hint = "Try: pip install 'distdemo[plot]'."
+            raise BadValue(text, "matplotlib is not installed.", why, hint=hint)
         why = why_unwritable(path)
         if why:
             raise BadValue(text, "it can't be written.", why, f"result{path.suffix}")
         return path
 
     return parse
-
-
-@_parser
-def parse_plot(text: str) -> Path:
-    """Parse the path of a plot."""
-    path = file_to_write(".png", ".svg")(text)
-    _check_matplotlib(text, "It draws the plots.")
-    return path
-
-
-def _check_matplotlib(text: str, why: str) -> None:
-    """Raise `BadValue` if matplotlib is not installed. It is searched for, not imported."""
-    if find_spec("matplotlib") is None:
-        hint = "Try: pip install 'distdemo[plot]'."
-        raise BadValue(text, "matplotlib is not installed.", why, hint=hint)

@@ -39,7 +39,6 @@ from distdemo.launcher.records import (
 )
 from distdemo.ops.spec import OpSpec
 from distdemo.trace.page import page
-from distdemo.view import plot
 from distdemo.view.blocks import show_blocks
 from distdemo.view.console import as_text, output, show, signs
 from distdemo.view.failure import failure, show_error
@@ -257,16 +256,3 @@ def test_reports_for_ci() -> None:
     report = CheckReport("quick", HOSTILE, HOSTILE, 7, (case,), 1.5, 2, {HOSTILE: HOSTILE})
     assert controls(junit_xml(report)) == []
     assert SEEN in "".join(ET.fromstring(junit_xml(report)).itertext())  # noqa: S314 - ours
-
-
-def test_a_plot() -> None:
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    figure.subplots().plot([1, 2], label=HOSTILE)
-    figure.legend()
-    plot.add_title(figure, HOSTILE, HOSTILE)
-    svg = plot.to_bytes(figure, "svg")
-    assert controls(svg.decode()) == []
-    ET.fromstring(svg)  # noqa: S314 - ours
