@@ -27,7 +27,15 @@ from distdemo.cli.options import (
     world_size_option,
 )
 from distdemo.cli.session import Session
-from distdemo.cli.types import check_rank, make_pair, offer, parse_bytes, parse_seconds, unknown
+from distdemo.cli.types import (
+    check_rank,
+    decimal,
+    make_pair,
+    offer,
+    parse_bytes,
+    parse_seconds,
+    unknown,
+)
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
@@ -41,7 +49,6 @@ DEADLINE_S = 7 * 24 * 3600.0  # without --timeout: the stall limit ends worlds t
 STALL_S = 30.0
 BUDGET_S = 10.0  # per series, default of --budget
 MOST_ITERS = 100_000  # per size: no median needs more
-MOST_SIZES = 200  # in one series
 EVERY = "all"
 FULL_MESH = 64
 """Largest world in which gloo connects all pairs of ranks before timing: that takes a second for 64
@@ -88,7 +95,13 @@ class BenchOptions(WorldOptions):
     ] = None
     step_factor: Annotated[
         float,
-        typer.Option("--step-factor", "-f", metavar="NUMBER", help="Factor between sizes."),
+        typer.Option(
+            "--step-factor",
+            "-f",
+            metavar="NUMBER",
+            parser=decimal(1.1, math.inf, "2"),
+            help="Factor between sizes.",
+        ),
     ] = 4.0
     sizes: SizeList = None
     dtype: DType = "float32"
@@ -154,7 +167,8 @@ def bench(session: Session, options: BenchOptions) -> Result:
     spec = BenchSpec(series, options.iters, options.budget or default_budget_s)
     from distdemo.view.progress import Progress
 
-    with Progress(100, enabled=session.shows_progress) as bar:
+    total = len(worlds) * (1 + spec.launches)
+    with Progress(total, enabled=session.shows_progress) as bar:
         session.prepare(*worlds)
         from distdemo.bench.sweep import measure
 
@@ -324,35 +338,24 @@ def _smallest(op: Op, options: BenchOptions, n: int) -> OpSpec:
 
 
 def _sizes(options: BenchOptions) -> Sequence[int]:
-    """Return the requested sizes in bytes."""
+    """Return the requested sizes in bytes.
+
+    Raises:
+        UsageError: The smallest size is larger than the largest, or 0.
+    """
     if options.sizes:
         return options.sizes
     least = max(8, DTYPES[options.dtype].itemsize)
     first = least if options.min_bytes is None else options.min_bytes
     last = max(64 << 20, first) if options.max_bytes is None else options.max_bytes
-    return sweep_sizes(first, last, options.step_factor)
-
-
-def sweep_sizes(first: int, last: int, factor: float) -> list[int]:
-    """Return the sizes from first to last in bytes, each a factor times the one before.
-
-    Raises:
-        UsageError: There are none, or too many.
-    """
-    sizes: list[int] = []
-    size = first
-    while 1 < factor < math.inf and 0 < size <= last and len(sizes) <= MOST_SIZES:
-        sizes.append(size)
-        power = first * factor ** len(sizes) * (1 + 1e-12)  # rounding may make it too small
-        size = int(min(power, last + 1))
-    if not 0 < len(sizes) <= MOST_SIZES:
+    if not 0 < first <= last:
         raise UsageError(
-            f"From -b {exact_size(first)} to -e {exact_size(last)} there is no size, or there are "
-            f"more than {MOST_SIZES}.",
-            "Each size is -f times the one before, and -f must be more than 1.",
+            f"From -b {exact_size(first)} to -e {exact_size(last)} there is no size.",
+            "Each size is -f times the one before.",
             "Try -b 8 -e 64M -f 4.",
         )
-    return sizes
+    steps = math.floor(math.log(last / first, options.step_factor) + 1e-9)
+    return [round(first * options.step_factor**step) for step in range(steps + 1)]
 
 
 def sizes_of(op: Op, smallest: OpSpec, sizes: Sequence[int]) -> tuple[int, ...]:

@@ -58,18 +58,11 @@ def links(session: Session, options: LinksOptions) -> Result:
         )
     world = make_world(session, size, options)
     session.check_memory(world, BUFFERS * options.sizes[1] * size)
-    from distdemo.view.progress import Progress
-
-    with Progress(100, enabled=session.shows_progress) as bar:
-        session.prepare(world)
-        from distdemo.bench.links import ROUNDS, LinksSpec, links_view, measure_links
+    with session.waiting(f"every pair of {size} ranks over {world.backend}", world):
+        from distdemo.bench.links import LinksSpec, links_view, measure_links
 
         spec = LinksSpec(size, world.backend, world.device, *options.sizes)
-
-        def show(measured: int, activity: str) -> None:
-            bar.advance(100 * measured // (ROUNDS * spec.links), 0, activity)
-
-        report = measure_links(spec, world, session.start, show)
+        report = measure_links(spec, world, session.start)
     return Result(
         report,
         links_view,

@@ -32,8 +32,6 @@ MESSAGE = "message"
 """Only algorithm of point-to-point operations."""
 GOOD = 0.25
 """Largest median relative error of a model that fits."""
-DISTINCT = 1.25
-"""Ratio of the worst fit's error to the best above which algorithms can be distinguished."""
 FEWEST_SIZES = 3
 """Fewest sizes to fit: a model with two unknowns fits any two points."""
 
@@ -71,16 +69,14 @@ class FittedSeries:
         spec: Spec without a number of ranks.
         ranks: Measured numbers of ranks.
         sizes_bytes: Measured sizes.
-        fits: One per algorithm of the op; the first one's α and β are used in predictions.
-        distinct: True if the times distinguish the algorithms. Then the best is first, otherwise
-            the usual one.
+        fits: One per algorithm of the op, best first; with one number of ranks, which can't
+            distinguish algorithms, the usual one first. Its α and β are used in predictions.
     """
 
     spec: SeriesSpec
     ranks: tuple[int, ...]
     sizes_bytes: tuple[int, ...]
     fits: tuple[Fit, ...]
-    distinct: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +252,9 @@ def _fitted(spec: SeriesSpec, points: Sequence[Point]) -> FittedSeries:
         squares[name] = sum(error * error for error in errors)
         sizes_of_errors = [abs(error) for error in errors]
         fits.append(Fit(name, alpha, beta, median(sizes_of_errors), max(sizes_of_errors)))
-    # With one number of ranks every algorithm fits equally well, with a different α and β.
-    distinct = len(ranks) > 1 and max(squares.values()) > DISTINCT**2 * min(squares.values())
-    if distinct:
+    if len(ranks) > 1:  # else every algorithm fits equally well, with a different α and β
         fits.sort(key=lambda fit: squares[fit.algorithm])
-    return FittedSeries(spec, ranks, sizes, tuple(fits), distinct or len(fits) == 1)
+    return FittedSeries(spec, ranks, sizes, tuple(fits))
 
 
 def solve(
@@ -362,11 +356,8 @@ def _fits(series: FittedSeries, sign: Signs) -> Iterator[Block]:
         )
     yield Heading(_name(series))
     yield grid
-    if not series.distinct:
-        text = (
-            f"The usual algorithm, {series.fits[0].algorithm}, is assumed: these times don't "
-            "distinguish algorithms. Add files with other numbers of ranks."
-        )
+    if len(series.fits) > 1 and len(series.ranks) == 1:
+        text = "The usual algorithm is assumed. Files with other numbers of ranks tell them apart."
         yield Paragraph(text, colours.UNSURE)
 
 

@@ -292,10 +292,7 @@ def _pattern(size: int, device: str) -> Tensor:
 
 
 def measure_links(
-    spec: LinksSpec,
-    world: WorldSpec,
-    start: Callable[..., WorldReport],
-    on_progress: Callable[[int, str], object],
+    spec: LinksSpec, world: WorldSpec, start: Callable[..., WorldReport]
 ) -> LinksReport:
     """Measure every pair of ranks in both directions.
 
@@ -303,14 +300,12 @@ def measure_links(
         spec: Spec of the measurement.
         world: World to measure.
         start: Function that starts the world, such as ``Session.start``.
-        on_progress: Callback with the number of measurements and a description of the last one.
     """
     began_s = monotonic()
     samples: list[Link] = []
 
     def on_message(_: int, sample: Link) -> None:
         samples.append(sample)
-        on_progress(len(samples), f"rank {sample.src} to rank {sample.dst}")
 
     report = None
     with suppress(KeyboardInterrupt, Terminated):

@@ -21,6 +21,11 @@ from distdemo.view.format import plural
 STEADY_SHARE = 0.05
 """Largest half-width of a steady median's interval, as a share of the median."""
 
+LAUNCHES = 12
+"""Launches that the budget is divided among. The interval of 12 medians leaves out the two smallest
+and the two largest; that of 8 leaves out none."""
+LAUNCHES_OF_FIXED = 6  # that a fixed number of iterations is divided among
+
 # -------------------------------------------------------------------------------------- spec
 
 
@@ -123,6 +128,11 @@ class BenchSpec:
     iters: int | None = None
     budget_s: float = 10.0
 
+    @property
+    def launches(self) -> int:
+        """Number of timed launches that the budget, or the iterations, are divided among."""
+        return LAUNCHES if self.iters is None else min(LAUNCHES_OF_FIXED, self.iters)
+
 
 # ------------------------------------------------------------------------------------ report
 
@@ -162,8 +172,6 @@ class Setup:
             None if this system doesn't say.
         cores: Cores' worth of time that the ranks of a host share.
         ranks_per_host: Number of ranks on the host with the most.
-        start_method: Method that started the ranks.
-        engine: Launcher of the ranks: ``local``, torchrun, ...
     """
 
     backend: str
@@ -174,8 +182,6 @@ class Setup:
     taken_cores: float | None = None
     cores: float = 0.0
     ranks_per_host: int = 0
-    start_method: str = ""
-    engine: str = "local"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -25,11 +25,7 @@ from distdemo.measure.statistics import FEWEST_LAUNCHES, interval, median, quant
 from distdemo.versions import versions
 
 OnProgress = Callable[[int, int, str], object]
-"""Callback with the percentage done, the number of wrong elements and the current activity."""
-LAUNCHES = 12
-"""Launches that the budget is divided among. The interval of 12 medians leaves out the two smallest
-and the two largest; that of 8 leaves out none."""
-LAUNCHES_OF_FIXED = 6  # that a fixed number of iterations is divided among
+"""Callback with the number of launches, the number of failures, and the current activity."""
 MOST_LAUNCHES = 40  # per backend
 FIRST_SHARE = 0.5  # of the budget that the first launch may take
 START_S = 0.3  # of a launch that aren't spent on iterations
@@ -60,7 +56,7 @@ def measure(
     """
     began_s = monotonic()
     sweeps = [
-        Sweep(spec, world, start, began_s + world.deadline)
+        Sweep(spec, world, start, began_s + world.deadline, on_progress)
         for world in worlds
         if keys_of(spec, world.backend)
     ]
@@ -70,28 +66,24 @@ def measure(
             # Every node plans the first world; the start times of their processes differ.
             left_s = max(0.0, spec.budget_s - (monotonic() - began_s if number else 0.0))
             sizes = [len(keys_of(spec, other.world.backend)) for other in sweeps[number:]]
-
-            def show(share: float, activity: str, number: int = number) -> None:
-                if on_progress is not None:
-                    wrong = sum(times.wrong for other in sweeps for times in other.times.values())
-                    on_progress(int(100 * (number + share) / len(sweeps)), wrong, activity)
-
-            sweep.run(left_s * sizes[0] / sum(sizes), show, one_world=one_world)
+            sweep.run(left_s * sizes[0] / sum(sizes), number, one_world=one_world)
     except (KeyboardInterrupt, Terminated):
         interrupted = True
     libraries = versions()
+    setups = [sweep.setup() for sweep in sweeps]
     results = [Series(series) for series in spec.series]
-    for sweep in sweeps:
+    for sweep, setup in zip(sweeps, setups, strict=True):
         libraries |= backends.versions_of(sweep.world)
-        sweep.complete(interrupted=interrupted)
+        if interrupted and not sweep.error:
+            sweep.error = "The measurement was interrupted."
         for number, series in enumerate(spec.series):
-            if series.backend == sweep.world.backend:
-                results[number] = sweep.series(number)
+            if series.backend == setup.backend:
+                results[number] = sweep.series(number, setup)
     return BenchReport(
         spec,
         tuple(results),
-        tuple(sweep.setup for sweep in sweeps),
-        next((sweep.failed for sweep in sweeps if sweep.failed), None),
+        tuple(setups),
+        next((sweep.last for sweep in sweeps if sweep.last and not sweep.last.ok), None),
         monotonic() - began_s,
         interrupted,
         environment(gpu=any(sweep.world.device != "cpu" for sweep in sweeps)),
@@ -100,7 +92,7 @@ def measure(
     )
 
 
-def keys_of(spec: BenchSpec, backend: str) -> list[Key]:
+def keys_of(spec: BenchSpec, backend: str) -> tuple[Key, ...]:
     """Return every size of every series of this backend, the smallest sizes of all first.
 
     If the budget is too small, the largest sizes of all series are left out.
@@ -111,20 +103,7 @@ def keys_of(spec: BenchSpec, backend: str) -> list[Key]:
         if series.backend == backend
         for point in range(len(series.sizes_bytes))
     ]
-    return sorted(keys, key=lambda key: (key[1], key[0]))
-
-
-@dataclass(slots=True)
-class SizeTimes:
-    """Times of one size of one series.
-
-    Attributes:
-        by_launch: Times of the slowest rank by launch, one per iteration.
-    """
-
-    by_launch: dict[int, list[float]] = field(default_factory=dict)
-    checked: int = 0
-    wrong: int = 0
+    return tuple(sorted(keys, key=lambda key: (key[1], key[0])))
 
 
 class Sweep:
@@ -135,75 +114,83 @@ class Sweep:
         world: World to start again and again.
         start: Function that starts it.
         end_s: Time at which the measurement must have ended.
+        on_progress: As in `measure`.
 
     Attributes:
-        times: Times of the measured sizes.
-        failed: Report of the world that failed.
         error: Reason why the measurement stopped; empty if it is complete or the budget is spent.
+        last: Report of the last world; None before the first has ended.
     """
 
     def __init__(
-        self, spec: BenchSpec, world: WorldSpec, start: Callable[..., WorldReport], end_s: float
+        self,
+        spec: BenchSpec,
+        world: WorldSpec,
+        start: Callable[..., WorldReport],
+        end_s: float,
+        on_progress: OnProgress | None,
     ) -> None:
         self.world = world
-        self.times: dict[Key, SizeTimes] = {}
-        self.failed: WorldReport | None = None
         self.error = ""
-        size = world.world_size
-        self.setup = Setup(
-            world.backend, world.device, size, cores=available_cores(), ranks_per_host=size
-        )
+        self.last: WorldReport | None = None
         self._spec = spec
         self._start = start
         self._end_s = end_s
-        self._hosts: Sequence[str] = ()
-        self._pending: dict[tuple[int, Key], dict[int, Sample]] = {}  # by launch, size and rank
+        self._on_progress = on_progress
+        self._launches_before = 0
+        self._launches = 0  # worlds started
+        self._samples: dict[Key, dict[int, list[Sample]]] = {}  # of each rank, by size and launch
         self._loads: dict[int, dict[int, LaunchLoad]] = {}  # by launch and rank
         self._limits: list[StreamLimit] = []
 
     # ----------------------------------------------------------------------------------- launches
 
-    def run(self, budget_s: float, show: Callable[[float, str], None], *, one_world: bool) -> None:
+    def run(self, budget_s: float, backends_before: int, *, one_world: bool) -> None:
         """Start worlds until all medians are steady, the budget is spent, or a world fails.
 
         Args:
             budget_s: Seconds for this backend; ignored with ``iters``.
-            show: Callback on messages with the share that is done and the current activity.
+            backends_before: Number of backends measured before.
             one_world: True if only one world can be started.
         """
-        iters = self._spec.iters
-        launches = LAUNCHES if iters is None else min(LAUNCHES_OF_FIXED, iters)
-        self._planned_launches = launches + 1
-        self._show = show
-        budget_s = budget_s if iters is None else ENDLESS_S
         began_s = monotonic()
-        sizes = tuple(keys_of(self._spec, self.world.backend))
-        plan = [Launch(0, sizes, 0, 0.0, FIRST_SHARE * budget_s)]
+        spec = self._spec
+        budget_s = budget_s if spec.iters is None else ENDLESS_S
+        sizes = keys_of(spec, self.world.backend)
+        self._launches_before = backends_before * (1 + spec.launches)
+        first = Launch(0, sizes, 0, 0.0, FIRST_SHARE * budget_s)
         if one_world:
-            seconds = (1 - FIRST_SHARE) * budget_s / (launches * len(sizes))
-            plan += [
-                _timed_launch(number, sizes, iters, launches, seconds, budget_s)
-                for number in range(1, launches + 1)
-            ]
-            self._run_world(tuple(plan))
+            seconds = (1 - FIRST_SHARE) * budget_s / (spec.launches * len(sizes))
+            numbers = range(1, spec.launches + 1)
+            blocks = (self._launch(number, sizes, seconds, budget_s) for number in numbers)
+            self._run_world((first, *blocks))
             return
-        succeeded = self._run_world(tuple(plan))
-        slot_s = (budget_s - (monotonic() - began_s)) / launches
-        last_s = min(slot_s, START_S)  # of the last launch, as long as the next one
-        for number in range(1, 1 + (MOST_LAUNCHES if iters is None else launches)):
+        succeeded = self._run_world((first,))
+        slot_s = (budget_s - (monotonic() - began_s)) / spec.launches
+        last_s = START_S  # of the last launch; the next one takes as long
+        most = MOST_LAUNCHES if spec.iters is None else spec.launches
+        for number in range(1, most + 1):
             left_s = budget_s - (monotonic() - began_s)
             sizes = self._unsteady(number)
             if not succeeded or not sizes or left_s < last_s:
                 return
-            seconds = (slot_s - START_S) / len(sizes)
-            launch = _timed_launch(number, sizes, iters, launches, seconds, left_s)
             started_s = monotonic()
+            launch = self._launch(number, sizes, (slot_s - START_S) / len(sizes), left_s)
             succeeded = self._run_world((launch,))
             last_s = monotonic() - started_s
 
+    def _launch(
+        self, number: int, sizes: tuple[Key, ...], seconds: float, until_s: float
+    ) -> Launch:
+        """Return a launch that times these sizes; every second one takes them in reverse order."""
+        iters = self._spec.iters or 0
+        launches = self._spec.launches
+        iterations = iters // launches + (number <= iters % launches)
+        order = sizes if number % 2 else sizes[::-1]
+        return Launch(number, order, iterations, max(LEAST_S, seconds), until_s)
+
     def _unsteady(self, number: int) -> tuple[Key, ...]:
         """Return the sizes to time in this launch; steady ones are left out after six launches."""
-        keys = tuple(key for key in keys_of(self._spec, self.world.backend) if key in self.times)
+        keys = tuple(key for key in keys_of(self._spec, self.world.backend) if self._times(key))
         if self._spec.iters is not None or number <= FEWEST_LAUNCHES:
             return keys
         return tuple(key for key in keys if not self._row(key).steady)
@@ -214,28 +201,13 @@ class Sweep:
         if left_s <= 0:
             self.error = f"The time limit of {self.world.deadline:g} s was reached."
             return False
-        report = self._start(
-            replace(self.world, deadline=max(0.1, round(left_s, 1))),
-            bench,
-            (self._spec, launches),
-            on_message=self._on_message,
-        )
-        self._hosts = report.hosts
-        self.setup = replace(
-            self.setup,
-            launches=self.setup.launches + 1,
-            start_method=report.start_method,
-            engine=report.engine,
-            ranks_per_host=max(
-                map(report.hosts.count, report.hosts), default=self.world.world_size
-            ),
-        )
-        if not report.ok:
-            self.failed = report
+        world = replace(self.world, deadline=max(0.1, round(left_s, 1)))
+        arguments = (self._spec, launches)
+        self.last = self._start(world, bench, arguments, on_message=self._on_message)
+        self._launches += 1
+        if not self.last.ok:
             self.error = "A world failed."
-        return report.ok
-
-    # ----------------------------------------------------------------------------------- messages
+        return self.last.ok
 
     def _on_message(self, rank: int, message: StreamLimit | Sample | LaunchLoad | None) -> None:
         """Record a message of a rank; None is a heartbeat."""
@@ -244,100 +216,76 @@ class Sweep:
         elif isinstance(message, LaunchLoad):
             self._loads.setdefault(message.launch, {})[rank] = message
         elif isinstance(message, Sample):
-            place = message.launch, message.key
-            samples = self._pending.setdefault(place, {})
-            samples[rank] = message
-            if len(samples) == self.world.world_size:
-                self._add(message.launch, message.key, list(self._pending.pop(place).values()))
-
-    def _add(self, launch: int, key: Key, samples: Sequence[Sample]) -> None:
-        """Record the samples of all ranks: the time of an iteration is that of the slowest one."""
-        by_rank = [array("d", sample.took) for sample in samples]
-        times = self.times.setdefault(key, SizeTimes())
-        times.by_launch.setdefault(launch, []).extend(map(max, zip(*by_rank, strict=True)))
-        times.checked += sum(sample.checked for sample in samples)
-        times.wrong += sum(sample.wrong for sample in samples)
-        share = min(1.0, self.setup.launches / self._planned_launches)
-        self._show(share, self._spec.series[key[0]].phase(key[1]))
+            launches = self._samples.setdefault(message.key, {})
+            launches.setdefault(message.launch, []).append(message)
+            if self._on_progress is not None:
+                done = self._launches_before + min(self._launches, self._spec.launches)
+                number, point = message.key
+                self._on_progress(done, 0, self._spec.series[number].phase(point))
 
     # ------------------------------------------------------------------------------------- results
 
-    def complete(self, *, interrupted: bool) -> None:
-        """Complete the set-up at the end of the measurement.
-
-        Args:
-            interrupted: True if a signal ended the measurement.
-        """
+    def setup(self) -> Setup:
+        """Return the set-up at the end of the measurement."""
         size = self.world.world_size
-        if interrupted and not self.error:
-            self.error = "The measurement was interrupted."
+        hosts = self.last.hosts if self.last else ()
         loads = [
             [ranks[rank] for rank in range(size)]
             for _, ranks in sorted(self._loads.items())
             if len(ranks) == size
         ]
-        self.setup = replace(self.setup, taken_cores=taken_cores(loads, self._hosts))
+        limit = None
         if len(self._limits) == size:
-            limit = StreamLimit(
-                min(limit.bandwidth_bytes_per_s for limit in self._limits),
-                max(limit.latency_s for limit in self._limits),
-            )
-            self.setup = replace(self.setup, limit=limit)
+            bandwidth = min(limit.bandwidth_bytes_per_s for limit in self._limits)
+            limit = StreamLimit(bandwidth, max(limit.latency_s for limit in self._limits))
+        return Setup(
+            self.world.backend,
+            self.world.device,
+            size,
+            self._launches,
+            limit,
+            taken_cores(loads, hosts),
+            available_cores(),
+            max(map(hosts.count, hosts), default=size),
+        )
 
-    def series(self, number: int) -> Series:
-        """Return the judged rows of the series with this number, after ``complete``."""
+    def series(self, number: int, setup: Setup) -> Series:
+        """Return the series with this number, judged for this set-up."""
         spec = self._spec.series[number]
         keys = [(number, point) for point in range(len(spec.sizes_bytes))]
-        rows = [self._row(key) for key in keys if key in self.times and self._is_timed(key)]
+        # If the budget was spent, the few times of the first launch count.
+        fewest = 2 if self.error else 1
+        rows = [self._row(key) for key in keys if len(self._times(key)) >= fewest]
         if not spec.algorithm:
-            rows = [judge(row, self.setup) for row in rows]
+            rows = [judge(row, setup) for row in rows]
         missing = len(keys) - len(rows)
         is_cut = missing and self.error
         error = f"{self.error} {missing} of {len(keys)} sizes are missing." if is_cut else ""
         return Series(spec, tuple(rows), error)
 
-    def _is_timed(self, key: Key) -> bool:
-        """Return True if a launch has timed it, or if the budget was spent before one could."""
-        return len(self.times[key].by_launch) > 1 or not self.error
+    def _times(self, key: Key) -> list[list[float]]:
+        """Return the times of this size, those of the slowest rank, for each complete launch."""
+        return [
+            list(map(max, zip(*(array("d", sample.took) for sample in samples), strict=True)))
+            for _, samples in sorted(self._samples.get(key, {}).items())
+            if len(samples) == self.world.world_size
+        ]
 
     def _row(self, key: Key) -> SizeRow:
         """Return the row of this size; the first launch counts only if there is no other."""
-        times = self.times[key]
-        launches = sorted(times.by_launch)
+        launches = self._times(key)
         series = self._spec.series[key[0]]
         size = series.sizes_bytes[key[1]]
         spec = series.at(size)
+        verified = self._samples[key].get(0, ())
         return make_row(
-            [times.by_launch[launch] for launch in launches[1:] or launches],
+            launches[1:] or launches,
             size_bytes=size,
             elements=size // DTYPES[spec.dtype].itemsize,
             busbw_factor=series.operation.traffic(spec).busbw_factor,
-            checked=times.checked,
-            wrong=times.wrong,
+            checked=sum(sample.checked for sample in verified),
+            wrong=sum(sample.wrong for sample in verified),
         )
-
-
-def _timed_launch(
-    number: int,
-    sizes: tuple[Key, ...],
-    iters: int | None,
-    launches: int,
-    seconds: float,
-    until_s: float,
-) -> Launch:
-    """Return a launch that times these sizes; every second one takes them in reverse order.
-
-    Args:
-        number: Number of the launch, starting at 1.
-        sizes: Sizes to time.
-        iters: Iterations in all launches together; None to fill ``seconds``.
-        launches: Number of launches.
-        seconds: Time for each size.
-        until_s: Seconds after rank 0's start, after which larger sizes are skipped.
-    """
-    iterations = 0 if iters is None else iters // launches + (number <= iters % launches)
-    order = sizes[::-1] if number % 2 == 0 else sizes
-    return Launch(number, order, iterations, max(LEAST_S, seconds), until_s)
 
 
 def make_row(times_s: Sequence[Sequence[float]], **known: Any) -> SizeRow:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from rich.text import Text
 
@@ -61,94 +60,43 @@ def _series(series: Series, sign: Signs) -> Iterator[Block]:
     if spec.refused:
         yield Paragraph(f"{sign.none} Not measured: {spec.refused}", colours.QUIET)
     if series.rows:
-        shown = [column for column in COLUMNS if any(map(column.is_shown, series.rows))]
-        heads = [
-            Column(
-                column.name.replace("±", _half(sign)), column.right, drop_order=column.drop_order
-            )
-            for column in shown
-        ]
-        yield Grid(heads, [[column.cell(row, sign) for column in shown] for row in series.rows])
-        notes = []
-        if spec.op.dtype:
-            traffic = spec.operation.traffic(spec.at(0))
-            factor = "" if traffic.busbw_formula == "1" else f"{traffic.busbw_formula} × "
-            notes.append(f"busbw is {factor}S / median; S is {traffic.payload_is}.")
-        if any(map(_is_too_wide, series.rows)):
+        names = ("Size", "Median", _half(sign), "algbw\nGB/s", "busbw\nGB/s", "of\nlimit", "Wrong")
+        columns = [*(Column(name, right=True) for name in names), Column("Answer")]
+        yield Grid(columns, [_cells(row, sign) for row in series.rows])
+        traffic = spec.operation.traffic(spec.at(0))
+        factor = "" if traffic.busbw_formula == "1" else f"{traffic.busbw_formula} × "
+        notes = (
+            [f"busbw is {factor}S / median; S is {traffic.payload_is}."] if spec.op.dtype else []
+        )
+        if any(not row.steady for row in series.rows):
             notes.append(f"{WIDE_MARK}: not steady.")
         yield Paragraph(" ".join(notes), colours.QUIET)
     if series.error:
         yield Paragraph(f"{sign.wrong} {series.error}", colours.WRONG)
 
 
-@dataclass(frozen=True, slots=True)
-class RowColumn:
-    """A column of figures about rows.
-
-    Attributes:
-        cell: Function that returns the cell of a row.
-        drop_order: As that of `Column`.
-        is_shown: Function that returns True if a row has a value in the column.
-    """
-
-    name: str
-    cell: Callable[[SizeRow, Signs], Cell]
-    drop_order: int = 0
-    is_shown: Callable[[SizeRow], bool] = lambda _: True
-    right: bool = True
-
-
 def _half(sign: Signs) -> str:
     return "+-" if sign == ASCII_SIGNS else "±"
 
 
-def _interval(row: SizeRow, sign: Signs) -> Text:
-    """Return the half-width of the interval, marked if it is not steady."""
-    if row.spread_share is None:
-        return Text(sign.none, style=colours.QUIET)
-    width = plus_minus(row.spread_share, _half(sign))
-    if _is_too_wide(row):
-        return Text(f"{width}{WIDE_MARK}", style=colours.UNSURE)
-    return Text(f"{width} ")
-
-
-def _is_too_wide(row: SizeRow) -> bool:
-    return row.spread_share is not None and not row.steady
-
-
-def _limit_share(row: SizeRow, sign: Signs) -> Cell:
-    return sign.none if row.limit_share is None else percent(row.limit_share)
-
-
-def _wrong(row: SizeRow, sign: Signs) -> Cell:
+def _cells(row: SizeRow, sign: Signs) -> list[Cell]:
+    width = Text(f"{sign.none}{WIDE_MARK}", style=colours.UNSURE)
+    if row.spread_share is not None:
+        width = Text(plus_minus(row.spread_share, _half(sign)))
+        width.append(" " if row.steady else WIDE_MARK, style=colours.UNSURE)
+    wrong = Text(f"{row.wrong:,}" if row.checked else sign.none)
     if row.wrong:
-        return Text(f"{sign.wrong} {row.wrong:,}", style=colours.WRONG)
-    return "0" if row.checked else Text(sign.none, style=colours.QUIET)
-
-
-def _moves_data(row: SizeRow) -> bool:
-    return row.size_bytes > 0
-
-
-COLUMNS: Sequence[RowColumn] = (
-    RowColumn("Size", lambda row, _: Text(exact_size(row.size_bytes), style="bold")),
-    RowColumn("Median", lambda row, _: duration(row.median_s)),
-    RowColumn("±", _interval),
-    RowColumn("min", lambda row, _: duration(row.min_s), 6),
-    RowColumn("p99", lambda row, _: duration(row.p99_s), 4),
-    RowColumn("max", lambda row, _: duration(row.max_s), 5),
-    RowColumn("algbw\nGB/s", lambda row, _: digits(row.algbw_bytes_per_s / 1e9), 3, _moves_data),
-    RowColumn("busbw\nGB/s", lambda row, _: digits(row.busbw_bytes_per_s / 1e9), 0, _moves_data),
-    RowColumn("of\nlimit", _limit_share, 2, lambda row: row.limit_share is not None),
-    RowColumn("Wrong", _wrong),
-    RowColumn(
-        "Answer",
-        lambda row, _: Text(row.answer, style="" if row.answer in GOOD else colours.UNSURE),
-        0,
-        lambda row: bool(row.why),
-        right=False,
-    ),
-)
+        wrong = Text(f"{sign.wrong} {row.wrong:,}", style=colours.WRONG)
+    rates = (row.algbw_bytes_per_s, row.busbw_bytes_per_s)
+    return [
+        Text(exact_size(row.size_bytes), style="bold"),
+        duration(row.median_s),
+        width,
+        *(digits(bandwidth / 1e9) if bandwidth else sign.none for bandwidth in rates),
+        sign.none if row.limit_share is None else percent(row.limit_share),
+        wrong,
+        Text(row.answer if row.why else "", style="" if row.answer in GOOD else colours.UNSURE),
+    ]
 
 
 def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:

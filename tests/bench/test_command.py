@@ -20,8 +20,8 @@ pytestmark = pytest.mark.processes
 LONG = ["bench", "--sizes", "8,32", "--budget", "100"]
 
 REFUSED = (
-    ("-b 64K -e 1K", "From -b 64 KiB to -e 1 KiB there is no size", "Try -b 8 -e 64M -f 4."),
-    ("-f 1", "From -b 8 B to -e 64 MiB there is no size, or", ""),
+    ("-b 64K -e 1K", "From -b 64 KiB to -e 1 KiB there is no size.", "Try -b 8 -e 64M -f 4."),
+    ("-f 1", "--step-factor 1: out of range.", "Try --step-factor 2."),
     ("-e 1T", "The tensors of 2 ranks need 1 TiB.", "fewer ranks."),
     ("--root 1", "No option --root for all-reduce.", "Leave it out."),
     ("all-reduc", "There is no operation 'all-reduc'.", "bench all-reduce"),

@@ -116,7 +116,7 @@ def test_the_report(name: str) -> None:
 def measured(
     size: int,
     alter: Callable[[int], None] = lambda _: None,
-    on_progress: Callable[[int, str], object] = lambda *_: None,
+    interrupt: bool = False,
     stall: float = 20.0,
     **options: Any,
 ) -> LinksReport:
@@ -129,11 +129,15 @@ def measured(
             alter(rank.rank)
             return target(rank, *given)
 
-        return run_world(world, work, args, on_message=on_message)
+        def interrupted(rank: int, message: Any) -> None:
+            on_message(rank, message)
+            raise KeyboardInterrupt
+
+        return run_world(world, work, args, on_message=interrupted if interrupt else on_message)
 
     spec = LinksSpec(size, "gloo", "cpu", **{"large_bytes": 1 << 12, **options})
     world = WorldSpec(size, deadline=100.0, start_method="fork", stall=stall)
-    return measure_links(spec, world, start, on_progress)
+    return measure_links(spec, world, start)
 
 
 def ends(report: LinksReport) -> list[tuple[int, int]]:
@@ -148,12 +152,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.processes
 def test_every_pair_is_measured_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, str]] = []
-    result = measured(3, on_progress=lambda *update: seen.append(update), large_bytes=(1 << 20) + 7)
+    result = measured(3, large_bytes=(1 << 20) + 7)
     assert result.ok, result.world
     assert ends(result) == list(permutations(range(3), 2))
     assert all(0 < link.latency_s < 1 and link.bandwidth_bytes_per_s > 0 for link in result.links)
-    assert (seen[0], len(seen)) == ((1, "rank 0 to rank 1"), 12)
     monkeypatch.setattr(links, "shared_words", lambda *_: None)  # as on several hosts
     assert measured(2, small_bytes=1).ok, "turns through the store"
 
@@ -210,11 +212,7 @@ def test_a_dead_rank_a_signal_or_the_stall_limit_keeps_measured_links() -> None:
     assert result.world is not None
     assert result.world.verdict is not None
     assert result.world.verdict.ranks == (2,)
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    result = measured(3, on_progress=interrupt)
+    result = measured(3, interrupt=True)
     assert (result.interrupted, result.ok, ends(result)) == (True, False, [(0, 1)])
     hang = before_recv(lambda me, _: threading.Event().wait(60 * (me == 1)))
     result = measured(2, hang, stall=0.3)
