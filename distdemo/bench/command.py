@@ -12,7 +12,7 @@ import typer
 from distdemo import backends, ops, schedules
 from distdemo.backends.contract import check_support
 from distdemo.bench.records import BenchSpec, SeriesSpec
-from distdemo.cli.contract import Result, command
+from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     ADVANCED,
     DType,
@@ -174,7 +174,7 @@ def bench(session: Session, options: BenchOptions) -> Result:
 
         on_progress = bar.advance if bar.visible else None
         report = measure(spec, worlds, session.start, on_progress, one_world=session.one_world_only)
-    from distdemo.bench.judge import errors
+    from distdemo.bench.judge import failure_text
     from distdemo.bench.view import bench_view, to_csv
 
     return Result(
@@ -183,7 +183,7 @@ def bench(session: Session, options: BenchOptions) -> Result:
         exports={".csv": to_csv},
         partial=bool(report.rows),
         interrupted=report.interrupted,
-        errors=errors(report),
+        errors=() if report.ok else (Error(failure_text(report)),),
     )
 
 

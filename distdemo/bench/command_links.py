@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,10 +13,6 @@ from distdemo.cli.options import WorldOptions, timeout_option
 from distdemo.cli.session import Session
 from distdemo.cli.types import Sizes, parse_sizes
 from distdemo.errors import UsageError
-from distdemo.view.format import plural
-
-if TYPE_CHECKING:
-    from distdemo.bench.links import LinksReport
 
 SIZES = Sizes((8, 1 << 20))
 BUFFERS = 3  # large messages per rank: the pattern, the one sent or received, their comparison
@@ -59,7 +54,7 @@ def links(session: Session, options: LinksOptions) -> Result:
     world = make_world(session, size, options)
     session.check_memory(world, BUFFERS * options.sizes[1] * size)
     with session.waiting(f"every pair of {size} ranks over {world.backend}", world):
-        from distdemo.bench.links import LinksSpec, links_view, measure_links
+        from distdemo.bench.links import LinksSpec, links_view, measure_links, verdict_text
 
         spec = LinksSpec(size, world.backend, world.device, *options.sizes)
         report = measure_links(spec, world, session.start)
@@ -68,16 +63,5 @@ def links(session: Session, options: LinksOptions) -> Result:
         links_view,
         partial=bool(report.links),
         interrupted=report.interrupted,
-        errors=tuple(_errors(report)),
+        errors=() if report.ok else (Error(verdict_text(report)),),
     )
-
-
-def _errors(report: LinksReport) -> Iterator[Error]:
-    for link in report.links:
-        if link.wrong:
-            wrong = plural(link.wrong, "wrong element")
-            yield Error(f"Rank {link.dst} received {wrong} from rank {link.src}.")
-    due = report.spec.links
-    if len(report.links) < due:
-        what = "The measurement was interrupted." if report.interrupted else "A world failed."
-        yield Error(what, f"{len(report.links)} of {due} links were measured.")

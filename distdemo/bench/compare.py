@@ -287,8 +287,7 @@ def _notes(old: BenchFile, new: BenchFile, compared: int) -> Iterator[str]:
 def _nothing_in_common(old: BenchFile, new: BenchFile) -> UsageError:
     def content(file: BenchFile) -> str:
         first = next(iter(file.series.values()))
-        sizes = [row.size_bytes for row in first.rows]
-        return f"{first.spec.title}, {sizes[0]} to {sizes[-1]} bytes"
+        return f"{first.spec.title} from {first.rows[0].size_bytes:,} B on"
 
     return UsageError(
         f"{old.file} and {new.file} have no row in common.",

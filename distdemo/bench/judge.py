@@ -8,7 +8,6 @@ inferred from the interval.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from distdemo.bench.records import (
@@ -20,7 +19,6 @@ from distdemo.bench.records import (
     StreamLimit,
     series_names,
 )
-from distdemo.cli.contract import Error
 from distdemo.view.format import digits, duration, percent, plural, plus_minus, rate, short_size
 
 SLOW_SHARE = 1 / 6
@@ -111,8 +109,7 @@ def answer_text(report: BenchReport, half: str = "±") -> tuple[str, bool | None
         half: Sign before the half-width of an interval.
     """
     if not report.ok:
-        wrong = next(_wrong_errors(report), None)
-        return (f"{wrong.what} {wrong.why}" if wrong else _incomplete_reason(report)), False
+        return failure_text(report), False
     judged = [row for series in report.series for row in series.rows if row.why]
     sentences = []
     for answer in Answer:
@@ -134,28 +131,15 @@ def answer_text(report: BenchReport, half: str = "±") -> tuple[str, bool | None
     return " ".join(sentences), is_good or None
 
 
-def errors(report: BenchReport) -> tuple[Error, ...]:
-    """Return the errors for the JSON document, except that of a failed world."""
-    wrong = tuple(_wrong_errors(report))
-    if wrong or report.ok or report.world is not None:
-        return wrong
-    return (Error(_incomplete_reason(report)),)
-
-
-def _wrong_errors(report: BenchReport) -> Iterator[Error]:
-    """Yield one error per row with wrong elements."""
+def failure_text(report: BenchReport) -> str:
+    """Return what is wrong with a report: the first wrong row, or why it is incomplete."""
     names = series_names([series.spec for series in report.series])
     for series in report.series:
         for row in series.rows:
             if row.wrong:
-                yield Error(
-                    f"{names[series.spec]} is wrong at {short_size(row.size_bytes)}.",
-                    f"{row.wrong:,} of {row.checked:,} elements differ from plain arithmetic.",
-                )
-
-
-def _incomplete_reason(report: BenchReport) -> str:
-    """Return why the measurement is incomplete."""
+                where = f"{names[series.spec]} is wrong at {short_size(row.size_bytes)}"
+                elements = f"{row.wrong:,} of {row.checked:,} elements"
+                return f"{where}: {elements} differ from plain arithmetic."
     total = sum(len(series.spec.sizes_bytes) for series in report.series)
     done = f"{len(report.rows)} of {plural(total, 'size')} were measured."
     if report.world is not None and report.world.verdict is not None:

@@ -423,7 +423,7 @@ def links_view(report: LinksReport, sign: Signs) -> Iterator[Block]:
     known = (f"{name} {version}" for name, version in report.versions.items())
     yield Paragraph(", ".join((duration(report.elapsed_s), *known)), colours.QUIET)
     doubtful = bool(report.slow_ranks or report.slow)
-    yield Summary(_verdict(report), None if report.ok and doubtful else report.ok, "!")
+    yield Summary(verdict_text(report), None if report.ok and doubtful else report.ok, "!")
 
 
 def _table(
@@ -447,7 +447,7 @@ def _table(
     yield grid
 
 
-def _verdict(report: LinksReport) -> str:
+def verdict_text(report: LinksReport) -> str:
     """Return the verdict: incomplete or wrong links, slow ranks and slow links."""
     links = plural(report.spec.links, "link")
     measured = len(report.links)

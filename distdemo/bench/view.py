@@ -103,20 +103,17 @@ def _side_by_side(report: BenchReport, sign: Signs) -> Iterator[Block]:
     """Yield one row per size and one column per series, with the fastest of each op marked."""
     best = "*" if sign == ASCII_SIGNS else "★"
     rows = {(series.spec, row.size_bytes): row for series in report.measured for row in series.rows}
+    fastest_s: dict[tuple[str, int], float] = {}
+    for (spec, size), row in rows.items():
+        place = spec.op.op, size
+        fastest_s[place] = min(row.median_s, fastest_s.get(place, row.median_s))
 
-    def cell(spec: SeriesSpec, size: int) -> Cell:
+    def cell(spec: SeriesSpec, size: int) -> str:
         row = rows.get((spec, size))
         if row is None:
-            return Text(sign.none, style=colours.QUIET)
-        text = f"{duration(row.median_s)} {digits(row.busbw_bytes_per_s / 1e9):>6}"
-        rivals = [
-            rows[other, size].median_s
-            for other in names
-            if other.op.op == spec.op.op and (other, size) in rows
-        ]
-        if len(rivals) < 2 or row.median_s > min(rivals):
-            return Text(text)
-        return Text(f"{best} ", style=colours.RIGHT) + Text(text, style="bold")
+            return sign.none
+        mark = f"{best} " * (row.median_s == fastest_s[spec.op.op, size])
+        return f"{mark}{duration(row.median_s)} {digits(row.busbw_bytes_per_s / 1e9):>6}"
 
     names = series_names([series.spec for series in report.measured])
     heads = [Column(name.replace(" ", "\n"), right=True) for name in names.values()]

@@ -10,7 +10,7 @@ import pytest
 from benches import document, one_series, report, row, setup, with_changes
 from golden import golden
 
-from distdemo.bench.judge import answer_text, errors, judge
+from distdemo.bench.judge import answer_text, judge
 from distdemo.bench.records import Answer, BenchReport
 from distdemo.bench.view import bench_view
 from distdemo.encoding import decode, encode
@@ -93,7 +93,7 @@ ANSWERED: tuple[tuple[BenchReport, str, bool | None, Answer | None], ...] = (
         None,
         NORMAL,
     ),
-    (report([row(1e-4, 64, wrong=3)]), "all-reduce is wrong at 64 B. 3 of 32", False, None),
+    (report([row(1e-4, 64, wrong=3)]), "all-reduce is wrong at 64 B: 3 of 32", False, None),
     (report([], interrupted=True), "Interrupted: 0 of 0 sizes were measured.", False, None),
     (report(QUICK, world=FAILED), "Rank 1 died. 2 of 2 sizes were measured", False, None),
     (
@@ -110,7 +110,6 @@ def test_the_answer_comes_first_and_is_in_the_document(made, says, good, value):
     text, ok = answer_text(made)
     assert (text[: len(says)], ok, made.answer) == (says, good, value)
     assert encode(made)["answer"] == value
-    assert bool(errors(made)) == (ok is False and made.world is None)
     if made.world is None:
         assert decode(BenchReport, encode(made)).series == made.series
 
