@@ -335,7 +335,8 @@ def verdict_text(report: CompareReport) -> str:
     for change in Change:
         count = sum(row.change is change for row in report.rows if row.size_bytes is not None)
         if count:
-            counts.append(f"{plural(count, 'size')} {change}")
+            word = "unchanged" if change is Change.NONE else change
+            counts.append(f"{plural(count, 'size')} {word}")
     texts = {
         Change.SLOWER: f"Slower by more than {limit}",
         Change.FASTER: f"Faster by more than {limit}",
