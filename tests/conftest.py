@@ -5,15 +5,17 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("golden", "helpers")  # an assert there shows what differs
+pytest.register_assert_rewrite("golden", "processes")  # an assert there shows what differs
 
-from forked import Warm  # noqa: E402 - after the line above
-from hypothesis import settings  # noqa: E402 - as above
+from hypothesis import settings  # noqa: E402 - after the line above
+from processes import Command, Start  # noqa: E402 - as above
 
 from distdemo.launcher import torch_import  # noqa: E402 - as above
 
@@ -33,14 +35,6 @@ def pytest_configure(config: pytest.Config) -> None:
     import torch
 
     torch.set_num_threads(1)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that share a host first.
-
-    A worker of pytest-xdist begins with a part of the list, so that one worker starts the host.
-    """
-    items.sort(key=lambda item: "warm" not in getattr(item, "fixturenames", ()))
 
 
 def pytest_collection_finish() -> None:
@@ -90,21 +84,22 @@ def no_rank_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def command(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run a command line in this process: (exit code, stdout, stderr)."""
-    from distdemo.cli.main import run
+def command(capfd: pytest.CaptureFixture[str]) -> Command:
+    """Run a command line in this process: (exit code, stdout, stderr), or its JSON document."""
+    return Command(capfd)
 
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = run(arguments)
-        out, err = capfd.readouterr()
-        return code, out, err
 
-    return call
+@pytest.fixture
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Start programs, which are killed at the end of the test."""
+    with ExitStack() as stack:
+        yield Start(partial(tmp_path_factory.mktemp, "t"), stack)
 
 
 @pytest.fixture(scope="session")
-def warm() -> Iterator[Warm]:
-    """Run functions in forks of a host that has loaded torch's compiler and RPC."""
-    host = Warm()
-    yield host
-    host.close()
+def compiler() -> None:
+    """Load torch's compiler and RPC, which takes as long as torch, once for all forks of it."""
+    from distdemo.rpc.rank import load_rpc
+
+    load_rpc()
+    torch_import.load_compiler(("torch.nn.parallel",))

@@ -10,14 +10,15 @@ import signal
 from pathlib import Path
 
 import pytest
-from helpers import PATIENCE, children, commanded, wait_until
+from helpers import PATIENCE, children, wait_until
+from processes import Start
 
 from distdemo.bench.records import BenchReport
 from distdemo.encoding import decode
 
 pytestmark = pytest.mark.processes
-# Many short worlds, so that an early end finds some rows measured and many worlds left.
-LONG = ["bench", "--sizes", "8,32", "--budget", "100"]
+# Worlds of seconds, so that an early end finds some rows measured and some worlds left.
+LONG = ["bench", "--sizes", "8,32", "--iters", "30000"]
 
 REFUSED = (
     ("-b 64K -e 1K", "From -b 64 KiB to -e 1 KiB there is no size.", "Try -b 8 -e 64M -f 4."),
@@ -70,16 +71,15 @@ def test_all_formats_and_files_agree_and_can_be_read_back(command, tmp_path):
         assert shown["torch"]
 
 
-def test_a_signal_keeps_and_writes_the_measured_rows(tmp_path: Path):
-    file, temporary, seen = tmp_path / "cut.json", tmp_path / "tmp", set[int]()
-    temporary.mkdir()
+def test_a_signal_keeps_and_writes_the_measured_rows(start: Start, tmp_path: Path):
+    file, seen = tmp_path / "cut.json", set[int]()
 
     def third_world_runs() -> bool:
         """Return True once the times of the second world have been received."""
         seen.update(children(run.process.pid))
         return len(seen) >= 6
 
-    with commanded([*LONG, "--format", "json", "--output", str(file)], temporary) as run:
+    with start("distdemo", *LONG, "--format", "json", "--output", str(file)) as run:
         assert wait_until(third_world_runs, PATIENCE)
         os.kill(run.process.pid, signal.SIGINT)
         code, out, err = run.finish()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from calls.programs import SIZE
-from helpers import commanded, free_port, wait_until, warmed
+from helpers import wait_until
+from processes import Start
 
 pytestmark = pytest.mark.processes
 PROGRAM = """
@@ -23,22 +23,22 @@ dist.all_reduce(torch.ones(4), op)
 """
 
 
-def run(folder: Path, program: str, *words: str) -> tuple[int, str]:
+def run(start: Start, folder: Path, program: str, *words: str) -> tuple[int, str]:
     """Run a program with these options; return the exit code and the output."""
     (folder / "steps.py").write_text(program, encoding="utf-8")
-    with commanded(["run", str(folder / "steps.py"), *words], folder) as process:
+    with start("distdemo", "run", str(folder / "steps.py"), *words) as process:
         code, out, _ = process.finish()
     return code, out
 
 
-def test_calls_over_mpi_are_compared_unless_turned_off(tmp_path: Path) -> None:
+def test_calls_over_mpi_are_compared_unless_turned_off(start: Start, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     line = ["-n", "3", "--backend", "mpi", "--format", "json"]
     for option, status, findings in (
         ("--sanitize", 1, [("reduce_op", [1])]),
         ("--no-sanitize", 0, []),
     ):
-        code, out = run(tmp_path, PROGRAM, *line, option)
+        code, out = run(start, tmp_path, PROGRAM, *line, option)
         reported = json.loads(out).get("findings", [])
         assert (code, [(finding["kind"], finding["ranks"]) for finding in reported]) == (
             status,
@@ -65,27 +65,26 @@ dist.destroy_process_group()
 """
 
 
-def test_calls_are_listed_and_recorded(tmp_path: Path) -> None:
+def test_calls_are_listed_and_recorded(start: Start, tmp_path: Path) -> None:
     record = tmp_path / "calls.json"
     options = ["-n", "2", "--calls", "--record", str(record)]
-    code, out = run(tmp_path, STEPS, *options, "--", "--all")
+    code, out = run(start, tmp_path, STEPS, *options, "--", "--all")
     assert code == 0
     assert "3 ×  all_reduce(SUM, float32[4])  steps.py:11  ranks 0-1" in out
     assert {event["pid"] for event in json.loads(record.read_text())} == {0, 1}
 
 
-def test_a_job_that_others_start_and_kill_leaves_files_to_compare(tmp_path: Path) -> None:
+def test_a_job_that_others_start_and_kill_leaves_files_to_compare(
+    start: Start, tmp_path: Path
+) -> None:
     """The ranks are started as torchrun does, without distdemo, and rank 1 never arrives."""
     file, notes = tmp_path / "steps.py", tmp_path / "notes" / "rank-0.notes"
     file.write_text(STEPS, encoding="utf-8")
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    where["DISTDEMO_RECORD"] = str(notes.parent)
-    with ExitStack() as stack:
-        for rank in ("1", "0"):  # rank 0 is killed first: it must not fail because of rank 1
-            env = {**where, "RANK": rank}
-            stack.enter_context(warmed([str(file)], tmp_path, env=env))
-        assert wait_until(lambda: notes.exists() and notes.read_text().count(" a\n") == 5)
-    with commanded(["postmortem", str(notes.parent), "--format", "json"], tmp_path) as judged:
+    ranks = start.by_hand("python", file, env={"DISTDEMO_RECORD": str(notes.parent)})
+    assert wait_until(lambda: notes.exists() and notes.read_text().count(" a\n") == 5)
+    for rank in ranks:  # rank 0 is killed first: it must not fail because of rank 1
+        rank.kill()
+    with start("distdemo", "postmortem", str(notes.parent), "--format", "json") as judged:
         code, out, _ = judged.finish()
     (finding,) = json.loads(out)["findings"]
     assert (code, finding["kind"], finding["ranks"]) == (1, "stuck", [1]), out
@@ -106,9 +105,9 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 1)])
 def test_barriers_on_different_lines_are_a_warning(
-    tmp_path: Path, options: tuple[str, ...], status: int
+    start: Start, tmp_path: Path, options: tuple[str, ...], status: int
 ) -> None:
-    code, out = run(tmp_path, SHIFTED, "-n", "2", "--format", "json", *options)
+    code, out = run(start, tmp_path, SHIFTED, "-n", "2", "--format", "json", *options)
     (warning,) = json.loads(out)["warnings"]
     assert (code, warning["kind"]) == (status, "shift")
     assert [row["source_line"] for row in warning["rows"]] == ["steps.py:6", "steps.py:8"]
@@ -128,9 +127,9 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize(("options", "sign", "status"), [((), "!", 0), (("--strict",), "✗", 1)])
 def test_the_verdict_says_that_calls_were_not_compared(
-    tmp_path: Path, options: tuple[str, ...], sign: str, status: int
+    start: Start, tmp_path: Path, options: tuple[str, ...], sign: str, status: int
 ) -> None:
-    code, out = run(tmp_path, RENUMBERED, "-n", "2", *options, "--", str(tmp_path / "store"))
+    code, out = run(start, tmp_path, RENUMBERED, "-n", "2", *options, "--", str(tmp_path / "store"))
     assert (code, "✓" in out) == (status, False), out
     verdict = next(line for line in out.splitlines() if line.startswith(f"{sign} Both ranks"))
     assert verdict.endswith("s; their calls were not compared to the end."), out
@@ -162,11 +161,13 @@ evaluate(dist.get_rank())
 """
 
 
-def test_a_line_in_a_package_is_named_with_the_callers_that_differ(tmp_path: Path) -> None:
+def test_a_line_in_a_package_is_named_with_the_callers_that_differ(
+    start: Start, tmp_path: Path
+) -> None:
     package = tmp_path / "site-packages" / "corptrain"
     package.mkdir(parents=True)
     (package / "metrics.py").write_text(IN_A_PACKAGE, encoding="utf-8")
-    _, out = run(tmp_path, TRAINS, "-n", "2", "--format", "json")
+    _, out = run(start, tmp_path, TRAINS, "-n", "2", "--format", "json")
     (finding,) = json.loads(out)["findings"]
     assert [row["source_line"] for row in finding["rows"]] == [
         f"steps.py:10 → corptrain/metrics.py:{caller} in evaluate → corptrain/metrics.py:6 in mean"
@@ -189,19 +190,21 @@ dist.destroy_process_group()
 """
 
 
-def test_right_programs_over_mpi_have_no_findings_or_warnings(tmp_path: Path) -> None:
+def test_right_programs_over_mpi_have_no_findings_or_warnings(start: Start, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     options = ["-n", str(SIZE), "--backend", "mpi", "--sanitize=buffers", "--strict"]
-    code, out = run(tmp_path, CORPUS_OVER_MPI, *options, "--format", "json")
+    code, out = run(start, tmp_path, CORPUS_OVER_MPI, *options, "--format", "json")
     document = json.loads(out)
     assert (code, document.get("findings"), document.get("warnings")) == (0, None, None), out
 
 
 @pytest.mark.parametrize("files", [{}, {"rank-0.notes": "no notes"}, {"rank-9.notes": ""}])
-def test_a_folder_without_notes_is_rejected(tmp_path: Path, files: dict[str, str]) -> None:
+def test_a_folder_without_notes_is_rejected(
+    start: Start, tmp_path: Path, files: dict[str, str]
+) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    with commanded(["postmortem", str(tmp_path)], tmp_path) as judged:
+    with start("distdemo", "postmortem", str(tmp_path)) as judged:
         code, _, err = judged.finish()
     assert code == 2
     assert str(tmp_path) in err.replace("\n", "")

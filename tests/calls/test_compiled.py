@@ -6,24 +6,23 @@ import faulthandler
 import json
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from calls import compiled
-from forked import Warm
-from helpers import commanded
+from forked import in_a_child
+from processes import Start
 
 from distdemo.api import WorldError, launch
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("compiler")]
 
 
-def document_of(folder: Path, *options: str) -> dict[str, Any]:
+def document_of(start: Start, *options: str) -> dict[str, Any]:
     """Run the right programs and return the document."""
     line = ["run", f"{compiled.__file__}:measured", "-n", str(compiled.SIZE), "--format", "json"]
-    with commanded([*line, *options], folder) as run:
+    with start("distdemo", *line, *options) as run:
         code, out, errors = run.finish()
     assert code == 0, (out, errors)
     document: dict[str, Any] = json.loads(out)
@@ -31,9 +30,9 @@ def document_of(folder: Path, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(300)
-def test_programs_compile_as_without_the_sanitizer(tmp_path: Path) -> None:
-    plain = document_of(tmp_path, "--no-sanitize")
-    noted = document_of(tmp_path, "--strict")  # or not all calls were compared
+def test_programs_compile_as_without_the_sanitizer(start: Start) -> None:
+    plain = document_of(start, "--no-sanitize")
+    noted = document_of(start, "--strict")  # or not all calls were compared
     for before, after in zip(plain["ranks"], noted["ranks"], strict=True):
         assert after["returned"] == before["returned"]
     made = " ".join(f"{call['did']} {call['source_line']}" for call in noted["calls"])
@@ -42,10 +41,10 @@ def test_programs_compile_as_without_the_sanitizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["gloo", "mpi"])
-def test_mistakes_in_compiled_functions_are_found(warm: Warm, backend: str) -> None:
+def test_mistakes_in_compiled_functions_are_found(backend: str) -> None:
     if backend == "mpi":
         pytest.importorskip("mpi4py")
-    reports = warm(reports_of, backend)
+    reports = in_a_child(reports_of, backend)
     for mistake, texts in compiled.MISTAKES.items():
         for text in texts:
             assert text in reports[mistake.__name__], reports

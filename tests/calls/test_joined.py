@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from helpers import Run, free_port, started, warmed
+from processes import Start
 
 pytestmark = pytest.mark.processes
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -55,32 +53,11 @@ dist.barrier()
 """
 
 
-@pytest.fixture
-def temporary(tmp_path: Path) -> Path:
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    return folder
-
-
 def written(tmp_path: Path, program: str) -> str:
     """Write the program to ``steps.py`` and return its path."""
     file = tmp_path / "steps.py"
     file.write_text(program, encoding="utf-8")
     return str(file)
-
-
-@contextmanager
-def by_hand(words: Sequence[str], temporary: Path, size: int = 2) -> Iterator[list[Run]]:
-    """Start each rank separately, with torchrun's environment variables."""
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(size)}
-    with ExitStack() as stack:
-        runs = []
-        for rank in range(size):
-            folder = temporary / str(rank)
-            folder.mkdir()
-            env = {**where, "RANK": str(rank)}
-            runs.append(stack.enter_context(warmed([*SANITIZED, *words], folder, env=env)))
-        yield runs
 
 
 def has_row(text: str, ranks: str, *words: str) -> bool:
@@ -89,9 +66,9 @@ def has_row(text: str, ranks: str, *words: str) -> bool:
     return any(line.startswith(f"{ranks} ") and all(w in line for w in words) for line in lines)
 
 
-def test_a_finding_under_torchrun_is_reported_once(tmp_path: Path, temporary: Path) -> None:
+def test_a_finding_under_torchrun_is_reported_once(start: Start, tmp_path: Path) -> None:
     words = [*TORCHRUN, "2", *SANITIZED, written(tmp_path, MIXED)]
-    with warmed(words, temporary) as run:
+    with start("python", *words) as run:
         code, out, _ = run.finish()
     assert code != 0
     assert "begins\n" in out
@@ -100,9 +77,9 @@ def test_a_finding_under_torchrun_is_reported_once(tmp_path: Path, temporary: Pa
     assert has_row(out, "rank 1", "PRODUCT", "steps.py:8")
 
 
-def test_a_right_program_under_torchrun_gets_its_arguments(tmp_path: Path, temporary: Path) -> None:
+def test_a_right_program_under_torchrun_gets_its_arguments(start: Start, tmp_path: Path) -> None:
     line = ["--sanitize=buffers", written(tmp_path, RIGHT), "-n", "--", "x"]
-    with warmed([*TORCHRUN, "2", *SANITIZED, *line], temporary) as run:
+    with start("python", *TORCHRUN, "2", *SANITIZED, *line) as run:
         code, out, err = run.finish()
     assert code == 0, out + err
     *lines, last = out.splitlines()
@@ -111,10 +88,10 @@ def test_a_right_program_under_torchrun_gets_its_arguments(tmp_path: Path, tempo
 
 
 def test_node_0_reports_ranks_that_left_while_its_own_rank_waits(
-    tmp_path: Path, temporary: Path
+    start: Start, tmp_path: Path
 ) -> None:
-    with by_hand([written(tmp_path, ALONE)], temporary, 3) as runs:
-        results = [run.finish() for run in runs]
+    runs = start.by_hand("python", *SANITIZED, written(tmp_path, ALONE), size=3)
+    results = [run.finish() for run in runs]
     assert [code for code, *_ in results] == [1, 1, 1]
     out = results[0][1]
     assert has_row(out, "rank 0", "barrier()", "steps.py:6")
@@ -122,18 +99,18 @@ def test_node_0_reports_ranks_that_left_while_its_own_rank_waits(
     assert [text for _, *texts in results[1:] for text in texts] == [""] * 4
 
 
-def test_a_rank_that_was_killed_on_another_node_is_named(tmp_path: Path, temporary: Path) -> None:
-    with by_hand([written(tmp_path, KILLED)], temporary) as runs:
-        (code, out, _), (other, *_) = [run.finish() for run in runs]
+def test_a_rank_that_was_killed_on_another_node_is_named(start: Start, tmp_path: Path) -> None:
+    runs = start.by_hand("python", *SANITIZED, written(tmp_path, KILLED))
+    (code, out, _), (other, *_) = [run.finish() for run in runs]
     assert (code, other) == (1, 1)
     assert out.startswith("Rank 1 was killed by SIGKILL.")
 
 
 @pytest.mark.skipif(not MPIEXEC.exists(), reason=f"there is no {MPIEXEC}")
 @pytest.mark.mpi
-def test_a_finding_under_mpiexec_is_reported(tmp_path: Path, temporary: Path) -> None:
+def test_a_finding_under_mpiexec_is_reported(start: Start, tmp_path: Path) -> None:
     command = ["-n", "2", sys.executable, *SANITIZED, written(tmp_path, MIXED)]
-    with started(command, temporary, program=MPIEXEC) as run:
+    with start(MPIEXEC, *command) as run:
         code, out, err = run.finish()
     assert code == 1, out + err
     assert has_row(out, "rank 1", "PRODUCT", "steps.py:8")

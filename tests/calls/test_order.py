@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import distdemo, document
+from processes import Start
 
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.rules import lacking_in_nccl
@@ -20,24 +20,25 @@ EXAMPLES = HERE.parents[1] / "examples/order"
 backends = pytest.mark.parametrize("backend", ["gloo", "mpi"])
 
 
-def run(backend: str, program: str, *options: str, status: int = 0) -> Any:
+def run(start: Start, backend: str, program: str, *options: str, status: int = 0) -> Any:
     """Run a program on four ranks, and return its document."""
     if backend == "mpi":
         pytest.importorskip("mpi4py")
-    return document("run", program, "-n", "4", "--backend", backend, *options, status=status)
+    line = ["run", program, "-n", "4", "--backend", backend, *options, "--format", "json"]
+    return start("distdemo", *line).document(status)
 
 
 @pytest.mark.processes
 @backends
-def test_the_rank_that_others_wait_for_is_named_with_its_line(backend: str) -> None:
-    found = run(backend, f"{LATE}:blocked", "--calls")["late"]
+def test_the_rank_that_others_wait_for_is_named_with_its_line(start: Start, backend: str) -> None:
+    found = run(start, backend, f"{LATE}:blocked", "--calls")["late"]
     (late,) = (each for each in found if each["last"] == 20)
     assert (late["op"], late["rank"], late["calls"]) == ("all_reduce", 2, 20)
     assert late["source_line"].startswith("late_ranks.py:24 in blocked")
-    found = run(backend, f"{LATE}:rooted", "--calls")["late"]
+    found = run(start, backend, f"{LATE}:rooted", "--calls")["late"]
     (late,) = (each for each in found if each["rank"] == 2)
     assert (late["op"], late["last"], late["calls"]) == ("broadcast", 10, 20)
-    assert "late" not in run(backend, f"{LATE}:blocked")
+    assert "late" not in run(start, backend, f"{LATE}:blocked")
 
 
 def lines(finding: Any) -> set[str]:
@@ -46,37 +47,39 @@ def lines(finding: Any) -> set[str]:
 
 @pytest.mark.processes
 @backends
-def test_calls_on_groups_in_different_orders_are_a_warning(backend: str) -> None:
-    (found,) = run(backend, f"{EXAMPLES}/groups.py:faulty")["warnings"]
+def test_calls_on_groups_in_different_orders_are_a_warning(start: Start, backend: str) -> None:
+    (found,) = run(start, backend, f"{EXAMPLES}/groups.py:faulty")["warnings"]
     assert (found["kind"], found["ranks"], len(found["rows"])) == ("order", [0, 1], 4)
     assert lines(found) == {"groups.py:7"}
     assert "may deadlock with NCCL" in found["what"]
-    assert "warnings" not in run(backend, f"{EXAMPLES}/groups.py:right")
+    assert "warnings" not in run(start, backend, f"{EXAMPLES}/groups.py:right")
 
 
 @pytest.mark.processes
 @backends
-def test_sends_that_nccl_would_not_pair_are_a_warning_by_its_rules(backend: str) -> None:
+def test_sends_that_nccl_would_not_pair_are_a_warning_by_its_rules(
+    start: Start, backend: str
+) -> None:
     program = f"{EXAMPLES}/peers.py"
-    found = run(backend, f"{program}:faulty", "--rules", "nccl")["warnings"]
+    found = run(start, backend, f"{program}:faulty", "--rules", "nccl")["warnings"]
     assert {each["kind"] for each in found} == {"order"}
     assert lines(found[0]) == {"peers.py:7", "peers.py:8"}
-    assert "warnings" not in run(backend, f"{program}:right", "--rules", "nccl")
-    assert "warnings" not in run(backend, f"{program}:faulty")
+    assert "warnings" not in run(start, backend, f"{program}:right", "--rules", "nccl")
+    assert "warnings" not in run(start, backend, f"{program}:faulty")
 
 
 @pytest.mark.processes
 @backends
-def test_what_nccl_lacks_is_refused_by_its_rules(backend: str) -> None:
+def test_what_nccl_lacks_is_refused_by_its_rules(start: Start, backend: str) -> None:
     program = f"{EXAMPLES}/tags.py"
-    (found,) = run(backend, f"{program}:faulty", "--rules", "nccl", status=1)["findings"]
+    (found,) = run(start, backend, f"{program}:faulty", "--rules", "nccl", status=1)["findings"]
     assert (found["kind"], lines(found) <= {"tags.py:10", "tags.py:14", "tags.py:15"}) == (
         "nccl",
         True,
     )
     assert "which NCCL ignores" in found["what"]
-    run(backend, f"{program}:right", "--rules", "nccl")
-    run(backend, f"{program}:faulty")
+    run(start, backend, f"{program}:right", "--rules", "nccl")
+    run(start, backend, f"{program}:faulty")
 
 
 @pytest.mark.parametrize(
@@ -145,20 +148,23 @@ def test_delays_are_bounded_and_follow_from_seed_and_rank() -> None:
 
 @pytest.mark.processes
 @backends
-def test_calls_are_delayed_and_the_report_names_the_seed(backend: str, tmp_path: Path) -> None:
+def test_calls_are_delayed_and_the_report_names_the_seed(
+    start: Start, backend: str, tmp_path: Path
+) -> None:
     file = tmp_path / "program.py"
     file.write_text(TIMED, encoding="utf-8")
-    found = run(backend, f"{file}:work", "--shake", "7")
+    found = run(start, backend, f"{file}:work", "--shake", "7")
     assert found["shake"] == 7
     for rank, each in enumerate(found["ranks"]):
         expected = delays(7, rank)[:10]
         assert all(s >= delay for s, delay in zip(each["returned"], expected, strict=True))
     program, named = f"{EXAMPLES}/race.py:right", "Calls were delayed at random: --shake 7."
-    done = distdemo("run", program, "--backend", backend, "--shake", "7")
-    assert (done.returncode, named in done.stdout) == (0, True)
+    line = ["run", program, "--backend", backend, "--shake", "7"]
+    code, out, _ = start("distdemo", *line).finish()
+    assert (code, named in out) == (0, True)
     file.write_text("def work(rank):\n    assert rank\n", encoding="utf-8")
-    done = distdemo("run", f"{file}:work", "--backend", backend, "--shake", "7")
-    assert (done.returncode, named in done.stdout) == (1, True)
+    code, out, _ = start("distdemo", "run", f"{file}:work", *line[2:]).finish()
+    assert (code, named in out) == (1, True)
 
 
 TIMED = """

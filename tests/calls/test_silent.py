@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import commanded
+from processes import Start
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("compiler")]
 PROGRAMS = Path(__file__).with_name("silent.py")
 BUFFERS = "--sanitize=buffers"
 REPLICAS = "--check-replicas"
@@ -41,13 +41,13 @@ RIGHT = [
 backends = pytest.mark.parametrize("backend", ["gloo", "mpi"])
 
 
-def document_of(folder: Path, backend: str, name: str, *words: str, wrong: bool) -> dict[str, Any]:
+def document_of(start: Start, backend: str, name: str, *words: str, wrong: bool) -> dict[str, Any]:
     """Run a program on four ranks and return the document."""
     if backend == "mpi":
         pytest.importorskip("mpi4py")
     options = ["--backend", backend] if backend == "mpi" else []
     line = ["run", str(PROGRAMS), "-n", "4", *options, "--format", "json", *filter(None, words)]
-    with commanded([*line, "--", backend, name, *["wrong"] * wrong], folder) as run:
+    with start("distdemo", *line, "--", backend, name, *["wrong"] * wrong) as run:
         code, out, _ = run.finish()
     document: dict[str, Any] = json.loads(out)
     assert document.get("stopped") is None, out
@@ -57,11 +57,11 @@ def document_of(folder: Path, backend: str, name: str, *words: str, wrong: bool)
 
 @backends
 @pytest.mark.parametrize("name", [*FINDINGS, *WARNINGS])
-def test_a_mistake_is_found_and_its_repair_is_not(tmp_path: Path, backend: str, name: str) -> None:
+def test_a_mistake_is_found_and_its_repair_is_not(start: Start, backend: str, name: str) -> None:
     option, kind, ranks, text = {**FINDINGS, **WARNINGS}[name]
-    right = document_of(tmp_path, backend, name, option, wrong=False)
+    right = document_of(start, backend, name, option, wrong=False)
     assert not {"findings", "warnings"} & {*right}, right
-    wrong = document_of(tmp_path, backend, name, option, wrong=True)
+    wrong = document_of(start, backend, name, option, wrong=True)
     (finding,) = wrong["findings" if name in FINDINGS else "warnings"]
     assert (finding["kind"], finding["ranks"]) == (kind, ranks)
     calls = " ".join(row["did"].partition("(")[0] for row in finding["rows"])
@@ -75,20 +75,20 @@ def test_a_mistake_is_found_and_its_repair_is_not(tmp_path: Path, backend: str, 
 @backends
 @pytest.mark.parametrize(("name", "option"), RIGHT)
 def test_right_programs_have_no_findings(
-    tmp_path: Path, backend: str, name: str, option: str
+    start: Start, backend: str, name: str, option: str
 ) -> None:
-    document = document_of(tmp_path, backend, name, option, wrong=False)
+    document = document_of(start, backend, name, option, wrong=False)
     assert not {"findings", "warnings"} & {*document}, document
 
 
-def test_a_check_without_replicas_says_so(tmp_path: Path) -> None:
+def test_a_check_without_replicas_says_so(start: Start) -> None:
     for name, nothing in (("swapped", True), ("drift", None)):
-        document = document_of(tmp_path, "gloo", name, REPLICAS, wrong=False)
+        document = document_of(start, "gloo", name, REPLICAS, wrong=False)
         assert document.get("no_replicas") is nothing
 
 
-def test_replicas_are_checked_only_as_often_as_asked(tmp_path: Path) -> None:
+def test_replicas_are_checked_only_as_often_as_asked(start: Start) -> None:
     for every, step in (("2", 4), ("5", 5)):
-        document = document_of(tmp_path, "gloo", "drift", REPLICAS, every, wrong=True)
+        document = document_of(start, "gloo", "drift", REPLICAS, every, wrong=True)
         assert f"after step {step}." in document["findings"][0]["what"]
-    assert "findings" not in document_of(tmp_path, "gloo", "drift", wrong=True)
+    assert "findings" not in document_of(start, "gloo", "drift", wrong=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import timedelta
 from xml.etree import ElementTree as ET
 
 import pytest
 from forked import in_a_child
-from helpers import started, warmed
 
 pytestmark = pytest.mark.processes
 
@@ -62,13 +62,11 @@ main()
 @pytest.mark.parametrize(
     ("number", "moment"), [("SIGINT", "running"), ("SIGTERM", "running"), ("SIGTERM", "importing")]
 )
-def test_a_stopped_check_writes_what_it_has_done(number, moment, tmp_path):
+def test_a_stopped_check_writes_what_it_has_done(start, number, moment, tmp_path):
     file = tmp_path / "report.xml"
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
     program = INTERRUPTED.format(number=number, moment=moment, file=file)
-    start = started if moment == "importing" else warmed
-    with start(["-c", program], temporary) as run:
+    python = sys.executable if moment == "importing" else "python"
+    with start(python, "-c", program) as run:
         code, out, err = run.finish()
         run.leaves_nothing()
     assert code == (130 if number == "SIGINT" else 1)

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import warmed
 from strategies import FORMS, example
 
 from distdemo import backends, ops, versions
@@ -335,9 +334,9 @@ print(json.dumps([*seen, MPI.Is_initialized(), threads() == before]))
 @pytest.mark.processes
 @pytest.mark.mpi
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py")
-def test_loading_the_library_initialises_nothing_and_leaves_no_thread(tmp_path):
-    with warmed(["-c", LOADING], tmp_path) as run:
-        code, out, err = run.finish()
+def test_loading_the_library_initialises_nothing_and_leaves_no_thread(start):
+    run = start("python", "-c", LOADING)
+    code, out, err = run.finish()
     assert code == 0, err
     missing, version, is_initialized, has_same_threads = json.loads(out)
     assert missing is None

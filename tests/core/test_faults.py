@@ -10,29 +10,14 @@ from pathlib import Path
 
 import pytest
 from forked import in_a_child
-from helpers import (
-    LOOPBACK,
-    PATIENCE,
-    commanded,
-    marked_processes,
-    started,
-    tcp_addresses,
-    wait_until,
-    warmed,
-)
+from helpers import LOOPBACK, PATIENCE, marked_processes, tcp_addresses, wait_until
 
 from distdemo import __main__ as entry
 
 pytestmark = pytest.mark.processes
-DISTDEMO = ["-m", "distdemo"]
+DISTDEMO = [sys.executable, "-m", "distdemo"]
 # Nobody waits as long as that: rank 2 keeps the others waiting, and none computes.
 HELD_UP = ["barrier", "-n", "4", "--straggler", "2:600", "--timeout", "900"]
-
-
-@pytest.fixture
-def temporary(tmp_path_factory):
-    """Return a short path, because a socket's path in it has 107 characters at most."""
-    return tmp_path_factory.mktemp("t")
 
 
 def joined(run):
@@ -48,14 +33,14 @@ def joined(run):
     return ranks, seen
 
 
-def test_a_killed_rank_is_named_the_rest_ends_and_nothing_was_reachable_from_outside(temporary):
-    with commanded([*HELD_UP, "--format", "json"], temporary) as run:
-        ranks, seen = joined(run)
-        assert seen <= LOOPBACK
-        assert list(temporary.iterdir()) == []
-        os.kill(ranks[0], signal.SIGKILL)
-        code, out, err = run.finish()
-        run.leaves_nothing()
+def test_a_killed_rank_is_named_the_rest_ends_and_nothing_was_reachable_from_outside(start):
+    run = start("distdemo", *HELD_UP, "--format", "json")
+    ranks, seen = joined(run)
+    assert seen <= LOOPBACK
+    assert list(run.temporary.iterdir()) == []
+    os.kill(ranks[0], signal.SIGKILL)
+    code, out, err = run.finish()
+    run.leaves_nothing()
     document = json.loads(out)
     assert (code, err) == (1, "")
     assert document["ok"] is False
@@ -75,23 +60,19 @@ def test_a_killed_rank_is_named_the_rest_ends_and_nothing_was_reachable_from_out
         (signal.SIGHUP, "working"),
     ],
 )
-def test_a_signal_ends_it(number, moment, temporary):
+def test_a_signal_ends_it(start, number, moment):
     to_group = moment == "to the group"  # as a terminal sends it
-    command = (
-        started([*DISTDEMO, *HELD_UP], temporary)
-        if moment == "importing"
-        else commanded(HELD_UP, temporary, start_new_session=to_group)
-    )
-    with command as run:
-        pid = run.process.pid
-        assert wait_until(lambda: "libtorch" in Path(f"/proc/{pid}/maps").read_text())
-        if moment == "starting":
-            run.ranks(1)
-        elif moment != "importing":
-            joined(run)
-        (os.killpg if to_group else os.kill)(pid, number)
-        code, out, err = run.finish()
-        run.leaves_nothing()
+    program = DISTDEMO if moment == "importing" else ["distdemo"]
+    run = start(*program, *HELD_UP, start_new_session=to_group)
+    pid = run.process.pid
+    assert wait_until(lambda: "libtorch" in Path(f"/proc/{pid}/maps").read_text())
+    if moment == "starting":
+        run.ranks(1)
+    elif moment != "importing":
+        joined(run)
+    (os.killpg if to_group else os.kill)(pid, number)
+    code, out, err = run.finish()
+    run.leaves_nothing()
     assert (code, out) == (130 if number == signal.SIGINT else 1, "")
     assert "Traceback" not in err
     assert err.count("Interrupted" if number == signal.SIGINT else number.name) == 1
@@ -127,11 +108,11 @@ main()
         ("distdemo.demo.rank", "SIGTERM"),
     ],
 )
-def test_a_signal_during_an_import_ends_it(module, number, temporary):
+def test_a_signal_during_an_import_ends_it(start, module, number):
     program = WHILE_IMPORTING.format(module=module, number=number, words=HELD_UP)
-    with started(["-c", program], temporary) as run:
-        code, out, err = run.finish()
-        run.leaves_nothing()
+    run = start(sys.executable, "-c", program)
+    code, out, err = run.finish()
+    run.leaves_nothing()
     assert (code, out) == (130 if number == "SIGINT" else 1, "")
     assert err.count("\n") <= 3
     assert "Traceback" not in err
@@ -167,11 +148,11 @@ main()
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("moment", ["before its verdict", "after its verdict", "and it hangs"])
-def test_a_verdict_and_an_interruption_exclude_each_other(moment, number, temporary):
+def test_a_verdict_and_an_interruption_exclude_each_other(start, moment, number):
     program = AT_THE_END.format(moment=moment, number=number)
-    with warmed(["-c", program], temporary) as run:
-        code, out, err = run.finish()
-        run.leaves_nothing()
+    run = start("python", "-c", program)
+    code, out, err = run.finish()
+    run.leaves_nothing()
     interrupted = 130 if number == "SIGINT" else 1
     assert code == (interrupted if moment == "before its verdict" else 0)
     assert ("Verified" in out) == (code == 0)
@@ -179,18 +160,18 @@ def test_a_verdict_and_an_interruption_exclude_each_other(moment, number, tempor
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_ranks_die_with_a_killed_parent(method, temporary):
+def test_ranks_die_with_a_killed_parent(start, method):
     # A forkserver has to import the main program, which pytest's can't be.
     line = [*HELD_UP, "--start-method", method]
     forks = method == "fork"
-    with commanded(line, temporary) if forks else warmed([*DISTDEMO, *line], temporary) as run:
-        if forks:
-            joined(run)
-        else:  # the ranks are children of the forkserver
-            assert wait_until(lambda: len(marked_processes(run.mark)) >= 7)
-        os.kill(run.process.pid, signal.SIGKILL)
-        run.process.wait(PATIENCE)
-        run.leaves_nothing()
+    run = start("distdemo", *line) if forks else start("python", *DISTDEMO[1:], *line)
+    if forks:
+        joined(run)
+    else:  # the ranks are children of the forkserver
+        assert wait_until(lambda: len(marked_processes(run.mark)) >= 7)
+    run.process.kill()
+    run.process.wait(PATIENCE)
+    run.leaves_nothing()
 
 
 LOADER = """
@@ -205,19 +186,19 @@ dist.recv(torch.zeros(1), 1 - dist.get_rank())
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
-def test_data_loaders_leave_nothing_when_the_launcher_is_stopped(number, temporary, tmp_path):
+def test_data_loaders_leave_nothing_when_the_launcher_is_stopped(start, number, tmp_path):
     program = tmp_path / "loads.py"
     program.write_text(LOADER)
-    with commanded(["run", str(program), "-n", "2"], temporary) as run:
-        assert run.process.stdout is not None
-        for _ in range(2):
-            assert "loaded" in run.process.stdout.readline()
-        os.kill(run.process.pid, number)
-        run.process.wait(PATIENCE)
-        run.leaves_nothing()
+    run = start("distdemo", "run", str(program), "-n", "2")
+    assert run.process.stdout is not None
+    for _ in range(2):
+        assert "loaded" in run.process.stdout.readline()
+    os.kill(run.process.pid, number)
+    run.process.wait(PATIENCE)
+    run.leaves_nothing()
 
 
-def test_shared_memory_of_killed_ranks_is_removed(temporary, tmp_path):
+def test_shared_memory_of_killed_ranks_is_removed(start, tmp_path):
     program = tmp_path / "shares.py"
     program.write_text(
         "import os, signal\n"
@@ -225,27 +206,27 @@ def test_shared_memory_of_killed_ranks_is_removed(temporary, tmp_path):
         "print('shared', flush=True)\n"
         "signal.pause()\n"
     )
-    with commanded(["run", str(program), "-n", "2"], temporary) as run:
-        assert run.process.stdout is not None
-        for _ in range(2):
-            assert "shared" in run.process.stdout.readline()
-        run.process.kill()
-        run.process.wait(PATIENCE)
-        run.leaves_nothing()
+    run = start("distdemo", "run", str(program), "-n", "2")
+    assert run.process.stdout is not None
+    for _ in range(2):
+        assert "shared" in run.process.stdout.readline()
+    run.process.kill()
+    run.process.wait(PATIENCE)
+    run.leaves_nothing()
 
 
-def test_a_reader_that_leaves_early_causes_no_error(temporary):
+def test_a_reader_that_leaves_early_causes_no_error(start):
     reader, writer = os.pipe()
-    with commanded(["all-gather", "-n", "8", "--shape", "64"], temporary, stdout=writer) as run:
-        os.close(writer)
-        with os.fdopen(reader, "rb", buffering=0) as file:
-            assert file.readline().startswith(b"all_gather")
-        code, _, err = run.finish()
+    run = start("distdemo", "all-gather", "-n", "8", "--shape", "64", stdout=writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb", buffering=0) as file:
+        assert file.readline().startswith(b"all_gather")
+    code, _, err = run.finish()
     assert (code, err) == (0, "")
 
 
-def test_a_full_disk_behind_standard_output_is_an_error(temporary):
-    with Path("/dev/full").open("w") as full, commanded(["ops"], temporary, stdout=full) as run:
+def test_a_full_disk_behind_standard_output_is_an_error(start):
+    with Path("/dev/full").open("w") as full, start("distdemo", "ops", stdout=full) as run:
         code, _, err = run.finish()
     assert code == 1
     assert "could not be written" in err
@@ -264,8 +245,8 @@ def test_streams_that_the_shell_closed_are_opened_to_nowhere():
     in_a_child(work)
 
 
-def test_a_temporary_directory_that_can_not_be_written_to_does_not_matter(temporary):
+def test_a_temporary_directory_that_can_not_be_written_to_does_not_matter(start):
     # Not even root can write to /proc.
-    with commanded(["all-reduce", "-n", "2", "-q"], temporary, env={"TMPDIR": "/proc"}) as run:
-        code, _, err = run.finish()
+    run = start("distdemo", "all-reduce", "-n", "2", "-q", env={"TMPDIR": "/proc"})
+    code, _, err = run.finish()
     assert (code, err) == (0, "")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from forked import Warm
 from strategies import FORMS, example
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -99,11 +98,10 @@ def covers_a_measurement_at_its_worst_and_little_more() -> None:
         assert memory_of_all(op, spec) - total <= 3 * (32 << 20), spec
 
 
-@pytest.mark.processes
-def test_estimates_cover_what_is_taken(warm: Warm) -> None:
-    # A dispatch mode loads torch's compiler, which the process has.
-    warm(covers_the_worst_moment_of_verifying_the_result)
-    warm(covers_a_measurement_at_its_worst_and_little_more)
+@pytest.mark.usefixtures("compiler")  # a dispatch mode loads it
+def test_estimates_cover_what_is_taken() -> None:
+    covers_the_worst_moment_of_verifying_the_result()
+    covers_a_measurement_at_its_worst_and_little_more()
 
 
 def test_a_piece_in_place_is_counted_once_and_a_terabyte_without_making_it() -> None:

@@ -8,7 +8,6 @@ import sys
 from importlib.metadata import version
 
 import pytest
-from helpers import commanded
 
 pytestmark = pytest.mark.processes
 # Runs each argument as a command line, all in one process; the status of each, and whether torch is
@@ -63,7 +62,7 @@ def test_torch_is_not_imported_nor_what_other_commands_need_and_may_refuse_a_var
     assert f"torch {version('torch').split('+')[0]}" in done.stdout
 
 
-def test_the_shell_completes_commands_ops_and_values(tmp_path):
+def test_the_shell_completes_commands_ops_and_values(start):
     for words, offered in (
         ("distdemo sca", "scatter"),
         ("distdemo bench links --siz", "--sizes"),
@@ -74,7 +73,7 @@ def test_the_shell_completes_commands_ops_and_values(tmp_path):
             "COMP_WORDS": words,
             "COMP_CWORD": str(len(words.split()) - 1),
         }
-        with commanded([], tmp_path, env=environment) as run:
-            code, out, err = run.finish()
+        run = start("distdemo", env=environment)
+        code, out, err = run.finish()
         assert (code, err) == (0, "")
         assert offered in out.split()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from forked import in_a_child
-from helpers import PATIENCE, commanded, wait_until, warmed
+from helpers import PATIENCE, wait_until
 
 from distdemo.doctor.gpus import judge
 
@@ -40,8 +40,8 @@ def assert_explained(document: Any, check: str, *words: str) -> None:
 # --------------------------------------------------------------------------------- this machine
 
 
-def test_all_checks_and_the_test_world_run(tmp_path):
-    with commanded(["doctor", "--format", "json"], tmp_path) as run:
+def test_all_checks_and_the_test_world_run(start):
+    with start("distdemo", "doctor", "--format", "json") as run:
         code, out, err = run.finish()
         run.leaves_nothing()
     document = json.loads(out)
@@ -51,8 +51,8 @@ def test_all_checks_and_the_test_world_run(tmp_path):
     assert sum(document["counts"].values()) == len(document["findings"]) > 20
 
 
-def test_the_gpu_child_prints_what_is_judged(tmp_path):
-    with warmed(["-m", "distdemo.doctor.gpus"], tmp_path) as run:
+def test_the_gpu_child_prints_what_is_judged(start):
+    with start("python", "-m", "distdemo.doctor.gpus") as run:
         code, out, err = run.finish()
     assert code == 0, err
     facts = json.loads(out)
@@ -89,16 +89,13 @@ def test_injected_faults_are_found_and_explained(command, monkeypatch):
     in_a_child(poll)
 
 
-def test_ctrl_c_gives_no_verdict_and_leaves_no_process(tmp_path):
+def test_ctrl_c_gives_no_verdict_and_leaves_no_process(start, tmp_path):
     pytest.importorskip("mpi4py", reason="needs mpi4py")
     asked, slow = tmp_path / "asked", tmp_path / "mpiexec"
     slow.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(asked))}\nexec sleep 60\n")
     slow.chmod(0o755)
-    (tmp_path / "t").mkdir()
     path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    with commanded(
-        ["doctor", "--only", "mpi", "--format", "json"], tmp_path / "t", env=path
-    ) as run:
+    with start("distdemo", "doctor", "--only", "mpi", "--format", "json", env=path) as run:
         assert wait_until(asked.exists, PATIENCE)
         run.process.send_signal(signal.SIGINT)
         code, out, err = run.finish()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hosts.network import Network, missing, network
+from processes import Start
 
 Hosts = Callable[[int], Network]
 
@@ -18,9 +19,9 @@ def why_not() -> str:
 
 
 @pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Hosts]:
+def hosts(start: Start, tmp_path: Path) -> Iterator[Hosts]:
     """Makes hosts, gone at the end of the test; skips it where none can be made."""
     if why_not():
         pytest.skip(why_not())
     with ExitStack() as stack:
-        yield lambda count: stack.enter_context(network(count, tmp_path))
+        yield lambda count: stack.enter_context(network(count, start, tmp_path))

@@ -21,16 +21,16 @@ import subprocess
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from forked import as_command, as_python
 from helpers import wait_until
 from hosts.inside import enter
+from processes import FORKED, Run, Start
 
 STEM = "distdemo"  # namespaces are called distdemo-PID-RANDOM-h0; a killed run's are found by it
 ETC = Path("/etc/netns")  # what `ip netns exec` mounts over /etc, by namespace
-PATIENCE = 100.0  # seconds that a command of a test may take
 QUICK = 10.0  # seconds that one of ip's may take
 
 # A process with the host's name: the shell becomes the program.
@@ -52,35 +52,6 @@ def missing() -> str:
     return f"no network namespace can be made here: {made.strip()}" if made else ""
 
 
-class Command(subprocess.Popen[bytes]):
-    """A command on a host: a process, and the files that take what it says."""
-
-    def __init__(self, host: Host, command: Sequence[str], **options: object) -> None:
-        self.host = host
-        stem = host.directory / f"{host.name}-{len(host.commands)}"
-        self.out, self.err = stem.with_suffix(".out"), stem.with_suffix(".err")
-        with self.out.open("wb") as out, self.err.open("wb") as err:
-            super().__init__(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-                **options,  # type: ignore[call-overload]  # of Popen
-            )
-        host.commands.append(self)
-
-    def finish(self, seconds: float = PATIENCE) -> tuple[int, str, str]:
-        """Wait for its end: exit code, stdout and stderr.
-
-        Raises:
-            subprocess.TimeoutExpired: it still runs.
-        """
-        code = self.wait(seconds)
-        out, err = (each.read_text(errors="replace") for each in (self.out, self.err))
-        return code, out, err
-
-
 @dataclass
 class Host:
     """One host of a network.
@@ -90,33 +61,26 @@ class Host:
         address: its IPv4 address, on the interface ``eth0``.
         namespace: the network namespace that it is.
         switch: the namespace of the switch.
-        directory: where what its commands say is kept.
-        commands: all that were started here.
+        programs: Starts programs.
     """
 
     name: str
     address: str
     namespace: str
     switch: str
-    directory: Path
-    commands: list[Command] = field(default_factory=list)
+    programs: Start
 
     @property
     def port(self) -> str:
         """The interface of the switch that its cable is in."""
         return f"to-{self.name}"
 
-    def start(self, command: Sequence[str]) -> Command:
-        """Start a command in a session of its own; at the end of the network it is killed."""
-        return Command(self, ["ip", "netns", "exec", self.namespace, *_NAMED, self.name, *command])
-
-    def fork_command(self, *words: str) -> Command:
-        """Start the command under test, with these words, forked from here: torch is there."""
-        return Command(self, ["distdemo"], **as_command(words, os.environ, self._enter))
-
-    def fork_python(self, *words: str, **environment: str) -> Command:
-        """The same with another program: words as after ``python``."""
-        return Command(self, ["python"], **as_python(words, os.environ | environment, self._enter))
+    def start(self, program: str | Path, *words: object, **options: Any) -> Run:
+        """Start a program on this host; the arguments are those of ``Start``."""
+        if program in FORKED:
+            return self.programs(program, *words, enter=self._enter, **options)
+        line = ["netns", "exec", self.namespace, *_NAMED, self.name, program, *words]
+        return self.programs("ip", *line, **options)
 
     def _enter(self) -> None:
         enter(self.namespace, self.name, ETC / self.namespace)
@@ -147,7 +111,7 @@ class Network:
     def __len__(self) -> int:
         return len(self.hosts)
 
-    def terminal(self, number: int, *command: str, port: int, master: str = "") -> Command:
+    def terminal(self, number: int, *command: str, port: int, master: str = "") -> Run:
         """Start the command as it is typed on one of the hosts.
 
         Args:
@@ -158,7 +122,7 @@ class Network:
         """
         where = f"{master or self[0].address}:{port}"
         nodes = ("--nnodes", str(len(self)), "--node-rank", str(number), "--master", where)
-        return self[number].fork_command(*command, *nodes)
+        return self[number].start("distdemo", *command, *nodes)
 
     def cut(self, host: Host) -> None:
         """Pull the host's cable.
@@ -169,27 +133,26 @@ class Network:
 
 
 @contextmanager
-def network(count: int, directory: Path) -> Iterator[Network]:
+def network(count: int, programs: Start, folder: Path) -> Iterator[Network]:
     """Hosts that reach each other; whatever happens in the block, nothing of them is left after it.
 
     Args:
         count: how many.
-        directory: an empty one, for what commands say.
+        programs: Starts programs.
+        folder: An empty folder.
     """
     remove_leftovers()
     stem = f"{STEM}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     switch = f"{stem}-switch"
     hosts = [
-        Host(f"h{n}", f"10.77.0.{n + 1}", f"{stem}-h{n}", switch, directory) for n in range(count)
+        Host(f"h{n}", f"10.77.0.{n + 1}", f"{stem}-h{n}", switch, programs) for n in range(count)
     ]
     try:
         _build(switch, hosts)
-        yield Network(hosts, _remote_shell(hosts, directory / "shell"))
+        yield Network(hosts, _remote_shell(hosts, folder / "shell"))
     finally:
         for host in hosts:
             _remove(host.namespace)
-            for command in host.commands:
-                command.wait(QUICK)
         _remove(switch)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from helpers import LOOPBACK, tcp_addresses, wait_until
-from hosts.network import ETC, Command, Host, Network
+from hosts.network import ETC, Host, Network
+from processes import Run
 
 pytestmark = [pytest.mark.hosts, pytest.mark.processes]
 
@@ -22,14 +23,16 @@ MPIEXEC = Path(sys.executable).with_name("mpiexec")
 needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason=f"there is no {MPIEXEC}")
 
 
-def torchrun(net: Network, number: int, *command: str) -> Command:
+def torchrun(net: Network, number: int, *command: str) -> Run:
     """The same under torchrun, with a rank on each host."""
     where = ("--master-addr", net[0].address, "--master-port", str(PORT))
     nodes = ("--nnodes", str(len(net)), "--node-rank", str(number), "--nproc-per-node", "1")
-    return net[number].fork_python("-m", "torch.distributed.run", *nodes, *where, "-m", *command)
+    return net[number].start(
+        "python", "-m", "torch.distributed.run", *nodes, *where, "-m", *command
+    )
 
 
-def finished(runs: Sequence[Command]) -> list[tuple[int, str, str]]:
+def finished(runs: Sequence[Run]) -> list[tuple[int, str, str]]:
     """What each of them said: exit code, stdout and stderr."""
     return [run.finish() for run in runs]
 
@@ -66,7 +69,7 @@ def test_a_users_program_on_two_hosts_is_judged_as_one(hosts: Hosts, tmp_path: P
     net = hosts(2)
     where = {"MASTER_ADDR": net[0].address, "MASTER_PORT": str(PORT), "WORLD_SIZE": "2"}
     line = ("-m", "distdemo.sanitizer", str(file))
-    runs = [net[n].fork_python(*line, **where, RANK=str(n)) for n in (0, 1)]
+    runs = [net[n].start("python", *line, env={**where, "RANK": str(n)}) for n in (0, 1)]
     (code, out, _), (other, nothing, _) = finished(runs)
     assert 0 not in (code, other), out
     assert nothing == ""
@@ -84,11 +87,11 @@ def test_own_names_on_loopback_are_no_hindrance(hosts: Hosts) -> None:
     asked = ("barrier", "--straggler", "0:600", "--timeout", "600", "--format", "json")
     where = ("--nnodes", "2", "--master", f"h0:{PORT}", "--node-rank")
     # A new program: one that is forked may inherit the resolver's lock, held by another thread.
-    runs = [net[n].start([*DISTDEMO, *asked, *where, str(n)]) for n in (0, 1)]
+    runs = [net[n].start(*DISTDEMO, *asked, *where, n) for n in (0, 1)]
     assert wait_until(lambda: all(map(connected, net)))
     pids = [pid for host in net for pid in host.processes()]
     heard = {address for pid in pids for address in tcp_addresses(pid, listening=True)}
-    runs[0].send_signal(signal.SIGINT)
+    runs[0].process.send_signal(signal.SIGINT)
     (code, _, err), (other, *_) = finished(runs)
     assert (code, other) == (130, 130), err
     assert heard
@@ -130,7 +133,7 @@ def test_mpiexec_over_two_hosts_makes_one_world_over_mpi(hosts: Hosts) -> None:
     net = hosts(2)
     across = ("-launcher", "ssh", "-launcher-exec", str(net.shell), "-hosts", "h0,h1")
     asked = ["all-reduce", "--format", "json", "--backend", "mpi"]
-    run = net[0].start([str(MPIEXEC), *across, "-n", "2", "-ppn", "1", *DISTDEMO, *asked])
+    run = net[0].start(MPIEXEC, *across, "-n", "2", "-ppn", "1", *DISTDEMO, *asked)
     ((code, out, err),) = finished([run])
     assert code == 0, out + err
     assert spread(out) == {0: "h0", 1: "h1"}

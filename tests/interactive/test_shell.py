@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 from golden import matches
-from helpers import commanded, distdemo
-from terminal import ESCAPES, in_a_terminal
+from processes import ESCAPES, Start
 
 from distdemo.interactive.command import is_incomplete
 
@@ -53,36 +51,42 @@ COMMANDS = {  # what each line is answered with
 }
 
 
-def test_a_lesson_of_standard_input() -> None:
-    done = distdemo("shell", "-n", "4", input=LESSON)
-    assert (done.returncode, done.stderr) == (1, "")
-    matches(HERE / "golden/lesson.txt", done.stdout)
+def run(start: Start, lines: str, *options: str, **env: str) -> tuple[int, str, str]:
+    """Run a shell over these lines."""
+    shell = start("distdemo", "shell", *options, env=env, stdin=subprocess.PIPE)
+    return shell.finish(typed=lines)
 
 
-def test_a_session_without_failures_exits_with_0_and_its_document_has_the_values() -> None:
+def test_a_lesson_of_standard_input(start: Start) -> None:
+    code, out, err = run(start, LESSON, "-n", "4")
+    assert (code, err) == (1, "")
+    matches(HERE / "golden/lesson.txt", out)
+
+
+def test_a_session_without_failures_exits_with_0_and_its_document_has_the_values(
+    start: Start,
+) -> None:
     lines = "1 + rank\n%world 3\nworld_size\nexit()\n1 / 0\n"
-    done = distdemo("shell", "-n", "2", "--format", "json", input=lines)
-    assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
+    code, out, err = run(start, lines, "-n", "2", "--format", "json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
     assert [cell["source"] for cell in found["cells"]] == ["1 + rank", "world_size"]
     assert found["cells"][1]["values"] == [{"ranks": [0, 1, 2], "text": "3"}]
 
 
-def test_commands_are_strict_and_never_end_the_session(tmp_path: Path) -> None:
+def test_commands_are_strict_and_never_end_the_session(start: Start, tmp_path: Path) -> None:
     (tmp_path / "my lesson.py").write_text("kept = rank", encoding="utf-8")
-    done = distdemo(
-        *("shell", "-n", "2", "--no-sanitize", "--format", "json"),
-        input="\n".join([*COMMANDS, "kept", "exit(3)", "1 / 0"]),
-        env={**os.environ, "HOME": str(tmp_path)},
-    )
-    *cells, last = json.loads(done.stdout)["cells"]
+    lines = "\n".join([*COMMANDS, "kept", "exit(3)", "1 / 0"])
+    options = ("-n", "2", "--no-sanitize", "--format", "json")
+    _, out, _ = run(start, lines, *options, HOME=str(tmp_path))
+    *cells, last = json.loads(out)["cells"]
     assert [cell.get("what", "") for cell in cells] == list(COMMANDS.values())
     assert [each["text"] for each in last["values"]] == ["0", "1"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_a_line_that_runs_and_its_ranks(tmp_path: Path, number: int) -> None:
-    with commanded(["shell", "-n", "2"], tmp_path, stdin=subprocess.PIPE) as run:
+def test_a_signal_ends_a_line_that_runs_and_its_ranks(start: Start, number: int) -> None:
+    with start("distdemo", "shell", "-n", "2", stdin=subprocess.PIPE) as run:
         assert run.process.stdin is not None
         assert run.process.stdout is not None
         run.process.stdin.write("while True: print('runs')\n\n1\n2\n")
@@ -94,12 +98,12 @@ def test_a_signal_ends_a_line_that_runs_and_its_ranks(tmp_path: Path, number: in
         run.leaves_nothing()
 
 
-def test_other_commands_run_beside_the_ranks() -> None:
-    done = distdemo("shell", "-n", "2", input="kept = rank\n%mistake order\n%mistake none\nkept\n")
-    assert done.returncode == 1
-    assert "Mismatch in call 1 of the default group: the sizes don't match." in done.stdout
-    assert "distdemo mistakes none can't be carried out." in done.stdout
-    assert done.stdout.endswith("rank 0  0\nrank 1  1\n✗ 1 line failed.\n")
+def test_other_commands_run_beside_the_ranks(start: Start) -> None:
+    code, out, _ = run(start, "kept = rank\n%mistake order\n%mistake none\nkept\n", "-n", "2")
+    assert code == 1
+    assert "Mismatch in call 1 of the default group: the sizes don't match." in out
+    assert "distdemo mistakes none can't be carried out." in out
+    assert out.endswith("rank 0  0\nrank 1  1\n✗ 1 line failed.\n")
 
 
 @pytest.mark.parametrize(
@@ -119,30 +123,28 @@ def test_what_needs_more_lines(source: str, expected: bool) -> None:
     assert is_incomplete(source) == expected
 
 
-def test_lines_are_completed_and_indented_on_a_terminal(tmp_path: Path) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+def test_lines_are_completed_and_indented_on_a_terminal(start: Start, tmp_path: Path) -> None:
     settings = {"HOME": str(tmp_path), "PROMPT_TOOLKIT_NO_CPR": "1"}
-    with in_a_terminal(["shell", "-n", "2"], temporary, env=settings) as terminal:
-        terminal.wait_for(">>>")
-        terminal.type("10 * world_s\t")
-        terminal.wait_for("10 * world_size")
-        terminal.type("\r")
-        terminal.wait_for("ranks 0-1  20")
-        terminal.wait_for(">>>")
-        terminal.type("if rank:\rkept = 7\r\r")
-        terminal.type("kept\r")
-        terminal.wait_for("NameError")
-        terminal.wait_for(">>>")
-        terminal.type("1 / \x03")
-        terminal.wait_for("KeyboardInterrupt")
-        terminal.wait_for(">>>")
-        terminal.type("%mistake recv-recv\r")
-        terminal.wait_for("on 2 ranks")
-        terminal.type("\x03")
-        terminal.wait_for("The line was interrupted.")
-        terminal.wait_for(">>>")
-        terminal.type("\x04")
-        assert terminal.end() == 0
-        assert "rank 1  7" in ESCAPES.sub("", terminal.raw)
-        terminal.run.leaves_nothing()
+    terminal = start.terminal("distdemo", "shell", "-n", "2", env=settings)
+    terminal.wait_for(">>>")
+    terminal.type("10 * world_s\t")
+    terminal.wait_for("10 * world_size")
+    terminal.type("\r")
+    terminal.wait_for("ranks 0-1  20")
+    terminal.wait_for(">>>")
+    terminal.type("if rank:\rkept = 7\r\r")
+    terminal.type("kept\r")
+    terminal.wait_for("NameError")
+    terminal.wait_for(">>>")
+    terminal.type("1 / \x03")
+    terminal.wait_for("KeyboardInterrupt")
+    terminal.wait_for(">>>")
+    terminal.type("%mistake recv-recv\r")
+    terminal.wait_for("on 2 ranks")
+    terminal.type("\x03")
+    terminal.wait_for("The line was interrupted.")
+    terminal.wait_for(">>>")
+    terminal.type("\x04")
+    assert terminal.end() == 0
+    assert "rank 1  7" in ESCAPES.sub("", terminal.raw)
+    terminal.run.leaves_nothing()

@@ -7,24 +7,11 @@ import os
 import signal
 import socket
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from helpers import (
-    LOOPBACK,
-    by_hand,
-    children,
-    commanded,
-    free_port,
-    marked_processes,
-    nodes,
-    started,
-    tcp_addresses,
-    terminals,
-    wait_until,
-    warmed,
-)
+from helpers import LOOPBACK, children, free_port, marked_processes, tcp_addresses, wait_until
+from processes import by_hand
 
 pytestmark = pytest.mark.processes
 HELD_UP = ["barrier", "-n", "2", "--straggler", "1:600", "--timeout", "600"]
@@ -80,11 +67,11 @@ def variable(pid, name):
 # ---------------------------------------------------------------------------------- terminals
 
 
-def test_two_terminals_make_one_world(tmp_path):
-    with terminals(tmp_path, ["all-reduce", "-n", "3"]) as runs:
-        first, second = [run.finish() for run in runs]
-        for run in runs:
-            run.leaves_nothing()
+def test_two_terminals_make_one_world(start):
+    runs = start.nodes(["all-reduce", "-n", "3"])
+    first, second = [run.finish() for run in runs]
+    for run in runs:
+        run.leaves_nothing()
     assert first[0] == second[0] == 0
     assert "3 ranks · gloo" in first[1]
     assert first[1].count("[30 33 36 39]") == 3
@@ -92,10 +79,10 @@ def test_two_terminals_make_one_world(tmp_path):
     assert second[2].startswith("Rank 2 ran here; the run succeeded. Node 0 (127.0.0.1) shows")
 
 
-def test_a_terminal_with_a_different_command_is_reported(tmp_path):
+def test_a_terminal_with_a_different_command_is_reported(start):
     asked = ["broadcast", "--format", "json"], ["broadcast", "--root", "1", "-n", "4"]
-    with terminals(tmp_path, *asked) as runs:
-        first, second = [run.finish() for run in runs]
+    runs = start.nodes(*asked)
+    first, second = [run.finish() for run in runs]
     assert first[1], first
     (error,) = json.loads(first[1])["errors"]
     assert (first[0], second[0]) == (1, 1)
@@ -105,9 +92,9 @@ def test_a_terminal_with_a_different_command_is_reported(tmp_path):
     assert "Rank 0 was started with a different command: distdemo broadcast" in second[2]
 
 
-def test_a_killed_rank_of_another_node_is_named_and_all_end(tmp_path):
-    with terminals(tmp_path, [*HELD_UP, "--format", "json"]) as runs:
-        first, second = struck(runs, lambda _, ranks: os.kill(ranks[0], signal.SIGKILL))
+def test_a_killed_rank_of_another_node_is_named_and_all_end(start):
+    runs = start.nodes([*HELD_UP, "--format", "json"])
+    first, second = struck(runs, lambda _, ranks: os.kill(ranks[0], signal.SIGKILL))
     assert (first[0], first[2], second[:2]) == (1, "", (1, ""))
     document = json.loads(first[1])
     (error,) = document["errors"]
@@ -116,15 +103,13 @@ def test_a_killed_rank_of_another_node_is_named_and_all_end(tmp_path):
     assert document["world"]["outcomes"][1]["kind"] == "died"
 
 
-def test_a_killed_node_is_named_and_without_node_0_the_other_says_so(tmp_path):
-    with terminals(tmp_path, HELD_UP) as runs:
-        first, second = struck(runs, lambda *_: runs[1].process.kill())
+def test_a_killed_node_is_named_and_without_node_0_the_other_says_so(start):
+    runs = start.nodes(HELD_UP)
+    first, second = struck(runs, lambda *_: runs[1].process.kill())
     assert (first[0], second[0]) == (1, -signal.SIGKILL)
     assert f"Rank 1: its process exited without a report (host {socket.gethostname()})" in first[1]
-    for folder in tmp_path.iterdir():
-        folder.rmdir()
-    with terminals(tmp_path, HELD_UP) as runs:
-        first, second = struck(runs, lambda *_: runs[0].process.kill())
+    runs = start.nodes(HELD_UP)
+    first, second = struck(runs, lambda *_: runs[0].process.kill())
     assert (first[:2], second[:2]) == ((-signal.SIGKILL, ""), (1, ""))
     assert "Node 0 gave no verdict.\nThe connection to 127.0.0.1:" in second[2]
 
@@ -134,7 +119,7 @@ def test_a_killed_node_is_named_and_without_node_0_the_other_says_so(tmp_path):
     [(0, signal.SIGINT, (130, 130)), (1, signal.SIGTERM, (1, 1))],
 )
 def test_a_signal_to_either_node_ends_a_world_on_loopback_and_says_where_ranks_were(
-    node, number, codes, tmp_path
+    start, node, number, codes
 ):
     def strike(*_):
         for pid in [pid for run in runs for pid in marked_processes(run.mark)]:
@@ -144,8 +129,8 @@ def test_a_signal_to_either_node_ends_a_world_on_loopback_and_says_where_ranks_w
 
     seen: set[str] = set()
     listening: set[str] = set()
-    with terminals(tmp_path, HELD_UP) as runs:
-        said = struck(runs, strike)
+    runs = start.nodes(HELD_UP)
+    said = struck(runs, strike)
     assert listening
     assert seen <= LOOPBACK  # no other machine can reach it
     assert tuple(code for code, _, _ in said) == codes
@@ -157,37 +142,31 @@ def test_a_signal_to_either_node_ends_a_world_on_loopback_and_says_where_ranks_w
 # ------------------------------------------------------------------------- ranks set up by hand
 
 
-def test_a_second_process_of_a_rank_is_refused_and_the_world_continues(tmp_path):
+def test_a_second_process_of_a_rank_is_refused_and_the_world_continues(start):
     port = free_port()
-    settings = [by_hand(port, rank, 2) for rank in (0, 1)]
     command = HELD_UP[:1] + HELD_UP[3:]
 
     def refused(*_):
-        with commanded(command, tmp_path, env=settings[1]) as again:
-            code, out, err = again.finish()
+        again = start("distdemo", *command, env=by_hand(port, 1))
+        code, out, err = again.finish()
         assert (code, out) == (1, "")
         assert "Another process has its ranks already." in err
         assert [run.process.poll() for run in runs] == [None, None]
         runs[0].process.send_signal(signal.SIGINT)
 
-    with nodes(2 * [command], tmp_path, settings) as runs:
-        first, second = struck(runs, refused)
+    runs = start.by_hand("distdemo", *command, port=port)
+    first, second = struck(runs, refused)
     assert (first[0], second[0]) == (130, 130)
 
 
-def test_a_node_that_can_not_take_part_is_reported_by_node_0(tmp_path):
+def test_a_node_that_can_not_take_part_is_reported_by_node_0(start, tmp_path):
     """A program that new processes must import, but whose file is missing."""
     gone = tmp_path / "program.py"
     gone.write_text("import os; os.unlink(__file__); from distdemo.__main__ import main; main()")
     port = free_port()
-    settings = [by_hand(port, rank, 2) for rank in range(2)]
-    with (
-        commanded(["all-reduce", "--format", "json"], tmp_path, env=settings[0]) as one,
-        warmed(
-            [str(gone), "all-reduce", "--start-method", "spawn"], tmp_path, env=settings[1]
-        ) as other,
-    ):
-        first, second = one.finish(), other.finish()
+    one = start("distdemo", "all-reduce", "--format", "json", env=by_hand(port, 0))
+    other = start("python", gone, "all-reduce", "--start-method", "spawn", env=by_hand(port, 1))
+    first, second = one.finish(), other.finish()
     assert first[1], first
     (error,) = json.loads(first[1])["errors"]
     assert (first[0], second[0]) == (1, 2)
@@ -232,17 +211,11 @@ if __name__ == "__main__":
 """
 
 
-def test_one_world_follows_another_and_a_failure_ends_only_its_own(tmp_path):
+def test_one_world_follows_another_and_a_failure_ends_only_its_own(start, tmp_path):
     program = tmp_path / "worlds.py"
     program.write_text(WORLDS)
-    port = free_port()
-    with ExitStack() as stack:
-        zero, other = [
-            stack.enter_context(warmed([str(program)], tmp_path, env=by_hand(port, rank, 2)))
-            for rank in range(2)
-        ]
-        (code, out, err), (second, nothing, _) = zero.finish(), other.finish()
-        program.unlink()
+    zero, other = start.by_hand("python", program)
+    (code, out, err), (second, nothing, _) = zero.finish(), other.finish()
     assert (code, second, nothing) == (0, 7, ""), err
     one, fail, three = out.splitlines()
     told = "[(0, 'one', 0), (1, 'one', 1)] [(1, 'one'), (2, 'one')]"
@@ -252,15 +225,11 @@ def test_one_world_follows_another_and_a_failure_ends_only_its_own(tmp_path):
     assert three.strip() == one.strip().replace("one", "three")
 
 
-def test_a_size_that_contradicts_the_engine_is_reported_once(tmp_path):
-    settings = [by_hand(29500, rank, 2) for rank in range(2)]
-    with nodes(2 * [["all-reduce", "-n", "4"]], tmp_path, settings) as runs:
-        first, second = [run.finish() for run in runs]
+def test_a_size_that_contradicts_the_engine_is_reported_once(start):
+    runs = start.by_hand("distdemo", "all-reduce", "-n", "4")
+    first, second = [run.finish() for run in runs]
     assert (first[0], *second) == (2, 2, "", "")
     assert "--world-size 4, but this world has 2 ranks." in first[2]
-
-
-# ------------------------------------------------------------------------------------- torchrun
 
 
 # -------------------------------------------------------------------------------------- mpiexec
@@ -268,10 +237,10 @@ def test_a_size_that_contradicts_the_engine_is_reported_once(tmp_path):
 
 @needs_mpi
 @pytest.mark.mpi
-def test_a_kill_under_mpiexec_ends_all_processes_and_is_reported(tmp_path):
+def test_a_kill_under_mpiexec_ends_all_processes_and_is_reported(start):
     """Successful worlds under mpiexec are tested on two hosts."""
     command = ["-n", "2", sys.executable, "-m", "distdemo", *HELD_UP[:1], *HELD_UP[3:]]
-    with started(command, tmp_path, program=MPIEXEC) as run:
+    with start(MPIEXEC, *command) as run:
         os.kill(ranks_under_mpiexec(run)["1"], signal.SIGKILL)
         code, out, _ = run.finish()
         run.leaves_nothing()

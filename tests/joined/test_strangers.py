@@ -12,7 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from helpers import Run, free_port, marked_processes, tcp_addresses, terminals, wait_until
+from helpers import free_port, marked_processes, tcp_addresses, wait_until
+from processes import Run, Start
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from distdemo.joined import messages
@@ -112,10 +113,11 @@ HARMLESS = (fill_the_store, send_garbage_without_end)
     ],
 )
 def test_nothing_but_the_outcome_changes(
-    attack: Callable[[int, list[Run]], None], tmp_path: Path
+    start: Start, attack: Callable[[int, list[Run]], None]
 ) -> None:
     port = free_port()  # of the store
-    with terminals(tmp_path, HELD_UP, port=port) as runs, ExitStack() as stack:
+    runs = start.nodes(HELD_UP, port=port)
+    with ExitStack() as stack:
         assert wait_until(lambda: len(ports(runs)) >= 3)  # the store's, and one per rank
         for each in sorted(ports(runs)):
             for _ in range(200):

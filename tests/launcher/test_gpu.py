@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from helpers import warmed
+from processes import Start
 
 from distdemo.errors import DistdemoError
 from distdemo.launcher.rank import device_of
@@ -44,6 +42,6 @@ print("left", flush=True)
 
 
 @pytest.mark.processes
-def test_leaving_a_group_ends_even_if_its_backend_never_does(tmp_path: Path) -> None:
-    with warmed(["-c", STUCK], tmp_path) as run:
+def test_leaving_a_group_ends_even_if_its_backend_never_does(start: Start) -> None:
+    with start("python", "-c", STUCK) as run:
         assert run.finish()[1] == "leaving\n"

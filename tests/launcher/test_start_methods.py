@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import warmed
 
 pytestmark = pytest.mark.processes
 PROGRAMS = Path(__file__).parent / "programs"
@@ -20,17 +19,17 @@ ONE = "[(600.0, 0.0, 1, 1.0, 1.0)] 1.0"
     [("auto", "2", [TWO, "[0, 1, 2]", "1 Rank 1 was killed by SIGKILL."]), ("spawn", "1", [ONE])],
 )
 def test_ranks_work_although_their_parent_has_computed_and_share_no_tensor(
-    method, size, lines, tmp_path
+    start, method, size, lines
 ):
     """``auto`` uses a forkserver, because these programs can't be forked."""
-    with warmed([str(PROGRAMS / "launch_after.py"), method, size], tmp_path) as run:
+    with start("python", str(PROGRAMS / "launch_after.py"), method, size) as run:
         code, out, err = run.finish()
         run.leaves_nothing()
     assert (code, out.splitlines()) == (0, lines), err
 
 
-def test_a_program_killed_while_the_forkserver_still_imports_leaves_no_folder(tmp_path):
-    with warmed([str(PROGRAMS / "launch_slowly.py")], tmp_path) as run:
+def test_a_program_killed_while_the_forkserver_still_imports_leaves_no_folder(start):
+    with start("python", str(PROGRAMS / "launch_slowly.py")) as run:
         assert run.process.stdout
         assert run.process.stdout.readline() == "importing\n"
         run.process.kill()

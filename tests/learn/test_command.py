@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 from json_schema import document_schema
-from terminal import in_a_terminal
+from processes import Start
 
 from distdemo import backends
 from distdemo.learn.catalogue import MISTAKES, STEPS
@@ -100,24 +100,24 @@ PROMPT = "Your prediction: "
 NEXT = "; q stops: "
 
 
-def test_a_session_in_a_terminal(tmp_path: Path) -> None:
+def test_a_session_in_a_terminal(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "lesson.json"
-    with in_a_terminal(["learn", "--output", str(file)], tmp_path) as terminal:
-        for prompt, keys, expected in (
-            (PROMPT, "2 4 1", "Step 1 of 12 · hello"),
-            (NEXT, "", "✓ 2 4 1"),
-            (PROMPT, "?", "Step 2 of 12 · broadcast"),
-            (PROMPT, "1 2 3", "Type two numbers, such as 7 8."),
-            (PROMPT, "[20 21]", "You typed 3 numbers. Type two numbers, such as 7 8."),
-            (NEXT, "", "✗ Not quite. Answer: [10 11]."),
-            (PROMPT, "q", "Step 3 of 12 · scatter-gather"),
-        ):
-            assert expected in terminal.wait_for(prompt)
-            terminal.type(f"{keys}\n")
-        assert terminal.end() == 0
-        assert "2 steps played. Predicted 1 of 2 right. Continue" in terminal.text
-        assert terminal.text.rstrip().endswith("scatter-gather.")
-        assert "Step 1 of 12" not in terminal.text  # it was shown
+    terminal = start.terminal("distdemo", "learn", "--output", str(file))
+    for prompt, keys, expected in (
+        (PROMPT, "2 4 1", "Step 1 of 12 · hello"),
+        (NEXT, "", "✓ 2 4 1"),
+        (PROMPT, "?", "Step 2 of 12 · broadcast"),
+        (PROMPT, "1 2 3", "Type two numbers, such as 7 8."),
+        (PROMPT, "[20 21]", "You typed 3 numbers. Type two numbers, such as 7 8."),
+        (NEXT, "", "✗ Not quite. Answer: [10 11]."),
+        (PROMPT, "q", "Step 3 of 12 · scatter-gather"),
+    ):
+        assert expected in terminal.wait_for(prompt)
+        terminal.type(f"{keys}\n")
+    assert terminal.end() == 0
+    assert "2 steps played. Predicted 1 of 2 right. Continue" in terminal.text
+    assert terminal.text.rstrip().endswith("scatter-gather.")
+    assert "Step 1 of 12" not in terminal.text  # it was shown
     steps = [played["step"]["name"] for played in json.loads(file.read_text())["steps"]]
     assert steps == ["hello", "broadcast"]
 
@@ -132,14 +132,14 @@ def test_a_session_in_a_terminal(tmp_path: Path) -> None:
     ],
 )
 def test_control_c_and_control_d_say_how_to_continue(
-    tmp_path: Path, step: str, prompt: str, key: str, code: int, text: str
+    start: Start, step: str, prompt: str, key: str, code: int, text: str
 ) -> None:
-    with in_a_terminal(["learn", step], tmp_path) as terminal:
-        if prompt != PROMPT:
-            terminal.wait_for(PROMPT)
-            terminal.type("\n")
-        terminal.wait_for(prompt)
-        terminal.type(key)
-        assert terminal.end() == code
-        assert text in terminal.text
-        terminal.run.leaves_nothing()
+    terminal = start.terminal("distdemo", "learn", step)
+    if prompt != PROMPT:
+        terminal.wait_for(PROMPT)
+        terminal.type("\n")
+    terminal.wait_for(prompt)
+    terminal.type(key)
+    assert terminal.end() == code
+    assert text in terminal.text
+    terminal.run.leaves_nothing()

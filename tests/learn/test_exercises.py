@@ -8,7 +8,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from helpers import PATIENCE, warmed
+from helpers import PATIENCE
+from processes import Start
 
 from distdemo.errors import UsageError
 from distdemo.learn.catalogue import EXERCISES, MISTAKES
@@ -32,7 +33,7 @@ EXPECTED = re.compile("# expected: (.*)")
 
 @pytest.mark.processes
 @pytest.mark.timeout(400)  # on a loaded machine
-def test_an_exercise_fails_until_it_is_solved(tmp_path: Path) -> None:
+def test_an_exercise_fails_until_it_is_solved(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "lesson"
     report = tmp_path / "report.xml"
     write_exercises(folder)
@@ -46,8 +47,8 @@ def test_an_exercise_fails_until_it_is_solved(tmp_path: Path) -> None:
     files = [f"test_{module}.py" for module in (*wrong, *MODULES)]
     files += [f"mistakes/test_{module}.py" for module in (*BROKEN, *repaired)]
     words = ["-m", "pytest", "-p", "no:cacheprovider", f"--junit-xml={report}"]
-    with warmed([*words, *(str(folder / file) for file in files)], tmp_path) as run:
-        _, out, _ = run.finish(3 * PATIENCE)
+    run = start("python", *words, *(str(folder / file) for file in files))
+    _, out, _ = run.finish(3 * PATIENCE)
     failures: dict[str, str] = {}
     for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - written by our pytest
         text = "".join(failed.text or "" for failed in case.findall("failure"))

@@ -61,10 +61,11 @@ def test_a_mistake_behaves_as_documented(name: str, backend: str) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("name", STEPS)
-def test_a_step_has_the_documented_answer(name: str, warm: Any) -> None:
+def test_a_step_has_the_documented_answer(name: str) -> None:
     step = STEPS[name]
-    outcomes = warm(run, step, "gloo") if name == "ddp" else run(step, "gloo")
+    outcomes = run(step, "gloo")
     played = PlayedStep(step, outcomes)
     assert played.ok, outcomes
     assert played.answer == step.answer

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import commanded
 from mpi.cases import CASES
 from mpi.worlds import OTHERS, PYTHONS, mpiexec, needs_mpi
+from processes import Start
 
 pytestmark = [pytest.mark.mpi, needs_mpi, pytest.mark.processes]
 
@@ -31,11 +31,11 @@ def assert_right(printed: str, cases: list[str], ended: str) -> None:
         (["handles_in_any_order", "futures_resolve_without_a_wait"], "serialized"),
     ],
 )
-def test_what_the_matrix_of_check_lacks(tmp_path: Path, cases: list[str], level: str) -> None:
+def test_what_the_matrix_of_check_lacks(start: Start, cases: list[str], level: str) -> None:
     """Run a script with ``distdemo run``; the world must exit with 0 though ops failed."""
     program = [str(HERE / "cases.py"), "--backend", "mpi", "-n", "3"]
     line = ["run", *program, "--no-sanitize", "--format", "json", "--", *cases]
-    with commanded(line, tmp_path, env={"MPI4PY_RC_THREAD_LEVEL": level}) as run:
+    with start("distdemo", *line, env={"MPI4PY_RC_THREAD_LEVEL": level}) as run:
         code, out, err = run.finish()
     assert (code, err) == (0, ""), out
     assert_right("".join(rank.get("output", "") for rank in json.loads(out)["ranks"]), cases, out)

@@ -7,15 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from helpers import (
-    LOOPBACK,
-    PATIENCE,
-    marked_processes,
-    segments,
-    tcp_addresses,
-    wait_until,
-    warmed,
-)
+from helpers import LOOPBACK, PATIENCE, marked_processes, segments, tcp_addresses, wait_until
 from mpi.worlds import needs_mpi
 
 from distdemo.errors import EXIT_OK
@@ -32,8 +24,8 @@ def assert_gone(run, used):
     assert not used & segments()
 
 
-def test_a_killed_rank_of_a_forkserver_is_named_and_leaves_nothing(tmp_path):
-    with warmed([PROGRAM, "forkserver", "killed"], tmp_path) as run:
+def test_a_killed_rank_of_a_forkserver_is_named_and_leaves_nothing(start):
+    with start("python", PROGRAM, "forkserver", "killed") as run:
         code, out, err = run.finish()
         assert (code, err) == (EXIT_OK, ""), out
         used, error = [json.loads(line) for line in out.splitlines()]
@@ -43,8 +35,8 @@ def test_a_killed_rank_of_a_forkserver_is_named_and_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_launcher_that_is_stopped_leaves_nothing(tmp_path, number):
-    with warmed([PROGRAM, "fork", "hold"], tmp_path) as run:
+def test_a_launcher_that_is_stopped_leaves_nothing(start, number):
+    with start("python", PROGRAM, "fork", "hold") as run:
         assert run.process.stdout is not None
         lines = [json.loads(run.process.stdout.readline()) for _ in range(4)]
         there = marked_processes(run.mark)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import commanded
 from hostile import JSON, changed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postmortem.test_postmortem import BEHIND, FILES, FIRST, dump, entry
+from processes import Start
 
 from distdemo.calls.notes import EndNote, call_line, json_line
 from distdemo.calls.records import RankCall, SourceLine
@@ -79,12 +79,11 @@ def slow_pickle() -> bytes:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
-def test_a_signal_ends_the_workers(tmp_path: Path, number: signal.Signals) -> None:
-    folder, temporary = tmp_path / "dumps", tmp_path / "temporary"
+def test_a_signal_ends_the_workers(start: Start, tmp_path: Path, number: signal.Signals) -> None:
+    folder = tmp_path / "dumps"
     folder.mkdir()
-    temporary.mkdir()
     (folder / "rank_0").write_bytes(slow_pickle())
-    with commanded(["postmortem", str(folder)], temporary) as run:
+    with start("distdemo", "postmortem", str(folder)) as run:
         run.ranks(1)
         run.process.send_signal(number)
         code, _, err = run.finish()

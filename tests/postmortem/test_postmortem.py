@@ -6,11 +6,12 @@ import json
 import os
 import pickle
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import document
+from processes import Command, Start
 
 from distdemo.calls.records import Finding, SourceLine
 from distdemo.errors import UsageError
@@ -377,14 +378,16 @@ def test_stacks_alone_show_which_rank_is_elsewhere(
 
 
 @pytest.mark.processes
-def test_exit_codes(tmp_path: Path) -> None:
+def test_exit_codes(command: Command, tmp_path: Path) -> None:
     write(tmp_path, BEHIND)
-    report = document("postmortem", str(tmp_path), status=1)
+    report = command.document("postmortem", str(tmp_path), status=1)
     assert report["findings"][0]["ranks"] == [2]
     write(tmp_path, dict.fromkeys(range(4), dump(FIRST)))
-    assert not document("postmortem", str(tmp_path))["findings"]
+    assert not command.document("postmortem", str(tmp_path))["findings"]
     write(tmp_path, dict.fromkeys(range(4), dump()))
-    assert "sends and receives" in document("postmortem", str(tmp_path), status=1)["stopped"]
+    assert (
+        "sends and receives" in command.document("postmortem", str(tmp_path), status=1)["stopped"]
+    )
 
 
 PROGRAM = """
@@ -408,12 +411,13 @@ os._exit(0)
 
 
 @pytest.mark.processes
-def test_dumps_of_a_real_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dumps_of_a_real_world(start: Start, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "100")
-    monkeypatch.setenv("DUMPS", str(tmp_path))
-    document("run", str(program), "-n", "3", "--no-sanitize", "--capture")
+    settings = {"TORCH_FR_BUFFER_SIZE": "100", "DUMPS": str(tmp_path)}
+    line = ["run", program, "-n", "3", "--no-sanitize", "--capture"]
+    run = start(sys.executable, "-m", "distdemo", *line, env=settings)  # the stack has no test
+    assert run.finish()[0] == 0
     finding = only(read([str(tmp_path / "rank_*")]))
     assert (finding.kind, finding.ranks) == ("absent", (1,))
     assert [row.source_line for row in finding.rows] == ["program.py:11", "program.py:9"]

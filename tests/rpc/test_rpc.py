@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from forked import run_command
+from forked import in_a_child
 from golden import golden
-from helpers import LOOPBACK, leftovers, run_joined, segments, tcp_addresses, wait_until
+from helpers import LOOPBACK, leftovers, segments, tcp_addresses, wait_until
 
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Phase, Position, Returned, TimedOut, WorldReport, WorldSpec
@@ -22,7 +22,7 @@ from distdemo.rpc import view
 from distdemo.rpc.records import RpcCall, RpcReport
 from distdemo.rpc.report import make_report
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("compiler")]
 LIMIT = 60.0  # seconds per call
 STALL = 3.0  # seconds without progress until a hanging worker is reported
 GOLDEN = Path(__file__).parent / "golden"
@@ -59,8 +59,8 @@ def successful_run():
     return result, {address for own in received.values() for address in own}
 
 
-def test_calls_and_a_training_step_succeed_on_loopback_and_leave_nothing(warm):
-    result, listening = warm(successful_run)
+def test_calls_and_a_training_step_succeed_on_loopback_and_leave_nothing():
+    result, listening = successful_run()
     assert result.ok, (result.world.verdict, result.wrong)
     functions = {call.function for call in result.calls}
     assert {"rpc_sync", "rpc_async", "remote", "rref.rpc_sync", "rref.to_here"} <= functions
@@ -73,7 +73,7 @@ def test_calls_and_a_training_step_succeed_on_loopback_and_leave_nothing(warm):
     assert all("Warning" not in outcome.output for outcome in result.world.outcomes)
 
 
-def document_of_wrong_values():
+def document_of_wrong_values(command):
     from distdemo.rpc import calls
 
     def who():
@@ -85,11 +85,11 @@ def document_of_wrong_values():
     instead(calls, "who", who)
     right = vars(calls)["DistributedOptimizer"]
     vars(calls).update(DistributedOptimizer=optimizer)
-    return run_command("rpc", "--format", "json")
+    return command("rpc", "--format", "json")
 
 
-def test_wrong_values_and_a_wrong_step_are_reported(warm):
-    code, out, err = warm(document_of_wrong_values)
+def test_wrong_values_and_a_wrong_step_are_reported(command):
+    code, out, err = in_a_child(document_of_wrong_values, command)
     document = json.loads(out)
     assert (code, err, document["ok"]) == (1, "", False)
     wrong = [call for call in document["calls"] if not call["ok"]]
@@ -140,8 +140,8 @@ def failing(function):
         (hanging, f"No progress for {STALL:g} s: rank 1 did not finish rpc_sync root(-9)."),
     ],
 )
-def test_a_failed_worker_is_reported(function, what, warm):
-    verdict = warm(failing, function)
+def test_a_failed_worker_is_reported(function, what):
+    verdict = in_a_child(failing, function)
     assert verdict.what == what
     assert (verdict.ranks, verdict.consequences) == ((1,), (0,))
 
@@ -161,8 +161,8 @@ def stopped_at_the_end():
     return run(2, stall=STALL).world.verdict
 
 
-def test_a_worker_stopped_during_shutdown_is_reported(warm):
-    verdict = warm(stopped_at_the_end)
+def test_a_worker_stopped_during_shutdown_is_reported():
+    verdict = in_a_child(stopped_at_the_end)
     assert verdict.ranks == (1,)
     assert "did not answer" in verdict.what
     assert "Last phase of rank 0: done" in verdict.why
@@ -207,6 +207,7 @@ def test_invalid_options_are_rejected(command):
         assert err.startswith(first), line
 
 
-def test_ranks_of_an_engine_are_workers_without_torch_s_own_output(warm, tmp_path):
+def test_ranks_of_an_engine_are_workers_without_torch_s_own_output(start):
     verdict = "✓ All 20 calls returned the right values.\n"
-    assert warm(run_joined, ["rpc", "-q"], tmp_path) == [(0, verdict, ""), (0, "", "")]
+    ended = [run.finish() for run in start.by_hand("distdemo", "rpc", "-q")]
+    assert ended == [(0, verdict, ""), (0, "", "")]

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from golden import golden
-from helpers import commanded
 
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
@@ -366,9 +365,9 @@ def test_ranks_draw_different_numbers_as_under_torchrun(document, tmp_path, meth
 # ------------------------------------------------------------------------------------ as a process
 
 
-def test_ctrl_c_says_where_every_rank_was_and_leaves_nothing(tmp_path):
+def test_ctrl_c_says_where_every_rank_was_and_leaves_nothing(start):
     line = ["run", f"{USERS}:hangs", "-n", "2"]
-    with commanded(line, tmp_path) as run:
+    with start("distdemo", *line) as run:
         lines = {(run.process.stdout or sys.stdin).readline() for _ in range(2)}
         assert lines == {"0 │ rank 0 is here\n", "1 │ rank 1 is here\n"}
         run.process.send_signal(signal.SIGINT)
@@ -379,12 +378,12 @@ def test_ctrl_c_says_where_every_rank_was_and_leaves_nothing(tmp_path):
         run.leaves_nothing()
 
 
-def test_a_breakpoint_on_one_rank(tmp_path):
+def test_a_breakpoint_on_one_rank(start):
     reader, writer = os.pipe()
     os.write(writer, b"p secret\nc\n")
     os.close(writer)
     line = ["run", f"{USERS}:breaks", "-n", "2", "--pdb", "1"]
-    with commanded(line, tmp_path, stdin=reader) as run:
+    with start("distdemo", *line, stdin=reader) as run:
         os.close(reader)
         code, out, err = run.finish()
         assert (code, err) == (0, "")
@@ -393,10 +392,10 @@ def test_a_breakpoint_on_one_rank(tmp_path):
         run.leaves_nothing()
 
 
-def test_a_reader_that_leaves_ends_the_world(tmp_path):
+def test_a_reader_that_leaves_ends_the_world(start):
     line = ["run", f"{USERS}:talks", "-n", "2"]
     unread, end = os.pipe()
-    with commanded(line, tmp_path, stdout=end) as run:
+    with start("distdemo", *line, stdout=end) as run:
         os.close(end)
         with os.fdopen(unread, "rb", buffering=0) as reader:
             assert reader.readline().endswith(b"is here\n")

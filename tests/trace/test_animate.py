@@ -4,52 +4,51 @@ from __future__ import annotations
 
 import signal
 import termios
-from pathlib import Path
 
 import pytest
-from terminal import Terminal, in_a_terminal
+from processes import Start, Terminal
 
 RIGHT, LEFT = "\x1b[C", "\x1b[D"
 TRACE = ["trace", "-n", "2", "--animate"]
 
 
 def assert_restored(terminal: Terminal) -> None:
-    flags = termios.tcgetattr(terminal._main)[3]
+    flags = termios.tcgetattr(terminal.main)[3]
     assert flags & termios.ECHO
     assert flags & termios.ICANON
     assert terminal.raw.rindex("\x1b[?25h") > terminal.raw.rindex("\x1b[?25l")  # the cursor
 
 
-def test_keys_step_and_quit(tmp_path: Path) -> None:
-    with in_a_terminal(TRACE, tmp_path) as terminal:
-        terminal.wait_for("0/2  any key: next · ←: back · q: quit")
-        terminal.type(" ")
-        assert "Round 1 of 2" in terminal.wait_for("1/2  any key")
-        terminal.type(RIGHT)
-        terminal.wait_for("2/2  any key")
-        terminal.type(LEFT)
-        assert "Round 1 of 2" in terminal.wait_for("1/2  any key")
-        terminal.type("q")
-        terminal.wait_for("Verified: 4 elements")
-        assert terminal.end() == 0
-        assert_restored(terminal)
+def test_keys_step_and_quit(start: Start) -> None:
+    terminal = start.terminal("distdemo", *TRACE)
+    terminal.wait_for("0/2  any key: next · ←: back · q: quit")
+    terminal.type(" ")
+    assert "Round 1 of 2" in terminal.wait_for("1/2  any key")
+    terminal.type(RIGHT)
+    terminal.wait_for("2/2  any key")
+    terminal.type(LEFT)
+    assert "Round 1 of 2" in terminal.wait_for("1/2  any key")
+    terminal.type("q")
+    terminal.wait_for("Verified: 4 elements")
+    assert terminal.end() == 0
+    assert_restored(terminal)
 
 
 @pytest.mark.parametrize(
     ("key", "code"), [("\x04", 0), ("\x03", 130), ("", 1)], ids=["ctrl-d", "ctrl-c", "sigterm"]
 )
-def test_the_terminal_is_restored_however_it_ends(key: str, code: int, tmp_path: Path) -> None:
-    with in_a_terminal(TRACE, tmp_path) as terminal:
-        terminal.wait_for("q: quit")
-        if key:
-            terminal.type(key)
-        else:
-            terminal.run.process.send_signal(signal.SIGTERM)
-        assert terminal.end() == code
-        assert_restored(terminal)
+def test_the_terminal_is_restored_however_it_ends(start: Start, key: str, code: int) -> None:
+    terminal = start.terminal("distdemo", *TRACE)
+    terminal.wait_for("q: quit")
+    if key:
+        terminal.type(key)
+    else:
+        terminal.run.process.send_signal(signal.SIGTERM)
+    assert terminal.end() == code
+    assert_restored(terminal)
 
 
-def test_a_speed_plays_it_to_the_end(tmp_path: Path) -> None:
-    with in_a_terminal([*TRACE[:3], "--speed", "50"], tmp_path) as terminal:
-        terminal.wait_for("2/2")
-        assert terminal.end() == 0
+def test_a_speed_plays_it_to_the_end(start: Start) -> None:
+    terminal = start.terminal("distdemo", *TRACE[:3], "--speed", "50")
+    terminal.wait_for("2/2")
+    assert terminal.end() == 0

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from forked import run_command
+from forked import in_a_child
 from golden import golden
-from helpers import run_joined
 
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.train import loop, view
 from distdemo.train.proofs import prove
 from distdemo.train.records import Deviation, Epoch, Run, TrainReport, TrainSpec, TrainTask
 
+pytestmark = pytest.mark.usefixtures("compiler")
 SHORT = ["train", "-n", "2", "--epochs", "2"]
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -69,10 +69,8 @@ def test_the_tables():
 
 
 @pytest.mark.processes
-def test_a_diverging_training_proves_nothing_and_reports_why(warm):
-    code, out, err = warm(
-        run_command, *SHORT, "--lr", "1e300", "--mode", "flat", "--format", "json"
-    )
+def test_a_diverging_training_proves_nothing_and_reports_why(command):
+    code, out, err = command(*SHORT, "--lr", "1e300", "--mode", "flat", "--format", "json")
     document = json.loads(out)
     assert (code, err, document["ok"]) == (1, "", False)
     assert [proof["held"] for proof in document["proofs"]] == [True, None, None]
@@ -83,18 +81,18 @@ def test_a_diverging_training_proves_nothing_and_reports_why(warm):
     ]
 
 
-def run_hanging():
+def run_hanging(command):
     """Run the command with a rank 1 that hangs before its first epoch."""
     run_epoch = loop.Training.run_epoch
     loop.Training.run_epoch = lambda training: (  # type: ignore[method-assign, assignment]  # only in this process
         signal.pause() if dist.get_rank() == 1 else run_epoch(training)
     )
-    return run_command(*SHORT, "--mode", "flat", "--stall", "3", "--format", "json")
+    return command(*SHORT, "--mode", "flat", "--stall", "3", "--format", "json")
 
 
 @pytest.mark.processes
-def test_a_rank_that_hangs_is_named(warm):
-    code, out, _ = warm(run_hanging)
+def test_a_rank_that_hangs_is_named(command):
+    code, out, _ = in_a_child(run_hanging, command)
     (error,) = json.loads(out)["errors"]
     assert (code, error["ranks"]) == (1, [1])
 
@@ -113,9 +111,9 @@ def test_invalid_options_are_rejected_before_any_rank_starts(command):
 
 
 @pytest.mark.processes
-def test_ranks_of_an_engine_train_together_and_rank_0_writes(warm, tmp_path):
+def test_ranks_of_an_engine_train_together_and_rank_0_writes(start):
     asked = ["train", "--epochs", "1", "--mode", "flat", "--format", "json"]
-    (code, out, err), second = warm(run_joined, asked, tmp_path)
+    (code, out, err), second = [run.finish() for run in start.by_hand("distdemo", *asked)]
     assert second == (0, "", "")
     assert (code, err) == (0, "")
     document = json.loads(out)

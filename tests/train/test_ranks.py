@@ -10,6 +10,7 @@ from multiprocessing import active_children
 
 import pytest
 import torch.distributed as dist
+from forked import in_a_child
 
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
@@ -20,12 +21,13 @@ from distdemo.train.loop import train
 from distdemo.train.proofs import make_report
 from distdemo.train.records import MODES, TrainSpec, TrainTask
 
+pytestmark = pytest.mark.usefixtures("compiler")
 SMALL = TrainSpec(epochs=2, batch_size=240)
 """8 steps per epoch of 2000 samples, for 1, 2, 3 and 4 ranks alike."""
 
 
 def trained(spec, ranks, on_message=None, **world):
-    """Return the report of a training, run in the ``warm`` process."""
+    """Return the report of a training."""
     task = TrainTask.split(spec.batch_size, ranks)
     asked = WorldSpec(ranks, **{"deadline": 60, "lazy": True, **world})
     ended = run_world(asked, train, (spec, task), on_message=on_message)
@@ -42,8 +44,8 @@ def trained_with_messages():
 
 
 @pytest.mark.processes
-def test_all_modes_prove_what_they_claim(warm):
-    result, messages = warm(trained_with_messages)
+def test_all_modes_prove_what_they_claim():
+    result, messages = in_a_child(trained_with_messages)
     assert result.ok, (result.world.verdict, result.failed)
     assert len(result.proofs) == 9
     assert [run.collectives_per_step for run in result.runs] == [4, 1, 2]
@@ -57,16 +59,16 @@ def test_all_modes_prove_what_they_claim(warm):
 
 
 @pytest.mark.processes
-def test_one_rank_trains_as_one_process_and_learns(warm):
-    alone = warm(trained, replace(SMALL, epochs=5, batch_size=64), 1)
+def test_one_rank_trains_as_one_process_and_learns():
+    alone = trained(replace(SMALL, epochs=5, batch_size=64), 1)
     assert alone.ok, alone.failed
     accuracies = [epoch.accuracy for epoch in alone.runs[0].epochs]
     assert accuracies[-1] >= 0.95 > accuracies[0]
 
 
 @pytest.mark.processes
-def test_comparison_ends_when_rounding_has_grown(warm):
-    wild = warm(trained, TrainSpec(mode="flat", learning_rate=2.0, epochs=6), 2)
+def test_comparison_ends_when_rounding_has_grown():
+    wild = trained(TrainSpec(mode="flat", learning_rate=2.0, epochs=6), 2)
     assert wild.ok, wild.failed
     assert 0 < wild.runs[0].comparison.epochs < 6
     assert wild.runs[0].comparison.stopped == "rounding"
@@ -86,8 +88,8 @@ def stopped_in_the_reference():
 
 
 @pytest.mark.processes
-def test_a_rank_stopped_during_the_reference_is_reported(warm):
-    verdict = warm(stopped_in_the_reference)
+def test_a_rank_stopped_during_the_reference_is_reported():
+    verdict = in_a_child(stopped_in_the_reference)
     assert verdict is not None
     assert verdict.ranks == (0,), verdict
 
@@ -154,8 +156,8 @@ def trained_wrongly():
 
 
 @pytest.mark.processes
-def test_broken_averages_are_detected(warm):
-    result = warm(trained_wrongly)
+def test_broken_averages_are_detected():
+    result = in_a_child(trained_wrongly)
     assert result.world.ok, result.world.verdict
     failed: dict[str, list[str]] = {run.mode: [] for run in result.runs}
     for proof in result.failed:
