@@ -1,19 +1,13 @@
-"""Overhead of ``bench``: its loop, and the time of its default command."""
+"""Overhead of the timed loop of ``bench``."""
 
 from __future__ import annotations
 
-import json
-import re
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rounds import PYTHON, Result, compared, in_words, run
+from rounds import Result, compared, in_words
 
-from distdemo.bench.records import BenchReport, SizeRow
-from distdemo.encoding import decode
 from distdemo.view.format import plural
 
 if TYPE_CHECKING:
@@ -22,8 +16,6 @@ if TYPE_CHECKING:
 LOOP_S = 2e-6  # allowed per iteration of the loop
 FEW, MANY = 5_000, 25_000  # iterations; the difference gives the cost of one
 WORLDS = 7
-DEFAULT_S = 15.0  # allowed for the default command
-WIDE = 0.10  # half-width of an interval, relative to the median, above which a row must be marked
 
 
 def loop(smoke: bool) -> Iterator[Result]:
@@ -65,33 +57,3 @@ def nothing_timed(rank: Rank) -> float:
         timed(rank, lambda: None, count, align)
         spent.append(time.perf_counter() - began)
     return (spent[2] - spent[1]) / (MANY - FEW)
-
-
-def default(smoke: bool) -> Iterator[Result]:
-    """Time ``distdemo bench all-reduce`` and check that it marks unsteady rows."""
-    short = ("--sizes", "8", "--iters", "1") if smoke else ()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "run.json")
-        began = time.monotonic()
-        command = (PYTHON, "-m", "distdemo", "bench", "all-reduce", "--output", str(path))
-        shown = run((*command, *short))
-        took = time.monotonic() - began
-        rows = decode(BenchReport, json.loads(path.read_text())).rows
-    wide = [row for row in rows if row.spread_share is None or row.spread_share > WIDE]
-    marked = [row for row in wide if _is_marked(row, shown)]
-    yield Result(
-        "default bench all-reduce",
-        f"{took:.1f} s",
-        asked=f"at most {DEFAULT_S:g} s; ±{WIDE:.0%}, or marked",
-        met=took <= DEFAULT_S and len(marked) == len(wide),
-        details=f"{len(rows)} sizes; {len(rows) - len(wide)} within ±{WIDE:.0%}, "
-        f"{len(marked)} of {len(wide)} others marked",
-    )
-
-
-def _is_marked(row: SizeRow, text: str) -> bool:
-    """Return True if the table marks the row as unsteady: ``8 B │ 53.5 µs │ ±32%!``."""
-    from distdemo.view.format import exact_size
-
-    size = re.escape(exact_size(row.size_bytes))
-    return not row.steady and bool(re.search(rf"^\W*{size} +[│|].*!", text, re.MULTILINE))

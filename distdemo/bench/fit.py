@@ -25,7 +25,7 @@ from distdemo.schedules.count import Cost, CostModel, costs
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
-from distdemo.view.format import duration, exact_size, listing, percent, plural, rate
+from distdemo.view.format import duration, exact_size, listing, percent, rate
 from distdemo.view.tables import Column, Grid
 
 MESSAGE = "message"
@@ -80,29 +80,14 @@ class FittedSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
-    """A size in a world that was not measured.
-
-    Attributes:
-        predicted_s: Time by algorithm.
-    """
-
-    size_bytes: int
-    predicted_s: dict[str, float]
-
-    @derived
-    def fastest(self) -> str:
-        """Fastest algorithm."""
-        return min(self.predicted_s, key=lambda name: self.predicted_s[name])
-
-
-@dataclass(frozen=True, slots=True)
 class Prediction:
-    """Predicted times of one op on this number of ranks, by each of its algorithms."""
+    """Predicted time of one size on a number of ranks, by the first fit of a series."""
 
     spec: SeriesSpec
+    algorithm: str
     ranks: int
-    rows: tuple[Predicted, ...]
+    size_bytes: int
+    predicted_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +128,11 @@ def make_report(
     for other in recordings[1:]:
         notes += differences(recordings[0], other)
     predictions = tuple(
-        predict(series, n, sizes)
+        prediction
         for series in fitted
         if series.fits[0].is_good
         for n in sorted({*ranks})
+        for prediction in predict(series, n, sizes)
     )
     files = tuple(recording.file for recording in recordings)
     return FitReport(files, tuple(fitted), predictions, tuple(notes))
@@ -268,29 +254,31 @@ def solve(
         paid: Multiples of α and β at each point.
         seconds: Measured time of each point, above 0.
     """
-    import numpy as np
+    points = zip(paid, seconds, strict=True)
+    rows = [(rounds / time_s, size / time_s) for (rounds, size), time_s in points]
+    # The normal equations of rounds·α + bytes·β = 1.
+    rounds2 = sum(rounds * rounds for rounds, _ in rows)
+    mixed = sum(rounds * size for rounds, size in rows)
+    size2 = sum(size * size for _, size in rows)
+    rounds1 = sum(rounds for rounds, _ in rows)
+    size1 = sum(size for _, size in rows)
+    determinant = rounds2 * size2 - mixed * mixed
+    candidates = [(rounds1 / rounds2, 0.0), (0.0, size1 / size2)]  # one of them alone
+    if determinant > 0:
+        alpha = (rounds1 * size2 - size1 * mixed) / determinant
+        beta = (size1 * rounds2 - rounds1 * mixed) / determinant
+        if min(alpha, beta) >= 0:
+            candidates = [(alpha, beta)]
 
-    costs = np.array(paid, dtype=float)
-    times = np.array(seconds)
-    scaled = costs / times[:, None]
-    width = scaled.max(axis=0)  # rounds and bytes differ by many orders of magnitude
-    width[width == 0] = 1.0
-    scaled /= width
-    ones = np.ones(len(times))
-    solution = np.linalg.lstsq(scaled, ones, rcond=None)[0]
-    if solution.min() < 0:  # one of them is 0: fit the other alone
-        alone = [column @ ones / (column @ column or 1.0) for column in scaled.T]
-        solution = min(
-            (value * np.eye(2)[index] for index, value in enumerate(alone)),
-            key=lambda values: float(np.sum((scaled @ values - ones) ** 2)),
-        )
-    alpha, beta = np.maximum(solution, 0.0) / width
-    errors = (costs @ [alpha, beta] - times) / times
-    return float(alpha), float(beta), errors.tolist()
+    def errors(link: tuple[float, float]) -> list[float]:
+        return [rounds * link[0] + size * link[1] - 1 for rounds, size in rows]
+
+    best = min(candidates, key=lambda link: sum(error * error for error in errors(link)))
+    return (*best, errors(best))
 
 
-def predict(series: FittedSeries, ranks: int, sizes: Sequence[int] = ()) -> Prediction:
-    """Return the predicted times of this number of ranks, by each algorithm.
+def predict(series: FittedSeries, ranks: int, sizes: Sequence[int] = ()) -> Iterator[Prediction]:
+    """Yield the predicted times of this number of ranks.
 
     Args:
         series: A fitted series.
@@ -298,23 +286,17 @@ def predict(series: FittedSeries, ranks: int, sizes: Sequence[int] = ()) -> Pred
         sizes: Sizes in bytes; if empty, the smallest, a middle and the largest measured one.
     """
     known = series.sizes_bytes
-    chosen = sorted({*(sizes or (known[0], known[len(known) // 2], known[-1]))})
     link = series.fits[0]
-    by_algorithm = costs_of(series.spec.op.op, ranks)
-    rows = tuple(
-        Predicted(
-            size,
-            {
-                cost.algorithm: cost.seconds(size, link.alpha_s, link.beta_s_per_byte)
-                for cost in by_algorithm
-            },
-        )
-        for size in chosen
-    )
-    return Prediction(series.spec, ranks, rows)
+    costs = {cost.algorithm: cost for cost in costs_of(series.spec.op.op, ranks)}
+    for size in sorted({*(sizes or (known[0], known[len(known) // 2], known[-1]))}):
+        seconds = costs[link.algorithm].seconds(size, link.alpha_s, link.beta_s_per_byte)
+        yield Prediction(series.spec, link.algorithm, ranks, size, seconds)
 
 
 # -------------------------------------------------------------------------------------------- view
+
+
+COLUMNS = ("Ranks", "Size", "Time")
 
 
 def fit_view(report: FitReport, sign: Signs) -> Iterator[Block]:
@@ -322,8 +304,14 @@ def fit_view(report: FitReport, sign: Signs) -> Iterator[Block]:
     for series in report.series:
         yield from _fits(series, sign)
         yield Paragraph()
-    for prediction in report.predictions:
-        yield from _prediction(prediction, sign)
+    if report.predictions:
+        yield Heading("Predicted, not measured, if no messages share a link")
+        grid = Grid([Column("Series"), *(Column(name, right=True) for name in COLUMNS)])
+        for one in report.predictions:
+            size = exact_size(one.size_bytes)
+            name = f"{one.spec.operation.command} {one.algorithm}"
+            grid.rows.append([name, f"{one.ranks:,}", size, duration(one.predicted_s)])
+        yield grid
         yield Paragraph()
     for note in report.notes:
         yield Paragraph(note, colours.QUIET)
@@ -359,21 +347,3 @@ def _fits(series: FittedSeries, sign: Signs) -> Iterator[Block]:
     if len(series.fits) > 1 and len(series.ranks) == 1:
         text = "The usual algorithm is assumed. Files with other numbers of ranks tell them apart."
         yield Paragraph(text, colours.UNSURE)
-
-
-def _prediction(prediction: Prediction, sign: Signs) -> Iterator[Block]:
-    """Yield one row per algorithm and one column per size, with the fastest of each size marked."""
-    yield Heading(
-        f"Prediction, not measured: {prediction.spec.title} on {plural(prediction.ranks, 'rank')}"
-    )
-    sizes = [Column(exact_size(row.size_bytes), right=True) for row in prediction.rows]
-    grid = Grid([Column("Algorithm"), *sizes])
-    names = list(prediction.rows[0].predicted_s)
-    for name in names:
-        times = [
-            f"{f'{sign.arrow} ' * (name == row.fastest)}{duration(row.predicted_s[name])}"
-            for row in prediction.rows
-        ]
-        grid.rows.append([name, *times])
-    yield grid
-    yield Paragraph(f"{sign.arrow} fastest, if no messages share a link.", colours.QUIET)

@@ -102,7 +102,7 @@ def bench(rank: Rank, spec: BenchSpec, launches: Launches) -> None:
         rank.send(stream_limit(rank))
     for launch in launches:
         align()
-        before = read_clocks()
+        before = read_clocks(launch.number)
         for key in launch.sizes:
             series, point = spec.series[key[0]], key[1]
             is_due = point == 0 or perf_counter() - began_s < launch.until_s
@@ -110,7 +110,7 @@ def bench(rank: Rank, spec: BenchSpec, launches: Launches) -> None:
                 rank.report_phase(series.phase(point))
                 rank.send(_measure(rank, series, key, launch, align))
         align()
-        rank.send(load_since(before, launch.number))
+        rank.send(load_since(before))
     rank.report_phase("done")
     align()
 

@@ -92,10 +92,8 @@ class SeriesSpec:
 
     def phase(self, point: int) -> str:
         """Return the size with this index as shown in phases: ``all-reduce of 65,536 B``."""
-        placement = "in place" * self.op.in_place
-        name = " ".join(filter(None, (self.operation.command, self.algorithm, placement)))
-        size = self.sizes_bytes[point]
-        return f"{name} of {size:,} B" if size else name
+        name = self.algorithm or self.operation.command
+        return f"{name} of {self.sizes_bytes[point]:,} B"
 
     @property
     def title(self) -> str:

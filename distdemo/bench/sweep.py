@@ -63,10 +63,7 @@ def measure(
     interrupted = False
     try:
         for number, sweep in enumerate(sweeps):
-            # Every node plans the first world; the start times of their processes differ.
-            left_s = max(0.0, spec.budget_s - (monotonic() - began_s if number else 0.0))
-            sizes = [len(keys_of(spec, other.world.backend)) for other in sweeps[number:]]
-            sweep.run(left_s * sizes[0] / sum(sizes), number, one_world=one_world)
+            sweep.run(spec.budget_s / len(sweeps), number, one_world=one_world)
     except (KeyboardInterrupt, Terminated):
         interrupted = True
     libraries = versions()

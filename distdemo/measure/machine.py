@@ -14,9 +14,8 @@ import socket
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 TUNING = (
     *("GLOO_", "NCCL_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES"),
@@ -93,15 +92,6 @@ def _processor() -> str:
 # -------------------------------------------------------------------------------------------- load
 
 
-class Reading(NamedTuple):
-    """A rank's CPUs, and the clocks at one moment: wall, its own CPU time, its CPUs' busy time."""
-
-    cpus: tuple[int, ...]
-    at_s: float
-    own_s: float
-    busy_s: float | None
-
-
 @dataclass(frozen=True, slots=True)
 class LaunchLoad:
     """CPU time in one launch, as measured by one rank.
@@ -121,13 +111,23 @@ class LaunchLoad:
     busy_s: float | None
 
 
-def read_clocks() -> Reading:
-    """Return the clocks now."""
+def read_clocks(launch: int) -> LaunchLoad:
+    """Return the clocks now: times since some moment in the past."""
     cpus = usable_cpus()
     busy = None
     with suppress(OSError, ValueError):
         busy = busy_s(Path("/proc/stat").read_text(encoding="ascii"), cpus)
-    return Reading(cpus, time.perf_counter(), time.process_time(), busy)
+    return LaunchLoad(launch, cpus, time.perf_counter(), time.process_time(), busy)
+
+
+def load_since(before: LaunchLoad) -> LaunchLoad:
+    """Return what this rank has measured since it read the clocks."""
+    now = read_clocks(before.launch)
+    busy = None
+    if before.busy_s is not None and now.busy_s is not None:
+        busy = now.busy_s - before.busy_s
+    wall = now.wall_s - before.wall_s
+    return replace(now, wall_s=wall, own_s=now.own_s - before.own_s, busy_s=busy)
 
 
 def busy_s(stat: str, cpus: Collection[int], ticks_per_s: int | None = None) -> float | None:
@@ -152,15 +152,6 @@ def busy_s(stat: str, cpus: Collection[int], ticks_per_s: int | None = None) -> 
         user, nice, system, _, _, _, _, steal = [*ticks, 0, 0, 0, 0][:8]  # old ones lack some
         total += user + nice + system + steal
     return total / (ticks_per_s or os.sysconf("SC_CLK_TCK"))
-
-
-def load_since(before: Reading, launch: int) -> LaunchLoad:
-    """Return what this rank measured since the first reading."""
-    now = read_clocks()
-    busy = None
-    if before.busy_s is not None and now.busy_s is not None:
-        busy = now.busy_s - before.busy_s
-    return LaunchLoad(launch, before.cpus, now.at_s - before.at_s, now.own_s - before.own_s, busy)
 
 
 def taken_cores(
