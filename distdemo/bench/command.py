@@ -40,9 +40,10 @@ from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Op
-from distdemo.ops.footprint import memory_of_all
+from distdemo.ops.footprint import footprint
 from distdemo.ops.spec import OpSpec
-from distdemo.schedules.support import check_arithmetic, check_backend
+from distdemo.ops.values import PERIODS
+from distdemo.schedules import check_arithmetic, check_backend
 from distdemo.view.format import exact_size
 
 DEADLINE_S = 7 * 24 * 3600.0  # without --timeout: the stall limit ends worlds that hang
@@ -99,7 +100,7 @@ class BenchOptions(WorldOptions):
             "--step-factor",
             "-f",
             metavar="NUMBER",
-            parser=decimal(1.1, math.inf, "2"),
+            parser=decimal(1.1, 1e6, "2"),
             help="Factor between sizes.",
         ),
     ] = 4.0
@@ -160,7 +161,7 @@ def bench(session: Session, options: BenchOptions) -> Result:
     for world in worlds:
         for one in series:
             if one.sizes_bytes and one.device == "cpu" and one.backend == world.backend:
-                data = memory_of_all(one.operation, one.at(one.sizes_bytes[-1]))
+                data = footprint(one.operation, one.at(one.sizes_bytes[-1]), PERIODS[0])
                 here = session.ranks_here(world.world_size)
                 session.check_memory(world, data * here // world.world_size)
     default_budget_s = BUDGET_S * sum(bool(one.sizes_bytes) for one in series)
@@ -207,9 +208,7 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             from distdemo.cli.app import subcommands
 
             known = [op.command for op in ops.REGISTRY.values()]
-            raise unknown(
-                "operation", [*known, EVERY, *subcommands("bench")], word, "distdemo bench"
-            )
+            raise unknown("operation", [*known, EVERY, *subcommands("bench")], word)
     return list(chosen.values())
 
 
@@ -246,7 +245,7 @@ def make_worlds(session: Session, options: BenchOptions, chosen: Sequence[Op]) -
     names = [word.strip().lower() for word in options.backend.split(",")]
     for name in names:
         if name not in choices:
-            raise unknown("backend", choices, name, "--backend")
+            raise unknown("backend", choices, name)
     if session.joined and len(set(names)) > 1:
         raise UsageError(
             f"--backend {options.backend}: only one backend is possible here.",

@@ -11,10 +11,10 @@ from distdemo.bench.command import make_world
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import WorldOptions, timeout_option
 from distdemo.cli.session import Session
-from distdemo.cli.types import Sizes, parse_sizes
+from distdemo.cli.types import Numbers, parse_sizes
 from distdemo.errors import UsageError
 
-SIZES = Sizes((8, 1 << 20))
+SIZES = Numbers((8, 1 << 20))
 BUFFERS = 3  # large messages per rank: the pattern, the one sent or received, their comparison
 
 
@@ -24,7 +24,7 @@ class LinksOptions(WorldOptions):
 
     timeout: Annotated[float | None, timeout_option("30 without progress")] = None
     sizes: Annotated[
-        Sizes,
+        Numbers,
         typer.Option(
             metavar="SMALL,LARGE",
             parser=parse_sizes,

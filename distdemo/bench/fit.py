@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import ClassVar
 
 from distdemo import ops
-from distdemo.bench.files import BenchFile, comparable, differences, read
+from distdemo.bench.files import BenchFile, comparable, differences
 from distdemo.bench.judge import disturbance
 from distdemo.bench.records import Series, SeriesSpec
 from distdemo.encoding import derived
 from distdemo.errors import UsageError
 from distdemo.measure.statistics import median
-from distdemo.schedules.count import Cost, CostModel, costs
+from distdemo.schedules.count import Cost, costs
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -81,13 +80,23 @@ class FittedSeries:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Predicted time of one size on a number of ranks, by the first fit of a series."""
+    """Predicted times of one size on a number of ranks.
+
+    Attributes:
+        fitted: Algorithm whose α and β are used: the first fit of the series.
+        predicted_s: Time by algorithm.
+    """
 
     spec: SeriesSpec
-    algorithm: str
+    fitted: str
     ranks: int
     size_bytes: int
-    predicted_s: float
+    predicted_s: dict[str, float]
+
+    @derived
+    def fastest(self) -> str:
+        """Fastest algorithm."""
+        return min(self.predicted_s, key=lambda name: self.predicted_s[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,28 +145,6 @@ def make_report(
     )
     files = tuple(recording.file for recording in recordings)
     return FitReport(files, tuple(fitted), predictions, tuple(notes))
-
-
-def cost_model(paths: Sequence[Path], op: str) -> CostModel:
-    """Return α and β of a message, fitted to files of ``bench``, for ``trace list --fit``.
-
-    If the files have several operations, this one is used, else point-to-point, else the first.
-
-    Args:
-        paths: Paths of the files.
-        op: torch's name of the op to predict.
-
-    Raises:
-        UsageError: A file can't be read, or nothing in them can be fitted.
-    """
-    fitted, _ = fit([read(path) for path in paths])
-    wanted = (op, "p2p")
-    series = min(fitted, key=lambda series: (*wanted, series.spec.op.op).index(series.spec.op.op))
-    link = series.fits[0]
-    worlds = listing([str(n) for n in series.ranks])
-    name = f"{series.spec.operation.command} over {series.spec.backend} on {worlds} ranks"
-    source = f"{name}, taken for {link.algorithm}"
-    return CostModel(link.alpha_s, link.beta_s_per_byte, tuple(map(str, paths)), source)
 
 
 def fit(recordings: Sequence[BenchFile]) -> tuple[list[FittedSeries], list[str]]:
@@ -287,16 +274,18 @@ def predict(series: FittedSeries, ranks: int, sizes: Sequence[int] = ()) -> Iter
     """
     known = series.sizes_bytes
     link = series.fits[0]
-    costs = {cost.algorithm: cost for cost in costs_of(series.spec.op.op, ranks)}
     for size in sorted({*(sizes or (known[0], known[len(known) // 2], known[-1]))}):
-        seconds = costs[link.algorithm].seconds(size, link.alpha_s, link.beta_s_per_byte)
-        yield Prediction(series.spec, link.algorithm, ranks, size, seconds)
+        times = {
+            cost.algorithm: cost.seconds(size, link.alpha_s, link.beta_s_per_byte)
+            for cost in costs_of(series.spec.op.op, ranks)
+        }
+        yield Prediction(series.spec, link.algorithm, ranks, size, times)
 
 
 # -------------------------------------------------------------------------------------------- view
 
 
-COLUMNS = ("Ranks", "Size", "Time")
+COLUMNS = ("Ranks", "Size", "Time", "Fastest algorithm")
 
 
 def fit_view(report: FitReport, sign: Signs) -> Iterator[Block]:
@@ -308,9 +297,11 @@ def fit_view(report: FitReport, sign: Signs) -> Iterator[Block]:
         yield Heading("Predicted, not measured, if no messages share a link")
         grid = Grid([Column("Series"), *(Column(name, right=True) for name in COLUMNS)])
         for one in report.predictions:
+            name = f"{one.spec.operation.command} {one.fitted}"
+            fitted = duration(one.predicted_s[one.fitted])
+            fastest = f"{duration(one.predicted_s[one.fastest])} {one.fastest}"
             size = exact_size(one.size_bytes)
-            name = f"{one.spec.operation.command} {one.algorithm}"
-            grid.rows.append([name, f"{one.ranks:,}", size, duration(one.predicted_s)])
+            grid.rows.append([name, f"{one.ranks:,}", size, fitted, fastest])
         yield grid
         yield Paragraph()
     for note in report.notes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -16,7 +16,7 @@ import typer
 from distdemo import signals
 from distdemo.cli.contract import CommandInfo, Content, Error, Result
 from distdemo.cli.files import write_result
-from distdemo.cli.options import OUTPUT, NodeOptions, OutputOptions, choice
+from distdemo.cli.options import OUTPUT, NodeOptions, OutputOptions, choice, option
 from distdemo.cli.session import Session, find_placement
 from distdemo.cli.types import file_to_write
 from distdemo.errors import (
@@ -92,32 +92,24 @@ def _parameters(record: type, own: dict[str, Any]) -> Iterator[inspect.Parameter
         own: Annotated types that replace the record's.
     """
     hints = get_type_hints(record, include_extras=True) | own
-    for option in fields(record):
-        default = inspect.Parameter.empty if option.default is MISSING else option.default
-        yield inspect.Parameter(
-            option.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=hints[option.name],
-        )
+    for member in fields(record):
+        default = inspect.Parameter.empty if member.default is MISSING else member.default
+        kind = inspect.Parameter.KEYWORD_ONLY
+        yield inspect.Parameter(member.name, kind, default=default, annotation=hints[member.name])
 
 
 def _output_options(info: CommandInfo) -> dict[str, Any]:
     """Return the options ``--format`` and ``--output`` of a command with these exports."""
     formats = ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
-    suffixes = (".json", ".txt", ".md", *PICTURES, *info.exports)
+    suffixes = (".json", ".md", *PICTURES, *info.exports)
     format_option = choice("FORMAT", formats, f"{listing(formats, 'or')}.", rich_help_panel=OUTPUT)
-    output_option = typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        parser=file_to_write(*suffixes),
-        help=f"Write the result to a file: {', '.join(suffixes)}.",
-        rich_help_panel=OUTPUT,
+    text = f"Write the result to a file: {', '.join(suffixes)}."
+    to_file = option(
+        file_to_write(*suffixes), "FILE", text, "--output", "-o", rich_help_panel=OUTPUT
     )
     return {
         "format": Annotated[str, format_option],
-        "output": Annotated[Path | None, output_option],
+        "output": Annotated[Path | None, to_file],
     }
 
 
@@ -142,14 +134,6 @@ def _run(session: Session, nodes: NodeOptions | None, function: Callable[[], Res
         code = signals.exit_code() or EXIT_INTERRUPTED
         _raise_interrupted(stop)
         raise
-    except Exception as error:
-        if not session.has_foreign_results or session.traceback:
-            raise
-        raise DistdemoError(
-            "The result of this world can't be shown.",
-            f"It contradicts itself: {type(error).__name__}: {error}.",
-            "Check who else can reach the ports of this world. --traceback shows the error.",
-        ) from error
     finally:
         session.end(code)
     return code
@@ -261,15 +245,17 @@ class _Output:
 
     def content(self, suffix: str) -> Content:
         """Return the content of a file with this suffix: ``.json``, ``.md``, ..."""
-        from distdemo.view.blocks import to_markdown, to_text
+        from distdemo.view.blocks import to_markdown
         from distdemo.view.console import Signs
 
         if suffix in self.result.exports:
             return self.result.exports[suffix](self.result.record)
         if suffix == ".json":
             return self.document()
-        if suffix == ".txt":
-            return to_text(self.blocks)
+        if suffix in PICTURES:
+            from distdemo.view.slide import draw_picture
+
+            return draw_picture(suffix[1:], f"distdemo {self.session.command}", self.blocks)
         return to_markdown(self.blocks(Signs()), Signs())
 
     def show(self) -> None:
@@ -296,7 +282,9 @@ class _Output:
         from distdemo.view.console import messages
 
         output = self.session.output
-        files = [*([] if output is None else self.output_files(output)), *self.result.files]
+        files = list(self.result.files)
+        if output is not None:
+            files.insert(0, ("--output", output, partial(self.content, output.suffix.lower())))
         errors = []
         for flag, path, make in files:
             if path is None:
@@ -309,27 +297,3 @@ class _Output:
                 if not self.session.quiet:
                     messages().print(f"Wrote {path}", soft_wrap=True)
         return errors
-
-    def output_files(self, output: Path) -> list[tuple[str, Path, Callable[[], Content]]]:
-        """Return the files of ``--output``: one, or one per picture."""
-        suffix = output.suffix.lower()
-        if suffix not in PICTURES:
-            return [("--output", output, lambda: self.content(suffix))]
-        slides: dict[str, Callable[[Signs], Iterable[Block]]] = {"": self.blocks}
-        if self.result.slides is not None and self.failed is None:
-            record = self.result.record
-            views = self.result.slides(record)
-            slides = {name: partial(view, record) for name, view in views.items()}
-
-        @cache
-        def pictures() -> list[bytes]:
-            from distdemo.view.slide import draw_slides
-
-            title = f"distdemo {self.session.command}"
-            return draw_slides(suffix[1:], title, list(slides.values()))
-
-        paths = [output.with_stem(f"{output.stem}{name}") for name in slides]
-        return [
-            ("--output", path, partial(lambda number: pictures()[number], number))
-            for number, path in enumerate(paths)
-        ]

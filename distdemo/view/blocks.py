@@ -114,12 +114,10 @@ class Drawing:
     Attributes:
         draw: Function that returns it for a console; its width and encoding matter.
         play: Function that plays it on a terminal that can_redraw, instead; None if nothing moves.
-        slide_columns: Least width in columns on a slide.
     """
 
     draw: Callable[[Console], RenderableType]
     play: Callable[[Console], None] | None = None
-    slide_columns: int = 0
 
 
 Block = Heading | Paragraph | Summary | Item | Grid | Fitted | Facts | Bullets | Drawing
@@ -151,11 +149,6 @@ def show_blocks(
         if isinstance(block, Summary):
             before_verdict()
         show(console, renderable, wrap=not (isinstance(block, Paragraph) and block.verbatim))
-
-
-def to_text(blocks: Callable[[Signs], Iterable[Block]]) -> str:
-    """Return a report as text for a file, without colours."""
-    return as_text(lambda console: show_blocks(console, blocks(signs(console))))
 
 
 def draw_block(block: Block, console: Console) -> RenderableType:

@@ -152,7 +152,7 @@ def test_the_exit_code_follows_fail_over(tmp_path, command):
         ((old, new, "--fail-over", "50%", "-q"), 0, "✓ No change beyond 50%"),
         ((old, few, *over, "-q"), 0, "! Can't tell"),
         ((old, new, *over, "-q"), 1, "✗ Failed by --fail-over 10%: Slower by"),
-        ((old, few, "--fail-over", "10"), 2, "Try --fail-over 10%."),
+        ((old, few, "--fail-over", "10"), 2, "--fail-over 10: not a share between 0 and 1."),
     ):
         code, out, err = command("bench", "compare", *line)
         assert (code, bool(err)) == (expected, expected == 2), line

@@ -74,7 +74,8 @@ def test_many_ranks_are_predicted() -> None:
     assert [one.size_bytes for one in report.predictions] == [1 << 10, 1 << 20]
     for predicted in report.predictions:
         expected = seconds("all_reduce", "ring", 1000, predicted.size_bytes)
-        assert predicted.predicted_s == pytest.approx(expected, rel=1e-3)
+        assert predicted.predicted_s["ring"] == pytest.approx(expected, rel=1e-3)
+    assert [one.fastest for one in report.predictions] == ["doubling", "halving-doubling"]
     few = make_report([run(2)], ranks=[8]).predictions
     assert [one.size_bytes for one in few] == [SIZES[0], SIZES[6], SIZES[-1]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_memory_ends_where_it_was_to_end() -> None:
 @given(JSON | st.text(max_size=60))
 def test_values_are_numbers_and_objects_or_are_refused(value: Any) -> None:
     for text in (value if isinstance(value, str) else "", json.dumps(value)):
-        for parse in (read_numbers, read_objects):
+        for parse in (partial(read_numbers, dtype="int8"), read_objects):
             try:
                 parse([text, text])
             except UsageError:
@@ -183,12 +184,11 @@ def test_a_rank_whose_notes_can_not_be_read_is_named(why: str, tmp_path: Path) -
     assert report.stopped == f"rank 1: {notes.UNREADABLE}"
 
 
-@pytest.mark.parametrize("chunk", range(1000, 1004))  # reading stops in a call or between two
 def test_a_rank_that_goes_on_without_end_is_not_read_to_the_end(
-    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording_of_notes, "MAX_OPEN", 1000)
-    monkeypatch.setattr(recording_of_notes, "CHUNK", chunk)
+    monkeypatch.setattr(recording_of_notes, "CHUNK", 1000)
     for rank in (0, 1):
         text = "\n".join([*lines(rank)[:11], ""])
         (tmp_path / f"rank-{rank}.notes").write_text(text + "0\nr\n" * (10_000 * rank))
