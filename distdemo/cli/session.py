@@ -23,8 +23,8 @@ from distdemo import backends
 from distdemo.backends.registry import prepared
 from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
 from distdemo.joined import engines
+from distdemo.joined.engines import Placement
 from distdemo.joined.interfaces import parse_address
-from distdemo.joined.placement import Placement
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 
@@ -302,8 +302,7 @@ class Session:
             from distdemo.launcher.local import run_world
 
             return run_world(prepared(world), target, args, **callbacks)
-        from distdemo.joined import join
-        from distdemo.joined.participant import ParticipationEnded
+        from distdemo.joined.nodes import ParticipationEnded, join
 
         if self._joined_world is None:
             self._joined_world = join(place, shlex.join(sys.argv[1:]))
@@ -356,15 +355,6 @@ class Session:
         """Send rank 0 an error of this node. Return True if this process must show it, too."""
         if self._joined_world is None:
             return True
-        from distdemo.joined.participant import EarlyFailureError
-
-        if isinstance(error, EarlyFailureError):
-            from distdemo.joined.mpi import abort_mpi
-            from distdemo.view.failure import show_error
-
-            show_error(error)
-            abort_mpi()  # the engine may end this process right here
-            return False
         self._joined_world.refuse(error)
         return True
 
