@@ -23,7 +23,7 @@ LONG = ["bench", "--sizes", "8,32", "--iters", "30000"]
 REFUSED = (
     ("-b 64K -e 1K", "From -b 64 KiB to -e 1 KiB there is no size.", "Try -b 8 -e 64M -f 4."),
     ("-f 1", "--step-factor 1: not a number of at least 1.1", "Try --step-factor 2."),
-    ("-e 1T", "The tensors of 2 ranks need 1 TiB.", "fewer ranks."),
+    ("-e 1T", "The tensors of 2 ranks need ", "fewer ranks."),
     ("--root 1", "No option --root for all-reduce.", "Leave it out."),
     ("all-reduc", "There is no operation 'all-reduc'.", "Did you mean all-reduce?"),
     ("--dtype bool", "gloo can't do all-reduce", "complex128."),
