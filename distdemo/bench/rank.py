@@ -48,12 +48,12 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Sizes to time, as a rule in a world of their own.
+    """Sizes to time, usually in a fresh world.
 
     Attributes:
         number: Number of the launch; 0 verifies every size.
         sizes: Sizes in order.
-        iterations: Timed iterations per size; 0: as many as fit into ``seconds``.
+        iterations: Timed iterations per size; 0 to fill ``seconds``.
         seconds: Time for the iterations of each size; there are at least ``FEWEST_ITERS``.
         until_s: Seconds after rank 0's start, after which only the smallest sizes are timed.
     """

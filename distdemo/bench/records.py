@@ -97,7 +97,7 @@ class SeriesSpec:
 
     @property
     def title(self) -> str:
-        """All traits: ``all-reduce, gloo, 2 ranks, float32, sum, in place``."""
+        """Traits in one line: ``all-reduce, gloo, 2 ranks, float32, sum, in place``."""
         return ", ".join(self.traits)
 
 
