@@ -16,7 +16,6 @@ import within_world
 
 PARTS = {
     "harness": own_cost.loop,
-    "default": own_cost.default,
     "same-worlds": within_world.measure,
     "imb": beside_imb.measure,
     "gpu": on_gpu.measure,

@@ -25,7 +25,7 @@ import rounds
 from rounds import Result, document
 
 from distdemo import ops
-from distdemo.bench.compare.compare import Change, CompareReport
+from distdemo.bench.compare import Change, CompareReport
 from distdemo.encoding import decode, dumps
 from distdemo.ops.all_reduce import AllReduce
 
@@ -70,9 +70,9 @@ def slow_down() -> None:
 
 
 def changes(old: Path, new: Path) -> set[Change]:
-    """Return the outcomes of a comparison, overall and at every size."""
+    """Return the changes in a comparison, of all sizes together and at every size."""
     report = decode(CompareReport, document(("bench", "compare", str(old), str(new))))
-    return {outcome.change for outcome in report.outcomes}
+    return {row.change for row in report.rows}
 
 
 def attempt(options: tuple[str, ...]) -> tuple[bool, bool]:
@@ -92,7 +92,7 @@ def attempt(options: tuple[str, ...]) -> tuple[bool, bool]:
 
 def measure(smoke: bool) -> Iterator[Result]:
     """Yield how many tries were judged rightly."""
-    options = ("--sizes", "8", "--iters", "1", "--no-limits") if smoke else ()
+    options = ("--sizes", "8", "--iters", "1") if smoke else ()
     tries = [attempt(("--backend", "mpi", *options)) for _ in range(1 if smoke else TRIES)]
     for name, count, least in (
         ("two equal runs: no change in any row", sum(equal for equal, _ in tries), UNCHANGED),

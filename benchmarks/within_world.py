@@ -13,7 +13,6 @@ The call and its buffers are created, bound and timed by the code of ``bench``.
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +40,7 @@ def loops(rank: Rank, size: int) -> dict[str, Callable[[int], Sequence[float]]]:
     """Return the loops on a rank: functions from a number of iterations to their times."""
     from distdemo import ops
     from distdemo.bench.rank import fill_with_ones
-    from distdemo.measure.timing import common_start, timed
+    from distdemo.measure.timing import CommonStart, timed
     from distdemo.ops.buffers import laid_out
     from distdemo.ops.spec import OpSpec
 
@@ -50,10 +49,10 @@ def loops(rank: Rank, size: int) -> dict[str, Callable[[int], Sequence[float]]]:
     buffers = laid_out(op, rank.rank, spec, rank.device)
     fill_with_ones(buffers)
     call = op.bind(buffers, spec, None, async_op=False)
-    align = common_start(rank).align
+    align = CommonStart(rank).align
     tensor = buffers.recv[0]  # the same memory for all: its address matters, too
     return {
-        "bench": lambda count: timed(rank, call, count, align).took,
+        "bench": lambda count: timed(rank, call, count, align),
         "a loop": lambda count: by_hand(tensor, count, 0.0),
         "one that rests": lambda count: by_hand(tensor, count, REST_S),
     }
@@ -78,7 +77,6 @@ def take_turns(rank: Rank, size: int, iterations: int) -> dict[str, list[float]]
     """Run all loops on a rank in alternating blocks; return the times by loop."""
     import torch.distributed as dist
 
-    gc.freeze()  # makes the garbage collection before bench's loop fast
     count = max(1, iterations // BLOCKS) + SETTLING
 
     def block(loop: Callable[[int], Sequence[float]]) -> list[float]:

@@ -112,11 +112,11 @@ def operations_table() -> Iterator[str]:
 
 def backends_table() -> Iterator[str]:
     """Yield the rows of all backends."""
-    yield "| Backend | Tensors on | Bandwidth is compared with | |"
-    yield "|---|---|---|---|"
+    yield "| Backend | Tensors on | |"
+    yield "|---|---|---|"
     for each in REGISTRY.values():
         devices = ", ".join(each.devices)
-        yield f"| `{each.name}` | {devices} | {each.transport.value} | {each.summary} |"
+        yield f"| `{each.name}` | {devices} | {each.summary} |"
 
 
 def algorithms_table() -> Iterator[str]:

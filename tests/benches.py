@@ -7,45 +7,38 @@ import random
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from distdemo import ops
-from distdemo.backends.contract import Transport
 from distdemo.bench.files import BenchFile, comparable
 from distdemo.bench.judge import judge
 from distdemo.bench.records import (
-    Alignment,
     BenchReport,
     BenchSpec,
     Series,
     SeriesSpec,
     Setup,
     SizeRow,
-    TransportLimit,
+    StreamLimit,
 )
 from distdemo.bench.sweep import make_row
 from distdemo.cli.runner import envelope
 from distdemo.encoding import dumps, encode
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.measure.machine import Load
-from distdemo.measure.timing import Harness, Start
 from distdemo.ops.spec import Call, OpSpec
 
 # ------------------------------------------------------------------------- requests, on real ranks
 
-SMALL = (8, 4096)
-
 
 def series(name: str = "all_reduce", ranks: int = 2, **changes: Any) -> SeriesSpec:
-    """Return one op over gloo, with the settings that it requires."""
+    """Return one op over gloo at two sizes, with the settings that it requires."""
     op = ops.REGISTRY[name]
     variant = "list" if name == "gather" else "single"  # gloo has no gather_single
     own: dict[str, Any] = {"reduce_op": "sum", "root": 0, "variant": variant, "pattern": "ring"}
     own = {key: value for key, value in own.items() if key in op.takes}
     call = replace(op.call(OpSpec(name, ranks, shape=(), **own)), group_size=0)
-    sizes = (0,) if op.is_barrier else SMALL
+    sizes = (0,) if op.is_barrier else (8, 4096)
     return with_changes(SeriesSpec(call, "gloo", "cpu", ranks, sizes_bytes=sizes), **changes)
 
 
@@ -58,8 +51,8 @@ def with_changes(spec: SeriesSpec, **changes: Any) -> SeriesSpec:
 
 
 def asked(*wanted: SeriesSpec, **settings: Any) -> BenchSpec:
-    """Return a measurement without limits, by default of an all_reduce."""
-    return BenchSpec(wanted or (series(),), **{"iters": 6, "limits": False, **settings})
+    """Return a measurement of few iterations, by default of an all_reduce."""
+    return BenchSpec(wanted or (series(),), **{"iters": 1, **settings})
 
 
 def world(size: int = 2, backend: str = "gloo") -> WorldSpec:
@@ -71,78 +64,23 @@ def alone(*args: Any, on_message: Any, **_: Any) -> WorldReport:
     return run_world(*args, on_message=on_message)
 
 
-# --------------------------------------------------------------------------------- the machine
-
-LATENCY_S = 2.9e-6
-
-
-def setup(
-    bandwidth: float = 7e9,
-    *,
-    ranks: int = 2,
-    latency: float | None = LATENCY_S,
-    transport: Transport = Transport.TCP,
-    device: str = "cpu",
-    **changes: Any,
-) -> Setup:
-    """Return the set-up of a machine with a transport of this bandwidth."""
-    bound = TransportLimit(transport, bandwidth, 1 << 22, latency)
-    settings: dict[str, Any] = {
-        "launches": 7,
-        "alignment": Alignment(Start.PAGE, 2.1e-6, 0.4e-6, 3.0e-6),
-        "harness": Harness(80e-9, 1.2e-6),
-        "limits": (bound,),
-        "bound": bound,
-        "cores": 2,
-        "ranks_per_host": ranks,
-        "start_method": "fork",
-        "load": quiet(ranks),
-    }
-    return Setup("gloo", device, ranks, **(settings | changes))
-
-
-def quiet(ranks: int = 2, **changes: Any) -> Load:
-    """Return the load of a machine that nothing disturbs, except for the changes."""
-    return replace(Load(0.01, (9.0e9, 9.5e9, 9.1e9), (0.99,) * ranks), **changes)
-
-
-# ---------------------------------------------------------------------------- rows of a known shape
-
-# Bytes and seconds of an all_reduce between two ranks over gloo, measured on two cores in one run.
-GLOO = {
-    8: 56e-6,
-    1024: 70e-6,
-    16384: 72e-6,
-    65536: 77e-6,
-    262144: 104e-6,
-    1 << 20: 210e-6,
-    1 << 22: 780e-6,
-    1 << 24: 6.0e-3,
-    1 << 25: 14.6e-3,
-}
-
-
-def row(seconds: float, size: int, n: int = 2, *, noise: float = 0.01, **settings: Any) -> SizeRow:
-    """Return seven launches of ten iterations; each launch is off by up to the noise."""
-    launches = [[seconds * (1 + noise * ((launch * 3) % 7 - 3) / 3)] * 10 for launch in range(7)]
-    known = {"checked": 2 * size // 4, "elements": size // 4, "busbw_factor": 2 * (n - 1) / n}
-    return make_row(launches, 0.05, size_bytes=size, **known, **settings)
-
-
-def rows(
-    times: dict[int, float], n: int = 2, *, slower: float = 1.0, noise: float = 0.01
-) -> list[SizeRow]:
-    return [row(seconds * slower, size, n, noise=noise) for size, seconds in times.items()]
-
-
-# ------------------------------------------------------------------------ rows as they are recorded
+# ---------------------------------------------------------------------- set-ups, rows and reports
 
 SIZES = tuple(8 * 4**step for step in range(12))  # 8 B to 32 MiB
 
 
-def hockney(size: int) -> float:
-    """Return the seconds of a message over a link of 30 µs and 2 GB/s."""
-    return 30e-6 + size * 0.5e-9
+def setup(bandwidth: float = 7e9, **changes: Any) -> Setup:
+    """Return the set-up of a quiet machine whose TCP streams have this bandwidth."""
+    limit = StreamLimit(bandwidth, 2.9e-6)
+    settings: dict[str, Any] = {"launches": 7, "taken_cores": 0.01, "cores": 2, "ranks_per_host": 2}
+    return Setup("gloo", "cpu", 2, **{"limit": limit, **settings, **changes})
+
+
+def row(seconds: float, size: int, *, noise: float = 0.01, **settings: Any) -> SizeRow:
+    """Return an all_reduce of two ranks in seven launches; each is off by up to the noise."""
+    launches = [[seconds * (1 + noise * ((launch * 3) % 7 - 3) / 3)] * 10 for launch in range(7)]
+    known = {"elements": size // 4, "busbw_factor": 1.0, "checked": size // 2, **settings}
+    return make_row(launches, size_bytes=size, **known)
 
 
 def one_row(
@@ -154,24 +92,20 @@ def one_row(
     for _ in range(launches):
         centre = seconds * math.exp(rng.gauss(0, noise / 2))
         times.append([centre * math.exp(rng.gauss(0, noise)) for _ in range(9)])
-    return row_of(size, times)
+    return make_row(times, size_bytes=size, elements=size // 4, busbw_factor=1.0)
 
 
-def row_of(size: int, times: Sequence[list[float]]) -> SizeRow:
-    """Return a steady row with these times, one sequence per launch."""
-    middle = median(time for launch in times for time in launch)
-    made = make_row(times, 0.05, size_bytes=size, elements=size // 4, busbw_factor=1.0)
-    return replace(made, interval_s=(middle, middle), steady=True)
-
-
-# ------------------------------------------------------------------------------ reports and files
+def hockney(size: int) -> float:
+    """Return the seconds of a message over a link of 30 µs and 2 GB/s."""
+    return 30e-6 + size * 0.5e-9
 
 
 def one_series(rows: Sequence[SizeRow] | None = None, **more: Any) -> Series:
     """Return a series, by default an all-reduce of two ranks over gloo."""
-    call = Call("all_reduce", dtype="float32", reduce_op="sum", in_place=True)
-    spec = SeriesSpec(call, "gloo", "cpu", world_size=2, sizes_bytes=SIZES)
     made = [one_row(size, hockney(size)) for size in SIZES] if rows is None else rows
+    call = Call("all_reduce", dtype="float32", reduce_op="sum", in_place=True)
+    sizes = tuple(row.size_bytes for row in made)
+    spec = SeriesSpec(call, "gloo", "cpu", world_size=2, sizes_bytes=sizes)
     return Series(with_changes(spec, **more), tuple(made))
 
 
@@ -188,19 +122,11 @@ def document(*measured: Series, **more: Any) -> BenchReport:
     return BenchReport(BenchSpec(tuple(one.spec for one in measured)), **(settings | more))
 
 
-def report(
-    made: list[SizeRow], where: Setup | None = None, left_out: tuple[int, ...] = (), **settings: Any
-) -> BenchReport:
-    """Return one series with these rows, judged as the controller does."""
+def report(made: list[SizeRow], where: Setup | None = None, **settings: Any) -> BenchReport:
+    """Return one series with these rows, judged as the launcher does."""
     where = where or setup()
-    sizes = (*(row.size_bytes for row in made), *left_out)
-    spec = series(ranks=where.world_size, sizes_bytes=sizes, in_place=True)
-    judged = tuple(
-        replace(row, judgement=judge(row, made, where, where.world_size)) for row in made
-    )
-    traffic = spec.operation.traffic(spec.smallest)
-    measured = Series(spec, judged, "perf_counter", traffic.busbw_formula, traffic.payload_is)
-    return document(measured, **({"setups": (where,)} | settings))
+    judged = one_series([judge(row, where) for row in made])
+    return document(judged, **({"setups": (where,)} | settings))
 
 
 def written(path: Path, report: BenchReport) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from distdemo.backends.capabilities import WRONG, capability_map
@@ -32,14 +31,6 @@ Environment = tuple[tuple[str, str], ...]
 """Environment variables and their values."""
 
 
-class Transport(str, Enum):
-    """Data path between ranks on one machine; bench measures the speed of each."""
-
-    MEMORY_COPY = "memory copy"
-    DEVICE_COPY = "device copy"
-    TCP = "TCP stream"
-
-
 class Backend:
     """One backend of torch.distributed.
 
@@ -55,7 +46,6 @@ class Backend:
         engines: Other launchers that can start its ranks; None for any.
         rank_per_gpu: True if every rank needs its own GPU, which limits the world size. A rank's
             group is then bound to its GPU.
-        transport: Data path that its bandwidth is compared with.
     """
 
     name: ClassVar[str]
@@ -69,7 +59,6 @@ class Backend:
     how_to_install: ClassVar[str] = ""
     engines: ClassVar[tuple[str, ...] | None] = None
     rank_per_gpu: ClassVar[bool] = False
-    transport: ClassVar[Transport] = Transport.TCP
 
     def missing(self) -> str | None:
         """Return the reason this torch can't use the backend, or None if it can."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
+from distdemo.backends.contract import COMMON_DTYPES, Backend
 
 if TYPE_CHECKING:
     from distdemo.ops.contract import Op
@@ -17,7 +17,6 @@ class Gloo(Backend):
     name = "gloo"
     summary = "CPU tensors over TCP; in every torch build."
     devices = ("cpu", "cuda")
-    transport = Transport.TCP
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128"}
     has_monitored_barrier = True
     how_to_install = "It is in every wheel of torch."

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
-from distdemo.backends.contract import COMMON_DTYPES, Backend, Environment, Transport
+from distdemo.backends.contract import COMMON_DTYPES, Backend, Environment
 from distdemo.errors import UsageError
 
 
@@ -25,7 +25,6 @@ class Mpi(Backend):
     devices = ("cpu",)
     how_to_install = "Install mpi4py and an MPI library with pip install 'distdemo[mpi]'."
     engines = ("mpi", "slurm")
-    transport = Transport.MEMORY_COPY
     dtypes = COMMON_DTYPES | {"bool", "int16", "uint16", "uint32", "uint64", "complex64"}
     dtypes |= {"complex128", "float8_e4m3fn", "float8_e5m2"}
 

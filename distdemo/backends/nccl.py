@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
+from distdemo.backends.contract import COMMON_DTYPES, Backend
 from distdemo.backends.gpus import count_gpus, has_gpu, why_none
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ class Nccl(Backend):
     summary = "GPU tensors over NVLink, PCIe and networks; needs one GPU per rank."
     devices = ("cuda",)
     rank_per_gpu = True
-    transport = Transport.DEVICE_COPY
     unsupported_reduce_ops = dict.fromkeys(
         ("band", "bor", "bxor"), "NCCL has no bitwise reductions."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
+from distdemo.backends.contract import COMMON_DTYPES, Backend
 
 
 class Ucc(Backend):
@@ -11,7 +11,6 @@ class Ucc(Backend):
     name = "ucc"
     summary = "CPU and GPU tensors over UCX; only in builds of torch that include it."
     devices = ("cpu", "cuda")
-    transport = Transport.MEMORY_COPY
     how_to_install = "Build torch from source with USE_UCC=1 on a machine with UCC and UCX."
     dtypes = COMMON_DTYPES
 

@@ -5,44 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from distdemo import backends, ops, schedules
 from distdemo.backends.contract import check_support
-from distdemo.bench.records import DEFAULT_LAUNCHES, PRECISION, Answer, BenchSpec, SeriesSpec
-from distdemo.cli.contract import Result, command
+from distdemo.bench.records import BenchSpec, SeriesSpec
+from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     ADVANCED,
-    Destination,
     DType,
-    Group,
     Pattern,
-    Plot,
     ReduceOp,
     Root,
-    Sender,
     SizeList,
-    SplitWorld,
     WorldOptions,
     count,
-    stall_option,
     timeout_option,
     variant_option,
     world_size_option,
 )
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
-    BadValue,
     check_rank,
-    make_groups,
+    decimal,
     make_pair,
     offer,
     parse_bytes,
     parse_seconds,
-    parse_share,
     unknown,
 )
 from distdemo.dtypes import DTYPES
@@ -53,51 +44,24 @@ from distdemo.ops.footprint import footprint
 from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import PERIODS
 from distdemo.schedules import check_arithmetic, check_backend
-from distdemo.view.format import exact_size, listing
+from distdemo.view.format import exact_size
 
-DEADLINE_S = 7 * 24 * 3600.0  # default of --timeout: --stall ends worlds that hang
-STALL_S = 30.0  # default of --stall
+DEADLINE_S = 7 * 24 * 3600.0  # without --timeout: the stall limit ends worlds that hang
+STALL_S = 30.0
 BUDGET_S = 10.0  # per series, default of --budget
-MOST_LAUNCHES = 1000
-MOST_ITERS = 100_000  # per size, timed or not: no median needs more
-MOST_SIZES = 200  # in one series
+MOST_ITERS = 100_000  # per size: no median needs more
 EVERY = "all"
 FULL_MESH = 64
 """Largest world in which gloo connects all pairs of ranks before timing: that takes a second for 64
 ranks, two for 256, half a minute for 1024, in every launch. In larger worlds ranks connect during
 the warm-up, unless the op's ``irecv`` would then wait for a connection."""
-SWEEP_OPTIONS = ("min_bytes", "max_bytes", "step_factor")
-CLASHES = (("iters", "budget"), *(("sizes", name) for name in SWEEP_OPTIONS))
-OP_OPTIONS = ("reduce_op", "root", "variant", "pattern", "src", "dst")
+OP_OPTIONS = ("reduce_op", "root", "variant", "pattern")
 """Options that only some operations take."""
 ALGORITHMS = dict.fromkeys(algorithm.name for algorithm in schedules.REGISTRY)
-FAILING = (Answer.SLOW.value, Answer.DISTURBED.value, Answer.VARIES.value)
-
-
-class Answers(tuple[Answer, ...]):
-    """Answers on which to fail, such as ``slow,disturbed``."""
-
-    __slots__ = ()
-
-
-def parse_answers(value: Any) -> Answers:
-    """Parse answers on which to fail."""
-    if not isinstance(value, str):
-        return Answers(value)
-    words = [word.strip().lower() for word in value.split(",")]
-    for word in words:
-        if word not in FAILING:
-            why = f"Choices: {', '.join(FAILING)}."
-            raise BadValue(value, f"there is no answer {word!r}.", why, "slow,disturbed")
-    return Answers(map(Answer, dict.fromkeys(words)))
 
 
 def _bytes(flag: str, letter: str, text: str) -> Any:
     return typer.Option(flag, letter, metavar="BYTES", parser=parse_bytes, help=text)
-
-
-def _count(text: str, least: int = 1, most: int = MOST_ITERS) -> Any:
-    return count(text, least, most, rich_help_panel=ADVANCED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +69,7 @@ class BenchOptions(WorldOptions):
     """Options of ``distdemo bench``."""
 
     world_size: Annotated[int | None, world_size_option("2")] = None
-    timeout: Annotated[float | None, timeout_option("none")] = None
+    timeout: Annotated[float | None, timeout_option("30 without progress")] = None
     operations: Annotated[
         list[str] | None,
         typer.Argument(
@@ -132,16 +96,20 @@ class BenchOptions(WorldOptions):
     ] = None
     step_factor: Annotated[
         float,
-        typer.Option("--step-factor", "-f", metavar="NUMBER", help="Factor between sizes."),
+        typer.Option(
+            "--step-factor",
+            "-f",
+            metavar="NUMBER",
+            parser=decimal(1.1, 1e6, "2"),
+            help="Factor between sizes.",
+        ),
     ] = 4.0
     sizes: SizeList = None
     dtype: DType = "float32"
     reduce_op: ReduceOp = "sum"
     root: Root = 0
-    async_op: Annotated[
-        bool,
-        typer.Option("--async", "--nonblocking", help="Time non-blocking calls and their wait."),
-    ] = False
+    pattern: Pattern = "pair"
+    variant: Annotated[str | None, variant_option("single, where torch has it")] = None
     algorithm: Annotated[
         str | None,
         typer.Option(
@@ -161,51 +129,14 @@ class BenchOptions(WorldOptions):
             f"[default: {BUDGET_S:g} per operation, backend and placement]",
         ),
     ] = None
-    precision: Annotated[
-        float,
-        typer.Option(
-            "--precision",
-            metavar="PERCENT",
-            parser=parse_share,
-            show_default=False,
-            help="Target half-width of the median's confidence interval. [default: 5%]",
-        ),
-    ] = PRECISION
-    fail_on: Annotated[
-        Answers | None,
-        typer.Option(
-            metavar="ANSWER,...",
-            parser=parse_answers,
-            help=f"Exit with 1 if any size is {listing(FAILING, 'or')}.",
-        ),
-    ] = None
-    plot: Plot = None
-    group: Group = None
-    split: SplitWorld = None
-    src: Sender = None
-    dst: Destination = None
-    pattern: Pattern = "pair"
-    variant: Annotated[str | None, variant_option("single, where torch has it")] = None
     iters: Annotated[
-        int | None, _count("Number of timed iterations per size. [default: until steady]")
-    ] = None
-    warmup: Annotated[
-        int | None, _count("Number of untimed iterations per size and launch.", 0)
-    ] = None
-    launches: Annotated[
         int | None,
-        _count("Number of fresh worlds to time. [default: until steady]", most=MOST_LAUNCHES),
-    ] = None
-    check_every: Annotated[
-        int, _count("Number of timed iterations between verifications; 0: one, at the start.", 0)
-    ] = 0
-    no_limits: Annotated[
-        bool,
-        typer.Option(
-            "--no-limits", help="Don't measure the machine's limits.", rich_help_panel=ADVANCED
+        count(
+            "Number of timed iterations per size. [default: until steady]",
+            most=MOST_ITERS,
+            rich_help_panel=ADVANCED,
         ),
-    ] = False
-    stall: Annotated[float | None, stall_option(f"{STALL_S:g}")] = None
+    ] = None
 
 
 @command(
@@ -221,36 +152,31 @@ def bench(session: Session, options: BenchOptions) -> Result:
     Starts fresh worlds until the median of every size is steady or the budget is
     spent, verifies every element, and answers: is this normal for this machine,
     slow, different from world to world, or disturbed by other programs? 2 ranks
-    by default.
+    by default. --sizes replaces -b, -e and -f.
     """
     chosen = chosen_ops(options.operations)
     check_options(options, chosen)
     worlds = make_worlds(session, options, chosen)
     series = make_series(chosen, worlds, options)
-    check_memory(session, series, worlds)
+    for world in worlds:
+        for one in series:
+            if one.sizes_bytes and one.device == "cpu" and one.backend == world.backend:
+                data = footprint(one.operation, one.at(one.sizes_bytes[-1]), PERIODS[0])
+                here = session.ranks_here(world.world_size)
+                session.check_memory(world, data * here // world.world_size)
     default_budget_s = BUDGET_S * sum(bool(one.sizes_bytes) for one in series)
-    default_budget_s *= max(1.0, (options.launches or 0) / DEFAULT_LAUNCHES)
-    spec = BenchSpec(
-        series,
-        options.iters,
-        options.warmup,
-        options.budget or default_budget_s,
-        options.precision,
-        options.launches,
-        options.check_every,
-        limits=not options.no_limits,
-        fail_on=options.fail_on or (),
-    )
+    spec = BenchSpec(series, options.iters, options.budget or default_budget_s)
     from distdemo.view.progress import Progress
 
-    with Progress(100, enabled=session.shows_progress) as bar:
+    total = len(worlds) * (1 + spec.launches)
+    with Progress(total, enabled=session.shows_progress) as bar:
         session.prepare(*worlds)
         from distdemo.bench.sweep import measure
 
         on_progress = bar.advance if bar.visible else None
         report = measure(spec, worlds, session.start, on_progress, one_world=session.one_world_only)
-    from distdemo.bench.answer import errors
-    from distdemo.bench.view import bench_view, plot, to_csv
+    from distdemo.bench.judge import failure_text
+    from distdemo.bench.view import bench_view, to_csv
 
     return Result(
         report,
@@ -258,8 +184,7 @@ def bench(session: Session, options: BenchOptions) -> Result:
         exports={".csv": to_csv},
         partial=bool(report.rows),
         interrupted=report.interrupted,
-        errors=errors(report),
-        files=(("--plot", options.plot, partial(plot, report, options.plot)),),
+        errors=() if report.ok else (Error(failure_text(report)),),
     )
 
 
@@ -288,32 +213,25 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
 
 
 def check_options(options: BenchOptions, chosen: Sequence[Op]) -> None:
-    """Raise `UsageError` for options that can't be combined, or that none of the ops has."""
-    for one, other in CLASHES:
-        if {one, other} <= options.given:
-            what = f"{_flag(one)} and {_flag(other)} can't be combined."
-            raise UsageError(what, "Each replaces the other.", "Use one of them.")
-    for name in ("sizes", *SWEEP_OPTIONS, "dtype"):
-        if name in options.given and all(op.is_barrier for op in chosen):
-            why = "It moves no data, so it is measured once, at size 0."
-            raise _has_no_option(chosen, name, why)
+    """Raise `UsageError` for options that none of the ops has."""
     for name in OP_OPTIONS:
         if name in options.given and not any(name in op.takes for op in chosen):
             having = ", ".join(op.command for op in ops.REGISTRY.values() if name in op.takes)
-            raise _has_no_option(chosen, name, f"Operations with this option: {having}.")
+            raise UsageError(
+                f"No option --{name.replace('_', '-')} for "
+                f"{', '.join(op.command for op in chosen)}.",
+                f"Operations with this option: {having}.",
+                "Leave it out.",
+            )
 
 
-def _has_no_option(chosen: Sequence[Op], name: str, why: str) -> UsageError:
-    names = ", ".join(op.command for op in chosen)
-    what = f"{names} {'has' if len(chosen) == 1 else 'have'} no option {_flag(name)}."
-    return UsageError(what, why, "Leave it out.")
+# ------------------------------------------------------------------------------------------ worlds
 
 
-def _flag(name: str) -> str:
-    return "--async" if name == "async_op" else f"--{name.replace('_', '-')}"
-
-
-# ------------------------------------------------------------------------------- worlds and memory
+def make_world(session: Session, size: int, options: WorldOptions) -> WorldSpec:
+    """Return a world that ends after ``--timeout``, by default after a while without progress."""
+    limited = replace(options, timeout=options.timeout or DEADLINE_S)
+    return session.world(size, limited, stall=options.timeout or STALL_S)
 
 
 def make_worlds(session: Session, options: BenchOptions, chosen: Sequence[Op]) -> list[WorldSpec]:
@@ -322,7 +240,7 @@ def make_worlds(session: Session, options: BenchOptions, chosen: Sequence[Op]) -
     Raises:
         UsageError: There is no such backend, or only one is possible here.
     """
-    size = session.world_size(options.world_size, max(2, 1 + max(options.group or (0,))))
+    size = session.world_size(options.world_size, 2)
     choices = ("auto", *backends.REGISTRY)
     names = [word.strip().lower() for word in options.backend.split(",")]
     for name in names:
@@ -334,29 +252,9 @@ def make_worlds(session: Session, options: BenchOptions, chosen: Sequence[Op]) -
             "This process is a rank of an externally started world, which has one backend.",
             f"Try --backend {names[0]}, or add --launcher local.",
         )
-    deadline = options.timeout or DEADLINE_S
-    stall = min(options.stall or STALL_S, deadline)
     lazy = size > FULL_MESH and all(op.lazy for op in chosen)
-    worlds: dict[str, WorldSpec] = {}
-    for name in names:
-        world = session.world(size, replace(options, backend=name, timeout=deadline), stall=stall)
-        worlds[world.backend] = replace(world, lazy=lazy)
-    return list(worlds.values())
-
-
-def check_memory(
-    session: Session, series: Sequence[SeriesSpec], worlds: Sequence[WorldSpec]
-) -> None:
-    """Check that this machine can hold the largest size of each series. They run one at a time."""
-    by_backend = {world.backend: world for world in worlds}
-    for one in series:
-        if one.sizes_bytes and one.device == "cpu":
-            world = by_backend[one.backend]
-            specs = one.at(one.sizes_bytes[-1])
-            data = len(specs) * footprint(one.operation, specs[0], PERIODS[0])
-            session.check_memory(
-                world, data * session.ranks_here(world.world_size) // world.world_size
-            )
+    worlds = [make_world(session, size, replace(options, backend=name)) for name in names]
+    return list({world.backend: replace(world, lazy=lazy) for world in worlds}.values())
 
 
 # ----------------------------------------------------------------------------------------- series
@@ -377,11 +275,10 @@ def make_series(
     refusals: list[UsageError] = []
     for world in worlds:
         size = world.world_size
-        groups = make_groups(options.group, options.split, size)
         for op in chosen:
-            spec = _smallest(op, options, groups, size)
+            spec = _smallest(op, options, size)
             call = replace(op.call(spec), group_size=0, shape=())
-            series = SeriesSpec(call, world.backend, world.device, size, groups)
+            series = SeriesSpec(call, world.backend, world.device, size)
             timed = replace(series, sizes_bytes=sizes_of(op, spec, sizes))
             refusal = _refusal(op, spec, world)
             if refusal is not None:
@@ -416,69 +313,48 @@ def _algorithms(op: Op, options: BenchOptions) -> list[str]:
     """Return the names of the algorithms to run in addition to the backend's own call.
 
     Raises:
-        UsageError: The op has no such algorithm, or one can't run with these options.
+        UsageError: The op has no such algorithm.
     """
     if options.algorithm is None:
         return []
-    for name in ("group", "split", "async_op"):
-        if name in options.given:
-            raise UsageError(
-                f"--algorithm and {_flag(name)} can't be combined.",
-                "An algorithm runs on all ranks of the world, and blocks.",
-                "Use one of them.",
-            )
     if options.algorithm == EVERY:
         return [algorithm.name for algorithm in schedules.of_op(op.name)]
     names = [schedules.find(op.name, word).name for word in options.algorithm.split(",")]
     return list(dict.fromkeys(names))
 
 
-def _smallest(
-    op: Op, options: BenchOptions, groups: tuple[tuple[int, ...], ...], world_size: int
-) -> OpSpec:
+def _smallest(op: Op, options: BenchOptions, n: int) -> OpSpec:
     """Return the smallest call of an op that moves data."""
-    n, members = (len(groups[0]), "A group") if groups else (world_size, "A world")
     call: dict[str, Any] = {name: getattr(options, name) for name in OP_OPTIONS if name in op.takes}
     if "variant" in call:  # single maps to the backend's own call without extra copies
         call["variant"] = options.variant or op.joined_variant()
     if "root" in call:
-        check_rank("--root", options.root, n, members)
+        check_rank("--root", options.root, n)
     if "pattern" in call and n >= op.smallest_world:
-        call["src"], call["dst"] = make_pair(options.pattern, options.src, options.dst, n, members)
+        call["src"], call["dst"] = make_pair(options.pattern, None, None, n, "A world")
     shape = () if op.is_barrier else (1,)
-    return OpSpec(op.name, n, dtype=options.dtype, shape=shape, async_op=options.async_op, **call)
+    return OpSpec(op.name, n, dtype=options.dtype, shape=shape, **call)
 
 
 def _sizes(options: BenchOptions) -> Sequence[int]:
-    """Return the requested sizes in bytes."""
+    """Return the requested sizes in bytes.
+
+    Raises:
+        UsageError: The smallest size is larger than the largest, or 0.
+    """
     if options.sizes:
         return options.sizes
     least = max(8, DTYPES[options.dtype].itemsize)
     first = least if options.min_bytes is None else options.min_bytes
     last = max(64 << 20, first) if options.max_bytes is None else options.max_bytes
-    return sweep_sizes(first, last, options.step_factor)
-
-
-def sweep_sizes(first: int, last: int, factor: float) -> list[int]:
-    """Return the sizes from first to last in bytes, each a factor times the one before.
-
-    Raises:
-        UsageError: There are none, or too many.
-    """
-    sizes: list[int] = []
-    size = first
-    while 1 < factor < math.inf and 0 < size <= last and len(sizes) <= MOST_SIZES:
-        sizes.append(size)
-        power = first * factor ** len(sizes) * (1 + 1e-12)  # rounding may make it too small
-        size = int(min(power, last + 1))
-    if not 0 < len(sizes) <= MOST_SIZES:
+    if not 0 < first <= last:
         raise UsageError(
-            f"From -b {exact_size(first)} to -e {exact_size(last)} there is no size, or there are "
-            f"more than {MOST_SIZES}.",
-            "Each size is -f times the one before, and -f must be more than 1.",
+            f"From -b {exact_size(first)} to -e {exact_size(last)} there is no size.",
+            "Each size is -f times the one before.",
             "Try -b 8 -e 64M -f 4.",
         )
-    return sizes
+    steps = math.floor(math.log(last / first, options.step_factor) + 1e-9)
+    return [round(first * options.step_factor**step) for step in range(steps + 1)]
 
 
 def sizes_of(op: Op, smallest: OpSpec, sizes: Sequence[int]) -> tuple[int, ...]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distdemo import ops
-from distdemo.bench.records import BenchReport, Series, SeriesSpec, SizeRow
+from distdemo.bench.records import BenchReport, Series, SeriesSpec
 from distdemo.encoding import SCHEMA_VERSION, Json, decode, loads
 from distdemo.errors import UsageError
 from distdemo.files import MAX_BYTES, limited_memory, read_file
-from distdemo.measure.statistics import median
 
-SERIOUS = ("host", "processor", "cores", "gpu", "torch")
+CIRCUMSTANCES = ("host", "processor", "cores", "gpu", "torch")
 """Circumstances that make two files hard to compare if they differ."""
 TINY, HUGE = 1e-12, 1e18
-"""Bounds of times in seconds and of bandwidths in bytes per second."""
+"""Bounds of times in seconds."""
 MOST_BYTES = 1 << 50  # per call
 MOST_RANKS = 1 << 20
 
@@ -34,20 +34,6 @@ class BenchFile:
     file: str
     report: BenchReport
     series: dict[SeriesSpec, Series]
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A circumstance that differs between two files: a host, a release, a variable.
-
-    Attributes:
-        serious: True if it makes the two files hard to compare.
-    """
-
-    name: str
-    old: str
-    new: str
-    serious: bool = False
 
 
 def read(path: Path) -> BenchFile:
@@ -94,24 +80,18 @@ def _decoded(document: Json) -> BenchReport:
     report = decode(BenchReport, document)
     if not report.rows or not all(any(row.times_s) for row in report.rows):
         raise ValueError("It has no times")
-    figures = [seconds for row in report.rows for launch in row.times_s for seconds in launch]
     for row in report.rows:
-        figures += [row.median_s, row.p10_s, row.p90_s, row.p99_s, row.min_s, row.max_s]
-        figures += row.interval_s or ()
-    for limit in (limit for setup in report.setups for limit in setup.limits):
-        figures.append(limit.bandwidth_bytes_per_s)
-        figures += [] if limit.latency_s is None else [limit.latency_s]
-    if not all(TINY < figure < HUGE for figure in figures):
-        raise ValueError("It has times or bandwidths that can't be right")
-    if not all(0 <= row.size_bytes < MOST_BYTES for row in report.rows):
-        raise ValueError("It has sizes that can't be right")
-    specs = [series.spec for series in report.series]
-    unknown = {spec.op.op for spec in specs} - set(ops.REGISTRY)
-    if unknown:
-        raise ValueError(f"It has an unknown operation, {min(unknown)}")
-    sizes = {size for spec in specs for size in (spec.group_size, spec.world_size)}
-    if not all(0 < size <= MOST_RANKS for size in sizes):
-        raise ValueError(f"It has worlds of {max(sizes):,} ranks")
+        times = [seconds for launch in row.times_s for seconds in launch]
+        if not all(TINY < seconds < HUGE for seconds in (*times, row.median_s)):
+            raise ValueError("It has times that can't be right")
+        if not 0 <= row.size_bytes < MOST_BYTES:
+            raise ValueError("It has sizes that can't be right")
+    for series in report.series:
+        spec = series.spec
+        if spec.op.op not in ops.REGISTRY:
+            raise ValueError(f"It has an unknown operation, {spec.op.op}")
+        if not 0 < spec.world_size <= MOST_RANKS:
+            raise ValueError(f"It has a world of {spec.world_size:,} ranks")
     return report
 
 
@@ -125,29 +105,13 @@ def comparable(spec: SeriesSpec, *, ranks: bool = True) -> SeriesSpec:
     call = replace(spec.op, call="", group_size=0)
     if not ranks:
         call = replace(call, root=None)
-        spec = replace(spec, world_size=0, groups=())
+        spec = replace(spec, world_size=0)
     return replace(spec, op=call, sizes_bytes=(), refused="")
 
 
-def launch_medians(row: SizeRow) -> list[float]:
-    """Return the median in seconds of each launch that has this size."""
-    return [median(times) for times in row.times_s if times]
-
-
-def differences(old: BenchFile, new: BenchFile) -> list[Difference]:
-    """Return the differences in environment, releases and start of ranks, serious ones first."""
-    before = _circumstances(old.report)
-    after = _circumstances(new.report)
-    changed = [
-        Difference(name, one, other, name in SERIOUS)
-        for name in {**before, **after}
-        if (one := before.get(name, "not set")) != (other := after.get(name, "not set"))
-    ]
-    return sorted(changed, key=lambda difference: not difference.serious)
-
-
-def _circumstances(report: BenchReport) -> dict[str, str]:
-    facts = {name: str(fact) for name, fact in report.environment.items()} | report.versions
-    for setup in report.setups:
-        facts[f"start of {setup.backend} ranks"] = f"{setup.engine} {setup.start_method}"
-    return facts
+def differences(old: BenchFile, new: BenchFile) -> Iterator[str]:
+    """Yield a sentence for each circumstance that differs between two files."""
+    before, after = ({**file.report.environment, **file.report.versions} for file in (old, new))
+    for name in CIRCUMSTANCES:
+        if before.get(name) != after.get(name):
+            yield f"{name}: {before.get(name)} in {old.file}, {after.get(name)} in {new.file}."

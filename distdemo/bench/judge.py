@@ -1,189 +1,155 @@
-"""Verdict on each row, with the reason and a hint. No torch.
+"""Answer "Is this normal?" for each row and for the report. No torch.
 
-The interval of the median is compared with the machine's speed without torch.distributed in the
-same run: the bound's bandwidth, and the latency of the same transport. A row is slow if its whole
-interval is, and normal if none of it is. Whether other programs disturbed the machine is measured
-(see ``measure.machine``), never inferred from the interval.
+The interval of the median is compared with TCP streams between the same ranks in the same run:
+their bandwidth and their latency. A row is slow if its whole interval is, and normal if none of it
+is. Whether other programs disturbed the machine is measured (see ``measure.machine``), never
+inferred from the interval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from distdemo.backends.contract import Transport
-from distdemo.bench.records import Judgement, Setup, SizeRow, SizeVerdict, TransportLimit
-from distdemo.measure.machine import TAKEN_CORES
-from distdemo.view.format import digits, duration, percent, plural, ranks_text, rate, times
+from distdemo.bench.records import (
+    Answer,
+    BenchReport,
+    Series,
+    Setup,
+    SizeRow,
+    StreamLimit,
+    series_names,
+)
+from distdemo.view.format import digits, duration, percent, plural, plus_minus, rate, short_size
 
-CLOSE_SHARE = 0.75
-"""Share of the bound above which there is little to gain: bound and row each differ by more than
-a tenth from one run to the next."""
 SLOW_SHARE = 1 / 6
-"""Share of the bound below which a bandwidth is unusually low. gloo between two ranks reaches 0.2
+"""Share of the limit below which a bandwidth is unusually low. gloo between two ranks reaches 0.2
 to 0.7 of a TCP stream at 1 MiB and more (copies and arithmetic alternate with sending); if it were
 five times slower, 0.04 to 0.14."""
 SLOW_LATENCIES = 25
-"""Multiple of the transport's own latency, for each of 2(n−1) sequential messages, above which a
-fixed cost is unusual. gloo's is 6 to 12 times (it hands messages from thread to thread); five times
+"""Multiple of the stream's latency, for each of 2(n−1) sequential messages, above which a fixed
+cost is unusual. gloo's is 6 to 12 times (it hands messages from thread to thread); five times
 slower it would be 40 to 60."""
 MIN_SLOW_MESSAGE_S = 50e-6
 """Cost of each such message that is never unusual: torch and a backend's own code take some ten
 microseconds per call on any transport."""
-SLOW_FIXED_FACTOR = 4
-"""The same as a multiple of the smallest sizes' median, if the latency is unknown, as on a GPU."""
-NEGLIGIBLE_SHARE = 0.1
-"""Share of a time below which a part of it is negligible, such as the bytes of a small message."""
-FIXED_COST_FACTOR = 3
-"""Multiple of the smallest sizes' median up to which a time is also a fixed cost: messages of some
-KiB use other code paths of a backend than those of some bytes (gloo: twice as long)."""
-SMALL_BYTES = 4096
-"""Largest size whose time is only a fixed cost: at 1 GB/s it takes 4 µs."""
 VARIES_SHARE = 0.5
 """Half-width of the interval above which a median varies too much to be called normal. On a quiet
 machine gloo's is 0.05 to 0.35, as its threads run on other cores in every world; mpi's is 0.03."""
-NEGLIGIBLE_S = 10e-9
-SLOW_HINT = (
-    "Try `distdemo doctor`; check for other programs (top), swapping, the interface in use "
-    "(GLOO_SOCKET_IFNAME), TORCH_DISTRIBUTED_DEBUG, and a debug build of torch."
-)
+TAKEN_CORES = 0.15
+"""Cores' worth of time from which on other programs disturb. All ranks wait for the slowest one, so
+the number of ranks doesn't matter. On an idle machine it is 0 to 0.05; with 0.3 the medians of mpi
+already differ by a factor."""
+GOOD = (Answer.NORMAL, Answer.MEASURED)
 
 
-def judge(row: SizeRow, rows: Sequence[SizeRow], setup: Setup, n: int) -> Judgement | None:
-    """Return the judgement of a row; None if there is nothing to judge.
+def judge(row: SizeRow, setup: Setup) -> SizeRow:
+    """Return the row with its answer, the reason, and its share of the limit.
 
     Args:
         row: Row to judge.
-        rows: All rows of its series; the smallest give the fixed cost.
-        setup: Set-up of its backend, with limits, bound and load.
-        n: Number of ranks in a group that runs the op.
+        setup: Set-up of its backend, complete.
     """
+    limit = setup.limit
     share = None
-    bound = setup.bound
-    moves_data = n >= 2 and row.size_bytes > 0 and row.busbw_factor > 0 and row.median_s > 0
-    if moves_data and bound is not None and bound.bandwidth_bytes_per_s > 0:
-        share = float(row.busbw_bytes_per_s) / bound.bandwidth_bytes_per_s
-    judgement = next(_judgements(row, rows, setup, n, share, moves_data=moves_data), None)
-    return judgement and replace(judgement, limit_share=share)
+    if limit is not None and row.busbw_bytes_per_s:
+        share = row.busbw_bytes_per_s / limit.bandwidth_bytes_per_s
+    answer, why = _answer(row, setup, share)
+    return replace(row, answer=answer, why=why, limit_share=share)
 
 
-def _judgements(
-    row: SizeRow,
-    rows: Sequence[SizeRow],
-    setup: Setup,
-    n: int,
-    share: float | None,
-    *,
-    moves_data: bool,
-) -> Iterator[Judgement]:
-    """Yield the judgements that apply to a row; the first is its judgement."""
-    oversubscribed = 0 < setup.cores < setup.ranks_per_host
-    yield from _disturbance(setup, oversubscribed=oversubscribed)
-    if row.interval_s is None:
-        why = "There are too few launches for an interval."
-        yield Judgement(SizeVerdict.UNKNOWN, why, "Try --launches 6 or more.")
-    if oversubscribed and (share is None or share < CLOSE_SHARE):
-        why = f"{plural(setup.ranks_per_host, 'rank')} share {setup.cores:g} cores, and take turns."
-        hint = f"Try at most {max(1, int(setup.cores))} ranks per host, or more cores."
-        yield Judgement(SizeVerdict.OVERSUBSCRIBED, why, hint)
-    if share is not None and setup.bound is not None:
-        yield from _compared(row, rows, setup.bound, n, share)
-    if _is_wide(row):
-        yield Judgement(SizeVerdict.VARIES, f"{_between(row)}.")
-    if moves_data:
-        yield Judgement(SizeVerdict.UNKNOWN, "The machine's limits were not measured.")
-
-
-def _disturbance(setup: Setup, *, oversubscribed: bool) -> Iterator[Judgement]:
-    """Yield the judgement of every row if a rank was slowed down, or the machine disturbed."""
-    load = setup.load
-    if load is None:
-        return
-    if load.slowed_ranks and not oversubscribed:
-        one = len(load.slowed_ranks) == 1
-        least = min(load.core_shares[rank] for rank in load.slowed_ranks)
-        why = (
-            f"Rank{'' if one else 's'} {ranks_text(load.slowed_ranks)} repeatedly got "
-            f"{percent(least)} of a core; the best rank got {percent(max(load.core_shares))}."
-        )
-        cores = "its core" if one else "their cores"
-        hint = f"Check what else uses {cores} (top, taskset -p) or stops it."
-        yield Judgement(SizeVerdict.SLOW, why, hint)
-    taken = load.taken_cores
-    if taken is None:  # what a rank lacks is taken by others, unless ranks share a core
-        taken = 0.0 if oversubscribed else sum(1 - share for share in load.core_shares)
+def _answer(row: SizeRow, setup: Setup, share: float | None) -> tuple[Answer, str]:
+    """Return the answer and its reason, a sentence without a capital."""
+    taken = setup.taken_cores or 0.0
     if taken > TAKEN_CORES:
-        why = f"Other programs took {digits(taken)} cores from the ranks."
-        yield Judgement(SizeVerdict.DISTURBED, why, "Stop them (see top), and try again.")
-    if setup.device == "cpu" and not oversubscribed and load.varying_copies:
-        low, high = map(rate, load.varying_copies)
-        why = f"Copies in memory ran at {low} at times and at {high} at others."
-        yield Judgement(SizeVerdict.DISTURBED, why, "Something else uses this machine; try again.")
-
-
-def _compared(
-    row: SizeRow, rows: Sequence[SizeRow], bound: TransportLimit, n: int, share: float
-) -> Iterator[Judgement]:
-    """Yield the judgements of the interval by the limits."""
-    bytes_s = row.size_bytes * row.busbw_factor / bound.bandwidth_bytes_per_s
-    small = [other.median_s for other in rows if 0 < other.size_bytes <= SMALL_BYTES]
-    fixed_s = min(small, default=None)  # time of an op on hardly any bytes
-    slow_limit_s = _slow_limit_s(bytes_s, fixed_s, bound, n)
-    low, high = row.interval_s or (row.median_s, row.median_s)
+        why = f"other programs took {digits(taken)} cores from the ranks; stop them (see top)"
+        return Answer.DISTURBED, why
+    if row.interval_s is None:
+        return Answer.MEASURED, "there are too few launches for an interval"
+    if 0 < setup.cores < setup.ranks_per_host:
+        ranks = plural(setup.ranks_per_host, "rank")
+        return Answer.MEASURED, f"{ranks} share {setup.cores:g} cores and take turns"
+    low, high = row.interval_s
+    between = f"the median differs between worlds, from {duration(low)} to {duration(high)}"
+    is_wide = (row.spread_share or 0.0) > VARIES_SHARE
+    limit = setup.limit
+    if share is None or limit is None:
+        if is_wide:
+            return Answer.VARIES, between
+        return Answer.MEASURED, "there is no limit to compare it with"
     if row.steady:  # a narrow interval around the limit doesn't vary
         low = high = row.median_s
-    limit = f"the {rate(bound.bandwidth_bytes_per_s)} of a {bound.transport.value}"
-    reached = f"{rate(row.busbw_bytes_per_s)} is {percent(share)} of {limit}"
-    if slow_limit_s is not None:
-        unusual = f"more than {duration(slow_limit_s)}"
-        if low > slow_limit_s:
-            why = f"{reached}; its median is at least {duration(low)}, {unusual}."
-            yield Judgement(SizeVerdict.SLOW, why, SLOW_HINT)
-        if high > slow_limit_s:
-            why = f"{_between(row)}; {unusual} would be unusually slow."
-            yield Judgement(SizeVerdict.VARIES, why)
-    if _is_wide(row):
-        yield Judgement(SizeVerdict.VARIES, f"{_between(row)}.")
-    if share >= CLOSE_SHARE:
-        faster = ": more, because its data takes a faster path, such as a cache" * (share > 1.1)
-        yield Judgement(SizeVerdict.CLOSE, f"{reached}{faster}.")
-    is_fixed = fixed_s is not None and row.median_s <= FIXED_COST_FACTOR * fixed_s
-    if is_fixed and share <= NEGLIGIBLE_SHARE:
-        alone = duration(bytes_s) if bytes_s > NEGLIGIBLE_S else "no time"
-        why = (
-            f"Its bytes would take {alone} at the limit, not {duration(row.median_s)}: the rest is "
-            "a fixed cost per message."
-        )
-        yield Judgement(SizeVerdict.LATENCY_BOUND, why, "Use fewer, larger ops.")
-    why = f"{reached}, as is usual: a backend copies, waits and computes in between."
-    if bound.transport is Transport.DEVICE_COPY:
-        why = f"{reached}, the speed within one GPU's memory; no link between GPUs is as fast."
-    yield Judgement(SizeVerdict.BELOW, why)
+    slow_s = _slow_s(row, limit, setup.world_size)
+    reached = (
+        f"{rate(row.busbw_bytes_per_s)} at {short_size(row.size_bytes)} is {percent(share)} of the "
+        f"{rate(limit.bandwidth_bytes_per_s)} of a TCP stream"
+    )
+    if low > slow_s:
+        median = f"a median of at least {duration(low)}, not {duration(slow_s)}, is unusual"
+        return Answer.SLOW, f"{reached}; {median}. Try distdemo doctor"
+    if high > slow_s or is_wide:
+        return Answer.VARIES, between
+    return Answer.NORMAL, reached
 
 
-def _slow_limit_s(
-    bytes_s: float, fixed_s: float | None, bound: TransportLimit, n: int
-) -> float | None:
-    """Return the time above which a median is unusually slow; None if unknown.
+def _slow_s(row: SizeRow, limit: StreamLimit, n: int) -> float:
+    """Return the time above which a median is unusually slow."""
+    bytes_s = row.size_bytes * row.busbw_factor / limit.bandwidth_bytes_per_s
+    message_s = max(SLOW_LATENCIES * limit.latency_s, MIN_SLOW_MESSAGE_S)
+    return 2 * (n - 1) * message_s + bytes_s / SLOW_SHARE
 
-    It is unknown if the bound is a GPU's memory: the link between two GPUs (NVLink, PCIe or a
-    network) is five to a hundred times slower, and isn't measured.
+
+# --------------------------------------------------------------------------------- the whole report
+
+
+def answer_text(report: BenchReport, half: str = "±") -> tuple[str, bool | None]:
+    """Return one sentence per answer, and True if all is well, None if not, False for a failure.
+
+    Args:
+        report: A complete or partial report.
+        half: Sign before the half-width of an interval.
     """
-    if bound.transport is Transport.DEVICE_COPY:
-        return None
-    if bound.latency_s:
-        message = max(SLOW_LATENCIES * bound.latency_s, MIN_SLOW_MESSAGE_S)
-        return 2 * (n - 1) * message + bytes_s / SLOW_SHARE
-    return None if fixed_s is None else SLOW_FIXED_FACTOR * fixed_s + bytes_s / SLOW_SHARE
+    if not report.ok:
+        return failure_text(report), False
+    judged = [row for series in report.series for row in series.rows if row.why]
+    sentences = []
+    for answer in Answer:
+        rows = [row for row in judged if row.answer is answer]
+        if rows:
+            best = max(rows, key=lambda row: row.busbw_bytes_per_s)
+            some = f" ({len(rows)} of {plural(len(judged), 'size')})" * (len(rows) < len(judged))
+            sentences.append(f"{answer.capitalize()}{some}: {best.why}.")
+    if widths := [row.spread_share for row in judged if row.spread_share is not None]:
+        sentences.append(f"Medians within {plus_minus(max(widths), half)}.")
+    if checked := sum(row.checked for row in report.rows):
+        sentences.append(f"{checked:,} elements verified.")
+    total = sum(len(series.spec.sizes_bytes) for series in report.series)
+    missing = total - len(report.rows)
+    if missing:
+        what = f"{missing} of {plural(total, 'size')} weren't measured within the budget"
+        sentences.append(f"{what}: raise --budget.")
+    is_good = not missing and all(row.answer in GOOD for row in judged)
+    return " ".join(sentences), is_good or None
 
 
-def _is_wide(row: SizeRow) -> bool:
-    return row.spread_share is not None and row.spread_share > VARIES_SHARE
+def failure_text(report: BenchReport) -> str:
+    """Return what is wrong with a report: the first wrong row, or why it is incomplete."""
+    names = series_names([series.spec for series in report.series])
+    for series in report.series:
+        for row in series.rows:
+            if row.wrong:
+                where = f"{names[series.spec]} is wrong at {short_size(row.size_bytes)}"
+                elements = f"{row.wrong:,} of {row.checked:,} elements"
+                return f"{where}: {elements} differ from plain arithmetic."
+    total = sum(len(series.spec.sizes_bytes) for series in report.series)
+    done = f"{len(report.rows)} of {plural(total, 'size')} were measured."
+    if report.world is not None and report.world.verdict is not None:
+        return f"{report.world.verdict.what} {done}"
+    if report.interrupted:
+        return f"Interrupted: {done}"
+    error = next((series.error for series in report.series if series.error), "")
+    return f"{error} {done}".strip()
 
 
-def _between(row: SizeRow) -> str:
-    """Return the text for a median that differs between worlds, with a factor above 100 %."""
-    low, high = row.interval_s or (row.min_s, row.max_s)
-    share = row.spread_share or 0.0
-    width = percent(share) if share <= 1 else times(high / low)
-    return f"Its median differs between worlds by {width}, from {duration(low)} to {duration(high)}"
+def disturbance(series: Series) -> str:
+    """Return why the times of a series aren't the machine's own, or "" if nothing disturbed it."""
+    return next((row.why for row in series.rows if row.answer is Answer.DISTURBED), "")

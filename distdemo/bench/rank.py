@@ -1,6 +1,6 @@
 """Code that every rank of ``bench`` runs: time the sizes of a launch and send each result.
 
-Each rank sends its own times; the controller combines them.
+Each rank sends its own times; the launcher combines them.
 
 Buffers have any size and are filled and verified in blocks that stay in cache. As everywhere, an
 element's value depends on its label and its position (``ops.values``), but positions are counted
@@ -13,11 +13,8 @@ one, which ``values.period`` prevents.
 
 from __future__ import annotations
 
-import math
-from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import count, groupby
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -25,149 +22,97 @@ import torch
 import torch.distributed as dist
 
 from distdemo import schedules
-from distdemo.bench.limits import measure_limits
-from distdemo.bench.records import Alignment, BenchSpec, TransportLimit
-from distdemo.launcher.clock import HOST
+from distdemo.bench.records import BenchSpec, StreamLimit
+from distdemo.bench.stream import stream_limit
 from distdemo.launcher.local import sends
-from distdemo.measure.machine import LaunchLoad, copy_for_a_moment, load_since, read_clocks
-from distdemo.measure.timing import CommonStart, Harness, Times, common_start, harness, timed
+from distdemo.measure.machine import LaunchLoad, load_since, read_clocks
+from distdemo.measure.timing import CommonStart, timed
 from distdemo.ops.buffers import Expected, cuts_of, laid_out, poison, reduced, tensors
-from distdemo.ops.contract import Buffers, Slice, Undefined, handles
-from distdemo.ops.run import Groups, inference, role_of
+from distdemo.ops.contract import Buffers, Slice, Undefined
 from distdemo.ops.values import period
 from distdemo.ops.verify import verify
 from distdemo.schedules.run import Runner
 
 if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.distributed import ProcessGroup
-
     from distdemo.bench.records import SeriesSpec
     from distdemo.launcher.rank import Rank
     from distdemo.ops.contract import Op
-    from distdemo.ops.run import GroupRole
     from distdemo.ops.spec import OpSpec
 
-START_TRIALS = 100  # common starts that measure the cost of one
 FEWEST_ITERS, MOST_ITERS = 3, 500  # timed iterations per size and launch
-ENOUGH_ITERS = 15
-"""Timed iterations of a quick size in any launch. gloo's threads now and then wait for a scheduler
-turn of 4 ms, and the median of three iterations is sometimes one of these."""
-QUICK_S = 0.03  # seconds that such iterations may take
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+WARMUPS = ((1 << 16, 10), (1 << 20, 5), (1 << 24, 2))  # iterations up to this size; beyond it 1
 
 Key = tuple[int, int]
-"""Index of a series, and index of a size in it."""
+"""Index of a series in the spec, and index of a size in the series."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
-    """One size of one series in one launch.
+class Launch:
+    """Sizes to time, usually in a fresh world.
 
     Attributes:
-        series: Index of the series in the spec.
-        point: Index of the size in the series.
-        launch: Launch that the times belong to; 0 calibrates and verifies.
-        iterations: Timed iterations; 0: the ranks fill ``seconds``.
-        warmup: Untimed iterations before them.
-        seconds: Time limit of the timed iterations.
-        within_s: Seconds after rank 0's start, after which it is skipped.
+        number: Number of the launch; 0 verifies every size.
+        sizes: Sizes in order.
+        iterations: Timed iterations per size; 0 to fill ``seconds``.
+        seconds: Time for the iterations of each size; there are at least ``FEWEST_ITERS``.
+        until_s: Seconds after rank 0's start, after which only the smallest sizes are timed.
     """
 
-    series: int
-    point: int
-    launch: int
+    number: int
+    sizes: tuple[Key, ...]
     iterations: int
-    warmup: int
-    seconds: float = 0.0
-    within_s: float = math.inf
-
-    @property
-    def key(self) -> Key:
-        """Index of the series, and index of the size in it."""
-        return self.series, self.point
+    seconds: float
+    until_s: float
 
 
-Measurements = tuple[Measurement, ...]
-"""Measurements of one world, in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Measurements of a rank before the first size of the first launch."""
-
-    alignment: Alignment
-    harness: Harness
-    limits: tuple[TransportLimit, ...]
+Launches = tuple[Launch, ...]
+"""Launches that one world makes, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Times and verification of one rank in one `Measurement`.
+    """Times and verification of one rank for one size in one launch.
 
     Attributes:
-        pace_s: Seconds per iteration, including the common start.
-        started: Times of its release from each start; an ``array("d")``, as is the next one.
-        took: Duration of each call.
-        clock: Clock that timed the calls.
+        took: Seconds of each call; an ``array("d")``.
         checked: Number of elements compared.
         wrong: Number of wrong elements among them.
     """
 
-    measurement: Measurement
-    pace_s: float
-    started: bytes
+    launch: int
+    key: Key
     took: bytes
-    clock: str = HOST
-    checked: int = 0
-    wrong: int = 0
+    checked: int
+    wrong: int
 
 
-@sends(Calibration | Sample | LaunchLoad)
-def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
-    """Measure every size of this launch and send each result. Collective.
+@sends(StreamLimit | Sample | LaunchLoad)
+def bench(rank: Rank, spec: BenchSpec, launches: Launches) -> None:
+    """Measure every size of these launches and send each result. Collective.
 
     Args:
         rank: This rank of the world.
         spec: Spec of the measurement.
-        measurements: Sizes to measure in this launch.
+        launches: Launches to make.
     """
-    began = perf_counter()
-    start = common_start(rank)
-    align = start.align
+    began_s = perf_counter()
+    align = CommonStart(rank).align
     rank.report_phase("ready")
-    if measurements[0].launch == 0:
-        left_s = min(measurement.within_s for measurement in measurements)
-        rank.send(_calibrate(rank, spec, start, left_s))
-    groups = Groups()
-    paces: dict[Key, float] = {}
-    for launch, block in groupby(measurements, key=lambda measurement: measurement.launch):
+    if launches[0].number == 0 and rank.device == "cpu" and rank.world_size > 1:
+        rank.send(stream_limit(rank))
+    for launch in launches:
         align()
-        before = read_clocks()
-        first_copy = copy_for_a_moment(rank.world_size)
-        for measurement in block:
-            is_due = perf_counter() - began < measurement.within_s
-            if not from_rank_0(rank, is_due):
-                continue
-            series = spec.series[measurement.series]
-            rank.report_phase(series.phase(series.sizes_bytes[measurement.point]))
-            rank.send(_measure(rank, spec, measurement, align, groups, paces))
+        before = read_clocks(launch.number)
+        for key in launch.sizes:
+            series, point = spec.series[key[0]], key[1]
+            is_due = point == 0 or perf_counter() - began_s < launch.until_s
+            if from_rank_0(rank, is_due):
+                rank.report_phase(series.phase(point))
+                rank.send(_measure(rank, series, key, launch, align))
         align()
-        copies = (first_copy, copy_for_a_moment(rank.world_size))
-        rank.send(load_since(before, launch, copies))
+        rank.send(load_since(before))
     rank.report_phase("done")
     align()
-
-
-def _calibrate(rank: Rank, spec: BenchSpec, start: CommonStart, left_s: float) -> Calibration:
-    """Measure the machine, the cost of a common start and that of the loop. Collective."""
-    limits = measure_limits(rank, left_s) if spec.limits else ()
-    rank.report_phase("measured the machine")
-    began = perf_counter()
-    for _ in range(START_TRIALS):
-        start.align()
-    cost_s = (perf_counter() - began) / START_TRIALS
-    return Calibration(Alignment(start.way, cost_s), harness(), limits)
 
 
 def from_rank_0(rank: Rank, number: int) -> int:
@@ -177,94 +122,49 @@ def from_rank_0(rank: Rank, number: int) -> int:
     return int(tensor)
 
 
-def iterations_in(seconds: float, pace_s: float) -> int:
-    """Return the number of iterations in this time, at these seconds per iteration."""
-    if pace_s <= 0:
-        return FEWEST_ITERS
-    fewest = max(FEWEST_ITERS, min(ENOUGH_ITERS, int(QUICK_S / pace_s)))
-    return min(MOST_ITERS, max(fewest, int(seconds / pace_s)))
-
-
 def _measure(
-    rank: Rank,
-    spec: BenchSpec,
-    measurement: Measurement,
-    align: Callable[[], None],
-    groups: Groups,
-    paces: dict[Key, float],
+    rank: Rank, series: SeriesSpec, key: Key, launch: Launch, align: Callable[[], None]
 ) -> Sample:
-    """Verify if due, warm up, time. Collective.
-
-    Args:
-        rank: This rank of the world.
-        spec: Spec of the measurement.
-        measurement: Size to measure and its number of iterations.
-        align: Common start of all ranks.
-        groups: Groups created so far.
-        paces: Seconds per iteration in the last measurement of each size.
-    """
-    key = measurement.key
-    series = spec.series[measurement.series]
-    specs = series.at(series.sizes_bytes[measurement.point])
-    role = role_of(rank.rank, series.operation, specs, f"launch {measurement.launch} {key}")
-    group = groups.of(specs, role)
-    seeds = count(measurement.launch * 1000)  # every launch verifies different data
+    """Verify in the first launch, warm up, time. Collective."""
+    size = series.sizes_bytes[key[1]]
+    op = series.operation
+    spec = series.at(size)
+    prepare, call, buffers = _prepared(rank, series, spec)
     checked = wrong = 0
-    times = Times(array("d"), array("d"), 0.0)
-    with inference(role.spec):
-        prepare, call, buffers = _prepared(rank, series, role, group)
-        fill_with_ones(buffers)
+    if launch.number == 0:
+        refill(op, rank.rank, spec, buffers)
         prepare()
-
-        def verify_new_data() -> None:
-            """Call the op on new data and compare the result. Collective."""
-            nonlocal checked, wrong
-            seeded = replace(role.spec, seed=next(seeds))
-            refill(role.op, role.rank, seeded, buffers)
-            prepare()
-            align()
-            call()
-            rank.synchronize()
-            if role.group is not None:  # else this rank is in no group
-                compared, different = check(role.op, role.rank, seeded, buffers)
-                checked += compared
-                wrong += different
-
-        if measurement.launch == 0:
-            verify_new_data()
-        for _ in range(measurement.warmup):
-            align()
-            call()
-        left = measurement.iterations or from_rank_0(
-            rank, iterations_in(measurement.seconds, paces.get(key, 0.0))
-        )
-        while left:
-            turns = min(left, spec.check_every or left)
-            times += timed(rank, call, turns, align, on_host=series.operation.is_barrier)
-            left -= turns
-            if spec.check_every and measurement.launch:
-                verify_new_data()
-    paces[key] = times.elapsed_s / len(times.took)
-    raw = (times.started.tobytes(), times.took.tobytes())
-    return Sample(measurement, paces[key], *raw, times.clock, checked, wrong)
+        align()
+        call()
+        rank.synchronize()
+        checked, wrong = check(op, rank.rank, spec, buffers)
+    fill_with_ones(buffers)
+    prepare()
+    for _ in range(next((count for most, count in WARMUPS if size <= most), 1)):
+        align()
+        call()
+    began_s = perf_counter()
+    took = timed(rank, call, launch.iterations or FEWEST_ITERS, align, on_host=op.is_barrier)
+    elapsed_s = perf_counter() - began_s
+    if not launch.iterations:
+        fitting = int(FEWEST_ITERS * launch.seconds / elapsed_s)
+        more = from_rank_0(rank, min(MOST_ITERS, fitting) - FEWEST_ITERS)
+        if more > 0:
+            took += timed(rank, call, more, align, on_host=op.is_barrier)
+    return Sample(launch.number, key, took.tobytes(), checked, wrong)
 
 
 def _prepared(
-    rank: Rank, series: SeriesSpec, role: GroupRole, group: ProcessGroup | None
+    rank: Rank, series: SeriesSpec, spec: OpSpec
 ) -> tuple[Callable[[], object], Callable[[], object], Buffers]:
     """Return what to do after the inputs were filled, the call to time, and its buffers."""
     if series.algorithm:
-        schedule = schedules.schedule(role.spec, series.algorithm)
-        runner = Runner(rank.rank, schedule, role.spec, rank.device)
+        schedule = schedules.schedule(spec, series.algorithm)
+        runner = Runner(rank.rank, schedule, spec, rank.device)
         return runner.reset, runner.run, Buffers(runner.inputs(), runner.result())
-    buffers = laid_out(role.op, role.rank, role.spec, rank.device)
-    issue = role.op.bind(buffers, role.spec, group, async_op=role.spec.async_op)
-
-    def wait_for_call() -> None:
-        for work in handles(issue()):
-            work.wait()
-
-    return (lambda: None), wait_for_call if role.spec.async_op else issue, buffers
+    op = series.operation
+    buffers = laid_out(op, rank.rank, spec, rank.device)
+    return (lambda: None), op.bind(buffers, spec, None, async_op=False), buffers
 
 
 # ------------------------------------------------------------------------------------ the data
@@ -292,10 +192,7 @@ def fill_with_ones(buffers: Buffers) -> None:
 
 
 def check(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> tuple[int, int]:
-    """Compare every element of this rank's output with plain arithmetic.
-
-    Moved data must match bit for bit. Reductions follow ``ops.verify``: exact where the sums are
-    exact, otherwise within the dtype's bound.
+    """Compare every element of this rank's output with plain arithmetic, as ``ops.verify`` does.
 
     Returns:
         Number of elements compared and number of wrong ones; 0, 0 if the op leaves the rank's
@@ -306,10 +203,14 @@ def check(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> tuple[int, int]:
         return 0, 0
     checked = wrong = 0
     for source, tensor in zip(result, buffers.recv, strict=True):
-        if tensor.numel():
-            expected = _period_values(op, cuts_of(op, source, spec), spec, reduce=source.reduced)
-            checked += tensor.numel()
-            wrong += _wrong(tensor.view(-1), expected, bitwise=not source.reduced)
+        if not tensor.numel():
+            continue
+        expected = _period_values(op, cuts_of(op, source, spec), spec, reduce=source.reduced)
+        checked += tensor.numel()
+        for block in torch.split(tensor.view(-1), expected.tensor.numel()):
+            numel = block.numel()
+            bound = None if expected.bound is None else expected.bound[:numel]
+            wrong += verify([block], [Expected(expected.tensor[:numel], bound)]).wrong
     return checked, wrong
 
 
@@ -323,46 +224,13 @@ def _period_values(op: Op, cuts: Sequence[Slice], spec: OpSpec, *, reduce: bool)
         reduce: True to apply the reduce op, even over a single rank.
     """
     whole = period(spec)
-    first = cuts[0].start % whole
+    start = cuts[0].start % whole
     length = min(cuts[0].numel, whole)
-    before = min(length, whole - first)  # up to the end of the row's period
-    parts = []
-    for start, numel in ((first, before), (0, length - before)):
-        if numel:
-            window = [Slice(cut.label, (numel,), start) for cut in cuts]
-            parts.append(
-                reduced(op, window, spec) if reduce else Expected(tensors(op, window, spec)[0])
-            )
-    if len(parts) == 1:
-        return parts[0]
-    values = torch.cat([part.tensor for part in parts])
-    if all(part.bound is None for part in parts):
-        return Expected(values)
-    bounds = [  # if only one part is exact, both get a bound
-        torch.zeros(part.tensor.shape, dtype=torch.float64) if part.bound is None else part.bound
-        for part in parts
-    ]
-    return Expected(values, torch.cat(bounds))
-
-
-def _wrong(flat: Tensor, expected: Expected, *, bitwise: bool) -> int:
-    """Return the number of elements that differ from the repeated period."""
-    period_values = expected.tensor.to(flat.device)
-    wrong = 0
-    for block in torch.split(flat, period_values.numel()):
-        numel = block.numel()
-        actual = _bits(block)
-        right = _bits(period_values[:numel])
-        if torch.equal(actual, right):
-            continue
-        if bitwise:
-            wrong += int((actual != right).view(numel, -1).any(dim=1).sum())
-        else:
-            bound = None if expected.bound is None else expected.bound[:numel]
-            wrong += verify([block], [Expected(expected.tensor[:numel], bound)]).wrong
-    return wrong
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    """Return the elements' bits as integers, so that NaN equals itself and −0 differs from 0."""
-    return tensor.view(_BITS[tensor.element_size()])
+    is_wrapped = start + length > whole
+    first, numel = (0, whole) if is_wrapped else (start, length)
+    window = [Slice(cut.label, (numel,), first) for cut in cuts]
+    values = reduced(op, window, spec) if reduce else Expected(tensors(op, window, spec)[0])
+    if not is_wrapped:
+        return values
+    bound = None if values.bound is None else values.bound.roll(-start)[:length]
+    return Expected(values.tensor.roll(-start)[:length], bound)

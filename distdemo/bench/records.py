@@ -12,23 +12,127 @@ from enum import Enum
 from typing import Any
 
 from distdemo import ops
-from distdemo.backends.contract import Transport
 from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport
-from distdemo.measure.machine import Load
-from distdemo.measure.timing import Harness, Start
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import Call, OpSpec
 from distdemo.view.format import plural
 
-PRECISION = 0.05
+STEADY_SHARE = 0.05
 """Largest half-width of a steady median's interval, as a share of the median."""
-DEFAULT_LAUNCHES = 12
-"""Launches that the budget is first divided among. The interval of 12 medians leaves out the two
-smallest and the two largest; that of 8 leaves out none."""
+
+LAUNCHES = 12
+"""Launches that the budget is divided among. The interval of 12 medians leaves out the two smallest
+and the two largest; that of 8 leaves out none."""
 LAUNCHES_OF_FIXED = 6  # that a fixed number of iterations is divided among
 
 # -------------------------------------------------------------------------------------- spec
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSpec:
+    """One call on one backend, at several sizes.
+
+    Attributes:
+        op: Call, without a shape; empty dtype if no data moves.
+        sizes_bytes: S, the bytes that algbw counts as in nccl-tests, ascending; 0 if no data moves.
+        refused: Reason why this backend can't run it; then there are no sizes.
+        algorithm: Algorithm that the ranks run with isend and irecv; empty for the backend's call.
+    """
+
+    op: Call
+    backend: str
+    device: str
+    world_size: int
+    sizes_bytes: tuple[int, ...] = ()
+    refused: str = ""
+    algorithm: str = ""
+
+    @property
+    def operation(self) -> Op:
+        """Op of the call."""
+        return ops.REGISTRY[self.op.op]
+
+    def at(self, size_bytes: int) -> OpSpec:
+        """Return the op at this size with 1-dimensional tensors.
+
+        At size 0 it is the smallest call that moves data: one element, or one per rank.
+        """
+        data: dict[str, Any] = {"shape": (1,)} if self.op.dtype else {"dtype": "float32"}
+        spec = OpSpec.of(self.op, group_size=self.world_size, **data)
+        if not self.op.dtype or not size_bytes:
+            return spec
+        part = self.operation.traffic(spec).payload_bytes
+        return replace(spec, shape=(size_bytes // part,))
+
+    @property
+    def traits(self) -> list[str]:
+        """Properties that distinguish the series: ``all-reduce``, ``gloo``, ``2 ranks``, ..."""
+        call = self.op
+        form = self.operation.form(call).name
+        placement = ""
+        if call.pattern is None:  # in p2p, each rank has only one buffer
+            if call.in_place:
+                placement = "in place"
+            elif self.operation.has_both(self.at(0)):
+                placement = "out of place"
+        traits = (
+            self.operation.command,
+            "" if form in ("tensor", "plain") else form,
+            self.algorithm,
+            self.backend,
+            "" if self.device == "cpu" else self.device,
+            plural(self.world_size, "rank") if self.world_size else "",
+            call.dtype,
+            call.reduce_op or "",
+            "" if call.root is None else f"root {call.root}",
+            placement,
+        )
+        return [trait for trait in traits if trait]
+
+    def phase(self, point: int) -> str:
+        """Return the size with this index as shown in phases: ``all-reduce of 65,536 B``."""
+        name = self.algorithm or self.operation.command
+        return f"{name} of {self.sizes_bytes[point]:,} B"
+
+    @property
+    def title(self) -> str:
+        """Traits in one line: ``all-reduce, gloo, 2 ranks, float32, sum, in place``."""
+        return ", ".join(self.traits)
+
+
+def series_names(specs: Sequence[SeriesSpec]) -> dict[SeriesSpec, str]:
+    """Return a short name per series: its op, and the traits that not all series have."""
+    shared = set.intersection(*(set(spec.traits) for spec in specs)) if specs else set()
+    return {
+        spec: " ".join(
+            trait for trait in spec.traits if trait == spec.operation.command or trait not in shared
+        )
+        for spec in specs
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSpec:
+    """Parameters of a measurement, sent to every rank.
+
+    Attributes:
+        series: Series in display order.
+        iters: Timed iterations per size in all launches; None: until the median is steady.
+        budget_s: Seconds for measuring all series; ignored with ``iters``.
+    """
+
+    series: tuple[SeriesSpec, ...] = field(default=(), metadata={"json": False})
+    iters: int | None = None
+    budget_s: float = 10.0
+
+    @property
+    def launches(self) -> int:
+        """Number of timed launches that the budget, or the iterations, are divided among."""
+        return LAUNCHES if self.iters is None else min(LAUNCHES_OF_FIXED, self.iters)
+
+
+# ------------------------------------------------------------------------------------ report
 
 
 class Answer(str, Enum):
@@ -43,174 +147,16 @@ class Answer(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesSpec:
-    """One call on one backend, at several sizes.
+class StreamLimit:
+    """TCP streams between neighbours on a ring, all at once, without torch.distributed.
 
     Attributes:
-        op: Call, without a shape; empty dtype if no data moves.
-        groups: Ranks of each group; all groups run the op at once. Empty: one group, the world.
-        sizes_bytes: S, the bytes that algbw counts as in nccl-tests, ascending; 0 if no data moves.
-        refused: Reason why this backend can't run it; then there are no sizes.
-        algorithm: Algorithm that the ranks run with isend and irecv; empty for the backend's call.
+        bandwidth_bytes_per_s: Bandwidth of one stream, of the slowest rank.
+        latency_s: Time of 8 bytes one way.
     """
 
-    op: Call
-    backend: str
-    device: str
-    world_size: int
-    groups: tuple[tuple[int, ...], ...] = ()
-    sizes_bytes: tuple[int, ...] = ()
-    refused: str = ""
-    algorithm: str = ""
-
-    @derived
-    def group_size(self) -> int:
-        """Number of ranks that run the op together: n in the formulas."""
-        return len(self.groups[0]) if self.groups else self.world_size
-
-    @property
-    def operation(self) -> Op:
-        """Op of the call."""
-        return ops.REGISTRY[self.op.op]
-
-    @property
-    def form(self) -> str:
-        """Form of the call, such as ``single``; empty for the usual one."""
-        form = self.operation.form(self.op).name
-        return "" if form in ("tensor", "plain") else form
-
-    @property
-    def smallest(self) -> OpSpec:
-        """Smallest call that moves data: one element, or one per rank."""
-        data: dict[str, Any] = {"shape": (1,)} if self.op.dtype else {"dtype": "float32"}
-        return OpSpec.of(self.op, group_size=self.group_size, **data)
-
-    def at(self, size_bytes: int) -> tuple[OpSpec, ...]:
-        """Return the op at this size with 1-dimensional tensors, one spec per group."""
-        spec = self.smallest
-        if self.op.dtype:
-            part = self.operation.traffic(spec).payload_bytes
-            spec = replace(spec, shape=(size_bytes // part,))
-        return tuple(replace(spec, members=members) for members in self.groups or (None,))
-
-    def phase(self, size_bytes: int) -> str:
-        """Return a size as shown in messages and phases: ``all-reduce of 65,536 B``."""
-        text = f"{self.operation.command} {self.algorithm or self.form}".rstrip()
-        if self.op.in_place and not self.operation.is_in_place(self.smallest):
-            text += " in place"
-        return f"{text} of {size_bytes:,} B" if size_bytes else text
-
-    def traits(self) -> dict[str, str]:
-        """Return the traits of the series by name; empty where one doesn't apply."""
-        op = self.op
-        groups = placement = ""
-        if len(self.groups) == 1:
-            groups = f"group {','.join(map(str, self.groups[0]))}"
-        elif self.groups:
-            groups = f"{len(self.groups)} groups of {plural(self.group_size, 'rank')}"
-        if op.pattern is None:  # in p2p, each rank has only one buffer
-            if op.in_place:
-                placement = "in place"
-            elif self.operation.has_both(self.smallest):
-                placement = "out of place"
-        return {
-            "op": self.operation.command,
-            "form": self.form,
-            "algorithm": self.algorithm,
-            "backend": self.backend,
-            "device": "" if self.device == "cpu" else self.device,
-            "ranks": plural(self.world_size, "rank"),
-            "group": groups,
-            "dtype": op.dtype,
-            "reduce op": op.reduce_op or "",
-            "root": "" if op.root is None else f"root {op.root}",
-            "pair": f"{op.src} to {op.dst}" if op.pattern == "pair" else "",
-            "async": "async" if op.async_op else "",
-            "placement": placement,
-        }
-
-    def title(self, *, ranks: bool = True) -> str:
-        """Return ``all-reduce, gloo, 2 ranks, float32, sum, in place``.
-
-        Args:
-            ranks: True to include the number of ranks and the root.
-        """
-        hidden = () if ranks else ("ranks", "root")
-        shown = (text for name, text in self.traits().items() if name not in hidden)
-        return ", ".join(filter(None, shown))
-
-
-@dataclass(frozen=True, slots=True)
-class BenchSpec:
-    """Parameters of a measurement, sent to every rank.
-
-    Attributes:
-        series: Series in display order.
-        iters: Timed iterations per size in all launches; None: until the median is steady.
-        warmup: Untimed iterations per size and launch; None: chosen by size.
-        budget_s: Seconds for measuring all series; ignored with ``iters``.
-        precision: Largest half-width of a steady median's interval, as a share of the median.
-        launches: Number of worlds to spread the iterations over; None: until steady.
-        check_every: Timed iterations between two verifications; 0: verify once, at the start.
-        limits: True to measure the machine's own copies and streams too.
-        fail_on: Answers that make the exit code 1.
-    """
-
-    series: tuple[SeriesSpec, ...] = field(default=(), metadata={"json": False})
-    iters: int | None = None
-    warmup: int | None = None
-    budget_s: float = 10.0
-    precision: float = PRECISION
-    launches: int | None = None
-    check_every: int = 0
-    limits: bool = True
-    fail_on: tuple[Answer, ...] = ()
-
-    @property
-    def fixed_launches(self) -> int | None:
-        """Number of timed launches, at most one per iteration; None if it is open."""
-        if self.iters is None:
-            return self.launches
-        return min(self.launches or LAUNCHES_OF_FIXED, self.iters)
-
-
-# ------------------------------------------------------------------------ limits and set-up
-
-
-@dataclass(frozen=True, slots=True)
-class TransportLimit:
-    """Speed of one transport without torch.distributed, on all ranks at once in the same run.
-
-    Attributes:
-        transport: Kind of transfer.
-        bandwidth_bytes_per_s: Bandwidth of the slowest rank in one direction, in the fastest tenth
-            of its transfers, since other programs can only slow them down.
-        size_bytes: Size of one transfer.
-        latency_s: Time of 8 bytes one way; None for a copy within one rank.
-    """
-
-    transport: Transport
     bandwidth_bytes_per_s: float
-    size_bytes: int
-    latency_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """The common start before each iteration.
-
-    Attributes:
-        way: Method used.
-        cost_s: Untimed seconds that it adds to an iteration.
-        spread_s: Median time between the first and the last rank's start; None if their clocks
-            can't be compared.
-        spread_p99_s: 99th percentile of the same.
-    """
-
-    way: Start
-    cost_s: float
-    spread_s: float | None = None
-    spread_p99_s: float | None = None
+    latency_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,77 +165,21 @@ class Setup:
 
     Attributes:
         launches: Number of worlds started, including the one that verifies.
-        limits: Limits in the order of measurement.
-        bound: Limit that busbw is compared with; None if none was measured.
+        limit: Limit that busbw is compared with; None if it wasn't measured.
+        taken_cores: Cores' worth of time that other programs, or a hypervisor, took from the ranks;
+            None if this system doesn't say.
         cores: Cores' worth of time that the ranks of a host share.
         ranks_per_host: Number of ranks on the host with the most.
-        start_method: Method that started the ranks.
-        engine: Launcher of the ranks: ``local``, torchrun, ...
-        hosts: Host of each rank; empty if all are on this machine.
-        load: Measured disturbance; None before the first launch has ended.
     """
 
     backend: str
     device: str
     world_size: int
     launches: int = 0
-    alignment: Alignment | None = None
-    harness: Harness | None = None
-    limits: tuple[TransportLimit, ...] = ()
-    bound: TransportLimit | None = None
+    limit: StreamLimit | None = None
+    taken_cores: float | None = None
     cores: float = 0.0
     ranks_per_host: int = 0
-    start_method: str = ""
-    engine: str = "local"
-    hosts: tuple[str, ...] = ()
-    load: Load | None = None
-
-
-# ------------------------------------------------------------------------------------ report
-
-
-class SizeVerdict(str, Enum):
-    """Verdict on a size."""
-
-    __str__ = str.__str__
-    CLOSE = "close to the limit"
-    LATENCY_BOUND = "latency-bound"
-    BELOW = "below the limit"
-    OVERSUBSCRIBED = "oversubscribed"
-    SLOW = "unusually slow"
-    VARIES = "varies"
-    DISTURBED = "disturbed"
-    UNKNOWN = "unknown"
-
-
-ANSWERS = {
-    SizeVerdict.CLOSE: Answer.NORMAL,
-    SizeVerdict.LATENCY_BOUND: Answer.NORMAL,
-    SizeVerdict.BELOW: Answer.NORMAL,
-    SizeVerdict.OVERSUBSCRIBED: Answer.MEASURED,
-    SizeVerdict.SLOW: Answer.SLOW,
-    SizeVerdict.VARIES: Answer.VARIES,
-    SizeVerdict.DISTURBED: Answer.DISTURBED,
-    SizeVerdict.UNKNOWN: Answer.MEASURED,
-}
-"""Answer that follows from each verdict."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Verdict on a row, with the reason.
-
-    Attributes:
-        verdict: Verdict.
-        why: Reason with its figures, one sentence.
-        hint: Suggestion; may be empty.
-        limit_share: busbw as a share of the limit's bandwidth, 1.0 for all of it; None if unknown.
-    """
-
-    verdict: SizeVerdict
-    why: str
-    hint: str = ""
-    limit_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,14 +190,15 @@ class SizeRow:
         size_bytes: S, the bytes that algbw counts.
         elements: S in elements of the dtype.
         busbw_factor: Factor from algbw to busbw.
-        times_s: Time of every iteration, one row per launch; source of all figures below.
-        median_s: Median over all iterations; the next five also cover all of them.
+        times_s: Time of every iteration, one row per launch; source of the figures below.
+        median_s: Median over all iterations; the next three also cover all of them.
         interval_s: Distribution-free interval of the median, with ``CONFIDENCE``; None if there
             were too few launches.
-        steady: True if the interval is as narrow as requested.
         checked: Number of elements compared on all ranks.
         wrong: Number of wrong elements among them.
-        judgement: Verdict; None if there is nothing to judge.
+        answer: Answer to "Is this normal?"
+        why: Reason for the answer with its figures; empty for an algorithm, which isn't judged.
+        limit_share: busbw as a share of the limit's bandwidth, 1.0 for all of it; None if unknown.
     """
 
     size_bytes: int
@@ -315,16 +206,15 @@ class SizeRow:
     busbw_factor: float
     times_s: tuple[tuple[float, ...], ...]
     median_s: float
-    p10_s: float
-    p90_s: float
-    p99_s: float
     min_s: float
+    p99_s: float
     max_s: float
     interval_s: tuple[float, float] | None = None
-    steady: bool = False
     checked: int = 0
     wrong: int = 0
-    judgement: Judgement | None = None
+    answer: Answer = Answer.MEASURED
+    why: str = ""
+    limit_share: float | None = None
 
     @derived
     def iterations(self) -> int:
@@ -349,15 +239,11 @@ class SizeRow:
         low, high = self.interval_s
         return max(high - self.median_s, self.median_s - low) / self.median_s
 
-    @property
-    def verdict(self) -> SizeVerdict:
-        """Verdict, also if there was nothing to judge."""
-        return self.judgement.verdict if self.judgement else SizeVerdict.UNKNOWN
-
-    @property
-    def answer(self) -> Answer:
-        """Answer that follows from the verdict."""
-        return ANSWERS[self.verdict]
+    @derived
+    def steady(self) -> bool:
+        """True if the interval is narrow."""
+        share = self.spread_share
+        return share is not None and share <= STEADY_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,33 +253,12 @@ class Series:
     Attributes:
         spec: Spec of the series.
         rows: Finished sizes, smallest first.
-        clock: Clock that timed it: ``perf_counter`` or ``CUDA events``.
-        busbw_formula: Formula of the busbw factor, in terms of n.
-        payload_is: Description of S.
         error: Reason why rows are missing.
     """
 
     spec: SeriesSpec
     rows: tuple[SizeRow, ...] = ()
-    clock: str = ""
-    busbw_formula: str = ""
-    payload_is: str = ""
     error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SizeRange:
-    """Sizes of one series that have the same answer.
-
-    Attributes:
-        series: Index of the series.
-        why: Reason for the last of the sizes; may be empty.
-    """
-
-    answer: Answer
-    series: int
-    sizes_bytes: tuple[int, ...]
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,10 +286,6 @@ class BenchReport:
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def setup(self, backend: str) -> Setup | None:
-        """Return the set-up of this backend; None before its first world."""
-        return next((setup for setup in self.setups if setup.backend == backend), None)
-
     @property
     def measured(self) -> Sequence[Series]:
         """Series that have rows."""
@@ -436,26 +297,13 @@ class BenchReport:
         return [row for series in self.series for row in series.rows]
 
     @derived
-    def ranges(self) -> tuple[SizeRange, ...]:
-        """Answer to "Is this normal?" for every measured size, each in exactly one range."""
-        ranges = []
-        for index, series in enumerate(self.series):
-            for answer in Answer:
-                rows = [row for row in series.rows if row.answer is answer]
-                if rows:
-                    last = rows[-1].judgement
-                    sizes = tuple(row.size_bytes for row in rows)
-                    ranges.append(SizeRange(answer, index, sizes, last.why if last else ""))
-        return tuple(ranges)
-
-    @derived
     def answer(self) -> Answer | None:
         """Most serious answer of any size; None if the measurement is incomplete or wrong."""
-        answers = {row.answer for row in self.rows} if self.complete else ()
+        answers = {row.answer for row in self.rows} if self.ok else ()
         return next((answer for answer in Answer if answer in answers), None)
 
     @property
-    def complete(self) -> bool:
+    def ok(self) -> bool:
         """True if all worlds succeeded and all elements were correct; rows may be unsteady."""
         return (
             self.world is None
@@ -464,27 +312,3 @@ class BenchReport:
             and not any(row.wrong for row in self.rows)
             and not any(series.error for series in self.series)
         )
-
-    @property
-    def failing(self) -> Sequence[Answer]:
-        """Answers of any size on which the user wants to fail."""
-        answers = {row.answer for row in self.rows}
-        return [answer for answer in self.spec.fail_on if answer in answers]
-
-    @property
-    def ok(self) -> bool:
-        """True if it is complete and has no answer that fails."""
-        return self.complete and not self.failing
-
-    def disturbance(self, series: Series) -> str:
-        """Return why the times of a series aren't the machine's own, or "" if nothing disturbed it.
-
-        That is the sentence with which its rows were judged: other programs took time from the
-        ranks, or a rank got less of a core than the other ranks.
-        """
-        setup = self.setup(series.spec.backend)
-        verdicts = {SizeVerdict.DISTURBED}
-        if setup and setup.load and setup.load.slowed_ranks:
-            verdicts.add(SizeVerdict.SLOW)
-        judged = (row.judgement for row in series.rows if row.verdict in verdicts)
-        return next((judgement.why for judgement in judged if judgement), "")

@@ -66,6 +66,9 @@ COMMANDS = {name: (panel, line) for panel, lines in _PANELS.items() for name, li
 """Help panel and first line of help of each command, by name."""
 _PLACES = {
     **dict.fromkeys(_OPS, "demo.command:command_of"),
+    "bench links": "bench.command_links:links",
+    "bench compare": "bench.command_files:compare",
+    "bench fit": "bench.command_files:fit",
     "hello": "demo.command:hello",
     "ops": "demo.command:list_ops",
     "explain": "demo.command:explain",

@@ -108,7 +108,6 @@ _DEVICE = "cpu or cuda; by default the one that suits the backend."
 _METHOD = f"{', '.join(METHODS)}. auto is the fastest safe one."
 _DTYPE = "Element type: torch's name, or a short one such as f32, bf16, i64."
 _PATTERN = "; ".join(map(": ".join, PATTERNS.items())) + "."
-_PLOTS = (".png", ".svg")
 
 WorldSize = Annotated[int | None, world_size_option()]
 Backend = Annotated[str, choice("NAME", _BACKENDS, _BACKEND)]
@@ -137,15 +136,6 @@ SizeList = Annotated[Numbers | None, option(parse_sizes, "BYTES", "Sizes in byte
 Seed = Annotated[
     int | None,
     count("Seed of the random numbers.", 0, 2**31 - 2, metavar="NUMBER", rich_help_panel=ADVANCED),
-]
-Plot = Annotated[
-    Path | None,
-    option(
-        file_to_write(*_PLOTS, needs_matplotlib=_PLOTS),
-        "FILE",
-        "Draw a plot.",
-        rich_help_panel=OUTPUT,
-    ),
 ]
 Calls = Annotated[bool, typer.Option("--calls", help="Show what each rank called, and how often.")]
 Timeline = Annotated[

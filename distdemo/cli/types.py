@@ -9,7 +9,7 @@ import difflib
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -358,14 +358,11 @@ def unknown(kind: str, names: Iterable[str], given: str, hint: str = "") -> Usag
     return UsageError(f"There is no {kind} {given!r}.", f"Choices: {', '.join(known)}.", hint)
 
 
-def file_to_write(
-    *endings: str, needs_matplotlib: Sequence[str] = (".png",)
-) -> Callable[[Any], Path]:
+def file_to_write(*endings: str) -> Callable[[Any], Path]:
     """Return a parser of files to write, which are checked before anything runs.
 
     Args:
         endings: Suffixes that choose the format, ``.json``; empty accepts any.
-        needs_matplotlib: Suffixes of files that matplotlib draws.
     """
 
     @_parser
@@ -376,7 +373,7 @@ def file_to_write(
         if endings and suffix not in endings:
             why = f"The suffix chooses the format: {', '.join(endings)}."
             raise BadValue(text, "unknown suffix.", why, example)
-        if suffix in needs_matplotlib and find_spec("matplotlib") is None:
+        if suffix == ".png" and find_spec("matplotlib") is None:
             why = "Install it with: pip install 'distdemo[plot]'."
             raise BadValue(text, "matplotlib is not installed.", why, example)
         why = why_unwritable(path)

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
-from typing import NamedTuple
 
 CONFIDENCE = 0.95
 """Confidence of the interval of a median."""
@@ -73,15 +72,10 @@ def interval(medians: Sequence[float]) -> Interval | None:
     return None if taken == 0 else (ordered[taken - 1], ordered[count - taken])
 
 
-class RatioEstimate(NamedTuple):
-    """A ratio and its interval; None if the samples are too small for one."""
-
-    ratio: float
-    interval: Interval | None
-
-
-def estimate_ratio(old: Sequence[float], new: Sequence[float], error: float) -> RatioEstimate:
-    """Return the ratio of new to old times with its confidence interval.
+def estimate_ratio(
+    old: Sequence[float], new: Sequence[float], error: float
+) -> tuple[float, Interval | None]:
+    """Return the ratio of new to old times and its interval; None if the samples are too small.
 
     Args:
         old: Independent times, all above 0.
@@ -90,7 +84,7 @@ def estimate_ratio(old: Sequence[float], new: Sequence[float], error: float) -> 
     """
     ratios = sorted(after / before for before in old for after in new)
     cut = u_critical(len(old), len(new), error)
-    return RatioEstimate(median(ratios), (ratios[cut - 1], ratios[-cut]) if cut else None)
+    return median(ratios), (ratios[cut - 1], ratios[-cut]) if cut else None
 
 
 @lru_cache(maxsize=256)

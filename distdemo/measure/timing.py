@@ -23,16 +23,13 @@ import os
 import secrets
 import time
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from distdemo.launcher.clock import HOST, Clock, clock_of
-from distdemo.measure.statistics import median
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
@@ -44,7 +41,6 @@ SLEEP_S = 50e-6
 HEARTBEAT_S = 2.0  # between two heartbeats to the launcher
 WORD = 8  # bytes
 TOKEN = 32  # bytes that identify shared memory
-PROBES = 2000  # iterations that measure the loop's own cost
 
 # ---------------------------------------------------------------------------------- shared memory
 
@@ -107,28 +103,20 @@ def open_memory(where: str, size: int) -> mmap.mmap | None:
 # ----------------------------------------------------------------------------------- common start
 
 
-class Start(str, Enum):
-    """Method that gives ranks a common start before each iteration."""
-
-    __str__ = str.__str__
-    PAGE = "shared memory"
-    BARRIER = "barrier"
-
-
 class CommonStart:
-    """Common start of all ranks, with heartbeats to the launcher.
+    """Common start of all ranks, with heartbeats to the launcher. Collective.
+
+    It goes through shared memory if possible, else through the group's barrier.
 
     Args:
         rank: This rank of the world.
-        words: Zeroed shared memory with ``LINE`` words per rank; None to use the group's barrier.
     """
 
-    def __init__(self, rank: Rank, words: memoryview | None) -> None:
+    def __init__(self, rank: Rank) -> None:
         import torch.distributed as dist
 
-        self.way = Start.BARRIER if words is None else Start.PAGE
         self._rank = rank
-        self._words = words
+        self._words = shared_words(rank, "start", rank.world_size * LINE)
         self._barrier = dist.barrier
         self._mine = rank.rank * LINE
         self._others = tuple(other * LINE for other in range(rank.world_size) if other != rank.rank)
@@ -164,47 +152,7 @@ def _wait(words: memoryview, other: int, turn: int) -> None:
             time.sleep(SLEEP_S)
 
 
-def common_start(rank: Rank) -> CommonStart:
-    """Return a common start, through shared memory if possible. Collective."""
-    return CommonStart(rank, shared_words(rank, "start", rank.world_size * LINE))
-
-
 # ------------------------------------------------------------------------------------- timed loop
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Times of one rank in seconds, one per iteration.
-
-    Attributes:
-        started: Times of release from the start, on the machine's monotonic clock.
-        took: Duration of each call.
-        elapsed_s: Duration of the loop, common starts and stalls included.
-        clock: Clock that timed the calls.
-    """
-
-    started: array[float]
-    took: array[float]
-    elapsed_s: float
-    clock: str = HOST
-
-    def __add__(self, more: Times) -> Times:
-        """Return both, in order."""
-        elapsed_s = self.elapsed_s + more.elapsed_s
-        return Times(self.started + more.started, self.took + more.took, elapsed_s, more.clock)
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Disable garbage collection within the block."""
-    gc.collect()
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def timed(
@@ -214,8 +162,8 @@ def timed(
     align: Callable[[], None],
     *,
     on_host: bool = False,
-) -> Times:
-    """Time the calls, each from a common start. Collective.
+) -> array[float]:
+    """Return the seconds of each call, each from a common start. Collective.
 
     Nothing happens between the two clock readings but the call. The lists of times are allocated
     before, and garbage collection is off.
@@ -228,51 +176,23 @@ def timed(
         on_host: True to use the host's clock on any device, for calls without work on a GPU.
     """
     clock = Clock() if on_host else clock_of(rank.device)
-    with undisturbed():
-        return _loop(clock, call, count, align)
-
-
-def _loop(clock: Clock, call: Callable[[], object], count: int, align: Callable[[], None]) -> Times:
     on_host = clock.name == HOST
     mark = perf_counter if on_host else clock.mark
-    started = array("d", bytes(8 * count))
     begun: list[Any] = [None] * count
     ended: list[Any] = [None] * count
-    entered_s = perf_counter()
-    for turn in range(count):
-        if not on_host:
-            clock.settle()  # the stream is idle at the start
-        align()
-        started[turn] = perf_counter()
-        first = mark()
-        call()
-        ended[turn] = mark()
-        begun[turn] = first
-    clock.settle()
-    elapsed_s = perf_counter() - entered_s
-    return Times(started, array("d", map(clock.between, begun, ended)), elapsed_s, clock.name)
-
-
-@dataclass(frozen=True, slots=True)
-class Harness:
-    """Overhead of the timed loop, measured with an op that does nothing.
-
-    Attributes:
-        inside_s: Part included in every reported time: two clock readings and an empty call.
-        outside_s: Rest of an iteration, without the common start.
-    """
-
-    inside_s: float
-    outside_s: float
-
-
-def harness() -> Harness:
-    """Return the loop's overhead per iteration, measured with an empty call and no other rank."""
-
-    def nothing() -> None:
-        pass
-
-    with undisturbed():
-        times = _loop(Clock(), nothing, PROBES, nothing)
-    inside_s = median(times.took)
-    return Harness(inside_s, max(0.0, times.elapsed_s / PROBES - inside_s))
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for turn in range(count):
+            if not on_host:
+                clock.settle()  # the stream is idle at the start
+            align()
+            first = mark()
+            call()
+            ended[turn] = mark()
+            begun[turn] = first
+        clock.settle()
+    finally:
+        if was_enabled:
+            gc.enable()
+    return array("d", map(clock.between, begun, ended))

@@ -10,8 +10,8 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PARTS = {
-    "startup": ["limits", "memory"],
-    "bench": ["harness", "default", "same-worlds", "imb"],
+    "startup": ["limits"],
+    "bench": ["harness", "same-worlds", "imb"],
     "bench_compare": ["compare"],
     "mpi": ["2-ranks"],
     "sanitizer": ["python-gloo"],

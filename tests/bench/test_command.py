@@ -7,12 +7,9 @@ import io
 import json
 import os
 import signal
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from benches import document as artificial_report
-from benches import written
 from helpers import PATIENCE, children, wait_until
 from processes import Start
 
@@ -20,25 +17,19 @@ from distdemo.bench.records import BenchReport
 from distdemo.encoding import decode
 
 pytestmark = pytest.mark.processes
-SHORT = ["--iters", "3", "--launches", "1", "--no-limits"]
-# Many short worlds, so that an early end finds some rows measured and many worlds left.
-LONG = ["bench", "--sizes", "8,32", "--iters", "6000", "--launches", "600", "--no-limits"]
-
+# Worlds of seconds, so that an early end finds some rows measured and some worlds left.
+LONG = ["bench", "--sizes", "8,32", "--iters", "30000"]
 
 REFUSED = (
-    ("-b 64K -e 1K", "From -b 64 KiB to -e 1 KiB there is no size", "Try -b 8 -e 64M -f 4."),
-    ("-f 1", "From -b 8 B to -e 64 MiB there is no size, or", ""),
-    ("--sizes 8 -f 2", "--sizes and --step-factor can't be combined.", "Use one of them."),
-    ("-e 1T", "The tensors of 2 ranks need 1", "fewer ranks."),
+    ("-b 64K -e 1K", "From -b 64 KiB to -e 1 KiB there is no size.", "Try -b 8 -e 64M -f 4."),
+    ("-f 1", "--step-factor 1: not a number of at least 1.1", "Try --step-factor 2."),
+    ("-e 1T", "The tensors of 2 ranks need ", "fewer ranks."),
+    ("--root 1", "No option --root for all-reduce.", "Leave it out."),
     ("all-reduc", "There is no operation 'all-reduc'.", "Did you mean all-reduce?"),
-    ("barrier -e 1M", "barrier has no option --max-bytes.", "Leave it out."),
     ("--dtype bool", "gloo can't do all-reduce", "complex128."),
-    ("--precision 10", "--precision 10: not a share between 0 and 1.", "Try --precision 5%."),
     ("-a ringg", "all-reduce has no algorithm 'ringg'.", "Try --algorithm ring."),
     ("barrier -a ring", "barrier has no algorithms.", "trace list."),
-    ("-a ring --async", "--algorithm and --async can't be combined.", "Use one of them."),
     ("-a ring --dtype uint16", "A schedule can't reduce uint16 by sum.", "complex128."),
-    ("--fail-on slow,odd", "--fail-on slow,odd: there is no answer 'odd'.", "slow,disturbed."),
 )
 
 
@@ -52,17 +43,12 @@ def test_usage_errors_are_reported_before_a_rank_starts(command, line, says, hin
     assert hint in last
 
 
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 def test_all_formats_and_files_agree_and_can_be_read_back(command, tmp_path):
-    document, plot, curve = (tmp_path / name for name in ("new.json", "new.svg", "fit.svg"))
-    files = ["--output", str(document), "--plot", str(plot)]
-    words = ["reduce,all-gather", "-n", "3", "--root", "1", "--sizes", "1K,3,64", *SHORT]
+    document = tmp_path / "new.json"
+    files = ["--output", str(document)]
+    words = ["reduce,all-gather", "-n", "3", "--root", "1", "--sizes", "1K,3,64", "--iters", "1"]
     code, out, err = command("bench", *words, *files, "--format", "csv")
-    assert (code, err) == (0, f"Wrote {document}\nWrote {plot}\n")
-    steady = written(tmp_path / "steady.json", artificial_report())
-    code, _, err = command("bench", "fit", steady, "--plot", str(curve))
-    assert (code, err) == (0, f"Wrote {curve}\n")
-    assert all("<svg" in file.read_text(encoding="utf-8") for file in (plot, curve))
+    assert (code, err) == (0, f"Wrote {document}\n")
     content = json.loads(document.read_text(encoding="utf-8"))
     assert [content[name] for name in ("schema_version", "command", "ok")] == [3, "bench", True]
     report = decode(BenchReport, content)
@@ -80,8 +66,8 @@ def test_all_formats_and_files_agree_and_can_be_read_back(command, tmp_path):
         assert (shown["op"], shown["in_place"]) == (call.op, str(call.in_place).lower())
         assert int(shown["size_bytes"]) == row.size_bytes
         assert float(shown["median_s"]) == row.median_s
-        assert (shown["verdict"], shown["wrong"]) == (row.verdict.value, "0")
-        assert (row.iterations, row.wrong, row.checked > 0) == (3, 0, True)
+        assert (shown["answer"], shown["wrong"]) == (row.answer.value, "0")
+        assert (row.iterations, row.wrong, row.checked > 0) == (1, 0, True)
         assert shown["torch"]
 
 

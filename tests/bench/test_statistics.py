@@ -1,18 +1,15 @@
-"""Statistics of times (quantiles, distribution-free intervals), sizes, and the plan of launches."""
+"""Statistics of times: quantiles and distribution-free intervals."""
 
 from __future__ import annotations
 
-import math
 from itertools import combinations
 from math import comb
 
-import benches
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distdemo.bench import sweep
-from distdemo.bench.rank import Measurements
 from distdemo.encoding import decode, encode
 from distdemo.measure.statistics import interval, median, u_critical
 
@@ -46,23 +43,14 @@ def test_critical_values_match_published_tables_and_the_smallest_error():
 
 @given(st.lists(st.lists(SECONDS, max_size=20), min_size=1, max_size=12).filter(any))
 def test_a_row_uses_all_iterations_and_its_interval_contains_its_median(launches):
-    row = sweep.make_row(launches, 0.05, size_bytes=800, elements=200, busbw_factor=1.5)
+    row = sweep.make_row(launches, size_bytes=800, elements=200, busbw_factor=1.5)
     times = [time for launch in launches for time in launch]
     assert row.iterations == len(times)
     assert (row.min_s, row.median_s, row.max_s) == (min(times), median(times), max(times))
-    assert row.min_s <= row.p10_s <= row.p90_s <= row.p99_s <= row.max_s
+    assert row.median_s <= row.p99_s <= row.max_s
     assert row.busbw_bytes_per_s == pytest.approx(1.5 * 800 / row.median_s)
     assert (row.interval_s is None) == (sum(map(bool, launches)) < 6)
     if row.interval_s is not None:
         assert row.interval_s[0] <= row.median_s <= row.interval_s[1]
     assert row.steady == (row.spread_share is not None and row.spread_share <= 0.05)
     assert decode(type(row), encode(row)) == row
-
-
-def test_launches_alternate_their_order_and_a_plan_can_be_encoded():
-    spec = benches.asked(benches.series(), benches.series("broadcast"), warmup=4)
-    for launch, expected in ((1, [(0, 5), (1, 3)]), (2, [(1, 3), (0, 5)])):
-        plan = sweep.timed_launch(spec, launch, {(0, 0): 5, (1, 0): 3}, math.inf)
-        assert [(step.series, step.iterations) for step in plan] == expected
-        assert {step.warmup for step in plan} == {4}
-        assert decode(Measurements, encode(plan)) == plan

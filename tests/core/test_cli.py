@@ -22,8 +22,8 @@ from distdemo.cli.app import COMMANDS, function_of, records_of, typer_command
 PROGRAM = Path(__file__).parents[1] / "run" / "programs" / "hello.py"
 CHEAP = {
     "all-reduce": "-n 2",
-    "bench": "-n 2 -b 8 -e 512 --iters 4 --launches 1 --no-limits",
-    "bench links": "-n 2 --rounds 1 --budget 0.1",
+    "bench": "-n 2 -b 8 -e 512 --iters 1",
+    "bench links": "-n 2",
     "bench compare": "OLD OLD",
     "bench fit": "OLD",
     "trace": "-n 2",
@@ -109,7 +109,6 @@ BAD = {
     "-n 4 hello": "distdemo has no option -n.",
     "all-reduce --dtpye": "Did you mean --dtype?",
     "all-reduce --dtype flaot32": "Try --dtype float32.",
-    "bench --fail-on 10": "Try --fail-on slow,disturbed.",
     "all-reduce --pattern ring": "distdemo all-reduce --help lists its options.",
     "all-reduce 4": "Usage: distdemo all-reduce [OPTIONS]",
     "run x.py --lr 3": 'Put your program\'s options after "--".',

@@ -95,7 +95,7 @@ def test_a_failure_to_make_a_file_is_an_error_in_three_parts(old: Path) -> None:
         (DistdemoError("What.", "Why.", "Try."), "What.\nWhy.\nTry."),
     ):
         with pytest.raises(DistdemoError) as caught:
-            write_result("--plot", old, Mock(side_effect=error))
+            write_result("--output", old, Mock(side_effect=error))
         assert words in str(caught.value)
         assert len(str(caught.value).splitlines()) == 3
     assert old.read_bytes() == OLD

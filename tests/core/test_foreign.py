@@ -37,7 +37,6 @@ from distdemo.launcher.records import (
 )
 from distdemo.ops.spec import OpSpec
 from distdemo.trace.page import page
-from distdemo.view import plot
 from distdemo.view.blocks import show_blocks
 from distdemo.view.console import as_text, output, show, signs
 from distdemo.view.failure import failure, show_error
@@ -222,18 +221,7 @@ def junit_text() -> str:
     return junit_xml(report)
 
 
-def plot_text() -> str:
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    figure.subplots().plot([1, 2], label=HOSTILE)
-    figure.legend()
-    plot.add_title(figure, HOSTILE, HOSTILE)
-    return plot.to_bytes(figure, "svg").decode()
-
-
-@pytest.mark.parametrize("make", [page_text, junit_text, plot_text])
+@pytest.mark.parametrize("make", [page_text, junit_text])
 def test_files(make: Callable[[], str]) -> None:
     text = make()
     assert controls(text) == []

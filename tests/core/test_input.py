@@ -16,12 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from distdemo.bench.compare.compare import compare
-from distdemo.bench.compare.view import compare_view
+from distdemo.bench.command_files import FitOptions, fit
+from distdemo.bench.compare import compare, compare_view
 from distdemo.bench.files import read
-from distdemo.bench.fit.command import FitOptions, fit
-from distdemo.bench.fit.fit import make_report
-from distdemo.bench.fit.view import fit_view
+from distdemo.bench.fit import fit_view, make_report
 from distdemo.calls import notes
 from distdemo.calls import recording as recording_of_notes
 from distdemo.calls.notes import (

@@ -62,7 +62,7 @@ def test_torch_is_not_imported_nor_what_other_commands_need_and_may_refuse_a_var
 def test_the_shell_completes_commands_ops_and_values(start):
     for words, offered in (
         ("distdemo sca", "scatter"),
-        ("distdemo bench links --slow", "--slow-factor"),
+        ("distdemo bench links --siz", "--sizes"),
         ("distdemo all_reduce --backend gl", "gloo"),
     ):
         environment = {

@@ -1,1 +1,0 @@
-"""Compare two bench files and tell changes from noise."""

@@ -1,0 +1,340 @@
+"""Fit α and β of Hockney's model to measured times by each algorithm's cost, and predict. No torch.
+
+The model: a message of b bytes takes α + b·β (R. W. Hockney, The communication challenge for MPP,
+Parallel Computing 20, 1994). An algorithm costs α once per round in which anything is sent, and β
+per byte of the largest message in each round. The cost of reducing a byte (γ) can't be separated
+from β by timing and is included in β.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import ClassVar
+
+from distdemo import ops
+from distdemo.bench.files import BenchFile, comparable, differences
+from distdemo.bench.judge import disturbance
+from distdemo.bench.records import Series, SeriesSpec
+from distdemo.encoding import derived
+from distdemo.errors import UsageError
+from distdemo.measure.statistics import median
+from distdemo.schedules.count import Cost, costs
+from distdemo.view import colours
+from distdemo.view.blocks import Block, Heading, Paragraph, Summary
+from distdemo.view.console import Signs
+from distdemo.view.format import duration, exact_size, listing, percent, rate
+from distdemo.view.tables import Column, Grid
+
+MESSAGE = "message"
+"""Only algorithm of point-to-point operations."""
+GOOD = 0.25
+"""Largest median relative error of a model that fits."""
+FEWEST_SIZES = 3
+"""Fewest sizes to fit: a model with two unknowns fits any two points."""
+
+# ----------------------------------------------------------------------------------------- records
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """One algorithm's cost, fitted to the measured times.
+
+    Attributes:
+        algorithm: Name in ``trace``; ``message`` for point-to-point.
+        alpha_s: α, the fixed time per message.
+        beta_s_per_byte: β, the time per byte.
+        median_error: Median error of the model's times, relative to the measured ones.
+    """
+
+    algorithm: str
+    alpha_s: float
+    beta_s_per_byte: float
+    median_error: float
+    max_error: float
+
+    @derived
+    def is_good(self) -> bool:
+        """True if the model fits."""
+        return self.median_error <= GOOD
+
+
+@dataclass(frozen=True, slots=True)
+class FittedSeries:
+    """A series over all measured numbers of ranks.
+
+    Attributes:
+        spec: Spec without a number of ranks.
+        ranks: Measured numbers of ranks.
+        sizes_bytes: Measured sizes.
+        fits: One per algorithm of the op, best first; with one number of ranks, which can't
+            distinguish algorithms, the usual one first. Its α and β are used in predictions.
+    """
+
+    spec: SeriesSpec
+    ranks: tuple[int, ...]
+    sizes_bytes: tuple[int, ...]
+    fits: tuple[Fit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Predicted times of one size on a number of ranks.
+
+    Attributes:
+        fitted: Algorithm whose α and β are used: the first fit of the series.
+        predicted_s: Time by algorithm.
+    """
+
+    spec: SeriesSpec
+    fitted: str
+    ranks: int
+    size_bytes: int
+    predicted_s: dict[str, float]
+
+    @derived
+    def fastest(self) -> str:
+        """Fastest algorithm."""
+        return min(self.predicted_s, key=lambda name: self.predicted_s[name])
+
+
+@dataclass(frozen=True, slots=True)
+class FitReport:
+    """Fits and predictions.
+
+    Attributes:
+        files: Files that were fitted.
+        predictions: Predictions for the series whose model fits.
+        notes: Series left out, and differences between the files, in sentences.
+    """
+
+    files: tuple[str, ...]
+    series: tuple[FittedSeries, ...]
+    predictions: tuple[Prediction, ...] = ()
+    notes: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    ok: ClassVar[bool] = True
+
+
+# ---------------------------------------------------------------------------------- fit and predict
+
+
+def make_report(
+    recordings: Sequence[BenchFile], ranks: Sequence[int] = (), sizes: Sequence[int] = ()
+) -> FitReport:
+    """Return the report of ``bench fit``.
+
+    Args:
+        recordings: At least one recording; all are fitted together.
+        ranks: Sizes of the worlds to predict.
+        sizes: Sizes to predict, in bytes.
+
+    Raises:
+        UsageError: Nothing can be fitted.
+    """
+    fitted, notes = fit(recordings)
+    for other in recordings[1:]:
+        notes += differences(recordings[0], other)
+    predictions = tuple(
+        prediction
+        for series in fitted
+        if series.fits[0].is_good
+        for n in sorted({*ranks})
+        for prediction in predict(series, n, sizes)
+    )
+    files = tuple(recording.file for recording in recordings)
+    return FitReport(files, tuple(fitted), predictions, tuple(notes))
+
+
+def fit(recordings: Sequence[BenchFile]) -> tuple[list[FittedSeries], list[str]]:
+    """Fit every series of an op that has algorithms, over all numbers of ranks at once.
+
+    Args:
+        recordings: Recordings; a series with different numbers of ranks is fitted as one.
+
+    Returns:
+        The fits, and one sentence per series left out.
+
+    Raises:
+        UsageError: Nothing can be fitted: no op has an algorithm, there are too few sizes, or the
+            machine was disturbed.
+    """
+    joined: dict[SeriesSpec, list[Series]] = {}
+    disturbed: dict[SeriesSpec, str] = {}
+    for recording in recordings:
+        for series in recording.series.values():
+            key = comparable(series.spec, ranks=False)
+            joined.setdefault(key, []).append(series)
+            if reason := disturbance(series):
+                disturbed[key] = f"{recording.file} was disturbed: {reason}."
+    fitted: list[FittedSeries] = []
+    left_out: list[str] = []
+    for key, members in joined.items():
+        points = _points(members)
+        why = disturbed.get(key, "")
+        if not costs_of(key.op.op, 2):
+            why = f"No algorithm is known for {key.operation.command}."
+        elif len({size for _, size, _ in points}) < FEWEST_SIZES:
+            why = f"Two unknowns need at least two ranks and {FEWEST_SIZES} sizes."
+        if why:
+            left_out.append(f"Left out: {key.title}: {why}")
+        else:
+            fitted.append(_fitted(key, points))
+    if not fitted:
+        hint = "Measure an op on two or more ranks at three or more sizes, while nothing else runs."
+        raise UsageError("No series can be fitted.", left_out[0], hint)
+    return fitted, left_out
+
+
+Point = tuple[int, int, float]
+"""Number of ranks, size in bytes, and the median over all iterations in seconds."""
+
+
+def _points(members: Sequence[Series]) -> list[Point]:
+    """Return the measured times by ranks and size; none of one rank or without data."""
+    return sorted(
+        (series.spec.world_size, row.size_bytes, row.median_s)
+        for series in members
+        for row in series.rows
+        if series.spec.world_size > 1 and row.size_bytes > 0
+    )
+
+
+def costs_of(op: str, ranks: int) -> list[Cost]:
+    """Return the cost of each algorithm of this op; empty for a barrier.
+
+    An op with a sender has only one: a single message.
+    """
+    sends = op in ops.REGISTRY and "src" in ops.REGISTRY[op].takes
+    return [Cost(MESSAGE, 1, Fraction(1))] if sends else costs(op, ranks)
+
+
+def _fitted(spec: SeriesSpec, points: Sequence[Point]) -> FittedSeries:
+    ranks = tuple(sorted({n for n, _, _ in points}))
+    sizes = tuple(sorted({size for _, size, _ in points}))
+    by_ranks = {n: {cost.algorithm: cost for cost in costs_of(spec.op.op, n)} for n in ranks}
+    fits = []
+    squares = {}
+    for name in by_ranks[ranks[0]]:
+        paid = [
+            (by_ranks[n][name].rounds, float(by_ranks[n][name].share) * size)
+            for n, size, _ in points
+        ]
+        alpha, beta, errors = solve(paid, [seconds for _, _, seconds in points])
+        squares[name] = sum(error * error for error in errors)
+        sizes_of_errors = [abs(error) for error in errors]
+        fits.append(Fit(name, alpha, beta, median(sizes_of_errors), max(sizes_of_errors)))
+    if len(ranks) > 1:  # else every algorithm fits equally well, with a different α and β
+        fits.sort(key=lambda fit: squares[fit.algorithm])
+    return FittedSeries(spec, ranks, sizes, tuple(fits))
+
+
+def solve(
+    paid: Sequence[tuple[float, float]], seconds: Sequence[float]
+) -> tuple[float, float, list[float]]:
+    """Return the α, β ≥ 0 with the least sum of squared relative errors, and these errors.
+
+    Errors are relative because a microsecond is much at 8 B and nothing at 64 MB.
+
+    Args:
+        paid: Multiples of α and β at each point.
+        seconds: Measured time of each point, above 0.
+    """
+    points = zip(paid, seconds, strict=True)
+    rows = [(rounds / time_s, size / time_s) for (rounds, size), time_s in points]
+    # The normal equations of rounds·α + bytes·β = 1.
+    rounds2 = sum(rounds * rounds for rounds, _ in rows)
+    mixed = sum(rounds * size for rounds, size in rows)
+    size2 = sum(size * size for _, size in rows)
+    rounds1 = sum(rounds for rounds, _ in rows)
+    size1 = sum(size for _, size in rows)
+    determinant = rounds2 * size2 - mixed * mixed
+    candidates = [(rounds1 / rounds2, 0.0), (0.0, size1 / size2)]  # one of them alone
+    if determinant > 0:
+        alpha = (rounds1 * size2 - size1 * mixed) / determinant
+        beta = (size1 * rounds2 - rounds1 * mixed) / determinant
+        if min(alpha, beta) >= 0:
+            candidates = [(alpha, beta)]
+
+    def errors(link: tuple[float, float]) -> list[float]:
+        return [rounds * link[0] + size * link[1] - 1 for rounds, size in rows]
+
+    best = min(candidates, key=lambda link: sum(error * error for error in errors(link)))
+    return (*best, errors(best))
+
+
+def predict(series: FittedSeries, ranks: int, sizes: Sequence[int] = ()) -> Iterator[Prediction]:
+    """Yield the predicted times of this number of ranks.
+
+    Args:
+        series: A fitted series.
+        ranks: Number of ranks.
+        sizes: Sizes in bytes; if empty, the smallest, a middle and the largest measured one.
+    """
+    known = series.sizes_bytes
+    link = series.fits[0]
+    for size in sorted({*(sizes or (known[0], known[len(known) // 2], known[-1]))}):
+        times = {
+            cost.algorithm: cost.seconds(size, link.alpha_s, link.beta_s_per_byte)
+            for cost in costs_of(series.spec.op.op, ranks)
+        }
+        yield Prediction(series.spec, link.algorithm, ranks, size, times)
+
+
+# -------------------------------------------------------------------------------------------- view
+
+
+COLUMNS = ("Ranks", "Size", "Time", "Fastest algorithm")
+
+
+def fit_view(report: FitReport, sign: Signs) -> Iterator[Block]:
+    """Yield the fits of every series, the predictions, and the verdicts."""
+    for series in report.series:
+        yield from _fits(series, sign)
+        yield Paragraph()
+    if report.predictions:
+        yield Heading("Predicted, not measured, if no messages share a link")
+        grid = Grid([Column("Series"), *(Column(name, right=True) for name in COLUMNS)])
+        for one in report.predictions:
+            name = f"{one.spec.operation.command} {one.fitted}"
+            fitted = duration(one.predicted_s[one.fitted])
+            fastest = f"{duration(one.predicted_s[one.fastest])} {one.fastest}"
+            size = exact_size(one.size_bytes)
+            grid.rows.append([name, f"{one.ranks:,}", size, fitted, fastest])
+        yield grid
+        yield Paragraph()
+    for note in report.notes:
+        yield Paragraph(note, colours.QUIET)
+    for series in report.series:
+        best = series.fits[0]
+        link = f"α = {duration(best.alpha_s)}, 1/β = {_bandwidth(best)}"
+        error = f"median error {percent(best.median_error)}"
+        fits = "fits" if best.is_good else "does not fit, so nothing is predicted"
+        text = f"{_name(series)}: {best.algorithm} {fits}: {link}, {error}."
+        yield Summary(text, best.is_good or None, "!")
+
+
+def _bandwidth(fit: Fit) -> str:
+    return rate(1 / fit.beta_s_per_byte) if fit.beta_s_per_byte > 0 else "unlimited"
+
+
+def _name(series: FittedSeries) -> str:
+    return f"{series.spec.title}, {listing([str(n) for n in series.ranks])} ranks"
+
+
+def _fits(series: FittedSeries, sign: Signs) -> Iterator[Block]:
+    """Yield every algorithm of a series; with one number of ranks only the usual one."""
+    figures = [Column(name, right=True) for name in ("α", "1/β", "Error", "Largest")]
+    grid = Grid([Column("Algorithm"), *figures])
+    for fit in series.fits if len(series.ranks) > 1 else series.fits[:1]:
+        mark = sign.arrow if fit is series.fits[0] else " "
+        errors = (percent(fit.median_error), percent(fit.max_error))
+        grid.rows.append(
+            [f"{mark} {fit.algorithm}", duration(fit.alpha_s), _bandwidth(fit), *errors]
+        )
+    yield Heading(_name(series))
+    yield grid
+    if len(series.fits) > 1 and len(series.ranks) == 1:
+        text = "The usual algorithm is assumed. Files with other numbers of ranks tell them apart."
+        yield Paragraph(text, colours.UNSURE)

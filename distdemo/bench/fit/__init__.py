@@ -1,1 +1,0 @@
-"""Fit the α–β model to bench files and predict other worlds."""
