@@ -106,7 +106,7 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
     for outcome in outcomes[:MANY]:
         at_fault = outcome.rank in order
         reached = _reached(outcome, heading, sign)
-        what = _what(outcome, reached, at_fault=at_fault, culprit=culprit)
+        what = what_happened(outcome, reached, at_fault=at_fault, culprit=culprit)
         grid.rows.append(
             [
                 Text(str(outcome.rank), style=colours.of_rank(outcome.rank)),
@@ -132,8 +132,17 @@ def _reached(outcome: Outcome, heading: str, sign: Signs) -> str:
     return (outcome.last_call if heading == "Last call" else line) or sign.none
 
 
-def _what(outcome: Outcome, reached: str, *, at_fault: bool, culprit: int | None) -> str:
-    """Return what happened, with the rank's line unless it is in the column of what it reached."""
+def what_happened(
+    outcome: Outcome, reached: str = "", *, at_fault: bool = True, culprit: int | None = None
+) -> str:
+    """Return what happened to a rank, in a few words.
+
+    Args:
+        outcome: Outcome of the rank.
+        reached: Text that is shown beside it; the rank's line isn't repeated.
+        at_fault: True if it is the root cause.
+        culprit: Rank at fault.
+    """
     line = outcome.where.source_line if outcome.where else ""
     at = "" if not line or line in reached else f" at {line}"
     if isinstance(outcome, Raised):

@@ -253,8 +253,8 @@ def test_the_page_of_a_trace() -> None:
 
 def test_reports_for_ci() -> None:
     call = OpSpec(HOSTILE, dtype=HOSTILE)
-    case = CaseResult(HOSTILE, call, 2, "failed", 0.1, HOSTILE, HOSTILE, (HOSTILE,))
-    report = CheckReport("quick", HOSTILE, HOSTILE, 7, (case,), 1.5, 2, {HOSTILE: HOSTILE})
+    case = CaseResult(HOSTILE, call, 2, "failed", 0.1, HOSTILE, (HOSTILE,))
+    report = CheckReport("quick", HOSTILE, HOSTILE, (case,), 1.5, 2, {HOSTILE: HOSTILE})
     assert controls(junit_xml(report)) == []
     assert SEEN in "".join(ET.fromstring(junit_xml(report)).itertext())  # noqa: S314 - ours
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import pytest
-import typer
-from strategies import right_over_gloo
 
 from distdemo import ops
-from distdemo.check import matrix
 from distdemo.demo.options import options_of
-from distdemo.demo.request import make_request
 
 pytestmark = pytest.mark.processes
 
@@ -109,44 +105,3 @@ def test_an_operation_has_exactly_its_declared_options():
         assert op.takes <= names
         assert ("dtype" in names) == (not op.is_barrier)
         assert ("root" in names) == ("root" in op.takes)
-
-
-@pytest.fixture
-def specs_of(command, monkeypatch):
-    """Return a function from a command line to its specs."""
-    seen = []
-
-    def record(op, options, session):
-        seen.append(make_request(op, options, session)[0])
-        raise typer.Exit
-
-    monkeypatch.setattr("distdemo.demo.request.make_request", record)
-
-    def make(line):
-        command(*shlex.split(line)[1:])
-        return seen.pop()
-
-    return make
-
-
-def normalized(spec):
-    """Return the spec without fields that don't change what runs."""
-    texts = spec.objects_json
-    return replace(
-        spec,
-        objects_json=texts and tuple(json.dumps(json.loads(text or "null")) for text in texts),
-        monitor_timeout_s=0,
-        variant=None if spec.objects else spec.variant,
-        shape=() if spec.sizes is not None else spec.shape,
-    )
-
-
-def test_a_case_of_check_equals_the_specs_of_its_command_line(specs_of):
-    cases = [*matrix.quick(seed=5), *matrix.full(seed=5, names=("reduce_scatter", "p2p"))[:40]]
-    lines = {case.command("gloo"): case for case in cases[:200] + cases[-40:]}
-    checked = set()
-    for line, case in lines.items():
-        if "check --case" not in line and right_over_gloo(case.op, case.spec):
-            assert [*map(normalized, specs_of(line))] == [*map(normalized, case.specs)], line
-            checked.add(case.op.name)
-    assert checked == set(ops.REGISTRY)
