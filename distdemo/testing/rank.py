@@ -7,44 +7,41 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
-from types import SimpleNamespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pytest
 import torch
 from _pytest.runner import runtestprotocol
 
 from distdemo.calls.record.hooks import record_calls
-from distdemo.testing import examples
-from distdemo.testing.plugin import SETUP, THIS_RANK
-from distdemo.testing.records import Warned
+from distdemo.testing.mark import THIS_RANK
 from distdemo.testing.reports import passed_unexpectedly
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from distdemo.calls.records import Notes
     from distdemo.launcher.rank import Rank
 
 
 class ReportSender:
-    """Sends the reports of this rank, and stores its first exception.
+    """Plugin that sends the reports of this rank, and stores its first exception.
 
     Args:
         rank: This rank.
         config: pytest's configuration.
+        folder: Temporary folder that all ranks of the test share.
 
     Attributes:
         error: First exception, or None.
     """
 
-    def __init__(self, rank: Rank, config: pytest.Config) -> None:
+    def __init__(self, rank: Rank, config: pytest.Config, folder: Path) -> None:
         self.error: BaseException | None = None
         self._rank = rank
         self._config = config
+        self._folder = folder
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
@@ -52,7 +49,6 @@ class ReportSender:
         runtestprotocol(item, nextitem=None)
         return True
 
-    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send a report immediately, because this rank may not reach its end."""
         hook = self._config.hook
@@ -75,7 +71,9 @@ class ReportSender:
         text = known(str(warning_message.message))
         line = warning_message.filename, warning_message.lineno
         sent = warnings.WarningMessage(text, known, *line)
-        self._rank.send(Warned(sent, when, nodeid, location))
+        self._rank.send(
+            {"warning_message": sent, "when": when, "nodeid": nodeid, "location": location}
+        )
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Any:
@@ -88,6 +86,15 @@ class ReportSender:
         return report
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: Any, request: pytest.FixtureRequest) -> Path | None:
+        """Give all ranks the same ``tmp_path``."""
+        if fixturedef.argname != "tmp_path":
+            return None
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        fixturedef.cached_result = self._folder, fixturedef.cache_key(request), None
+        return self._folder
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(self) -> None:
         """Let only the first rank that fails start the debugger."""
         if not self._config.option.usepdb:
@@ -98,7 +105,7 @@ class ReportSender:
 
 
 def run_test(
-    rank: Rank, item: pytest.Item, basetemp: Path, notes: Notes | None, terminal: int | None
+    rank: Rank, item: pytest.Item, folder: Path, notes: Notes | None, terminal: int | None
 ) -> None:
     """Run a test on this rank. Collective.
 
@@ -108,13 +115,11 @@ def run_test(
     """
     config: Any = item.config
     config.stash[THIS_RANK] = (rank.rank, rank.world_size)
-    config._tmp_path_factory._basetemp = basetemp
     logging.getLogger("c10d-NullHandler-default").disabled = True  # torch's exception logger
     known = len(sys.modules)
     rank.set_variables()
-    _seed(config.option.ranks_seed, rank.device)
-    examples.prepare(rank, item, config.option.ranks_seed)
-    listener = ReportSender(rank, config)
+    _seed(item, rank.device)
+    listener = ReportSender(rank, config, folder)
     config.pluginmanager.register(listener)
     if terminal is not None:  # for the debugger; capturing hides it until then
         os.dup2(terminal, 0)
@@ -122,7 +127,7 @@ def run_test(
     capture = config.pluginmanager.getplugin("capturemanager")
     capture.start_global_capturing()
     try:
-        with _measured(item), record_calls(notes, rank.rank, rank.world_size):
+        with record_calls(notes, rank.rank, rank.world_size):
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
             if isinstance(listener.error, SystemExit):  # an ordinary error in a test
                 raise RuntimeError("sys.exit in a test") from listener.error  # noqa: TRY004 - no type
@@ -136,39 +141,22 @@ def run_test(
             rank.send(new)
 
 
-def _seed(seed: int, device: str) -> None:
-    """Seed the generators that a test may use, so that all ranks draw the same numbers."""
+def _seed(item: pytest.Item, device: str) -> None:
+    """Seed the generators that a test may use: all ranks draw the same numbers, in every run."""
+    seed = crc32(item.nodeid.encode())
     random.seed(seed)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes milliseconds
     if device != "cpu":
         torch.cuda.manual_seed(seed)
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed(seed)
+    test: Any = getattr(item, "obj", None)
+    if hasattr(test, "hypothesis"):
+        from hypothesis import core, settings
 
-
-@contextmanager
-def _measured(item: pytest.Item) -> Iterator[None]:
-    """Measure which lines run in the block, and save the data where pytest-cov combines them."""
-    coverage = item.config.stash[SETUP].coverage
-    fixtures = getattr(item, "fixturenames", ())
-    if coverage is None or item.get_closest_marker("no_cover") or "no_cover" in fixtures:
-        yield
-        return
-    from coverage import Coverage
-
-    measurement = Coverage(**coverage, data_suffix=True, messages=False)
-    # pytest's process warns if nothing was measured; a rank may well measure nothing.
-    measurement._warn_no_data = False
-    measurement._warn_unimported_source = False
-    measurement._warn_preimported_source = False
-    measurement.start()
-    if item.config.option.cov_context == "test":
-        from pytest_cov.plugin import TestContextPlugin
-
-        controller = SimpleNamespace(cov=measurement, started=True)
-        item.config.pluginmanager.register(TestContextPlugin(controller))
-    try:
-        yield
-    finally:
-        measurement.stop()
-        measurement.save()
+        if core.global_force_seed is None:  # --hypothesis-seed wasn't given
+            core.global_force_seed = seed  # type: ignore[assignment]  # as hypothesis's plugin does
+        function = getattr(test, "__func__", test)
+        given = getattr(function, "_hypothesis_internal_use_settings", settings.default)
+        # Ranks differ in speed and would read the database at different times.
+        function._hypothesis_internal_use_settings = settings(given, database=None, deadline=None)

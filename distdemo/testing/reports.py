@@ -1,9 +1,11 @@
-"""Merge the reports of all ranks into those of one test, root cause first."""
+"""Merge the reports of all ranks into the result of one test, root cause first."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,95 +15,138 @@ from _pytest._code.code import (
     ReprFileLocation,
     ReprTraceback,
 )
-from _pytest.skipping import evaluate_xfail_marks
 
 from distdemo.calls.match.matching import FROM
-from distdemo.calls.text import calls_text, reason
-from distdemo.launcher.records import Raised, TimedOut
+from distdemo.calls.text import calls_text, reason, stopped_text
+from distdemo.launcher.records import Raised
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
 
 if TYPE_CHECKING:
-    from distdemo.calls.records import CallCount
-    from distdemo.testing.records import TaskResult
+    from distdemo.calls.inspector import Inspector
+    from distdemo.calls.records import CallCount, Finding
+    from distdemo.launcher.records import Verdict, WorldReport
 
-PHASES = ("setup", "call", "teardown")
 MAX_CALLS = 40  # lines that are shown
 Reports = dict[int, list[pytest.TestReport]]
 
 
-def merged(
-    item: pytest.Item, result: TaskResult, size: int, detail: str
-) -> list[pytest.TestReport]:
-    """Return one report per phase for all ranks.
+@dataclass
+class TestResult:
+    """Result of a test.
 
-    Args:
-        item: Test.
-        result: Result of the test.
-        size: Number of ranks.
-        detail: Value of ``--ranks-report``.
+    Attributes:
+        outcome: ``passed``, ``skipped``, ``expected`` (failed, as xfail says) or ``failed``.
+        text: Reason why the test was skipped or expected to fail, or the error's message.
+        longrepr: pytest's representation of the failure, or None.
+        sections: Captured output of the ranks, with titles.
+        subtests: One report per subtest.
+        warnings: Warnings of the ranks, as arguments of pytest's hook.
+        user_properties: Properties that a rank recorded for JUnit.
     """
-    if result.world is None:
-        if result.refused:
-            refusal = failure_report(item, "setup", result.refused)
+
+    outcome: str = "passed"
+    text: str = ""
+    longrepr: Any = None
+    sections: list[tuple[str, str]] = field(default_factory=list)
+    subtests: list[pytest.TestReport] = field(default_factory=list)
+    warnings: list[dict[str, Any]] = field(default_factory=list)
+    user_properties: list[tuple[str, object]] = field(default_factory=list)
+
+
+class Received:
+    """Messages from the ranks of one test.
+
+    Attributes:
+        reports: pytest's reports of each rank, serialized.
+        warnings: Warnings of all ranks by message and line.
+        modules: Modules of torch that a rank had to import, as keys.
+    """
+
+    def __init__(self) -> None:
+        self.reports: dict[int, list[dict[str, Any]]] = {}
+        self.warnings: dict[tuple[object, ...], dict[str, Any]] = {}
+        self.modules: dict[str, None] = {}
+
+    def on_message(self, rank: int, message: Any) -> None:
+        """Add names of modules, a warning or a report of pytest."""
+        if isinstance(message, tuple):
+            self.modules.update(dict.fromkeys(message))
+        elif warning := message.get("warning_message"):
+            self.warnings[str(warning.message), warning.filename, warning.lineno] = message
         else:
-            line = (item.location[1] or 0) + 1
-            place = str(item.path), line, f"Skipped: {result.unavailable}"
-            refusal = _report(item, "setup", "skipped", place)
-        return [refusal, _passed(item, "teardown")]
+            self.reports.setdefault(rank, []).append(message)
+
+
+def merged(
+    item: pytest.Item, world: WorldReport, received: Received, inspector: Inspector | None
+) -> TestResult:
+    """Return the result of a test that has run on ranks."""
     hook = item.config.hook
     reports: Reports = {
         rank: [hook.pytest_report_from_serializable(config=item.config, data=data) for data in sent]
-        for rank, sent in sorted(result.reports.items())
+        for rank, sent in sorted(received.reports.items())
     }
-    failure = _failure(item, result, reports, size, whole=detail == "all")
-    subtests = _subtests(reports, failure)
-    if failure in subtests:
-        count = sum(report.failed for report in subtests)
-        text = f"contains {count} failed subtest{'s' * (count > 1)}"  # as pytest's own
-        failure = _report(item, "call", "failed", text)
-    merged = []
-    for when in PHASES:
-        if when == "call":
-            merged += subtests
-        if failure is not None and failure.when == when:
-            merged.append(failure)
-        else:
-            merged += _phase(item, reports, when, is_needed=failure is not None)
-        if when == "setup" and merged[-1:] == [failure]:
-            merged.append(_passed(item, "teardown"))
-            break
-    for report in merged:
-        if report.failed and detail == "calls" and isinstance(report.longrepr, ExceptionChainRepr):
-            report.longrepr.addsection("calls of all ranks", _calls(result.calls))
-    return merged
-
-
-def _phase(
-    item: pytest.Item, reports: Reports, when: str, *, is_needed: bool
-) -> list[pytest.TestReport]:
-    """Return the report of a phase, apart from the failure that decided the test, if any.
-
-    Args:
-        item: Test.
-        reports: Reports of all ranks.
-        when: Name of the phase.
-        is_needed: True if pytest needs the report of a set-up although no rank has sent one.
-    """
-    of_phase = [
+    result = TestResult(
+        sections=_sections(reports),
+        subtests=_subtests(reports),
+        warnings=list(received.warnings.values()),
+    )
+    findings: Sequence[Finding] = ()
+    if inspector is not None:
+        world, findings = inspector.conclude(world)
+        findings = findings or inspector.judge.matcher.shifts()
+        if inspector.stopped and not findings:
+            why = UserWarning(stopped_text(inspector.stopped))
+            message = warnings.WarningMessage(why, UserWarning, str(item.path), 0)
+            result.warnings.append(
+                {"warning_message": message, "when": "runtest", "nodeid": item.nodeid}
+                | {"location": None}
+            )
+    if world.verdict is not None:
+        _fail(result, item, world, reports, findings)
+        if inspector is not None and item.config.option.ranks_calls and result.longrepr is not None:
+            result.longrepr.addsection("calls of all ranks", _calls(inspector.judge.calls()))
+        return result
+    skips = [
         report
         for sent in reports.values()
         for report in sent
-        if report.when == when and not _is_subtest(report)
+        if report.skipped and not hasattr(report, "context")
     ]
-    failed = [report for report in of_phase if report.failed]
-    if failed:
-        return failed[:1]
-    if of_phase:  # passed if any rank passed, else skipped
-        best = min(of_phase, key=lambda report: (report.skipped, -report.duration))
-        best.sections = _sections(reports, {best.when})
-        return [best]
-    return [_passed(item, when)] if when == "teardown" or (is_needed and when == "setup") else []
+    if len(skips) == world.world.world_size:
+        result.outcome = "skipped"
+        result.text = skips[0].longrepr[2].removeprefix("Skipped: ")  # type: ignore[index]  # of a skip
+    result.user_properties = reports[0][-1].user_properties
+    return result
+
+
+def passed_unexpectedly(report: pytest.TestReport) -> bool:
+    """Return True if the test passed on this rank, although ``xfail(strict=True)`` marks it."""
+    return report.failed and str(report.longrepr).startswith("[XPASS(strict)]")
+
+
+def _sections(reports: Reports) -> list[tuple[str, str]]:
+    """Return the ranks' output; equal output is shown once."""
+    ranks_by_section: dict[tuple[str, str], list[int]] = {}
+    for rank, sent in reports.items():
+        for section in dict.fromkeys(section for report in sent for section in report.sections):
+            ranks_by_section.setdefault(section, []).append(rank)
+    return [
+        (f"{title}, {ranks_of(ranks).lower()}", text)
+        for (title, text), ranks in ranks_by_section.items()
+    ]
+
+
+def _subtests(reports: Reports) -> list[pytest.TestReport]:
+    """Return one report per subtest: of a rank on which it failed, else of any rank."""
+    chosen: dict[str, pytest.TestReport] = {}
+    for sent in reports.values():
+        for report in sent:
+            name = str(getattr(report, "context", ""))
+            if name and (name not in chosen or (report.failed and chosen[name].passed)):
+                chosen[name] = report
+    return list(chosen.values())
 
 
 def _calls(calls: Sequence[CallCount]) -> str:
@@ -114,164 +159,105 @@ def _calls(calls: Sequence[CallCount]) -> str:
     return text + (f"\n  and {plural(more, 'other call')}" if more > 0 else "")
 
 
-def _is_subtest(report: pytest.TestReport) -> bool:
-    return hasattr(report, "context")
-
-
-def _subtests(reports: Reports, failure: pytest.TestReport | None) -> list[pytest.TestReport]:
-    """Return one report per subtest: the failure, else of a rank that failed, else of any rank."""
-    chosen: dict[str, pytest.TestReport] = {}
-    for sent in reports.values():
-        for report in filter(_is_subtest, sent):
-            name = str(vars(report)["context"])
-            is_worse = name not in chosen or (report.failed and chosen[name].passed)
-            if report is failure or is_worse:
-                chosen[name] = report
-    return list(chosen.values())
-
-
 # ----------------------------------------------------------------------------------- the failure
 
 
-def _failure(
-    item: pytest.Item, result: TaskResult, reports: Reports, size: int, *, whole: bool
-) -> pytest.TestReport | None:
-    """Return the report of the failure, expected or not, or None if no rank failed."""
-    assert result.world is not None  # the test ran
-    if result.world.verdict is None:
-        return None
+def _fail(
+    result: TestResult,
+    item: pytest.Item,
+    world: WorldReport,
+    reports: Reports,
+    findings: Sequence[Finding],
+) -> None:
+    """Set the failure of the ranks that caused the end of the test, or of the world."""
     failures = {
-        rank: report for rank, sent in reports.items() for report in sent[::-1] if _ends(report)
+        rank: report for rank, sent in reports.items() for report in sent if _is_failure(report)
     }
     causes = [
         outcome.rank
-        for outcome in result.world.outcomes
+        for outcome in world.outcomes
         if isinstance(outcome, Raised) and not outcome.consequence and outcome.rank in failures
     ]
+    result.outcome = "failed"
     if not causes:
-        return _verdict_report(item, result, reports)
+        assert world.verdict is not None  # the test failed
+        result.text, result.longrepr = _verdict(item, world.verdict)
+        return
+    result.sections = _sections({rank: reports[rank] for rank in causes})
     causes.sort(key=lambda rank: failures[rank].skipped)  # failures that xfail doesn't expect first
-    report = failures[causes[0]]
-    alike: dict[tuple[Any, ...], list[int]] = {}
-    for rank in causes:
-        alike.setdefault(_crash(failures[rank]), []).append(rank)
-    first, *others = map(sorted, alike.values())
-    head = f"{ranks_of(causes)} failed{' alike' * (len(first) == len(causes) > 1)}."
+    cause = failures[causes[0]]
+    if failed_subtests := sum(report.failed for report in result.subtests):
+        result.text = f"contains {plural(failed_subtests, 'failed subtest')}"
+        return
+    if cause.skipped:
+        result.outcome = "expected"
+        result.text = cause.wasxfail
+        return
+    result.text, result.longrepr = _crash(cause), cause.longrepr
     lost = [
         rank
-        for rank in sorted(set(range(size)) - set(causes))
-        if rank in failures or not reports.get(rank) or reports[rank][-1].when != "teardown"
+        for rank in range(world.world.world_size)
+        if rank not in causes and (rank in failures or not _is_complete(reports.get(rank, [])))
     ]
+    head = f"{ranks_of(causes)} failed."
     if lost:
         them = "them" if len(causes) > 1 else "it"
         head += f" {ranks_of(lost)} waited for {them} and lost the connection."
-    report.sections = _sections({rank: reports[rank] for rank in causes}, {*PHASES})
-    chain = report.longrepr
-    if not isinstance(chain, ExceptionChainRepr):
-        report.longrepr = f"{report.longreprtext}\n{head}"
-        return report
+    if not isinstance(result.longrepr, ExceptionChainRepr):
+        result.longrepr = _native(item, f"{cause.longreprtext}\n{head}")
+        return
     heading = ReprTraceback([ReprEntryNative([head + "\n"])], None, "native")
-    chain.chain = [(heading, None, None), *chain.chain]
-    for ranks in others:
-        chain.addsection(ranks_of(ranks), _text(item, failures[ranks[0]], whole=whole))
-    for finding in result.findings:
+    result.longrepr.chain = [(heading, None, None), *result.longrepr.chain]
+    others: dict[str, list[int]] = {}
+    for rank in causes:
+        others.setdefault(_line(item, failures[rank]), []).append(rank)
+    for line, ranks in list(others.items())[1:]:
+        result.longrepr.addsection(ranks_of(sorted(ranks)), line)
+    for finding in findings:
         if finding.kind in ("argument", "shift") or not {*finding.ranks} <= {*causes}:
             text = "\n".join((finding.what, reason(finding), finding.rule))
-            chain.addsection("finding", text)
-    if result.examples:
-        chain.addsection("hypothesis", result.examples)
-    return report
+            result.longrepr.addsection("finding", text)
 
 
-def _verdict_report(
-    item: pytest.Item, result: TaskResult, reports: Reports
-) -> pytest.TestReport | None:
-    """Return the report of a finding, a dead rank or a timeout."""
-    world = result.world
-    if world is None or world.verdict is None:
-        return None
-    verdict = world.verdict
-    text = "\n".join(part for part in (verdict.what, verdict.why, verdict.hint) if part)
-    has_begun = any(
-        report.when == "setup" and report.passed for sent in reports.values() for report in sent
-    )
-    report = failure_report(item, "call" if has_begun else "setup", text)
-    report.duration = world.seconds
-    stacks = []
-    for outcome in world.outcomes:
-        if isinstance(outcome, TimedOut) and outcome.where is not None:
-            where = outcome.where
-            call = f"in {where.collective} " if where.collective else ""
-            stacks.append(f"rank {outcome.rank}: {call}at {where.source_line or 'an unknown line'}")
-    sections = {
-        "where ranks were": "\n".join(stacks),
-        "hypothesis": result.examples,
-        "traceback": verdict.traceback,  # of a plugin
-    }
-    for title, text in sections.items():
-        if text:
-            report.longrepr.addsection(title, text)  # type: ignore[union-attr]  # as built above
-    report.sections = _sections(reports, {*PHASES})
-    # No rank could report that the test's xfail marks expect this.
-    expected = None if item.config.option.runxfail else evaluate_xfail_marks(item)
-    if expected is not None and expected.raises is None:
-        report.outcome = "skipped"
-        report.wasxfail = expected.reason
-    return report
-
-
-def _ends(report: pytest.TestReport) -> bool:
+def _is_failure(report: pytest.TestReport) -> bool:
     """Return True if the report is a failure, expected or not."""
     if passed_unexpectedly(report):
         return False
     return report.failed or (report.skipped and hasattr(report, "wasxfail"))
 
 
-def passed_unexpectedly(report: pytest.TestReport) -> bool:
-    """Return True if the test passed on this rank, although ``xfail(strict=True)`` marks it."""
-    return report.failed and str(report.longrepr).startswith("[XPASS(strict)]")
+def _is_complete(sent: list[pytest.TestReport]) -> bool:
+    """Return True if a rank has reached the end of its test."""
+    return bool(sent) and sent[-1].when == "teardown"
 
 
-def _crash(report: pytest.TestReport) -> tuple[Any, ...]:
+def _crash(report: pytest.TestReport) -> str:
+    """Return the message of an exception."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return report.longreprtext if crash is None else str(crash.message)
+
+
+def _line(item: pytest.Item, report: pytest.TestReport) -> str:
+    """Return an exception's place and the first line of its message."""
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is None:
-        return (report.longreprtext,)
-    return crash.path, crash.lineno, crash.message
-
-
-def _text(item: pytest.Item, report: pytest.TestReport, *, whole: bool) -> str:
-    crash = getattr(report.longrepr, "reprcrash", None)
-    if whole or crash is None:
         return report.longreprtext
     path = os.path.relpath(crash.path, item.config.invocation_params.dir)
     return f"{path}:{crash.lineno}: {crash.message.splitlines()[0]}"
 
 
-def _sections(reports: Reports, phases: set[str | None]) -> list[tuple[str, str]]:
-    """Return the ranks' output; equal output is shown once."""
-    texts: dict[tuple[str, str], list[int]] = {}
-    for rank, sent in reports.items():
-        for report in sent:
-            if report.when in phases:
-                for title, text in report.sections:
-                    ranks = texts.setdefault((title, text), [])
-                    if rank not in ranks:
-                        ranks.append(rank)
-    return [(f"{title}, {ranks_of(ranks).lower()}", text) for (title, text), ranks in texts.items()]
+def _verdict(item: pytest.Item, verdict: Verdict) -> tuple[str, ExceptionChainRepr]:
+    """Return message and report of a finding, a dead rank or a timeout."""
+    text = "\n".join(part for part in (verdict.what, verdict.why, verdict.hint) if part)
+    longrepr = _native(item, text)
+    if verdict.traceback:  # of a plugin
+        longrepr.addsection("traceback", verdict.traceback)
+    return verdict.what, longrepr
 
 
-def failure_report(item: pytest.Item, when: str, text: str) -> pytest.TestReport:
-    """Return the report of a failure without an exception."""
+def _native(item: pytest.Item, text: str) -> ExceptionChainRepr:
+    """Return pytest's report of a failure without an exception."""
     path, line, _ = item.location
     crash = ReprFileLocation(path, (line or 0) + 1, text.splitlines()[0])
     trace = ReprTraceback([ReprEntryNative([text + "\n"])], None, "native")
-    return _report(item, when, "failed", ExceptionChainRepr([(trace, crash, None)]))
-
-
-def _passed(item: pytest.Item, when: str) -> pytest.TestReport:
-    return _report(item, when, "passed", None)
-
-
-def _report(item: pytest.Item, when: Any, outcome: Any, longrepr: Any) -> pytest.TestReport:
-    keywords: Any = dict.fromkeys(item.keywords, 1)
-    return pytest.TestReport(item.nodeid, item.location, keywords, outcome, longrepr, when)
+    return ExceptionChainRepr([(trace, crash, None)])

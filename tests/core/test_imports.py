@@ -164,7 +164,7 @@ def test_text_reaches_the_terminal_through_few_modules() -> None:
 
 
 MODULES = {"sklearn", "_pytest"}  # of scikit-learn and pytest
-USED_IF_INSTALLED = {"cloudpickle", "coverage", "hypothesis", "pytest_cov", "IPython"}
+USED_IF_INSTALLED = {"cloudpickle", "hypothesis", "IPython"}
 
 
 def test_every_library_is_a_declared_dependency() -> None:

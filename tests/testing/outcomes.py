@@ -22,18 +22,16 @@ OUTCOMES = {
         "test_raises_on_one",
         "test_leaves_the_others_alone",
         "test_hangs",
+        "test_set_up",
+        "test_clean_up",
+        "test_backend_that_nobody_knows",
         "test_is_killed",
         "test_passes_unexpectedly",
         "test_unexpected_error_on_one",
         "test_subtests_fail_on_one",
         "test_example_fails_on_one",
     },
-    "error": {
-        "test_set_up",
-        "test_clean_up",
-        "test_backend_that_nobody_knows",
-        "test_rank_without_ranks",
-    },
+    "error": {"test_rank_without_ranks"},
 }
 """Tests by outcome; all other samples pass."""
 

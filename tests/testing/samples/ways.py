@@ -2,6 +2,7 @@
 
 import os
 import random
+import threading
 import unittest
 import warnings
 
@@ -11,6 +12,15 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+
+# As a library may do that is imported here: use torch's threads, and start another one.
+PRODUCT = torch.ones(300, 300) @ torch.ones(300, 300)
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+@pytest.mark.ranks(2)
+def test_computes_as_the_file_did():
+    assert torch.equal(torch.ones(300, 300) @ torch.ones(300, 300), PRODUCT)
 
 
 @pytest.mark.ranks(4)

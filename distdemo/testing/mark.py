@@ -1,0 +1,63 @@
+"""The arguments of ``@pytest.mark.ranks``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pytest
+
+MARK = "ranks"
+SIZE = "_ranks"
+"""Parameter of a test that is marked with several numbers of ranks."""
+THIS_RANK = pytest.StashKey[tuple[int, int]]()
+"""Rank and world size; only set on a rank."""
+
+
+@dataclass(frozen=True)
+class RanksOptions:
+    """Arguments of the mark.
+
+    Attributes:
+        sizes: Numbers of ranks, one test per number.
+        timeout: Seconds until the test is stopped on all ranks.
+        sanitize: True to compare the ranks' calls.
+        backend: Backend of the default group.
+        device: ``cpu`` or ``cuda``.
+    """
+
+    sizes: tuple[int, ...]
+    timeout: float = 30.0
+    sanitize: bool = True
+    backend: str = "gloo"
+    device: str = "cpu"
+
+
+def parse_mark(mark: pytest.Mark) -> RanksOptions:
+    """Parse the arguments of ``ranks(...)``.
+
+    Raises:
+        ValueError: The arguments are invalid.
+    """
+    if len(mark.args) != 1:
+        raise ValueError("ranks takes one number or one list: ranks(4), ranks([1, 2, 4])")
+    given = mark.args[0]
+    sizes = tuple(given) if isinstance(given, Iterable) else (given,)
+    if unknown := mark.kwargs.keys() - {"timeout", "sanitize", "backend", "device"}:
+        raise ValueError(f"ranks takes timeout, sanitize, backend and device, not {unknown.pop()}")
+    options = RanksOptions(sizes, **mark.kwargs)
+    if not sizes or any(type(size) is not int or size < 1 for size in sizes):
+        raise ValueError(f"ranks takes integers of at least 1, not {given!r}")
+    if not isinstance(options.timeout, int | float) or not options.timeout > 0:
+        raise ValueError(f"timeout must be a positive number of seconds, not {options.timeout!r}")
+    return options
+
+
+def options_of(item: pytest.Item) -> tuple[RanksOptions, int]:
+    """Return the arguments of a test's mark, and its number of ranks."""
+    mark = item.get_closest_marker(MARK)
+    assert mark is not None  # only called for marked tests
+    options = parse_mark(mark)
+    callspec = getattr(item, "callspec", None)
+    size = options.sizes[0] if callspec is None else callspec.params.get(SIZE, options.sizes[0])
+    return options, size
