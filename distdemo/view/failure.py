@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import groupby
+from textwrap import shorten
 
 from rich.text import Text
 
@@ -63,9 +64,14 @@ def failure(
     if verdict is None:
         raise ValueError("this world did not fail")
     is_users = report.world.user_program is not None
-    hides_traceback = verdict.traceback and not (traceback or (is_users and not quiet))
+    shown = verdict.traceback if traceback else ""
+    if is_users and not (traceback or quiet):
+        shown = verdict.excerpt or verdict.traceback
+        files = re.findall(r'^  File "(.*?)", line', shown, re.MULTILINE)
+        if files and all(map(is_ours, files)):
+            shown = ""  # an error in how the program was started
     hint = verdict.hint
-    if hides_traceback and "traceback" in hint:
+    if verdict.traceback and not shown and "traceback" in hint:
         hint = "Add --traceback to see where."
     yield Paragraph(verdict.what, colours.WRONG)
     for in_columns, lines in groupby(verdict.why.splitlines(), lambda line: line.startswith(" ")):
@@ -75,14 +81,12 @@ def failure(
     if not quiet:
         if not all(isinstance(outcome, Returned | Stopped) for outcome in report.outcomes):
             yield _table(report, verdict, sign)
-        if not is_users and verdict.ranks:
-            yield from _last_output(report.outcomes[verdict.ranks[0]])
-    shown = verdict.traceback if traceback else ""
-    if is_users and not (traceback or quiet):
-        shown = verdict.excerpt or verdict.traceback
-        files = re.findall(r'^  File "(.*?)", line', shown, re.MULTILINE)
-        if files and all(map(is_ours, files)):
-            shown = ""  # an error in how the program was started
+        culprits = [] if is_users else verdict.ranks[:1]
+        for rank in culprits:
+            lines = report.outcomes[rank].output.strip().splitlines()[-LAST_LINES:]
+            if lines:
+                text = "\n".join((f"Last output of rank {rank}:", *(f"  {line}" for line in lines)))
+                yield Paragraph(text, colours.QUIET, verbatim=True)
     if shown.strip():
         style = "" if is_users or quiet else colours.QUIET
         yield Paragraph(shown.rstrip(), style, verbatim=is_users)
@@ -117,9 +121,7 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
             ]
         )
     if len(outcomes) > MANY:
-        hidden = sum(outcome.rank in order for outcome in outcomes[MANY:])
-        fault = f"{hidden:,} of them at fault" if hidden else "none of them at fault"
-        more = f"{plural(len(outcomes) - MANY, 'rank')} more, {fault}"
+        more = plural(len(outcomes) - MANY, "more rank")
         grid.rows.append([sign.more, *[""] * bool(report.hosts), more])
     return grid
 
@@ -148,7 +150,7 @@ def what_happened(
     if isinstance(outcome, Raised):
         if outcome.consequence and not at_fault:
             return "lost a peer" if culprit is None else f"lost rank {culprit}"
-        return f"{outcome.type}: {_shortened(headline(outcome.message))}"
+        return f"{outcome.type}: {shorten(headline(outcome.message), LONGEST, placeholder=' ...')}"
     if isinstance(outcome, Died):
         if outcome.signal is not None:
             return f"killed by {signal_name(outcome.signal)}{at}"
@@ -164,18 +166,3 @@ def what_happened(
     if isinstance(outcome, Stopped):
         return "stopped with the other ranks"
     return EXITED if isinstance(outcome, Returned) and outcome.left else "returned"
-
-
-def _shortened(text: str) -> str:
-    """Shorten the text to the whole words that fit in a cell."""
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[:LONGEST].rpartition(' ')[0] or text[:LONGEST]} ..."
-
-
-def _last_output(outcome: Outcome) -> Iterator[Block]:
-    """Yield the last lines of output of a rank, if any."""
-    lines = outcome.output.strip().splitlines()[-LAST_LINES:]
-    if lines:
-        yield Paragraph(f"Last output of rank {outcome.rank}:", colours.QUIET)
-        yield Paragraph("\n".join(f"  {line}" for line in lines), colours.QUIET, verbatim=True)
