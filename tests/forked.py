@@ -1,4 +1,7 @@
-"""Processes forked from the tests' own, so that torch need not be imported again."""
+"""Processes forked from the tests' own, so that torch need not be imported again.
+
+A forked program also forks its hosts (``distdemo.launcher.host``), which otherwise import torch.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,23 @@ import multiprocessing
 import os
 import runpy
 import signal
+import subprocess
 import sys
 import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
+
+from distdemo.launcher import host
 
 # --------------------------------------------------------------------------------- whole programs
 
@@ -48,11 +55,33 @@ def become(
         os.environ.clear()
         os.environ.update(env)
         _open_streams(env.get("PYTHONIOENCODING") or locale.getpreferredencoding(False))
+        vars(host).update(subprocess=SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHost}))
         if program == "distdemo":
             _command(words)
         _python(words)
     except SystemExit as end:
         os._exit(end.code if isinstance(end.code, int) else 1)
+    except BaseException:  # reported on standard error
+        os.write(2, traceback.format_exc().encode())
+    os._exit(99)
+
+
+class ForkedHost(subprocess.Popen[Any]):
+    """The process of a ``Host``, forked from this one, whose torch it has."""
+
+    def __init__(self, line: list[str], pass_fds: tuple[int], **options: Any) -> None:
+        become_host = partial(_become_host, pass_fds[0], line[-2:], options.get("env"))
+        super().__init__(line, preexec_fn=become_host, restore_signals=False, **options)
+
+
+def _become_host(connection: int, numbers: list[str], env: Mapping[str, str] | None) -> NoReturn:
+    try:
+        _forget(connection)
+        if env is not None:
+            os.environ.clear()
+            os.environ.update(env)
+        sys.argv = ["-c", *numbers]
+        host.main()
     except BaseException:  # reported on standard error
         os.write(2, traceback.format_exc().encode())
     os._exit(99)
@@ -91,12 +120,12 @@ def _python(words: Sequence[str]) -> None:
     sys.exit(status)
 
 
-def _forget() -> None:
+def _forget(kept_fd: int = -1) -> None:
     """Forget the tests' own descriptors, handlers, and values of the environment."""
     faulthandler.disable()
     gc.freeze()  # an object of the tests that is collected may close a descriptor of the program
     gc.enable()  # Popen has disabled it
-    _disconnect()
+    _disconnect(kept_fd)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
@@ -116,15 +145,15 @@ def _forget_forkserver() -> None:
     )
 
 
-def _disconnect() -> None:
-    """Point inherited descriptors at /dev/null; this also releases Popen's exec pipe.
+def _disconnect(kept_fd: int) -> None:
+    """Point all other inherited descriptors at /dev/null; this also releases Popen's exec pipe.
 
     If they were closed, the program's pipes would get their numbers, and an object of the tests
     that still knows a number, such as a logging handler, would write into a pipe or close it.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for fd in map(int, os.listdir("/proc/self/fd")):
-        if fd > 2 and fd != null:
+        if fd > 2 and fd not in (null, kept_fd):
             with suppress(OSError):  # the descriptor of the list itself
                 os.fstat(fd)
                 os.dup2(null, fd)

@@ -145,6 +145,11 @@ class Run:
             out = "".join(line for line in lines if not line.startswith("[Gloo] Rank"))
         return self.process.returncode, out, err
 
+    def read_line(self) -> str:
+        """Return the next line of its standard output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
     def document(self, status: int = 0) -> Any:
         """Return the JSON document on its standard output; assert its exit code."""
         code, out, err = self.finish()

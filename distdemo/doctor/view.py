@@ -51,7 +51,7 @@ def _mark(level: Level, sign: Signs) -> str:
 def _finding(finding: Diagnosis, sign: Signs) -> Iterator[Block]:
     """Yield a finding, and below it the reason and what to try."""
     is_problem = finding.level in ("broken", "warning")
-    head = (f"{_mark(finding.level, sign)} {finding.title}: ", STYLES[finding.level])
+    head = (f"{_mark(finding.level, sign)} {finding.check}: ", STYLES[finding.level])
     yield Paragraph(Text.assemble(head, f"{one_line(finding.what)}."), is_problem=is_problem)
     for name, text in (("Why", finding.why), ("Try", finding.hint)):
         if text:

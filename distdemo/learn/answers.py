@@ -7,54 +7,36 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from typing import Any
 
-_TOKEN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?(?:/\d+)?|[a-z_][\w.']*")
-_SYNONYMS = {
-    "hangs": ("hang", "hanging", "deadlock", "deadlocks", "waits", "stuck", "forever"),
-    "error": ("errors", "exception", "raises", "fails", "crashes", "aborts"),
-    "right": ("works", "ok", "correct"),
-    "none": ("nothing", "null"),
-}
-_WORDS = {synonym: word for word, others in _SYNONYMS.items() for synonym in (word, *others)}
-_IGNORED = frozenset(("tensor", "dtype", "bytes", "b", "it", "they", "and", "a", "an"))
+_PART = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[a-z]\w*")
+_WORDS = {"hangs": "hangs", "hang": "hangs", "error": "error", "right": "right"}
+"""Words that an answer can consist of, as they are compared."""
 
 
 def parse_answer(text: str) -> list[float | str]:
-    """Return the numbers and words of an answer, without brackets, separators and units."""
-    parts: list[float | str] = []
-    for token in _TOKEN.findall(text.lower().replace("−", "-")):
-        if not (token[0].isalpha() or token[0] == "_"):
-            number, _, divisor = token.partition("/")
-            parts.append(float(number) / (float(divisor or 1) or math.nan))
-        elif token not in _IGNORED and not token.startswith("torch."):
-            parts.append(_WORDS.get(token, token))
-    return list(dict.fromkeys(parts)) if all(isinstance(part, str) for part in parts) else parts
+    """Return the numbers of an answer, or its words if it has no numbers."""
+    parts = _PART.findall(text.lower().replace("−", "-"))
+    numbers: list[float | str] = [float(part) for part in parts if not part[0].isalpha()]
+    return numbers or [_WORDS[part] for part in parts if part in _WORDS]
 
 
 def compare(text: str, value: Any) -> bool | None:
     """Return whether an answer is right; None if it doesn't have the form of this value."""
     answer = parse_answer(text)
-    expected = list(_flat(value))
-    if len(answer) != len(expected):
+    expected = _flat(value)
+    if [type(part) is str for part in answer] != [type(part) is str for part in expected]:
         return None
-    pairs = list(zip(answer, expected, strict=True))
-    for part, right in pairs:
-        if part not in _SYNONYMS if isinstance(part, str) else isinstance(right, str):
-            return None
     return all(
         part == right
         if isinstance(part, str) or isinstance(right, str)
         else math.isclose(part, right, rel_tol=1e-6, abs_tol=1e-9)
-        for part, right in pairs
+        for part, right in zip(answer, expected, strict=True)
     )
 
 
-def _flat(value: Any) -> Iterator[float | str]:
-    """Yield the numbers and words in a value."""
+def _flat(value: Any) -> list[float | str]:
+    """Return the numbers and words in a value."""
     if isinstance(value, list | tuple):
-        for item in value:
-            yield from _flat(item)
-    else:
-        yield "none" if value is None else value
+        return [part for item in value for part in _flat(item)]
+    return [value]

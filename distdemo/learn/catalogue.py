@@ -98,6 +98,11 @@ class Example:
         """Its code; of a mistake the broken version."""
         return self.source()
 
+    @derived
+    def repaired(self) -> str:
+        """The repaired version of a mistake; empty for other programs."""
+        return self.source(repaired=True) if self.outcomes and not self.question else ""
+
     @property
     def module(self) -> str:
         """Name of its file, without the suffix."""

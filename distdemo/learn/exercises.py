@@ -1,7 +1,8 @@
 """Write the exercises to a folder, as programs with pytest files.
 
 The folder ``exercises`` has a program with a header and a test per exercise. The common mistakes
-are exercises, too: their programs must be repaired. No solution is in this package.
+are exercises, too: their programs must be repaired. The hints in the headers are written to files
+of their own. No solution is in this package.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ def write_exercises(folder: Path) -> ExerciseFolder:
     """Write the programs and tests of all exercises, and what they share.
 
     Args:
-        folder: New or empty folder.
+        folder: New folder.
 
     Raises:
-        UsageError: The folder is not empty or can't be written.
+        UsageError: The folder exists or can't be written.
     """
     files = {name: _text(name) for name in COMMON}
     for name, exercise in EXERCISES.items():
@@ -44,22 +45,18 @@ def write_exercises(folder: Path) -> ExerciseFolder:
         test = f"test_{exercise.module}.py"
         files[f"{home}{exercise.module}.py"] = exercise.source()
         files[f"{home}{test}"] = _test_of_mistake(exercise) if home else _text(test)
+        hints = (f"{number}. {hint}\n" for number, hint in enumerate(exercise.hints, 1))
+        files[f"hints/{name}.md"] = "\n".join(hints)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise UsageError(
-                f"{folder} is not empty.",
-                "Exercises are written to a new folder; nothing is overwritten.",
-                "Try --write with a new folder.",
-            )
-        (folder / "mistakes").mkdir()
+        folder.mkdir(parents=True)
+        for name in ("hints", "mistakes"):
+            (folder / name).mkdir()
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
+        what = f"The exercises can't be written to {folder}."
         why = f"{error.strerror or error}."
-        raise UsageError(
-            f"The exercises can't be written to {folder}.", why, "Try another folder."
-        ) from error
+        raise UsageError(what, why, "Try --write with a new folder.") from error
     return ExerciseFolder(str(folder), tuple(files))
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from distdemo.calls.records import Finding
 from distdemo.encoding import derived
 from distdemo.learn.answers import compare
-from distdemo.learn.catalogue import Example, Line, OutcomeKind
+from distdemo.learn.catalogue import Example, OutcomeKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,7 @@ class PlayedStep:
     @derived
     def predicted(self) -> bool | None:
         """True if the prediction is right; None if it is missing or has another form."""
-        has_form = compare(self.prediction, self.step.answer) is not None
-        return bool(compare(self.prediction, self.answer)) if has_form else None
+        return compare(self.prediction, self.answer)
 
     @property
     def ok(self) -> bool:
@@ -88,24 +87,16 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True)
-class StepList:
-    """The list of steps."""
+class ExampleList:
+    """The steps of the lesson, or the mistakes."""
 
-    steps: tuple[Example, ...]
+    examples: tuple[Example, ...]
     ok: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
-class MistakeList:
-    """The list of mistakes."""
-
-    mistakes: tuple[Example, ...]
-    ok: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """Results of a mistake over one backend.
+class MistakeReport:
+    """Result of a mistake, run on real ranks.
 
     Attributes:
         outcomes: Outcomes of the program with the mistake.
@@ -114,38 +105,13 @@ class Trial:
         problems: Differences from the documentation.
     """
 
+    mistake: Example
     backend: str
     outcomes: Outcomes
     findings: tuple[Finding, ...]
     repaired: Outcomes
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MistakeReport:
-    """Result of a mistake, run on real ranks.
-
-    Attributes:
-        trials: One trial per backend.
-    """
-
-    mistake: Example
-    trials: tuple[Trial, ...]
+    problems: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
-
-    @derived
-    def program(self) -> tuple[Line, ...]:
-        """Lines of the program, in both versions."""
-        return self.mistake.lines
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Differences from the documentation, over each backend."""
-        return tuple(
-            f"Over {trial.backend}: {problem}"
-            for trial in self.trials
-            for problem in trial.problems
-        )
 
     @property
     def ok(self) -> bool:
@@ -163,20 +129,4 @@ class ExerciseFolder:
 
     folder: str
     files: tuple[str, ...]
-    ok: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """One hint of an exercise.
-
-    Attributes:
-        number: Number of the hint, from 1.
-        count: Number of hints that the exercise has.
-    """
-
-    exercise: str
-    number: int
-    count: int
-    text: str
     ok: ClassVar[bool] = True

@@ -24,7 +24,8 @@ from distdemo.launcher.records import (
     headline,
     signal_name,
 )
-from distdemo.learn.records import RankOutcome, Trial, is_documented
+from distdemo.learn.records import MistakeReport, RankOutcome, is_documented
+from distdemo.versions import versions
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
@@ -35,7 +36,7 @@ HANG_TIMEOUT_S = 2.0  # without progress, for a program documented to hang
 STALL_TIMEOUT_S = 20.0  # for other programs, and for one that didn't behave as documented
 
 
-def try_mistake(mistake: Example, world: WorldSpec) -> Trial:
+def try_mistake(mistake: Example, world: WorldSpec) -> MistakeReport:
     """Run a mistake as it is, under the sanitizer, and repaired, each in a new world.
 
     Args:
@@ -52,16 +53,16 @@ def try_mistake(mistake: Example, world: WorldSpec) -> Trial:
     problems = []
     if not is_documented(mistake, world.backend, outcomes):
         problems.append(f"The documented outcome differs: {mistake.outcomes[world.backend]}.")
-    if inspector.stopped:
-        problems.append(f"The sanitizer did not compare the calls: {inspector.stopped}.")
     kind = findings[0].kind if findings else ""
-    if kind != mistake.finding:
-        expected = mistake.finding or "nothing"
-        problems.append(f"The sanitizer found {kind or 'nothing'}, not {expected}.")
+    if inspector.stopped or kind != mistake.finding:
+        found = inspector.stopped or f"The sanitizer found {kind or 'nothing'}"
+        problems.append(f"{found}, not {mistake.finding or 'nothing'}.")
     wrong = [outcome.rank for outcome in repaired if outcome.kind != "right"]
     if wrong:
         problems.append(f"The repaired program is wrong on ranks {wrong}.")
-    return Trial(world.backend, outcomes, findings, repaired, tuple(problems))
+    return MistakeReport(
+        mistake, world.backend, outcomes, findings, repaired, tuple(problems), versions()
+    )
 
 
 def try_example(example: Example, world: WorldSpec) -> Outcomes:

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from textwrap import shorten
 from typing import Any
 
 from rich.text import Text
 
 from distdemo.calls.view import finding_view
-from distdemo.learn.answers import parse_answer
 from distdemo.learn.catalogue import STEPS, Example
 from distdemo.learn.records import (
+    ExampleList,
     ExerciseFolder,
-    Hint,
     Lesson,
-    MistakeList,
     MistakeReport,
     Outcomes,
     PlayedStep,
     RankOutcome,
-    StepList,
 )
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
-from distdemo.view.format import listing, number, plural
+from distdemo.view.format import number, plural
 from distdemo.view.tables import Cell, Column, Grid
 
 BACKENDS = ("gloo", "mpi")  # in the list of mistakes
-LONGEST = 72  # most characters of an exception in a cell
 KIND_TEXTS = {"hang": "hangs", "abort": "aborts", "error": "error", "wrong": "wrong"}
 """Text of each outcome in the list, the worst first."""
 WELCOME = (
@@ -79,12 +74,10 @@ def value_text(value: Any, sign: Signs) -> str:
     return number(value)
 
 
-def ending_text(outcome: RankOutcome, sign: Signs) -> str:
+def ending_text(outcome: RankOutcome) -> str:
     """Return how a rank ended that returned nothing."""
-    more = f" {sign.more}"
-    what = shorten(outcome.what, LONGEST + len(more), placeholder=more)
     verb = {"hang": "hangs ", "abort": "aborts: "}.get(outcome.kind, "")
-    return f"{verb}{what}".rstrip()
+    return f"{verb}{outcome.what}".rstrip()
 
 
 def rank_grid(names: Iterable[str], rows: Iterable[Sequence[Cell]]) -> Grid:
@@ -98,12 +91,12 @@ def rank_grid(names: Iterable[str], rows: Iterable[Sequence[Cell]]) -> Grid:
 # ------------------------------------------------------------------------------------ the lesson
 
 
-def steps_view(record: StepList, _: Signs) -> Iterator[Block]:
+def steps_view(record: ExampleList, _: Signs) -> Iterator[Block]:
     """Yield one row per step."""
     grid = Grid([Column("", right=True), Column("Name"), Column("Step", folds=True)])
-    grid.rows += [[str(step.number), step.name, step.title] for step in record.steps]
+    grid.rows += [[str(step.number), step.name, step.title] for step in record.examples]
     yield grid
-    yield Summary(f"{plural(len(record.steps), 'step')}.", ok=None)
+    yield Summary(f"{plural(len(record.examples), 'step')}.", ok=None)
     yield Paragraph(
         "In a terminal, distdemo learn starts with the first one, and distdemo learn NAME or "
         "NUMBER with another.",
@@ -132,13 +125,9 @@ def step_view(step: Example, sign: Signs) -> Iterator[Block]:
     yield Paragraph(f"{step.question} ({step.form.partition(', such as')[0]})", "bold")
 
 
-def help_view(step: Example, typed: str, _: Signs) -> Iterator[Block]:
-    """Yield the form of the answer, and how the one that was typed differs."""
-    parts = parse_answer(typed)
-    are_numbers = parts and not any(isinstance(part, str) for part in parts)
-    wrong = f"You typed {plural(len(parts), 'number')}. " if are_numbers else ""
-    text = f"{wrong}Type {step.form}. Enter alone runs the program, q stops."
-    yield Paragraph(text, colours.QUIET)
+def help_view(step: Example, _: Signs) -> Iterator[Block]:
+    """Yield the form of the answer."""
+    yield Paragraph(f"Type {step.form}. Enter alone runs the program, q stops.", colours.QUIET)
 
 
 def result_view(played: PlayedStep, sign: Signs) -> Iterator[Block]:
@@ -147,22 +136,19 @@ def result_view(played: PlayedStep, sign: Signs) -> Iterator[Block]:
     value = step.expected[0]
     names = list(value) if isinstance(value, dict) else ["Returns"]
     rows = [_cells(outcome, len(names), sign) for outcome in played.outcomes]
-    mark, style = {
-        True: (sign.right, colours.RIGHT),
-        False: (sign.wrong, colours.UNSURE),
-        None: ("", ""),
-    }[played.predicted]
-    if played.prediction:
+    right = played.predicted
+    mark, style = (sign.right, colours.RIGHT) if right else (sign.wrong, colours.UNSURE)
+    if right is not None:
         names.append("Prediction")
-        rows[step.rank].append(Text(f"{mark} {played.prediction}".strip(), style))
+        rows[step.rank].append(Text(f"{mark} {played.prediction}", style))
     yield rank_grid(names, rows)
     if not played.ok:
         problem = "The program did not run as documented."
         text = f"{sign.wrong} {step.name}: {problem}"
         yield Paragraph(text, colours.WRONG, is_problem=True)
-    if played.predicted is not None:
+    if right is not None:
         answer = f"Not quite. Answer: {value_text(played.answer, sign)}."
-        yield Paragraph(f"{mark} {'Right.' if played.predicted else answer}", style)
+        yield Paragraph(f"{mark} {'Right.' if right else answer}", style)
     elif played.prediction:
         yield Paragraph(f"{played.prediction} isn't counted: type {step.form}.")
     yield Paragraph(step.why)
@@ -174,59 +160,45 @@ def result_view(played: PlayedStep, sign: Signs) -> Iterator[Block]:
 def _cells(outcome: RankOutcome, count: int, sign: Signs) -> list[Cell]:
     """Return the parts of a rank's value, or how it ended and empty cells."""
     if outcome.kind not in ("right", "wrong"):
-        return [ending_text(outcome, sign), *[""] * (count - 1)]
+        return [ending_text(outcome), *[""] * (count - 1)]
     value = outcome.value
     parts = value.values() if isinstance(value, dict) else [value]
     return [value_text(part, sign) for part in parts]
 
 
-def lesson_view(lesson: Lesson, sign: Signs, *, interrupted: bool = False) -> Iterator[Block]:
+def lesson_view(lesson: Lesson, sign: Signs) -> Iterator[Block]:
     """Yield all steps that were played, and the number of right predictions."""
     for played in lesson.steps:
         yield from step_view(played.step, sign)
         yield Paragraph()
         yield from result_view(played, sign)
         yield Paragraph()
-    counted = [played.predicted for played in lesson.steps if played.predicted is not None]
-    text = "Interrupted." if interrupted else f"{plural(len(lesson.steps), 'step')} played."
-    if counted:
-        text += f" Predicted {sum(counted)} of {len(counted)} right."
+    right = sum(bool(played.predicted) for played in lesson.steps)
+    text = f"{plural(len(lesson.steps), 'step')} played, {right} predicted right."
     if lesson.following:
         text += f" Continue with distdemo learn {lesson.following}."
     elif lesson.steps and lesson.steps[-1].step.number == len(STEPS):
         text += " Next, the exercises: distdemo learn --write FOLDER."
-    ended = not (lesson.following or interrupted)
-    yield Summary(text, ok=(ended or None) if lesson.ok else False)
+    yield Summary(text, ok=lesson.ok)
 
 
 # ------------------------------------------------------------------------------------- exercises
 
 
 def exercises_view(record: ExerciseFolder, _: Signs) -> Iterator[Block]:
-    """Yield the files that were written."""
-    yield Heading(record.folder)
-    yield Paragraph("\n".join(f"  {name}" for name in record.files), verbatim=True)
+    """Yield the number of files that were written."""
     files = plural(len(record.files), "file")
     yield Summary(f"{files} in {record.folder}: start with README.md.")
-
-
-def hint_view(record: Hint, sign: Signs) -> Iterator[Block]:
-    """Yield the hint, and how to get the next one."""
-    yield Heading(f"{record.exercise} {sign.dot} hint {record.number} of {record.count}")
-    yield Paragraph(record.text)
-    following = f"Next: distdemo learn {record.exercise} --hint {record.number + 1}"
-    is_last = record.number == record.count
-    yield Paragraph("This is the last hint." if is_last else following, colours.QUIET)
 
 
 # -------------------------------------------------------------------------------------- mistakes
 
 
-def mistakes_view(record: MistakeList, _: Signs) -> Iterator[Block]:
+def mistakes_view(record: ExampleList, _: Signs) -> Iterator[Block]:
     """Yield one row per mistake."""
     columns = [Column("Name"), Column("Mistake", folds=True), Column("Sanitizer")]
     grid = Grid([*columns, *(Column(name, folds=True) for name in BACKENDS)])
-    for mistake in record.mistakes:
+    for mistake in record.examples:
         row: list[Cell] = [mistake.name, mistake.title, mistake.finding or "nothing"]
         for backend in BACKENDS:
             usual = [kinds[0] for kinds in mistake.documented(backend)]
@@ -234,7 +206,7 @@ def mistakes_view(record: MistakeList, _: Signs) -> Iterator[Block]:
             row.append(", ".join(texts) or "right by luck")
         grid.rows.append(row)
     yield grid
-    yield Summary(f"{plural(len(record.mistakes), 'mistake')}.", ok=None)
+    yield Summary(f"{plural(len(record.examples), 'mistake')}.", ok=None)
     yield Paragraph(LEGEND, colours.QUIET)
 
 
@@ -247,55 +219,47 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
         explain: Add the explanation of the cause.
     """
     mistake = report.mistake
-    trials = report.trials
     broken = {"both": ("  ", ""), "wrong": (f"{sign.arrow} ", colours.WRONG)}
     repaired = broken | {"wrong": ("- ", colours.WRONG), "right": ("+ ", colours.RIGHT)}
-    names = [trial.backend for trial in trials]
-    yield Heading(f" {sign.dot} ".join((mistake.name, plural(mistake.world_size, "rank"), *names)))
+    size = plural(mistake.world_size, "rank")
+    yield Heading(f" {sign.dot} ".join((mistake.name, size, report.backend)))
     yield Paragraph(f"{mistake.title}.")
     yield Paragraph()
     yield Paragraph(program_text(mistake, broken), verbatim=True)
     yield Paragraph(f"{sign.arrow} marks the mistake.", colours.QUIET)
     yield Paragraph()
     yield Heading("What happens")
-    yield _outcomes(names, [trial.outcomes for trial in trials], sign)
-    if any(outcome.kind == "hang" for trial in trials for outcome in trial.outcomes):
+    yield _outcomes(report.outcomes, sign)
+    if any(outcome.kind == "hang" for outcome in report.outcomes):
         yield Paragraph(STOPPED, colours.QUIET)
     yield Paragraph()
-    for findings in dict.fromkeys(trial.findings for trial in trials):
-        over = [trial.backend for trial in trials if trial.findings == findings]
-        where = "" if len(over) == len(trials) else f" over {listing(over)}"
-        yield Heading(f"Report of the sanitizer{where}")
-        for finding in findings:
-            yield from finding_view(finding, warning=finding.kind == "shift")
-        if not findings:
-            yield Paragraph(NOTHING)
-        yield Paragraph()
+    yield Heading("Report of the sanitizer")
+    for finding in report.findings:
+        yield from finding_view(finding, warning=finding.kind == "shift")
+    if not report.findings:
+        yield Paragraph(NOTHING)
+    yield Paragraph()
     yield Heading("Repaired")
     yield Paragraph(program_text(mistake, repaired), verbatim=True)
-    yield _outcomes(names, [trial.repaired for trial in trials], sign)
+    yield _outcomes(report.repaired, sign)
+    yield Paragraph()
     if explain:
-        yield Paragraph()
         yield Heading("Why")
         yield Paragraph(mistake.why)
         if mistake.link:
             yield Paragraph(f"Seen in practice: {mistake.link}")
         yield Paragraph()
-    if report.problems:
-        yield Summary(f"{mistake.name}. {' '.join(report.problems)}", ok=False)
-    else:
-        seen = {"": "not found", "shift": "warned of"}.get(mistake.finding, "found")
-        behaved = "behaved as documented, " * all(map(mistake.documented, names))
-        ending = f"{behaved}{seen} by the sanitizer, correct when repaired."
-        yield Summary(f"{mistake.name} over {listing(names)}: {ending}")
+    seen = {"": "not found", "shift": "warned of"}.get(mistake.finding, "found")
+    text = f"{seen} by the sanitizer, correct when repaired." if report.ok else ""
+    text += " ".join(report.problems)
+    yield Summary(f"{mistake.name} over {report.backend}: {text}", ok=report.ok)
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     yield Paragraph(versions, colours.QUIET)
 
 
-def _outcomes(names: list[str], by_backend: list[Outcomes], sign: Signs) -> Grid:
-    """Return the outcome of each rank, the backends side by side."""
-    by_rank = zip(*by_backend, strict=True)
-    return rank_grid(names, ([_marked(outcome, sign) for outcome in row] for row in by_rank))
+def _outcomes(outcomes: Outcomes, sign: Signs) -> Grid:
+    """Return the outcome of each rank."""
+    return rank_grid(["Outcome"], ([_marked(outcome, sign)] for outcome in outcomes))
 
 
 def _marked(outcome: RankOutcome, sign: Signs) -> Text:
@@ -304,7 +268,7 @@ def _marked(outcome: RankOutcome, sign: Signs) -> Text:
         return Text(f"{sign.right} {outcome.value}", style=colours.RIGHT)
     if outcome.kind == "lost":
         return Text(outcome.what)
-    text = ending_text(outcome, sign)
+    text = ending_text(outcome)
     if outcome.kind == "wrong":
         text = f"{outcome.value}, not {outcome.expected}: no error"
     return Text(f"{sign.wrong} {text}", style=colours.WRONG)

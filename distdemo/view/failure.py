@@ -83,9 +83,9 @@ def failure(
             yield _table(report, verdict, sign)
         culprits = [] if is_users else verdict.ranks[:1]
         for rank in culprits:
-            lines = report.outcomes[rank].output.strip().splitlines()[-LAST_LINES:]
-            if lines:
-                text = "\n".join((f"Last output of rank {rank}:", *(f"  {line}" for line in lines)))
+            output = report.outcomes[rank].output.strip().splitlines()[-LAST_LINES:]
+            if output:
+                text = "\n  ".join([f"Last output of rank {rank}:", *output])
                 yield Paragraph(text, colours.QUIET, verbatim=True)
     if shown.strip():
         style = "" if is_users or quiet else colours.QUIET
@@ -150,7 +150,8 @@ def what_happened(
     if isinstance(outcome, Raised):
         if outcome.consequence and not at_fault:
             return "lost a peer" if culprit is None else f"lost rank {culprit}"
-        return f"{outcome.type}: {shorten(headline(outcome.message), LONGEST, placeholder=' ...')}"
+        message = shorten(headline(outcome.message), LONGEST, placeholder=" ...")
+        return f"{outcome.type}: {message}"
     if isinstance(outcome, Died):
         if outcome.signal is not None:
             return f"killed by {signal_name(outcome.signal)}{at}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import Start
+
+from distdemo.calls.match.rules import KINDS
+from distdemo.learn.catalogue import MISTAKES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -57,16 +60,17 @@ def test_the_menu_and_the_home_page_list_every_page_once_at_most_nine_at_a_level
     assert re.findall(r"^- \[.+?\]\((.+?)\)", home, flags=re.MULTILINE) == listed[1:]
 
 
+def test_every_kind_of_finding_and_every_mistake_is_shown() -> None:
+    findings = (DOCS / "findings.md").read_text(encoding="utf-8")
+    assert [kind for kind in KINDS if f"`{kind}`" not in findings] == []
+    mistakes = (DOCS / "mistakes.md").read_text(encoding="utf-8")
+    assert [name for name in MISTAKES if f"│ {name} " not in mistakes] == []
+
+
 @pytest.mark.processes
-def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+def test_the_site_is_built_without_a_warning(start: Start, tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
-    done = subprocess.run(
-        [*command, "--site-dir", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    line = ["-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path]
+    code, _, err = start(sys.executable, *line, cwd=ROOT).finish()
+    assert code == 0, err
     assert (tmp_path / "index.html").exists()

@@ -5,23 +5,21 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from benches import document, one_series, written
 from hypothesis import example, given
 from hypothesis import strategies as st
+from processes import Command
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from traces import real
 
-from distdemo.bench.view import to_csv
-from distdemo.calls.notes import EndNote, call_line, json_line
-from distdemo.calls.records import RankCall, SourceLine
 from distdemo.check.junit import junit_xml
 from distdemo.check.records import CaseResult, CheckReport
 from distdemo.encoding import dumps
@@ -62,32 +60,33 @@ def controls(text: str) -> list[str]:
     return CONTROLS.findall(text)
 
 
-class Terminal(io.TextIOWrapper):
+class Stream(io.TextIOWrapper):
     """Stream that claims to be a terminal."""
-
-    def __init__(self, encoding: str) -> None:
-        super().__init__(io.BytesIO(), encoding=encoding)
 
     def isatty(self) -> bool:
         return True
 
 
-def on_a_terminal(draw, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Return the text that a colour terminal of 100 columns gets, without the colours."""
+
+    def text_of(draw: Callable[[Console], Any]) -> str:
+        stream = Stream(io.BytesIO(), encoding="utf-8")
+        console = output(stream)
+        view = draw(console)
+        if isinstance(view, Iterator):
+            show_blocks(console, view)
+        else:
+            show(console, view)
+        stream.flush()
+        return COLOURS.sub("", stream.buffer.getvalue().decode())  # type: ignore[attr-defined]  # BytesIO
+
     for name in ("NO_COLOR", "CI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "100")
-    stream = Terminal("utf-8")
-    console = output(stream)
-    view = draw(console)
-    if isinstance(view, Iterator):
-        show_blocks(console, view)
-    else:
-        show(console, view)
-    stream.flush()
-    text = stream.buffer.getvalue().decode()  # type: ignore[attr-defined]  # BytesIO
-    return COLOURS.sub("", text)
+    return text_of
 
 
 # --------------------------------------------------------------------------------- the function
@@ -119,7 +118,7 @@ def test_json_is_exact_and_controls_nothing(text: str) -> None:
 # ----------------------------------------------------------------------------------- the consoles
 
 
-def test_styles_stay_where_they_are_and_tables_keep_their_columns(monkeypatch) -> None:
+def test_styles_stay_where_they_are_and_tables_keep_their_columns(on_a_terminal: Any) -> None:
     def draw(_):
         table = Table(title=HOSTILE, caption=Text(HOSTILE))
         table.add_column(HOSTILE)
@@ -128,12 +127,11 @@ def test_styles_stay_where_they_are_and_tables_keep_their_columns(monkeypatch) -
         table.add_row("1", Text("\x1b") + Text("b", style="bold"))
         return table
 
-    text = on_a_terminal(draw, monkeypatch)
+    text = on_a_terminal(draw)
     assert controls(text) == []
     rows = [line for line in text.splitlines() if line.startswith(("│", "┃", "├", "└"))]
     assert len({len(line) for line in rows}) == 1
     assert "\\x1bb" in text
-    monkeypatch.undo()
     assert controls(as_text(draw)) == []
 
 
@@ -152,13 +150,12 @@ def failed_world(world: WorldSpec) -> WorldReport:
     return WorldReport(world, outcomes, verdict, 0.5, "fork", HOSTILE, hosts=(HOSTILE,) * 4)
 
 
-def test_a_failed_world(monkeypatch) -> None:
+def test_a_failed_world(on_a_terminal: Any) -> None:
     report = failed_world(WorldSpec(4))
-    text = on_a_terminal(lambda c: failure(report, signs(c), traceback=True), monkeypatch)
+    text = on_a_terminal(lambda console: failure(report, signs(console), traceback=True))
     assert controls(text) == []
     assert SEEN in text
-    text = on_a_terminal(lambda _: HOSTILE, monkeypatch)
-    assert controls(text) == []
+    assert controls(on_a_terminal(lambda _: HOSTILE)) == []
 
 
 def test_an_error_has_three_lines_whatever_it_says(capfd) -> None:
@@ -168,7 +165,7 @@ def test_an_error_has_three_lines_whatever_it_says(capfd) -> None:
 
 
 @pytest.mark.processes
-def test_a_program_of_the_user(tmp_path: Path, command) -> None:
+def test_a_program_of_the_user(tmp_path: Path, command: Command) -> None:
     file = tmp_path / "evil\x1b[2J\u202e.py"
     file.write_text(
         f"import sys\nWORDS = {HOSTILE!r}\n"
@@ -201,7 +198,7 @@ LINES = (
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_words_of_the_command_line(command) -> None:
+def test_words_of_the_command_line(command: Command) -> None:
     for line in LINES:
         code, out, err = command(*line)
         assert code == 2, line
@@ -210,56 +207,22 @@ def test_words_of_the_command_line(command) -> None:
             assert err.count("\n") >= 2
 
 
-@pytest.mark.processes
-def test_documents(tmp_path: Path, command) -> None:
-    labels = {"host": HOSTILE, "processor": HOSTILE, "cores": 2}
-    report = document(one_series(), environment=labels, versions={HOSTILE: HOSTILE})
-    file = written(tmp_path / "evil\x1b[2J.json", report)
-    for line in (["compare", file, file], ["fit", file]):
-        for form in ([], ["--format", "json"]):
-            code, out, err = command("bench", *line, *form)
-            assert code == 0, err
-            assert controls(out + err) == []
-    assert controls(to_csv(report).replace("\r\n", "\n")) == []
-
-
-@pytest.mark.processes
-def test_notes(tmp_path: Path, command) -> None:
-    for rank in range(2):
-        place = SourceLine(HOSTILE, 3 + rank, HOSTILE, "", "", (HOSTILE,), (HOSTILE,))
-        head = {"rank": rank, "world_size": 2, "host": HOSTILE}
-        call = RankCall(
-            "all_reduce", place, "float32", (4 + rank,), 4, reduce_op=HOSTILE + str(rank)
-        )
-        lines = (f"H {json.dumps(head)}", "G 0 0 gloo [0, 1]", call_line(0, 0, call), "0")
-        end = json_line("E", EndNote(f"raised ValueError: {HOSTILE}", place, HOSTILE))
-        (tmp_path / f"rank-{rank}.notes").write_text("\n".join((*lines, end, "")))
-    for form in ([], ["--calls"], ["--format", "json"]):
-        code, out, err = command("postmortem", str(tmp_path), *form)
-        assert code == 1, err
-        assert controls(out + err) == []
-        assert SEEN in out
-
-
 # ----------------------------------------------------------------- pages, reports and pictures
 
 
-def test_the_page_of_a_trace() -> None:
+def page_text() -> str:
     report = real("all_reduce", "ring", 4, 8)
-    text = page(replace(report, world=failed_world(WorldSpec(4)), versions={HOSTILE: HOSTILE}))
-    assert controls(text) == []
-    assert SEEN in text
+    return page(replace(report, world=failed_world(WorldSpec(4)), versions={HOSTILE: HOSTILE}))
 
 
-def test_reports_for_ci() -> None:
+def junit_text() -> str:
     call = OpSpec(HOSTILE, dtype=HOSTILE)
     case = CaseResult(HOSTILE, call, 2, "failed", 0.1, HOSTILE, (HOSTILE,))
     report = CheckReport("quick", HOSTILE, HOSTILE, (case,), 1.5, 2, {HOSTILE: HOSTILE})
-    assert controls(junit_xml(report)) == []
-    assert SEEN in "".join(ET.fromstring(junit_xml(report)).itertext())  # noqa: S314 - ours
+    return junit_xml(report)
 
 
-def test_a_plot() -> None:
+def plot_text() -> str:
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
@@ -267,6 +230,14 @@ def test_a_plot() -> None:
     figure.subplots().plot([1, 2], label=HOSTILE)
     figure.legend()
     plot.add_title(figure, HOSTILE, HOSTILE)
-    svg = plot.to_bytes(figure, "svg")
-    assert controls(svg.decode()) == []
-    ET.fromstring(svg)  # noqa: S314 - ours
+    return plot.to_bytes(figure, "svg").decode()
+
+
+@pytest.mark.parametrize("make", [page_text, junit_text, plot_text])
+def test_files(make: Callable[[], str]) -> None:
+    text = make()
+    assert controls(text) == []
+    if make is page_text:
+        assert SEEN in text
+    else:
+        ET.fromstring(text)  # noqa: S314 - ours

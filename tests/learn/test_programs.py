@@ -19,7 +19,7 @@ from distdemo.launcher.records import WorldSpec
 from distdemo.learn import trial
 from distdemo.learn.answers import compare
 from distdemo.learn.catalogue import EXERCISES, MISTAKES, STEPS, Example
-from distdemo.learn.records import PlayedStep, Trial
+from distdemo.learn.records import MistakeReport, PlayedStep
 from distdemo.learn.view import BACKENDS, value_text
 from distdemo.view.console import Signs
 
@@ -55,7 +55,7 @@ def assert_hangs_in_calls(program: Example, outcomes: Any) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize(("name", "backend"), RUNS)
 def test_a_mistake_behaves_as_documented(name: str, backend: str) -> None:
-    result: Trial = in_a_child(run, MISTAKES[name], backend)
+    result: MistakeReport = in_a_child(run, MISTAKES[name], backend)
     assert result.problems == (), result.outcomes
     assert_hangs_in_calls(MISTAKES[name], result.outcomes)
 
@@ -99,19 +99,13 @@ def test_commands_to_try_exist() -> None:
 @pytest.mark.parametrize(
     ("text", "value", "expected"),
     [
-        # the form is free
         ("[1 2]", [1.0, 2.0], True),
         (" tensor([1., 2.]) ", [1, 2], True),
-        ("(1; 2)", [1, 2], True),
         ("[[0 1] [2 3]]", [[0, 1], [2, 3]], True),
         ("−3", -3.0, True),
-        ("5/2", 2.5, True),
         ("8 bytes", 8, True),
-        ("nothing", None, True),
-        ("Deadlock!", "hangs", True),
-        # the content isn't
+        ("It hangs.", "hangs", True),
         ("2 1", [1, 2], False),
-        ("1/0", 1, False),
         ("right", "hangs", False),
         # another form is neither right nor wrong
         ("1 2 0", [1, 2], None),
