@@ -65,9 +65,8 @@ def data_of(op: Op, spec: OpSpec, rank: int) -> Held:
     result = op.result(rank, spec)
     if not isinstance(result, Undefined):
         pieces = tuple(_piece(op, spec, source) for source in result)
-        after = Holding(pieces, joined=op.list_after and spec.is_joined)
-    held = Holding(before, joined=op.list_before and spec.is_joined)
-    return Held(spec.member(rank), held, after)
+        after = Holding(pieces)
+    return Held(spec.member(rank), Holding(before), after)
 
 
 def example_code(op: Op) -> str:
@@ -90,7 +89,7 @@ def _piece(op: Op, spec: OpSpec, source: Source) -> Piece:
     if source.reduced:
         reduce_op = spec.reduce_op or "sum"
         columns = zip(*parts, strict=True)
-        numbers = [reduce_numbers(reduce_op, list(column), spec.factor) for column in columns]
+        numbers = [reduce_numbers(reduce_op, list(column)) for column in columns]
     kept = tuple(wrapped(number, spec.dtype) for number in numbers)
     if cut.numel <= WHOLE:
         return Piece(cut.shape, kept, source=origin)

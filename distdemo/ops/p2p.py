@@ -17,8 +17,6 @@ from distdemo.ops.contract import (
     Source,
     Traffic,
     handles,
-    in_sequence,
-    post_all,
 )
 from distdemo.ops.spec import OpSpec
 
@@ -28,15 +26,13 @@ PATTERNS = {
     "exchange": "with both neighbours at once",
 }
 """Communication patterns."""
-RING = "Ring: rank r sends to r + 1 and receives from r − 1 (modulo n)."
-NOTES: dict[Any, str] = {
-    ("ring", False): f"{RING} Even ranks send, then receive; odd ranks receive, then send, which "
-    "prevents a circular wait.",
-    ("ring", True): f"{RING} Every rank posts irecv, then isend, then waits for both.",
+NOTES = {
+    "ring": "Ring: rank r sends to r + 1 and receives from r − 1 (modulo n). With blocking calls, "
+    "even ranks send first and odd ranks receive first, which prevents a circular wait.",
     "exchange": "Exchange: every rank sends to r − 1 and r + 1 and receives from both (modulo n). "
     "A batch has no order that could deadlock.",
 }
-"""Notes on the order of calls, by pattern and, for a ring, by whether it is non-blocking."""
+"""Notes on the order of calls, by pattern."""
 
 
 class PointToPoint(Op):
@@ -134,8 +130,7 @@ class PointToPoint(Op):
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
         """Return the order of calls in a ring or an exchange."""
-        note = NOTES.get(spec.pattern) or NOTES.get((spec.pattern, spec.async_op))
-        return (note,) if note else ()
+        return (NOTES[spec.pattern],) if spec.pattern in NOTES else ()
 
     # ------------------------------------------------------------------------- execution
 
@@ -146,12 +141,10 @@ class PointToPoint(Op):
         if spec.pattern == "exchange":
             return _batch(buffers, spec, group, async_op=async_op)
         receives, sends = _calls(buffers, spec, group, async_op=async_op)
-        if async_op:
-            return post_all(*receives, *sends)
         # In a ring even ranks send first and odd ranks receive first. With an odd number of ranks
         # the last and the first both send first, but rank 1 receives and unblocks them.
-        even = dist.get_rank(group) % 2 == 0
-        return in_sequence(*sends, *receives) if even else in_sequence(*receives, *sends)
+        sends_first = not async_op and dist.get_rank(group) % 2 == 0
+        return _in_order([*sends, *receives] if sends_first else [*receives, *sends])
 
     def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[AsyncStage]:
         """Return the receives, then the sends; an exchange is a single batch."""
@@ -159,12 +152,19 @@ class PointToPoint(Op):
             both = partial(self.run, buffers, spec, group, async_op=True)
             return [AsyncStage("batch_isend_irecv", "not to be read yet", buffers.recv, both)]
         receives, sends = _calls(buffers, spec, group, async_op=True)
-        receive = post_all(*receives)
-        send = post_all(*sends)
+        receive = _in_order(receives)
+        send = _in_order(sends)
         return [
             AsyncStage("irecv", "not to be read yet", buffers.recv, lambda: handles(receive())),
             AsyncStage("isend", "not to be changed yet", buffers.send, lambda: handles(send())),
         ]
+
+
+def _in_order(calls: list[BoundCall]) -> BoundCall:
+    """Combine calls into one that makes them in this order and returns their handles."""
+    if len(calls) == 1:
+        return calls[0]
+    return lambda: [handle for call in calls for handle in handles(call())]
 
 
 def _calls(

@@ -66,7 +66,7 @@ def failure(
     is_users = report.world.user_program is not None
     shown = verdict.traceback if traceback else ""
     if is_users and not (traceback or quiet):
-        shown = verdict.excerpt or verdict.traceback
+        shown = verdict.traceback
         files = re.findall(r'^  File "(.*?)", line', shown, re.MULTILINE)
         if files and all(map(is_ours, files)):
             shown = ""  # an error in how the program was started

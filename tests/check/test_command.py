@@ -17,7 +17,7 @@ def test_invalid_command_lines_are_rejected(command):
         ("check --op all-gather/no", "There is no form 'all-gather/no'."),
         ("check --case all_gather/list/n2/no", "There is no case 'all_gather/list/n2/no'."),
         ("check --op barrier --dtype int8", "No case matches."),
-        ("check -n 2,x", "--world-size 2,x: not a list of world sizes."),
+        ("check -n 2,x", "--world-size 2,x: these are not world sizes of at least 1."),
         ("check --junit-xml out.json", "--junit-xml out.json: unknown suffix."),
         ("check --backend nccl", "--backend nccl needs a GPU."),
     ):
