@@ -93,14 +93,6 @@ ALTERNATIVES: Sequence[Comparison] = (
     ("torchrun / distdemo run, one script, 16 ranks", torchrun(16), run_script(16), 3, None, 8.0),
     ("tutorial's spawn / distdemo, 4 ranks", tutorial(4), op(4), 5, None, None),
     ("tutorial's spawn / distdemo, 16 ranks", tutorial(16), op(16), 3, None, None),
-    (
-        "a world for each case / shared worlds, distdemo check",
-        distdemo_command("check", "--quiet", "--isolate"),
-        distdemo_command("check", "--quiet"),
-        2,
-        None,
-        3.0,
-    ),
 )
 SMOKE = ("4 ranks / bare loop", "--help / import")
 

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 from distdemo import ops
 from distdemo.backends import REGISTRY
 from distdemo.backends.capabilities import WRONG, CapabilityMap, read_map, value_in
-from distdemo.check.controller import LOST
 from distdemo.dtypes import DTYPES
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.versions import release_of
@@ -42,7 +41,7 @@ def main() -> int:
     """Merge the reports that are named on the command line."""
     for name in sys.argv[1:]:
         document = json.loads(Path(name).read_text("utf-8"))
-        if document.get("interrupted"):
+        if document["counts"]["not_run"]:
             sys.exit(f"{name} is incomplete.")
         map_name = REGISTRY[document["backend"]].map_name()
         file = MAPS / f"{map_name}.json"
@@ -137,7 +136,7 @@ def finding_of(case: Mapping[str, Any]) -> str:
     if why.startswith(("No progress", "Timed out")):
         return "hangs"
     raised = [line for line in case.get("details", ()) if re.match(r"rank \d+: \w+: ", line)]
-    text = min((line for line in raised if LOST not in line), default=why)
+    text = min(raised, default=why)
     text = re.sub(r"^(rank \d+: |Rank \d+ raised )", "", text)
     text = re.sub(r" \(expected .*", "", text)
     # Some of torch's messages contain the reduce op's number as a control character.

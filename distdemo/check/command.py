@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,29 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distdemo import backends, ops, signals
+from distdemo import backends, ops
 from distdemo.check import matrix
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import (
-    ADVANCED,
-    OUTPUT,
-    Seed,
-    Stall,
-    WorldsOptions,
-    timeout_option,
-)
-from distdemo.cli.runner import conclude
+from distdemo.cli.options import ADVANCED, OUTPUT, Stall, WorldsOptions, timeout_option
 from distdemo.cli.session import Session
-from distdemo.cli.types import (
-    Numbers,
-    file_to_write,
-    numbers,
-    offer,
-    parse_dtype,
-    unknown,
-)
+from distdemo.cli.types import Numbers, file_to_write, numbers, offer, parse_dtype, unknown
 from distdemo.dtypes import DTYPES
-from distdemo.errors import Terminated, UsageError
+from distdemo.errors import UsageError
 
 if TYPE_CHECKING:
     from distdemo.check.records import CheckReport
@@ -53,8 +39,7 @@ class CheckOptions(WorldsOptions):
         bool,
         typer.Option(
             "--probe",
-            help="Run every form, dtype and reduce operation once, even unsupported ones, with a "
-            "world per case.",
+            help="Run every form, dtype and reduce operation once, even unsupported ones.",
             rich_help_panel=ADVANCED,
         ),
     ] = False
@@ -94,10 +79,6 @@ class CheckOptions(WorldsOptions):
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", "-x", help="Stop at the first failure.")
     ] = False
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Count cases known to be wrong in this torch as failures."),
-    ] = False
     junit_xml: Annotated[
         Path | None,
         typer.Option(
@@ -108,13 +89,6 @@ class CheckOptions(WorldsOptions):
             rich_help_panel=OUTPUT,
         ),
     ] = None
-    isolate: Annotated[
-        bool,
-        typer.Option(
-            "--isolate", help="Start a new world per case (slower).", rich_help_panel=ADVANCED
-        ),
-    ] = False
-    seed: Seed = 0
     stall: Stall = STALL_S
 
     @property
@@ -127,7 +101,6 @@ class CheckOptions(WorldsOptions):
 
 @command(
     joins=True,
-    exports=(".xml",),
     epilog="Try: distdemo check; distdemo check --op all-reduce --full; distdemo check "
     "--junit-xml report.xml",
     record="distdemo.check.records:CheckReport",
@@ -136,123 +109,72 @@ def check(session: Session, options: CheckOptions) -> Result:
     """Run the smoke check for CI: every operation, form and type, verified exactly.
 
     The exit code is 0 only if every case that the backend supports passed. Cases known to be wrong
-    in this release of torch are listed but not run. They count as failures only with --strict.
+    in this release of torch are listed but not run.
     """
-    report = _run(session, options, _cases(options, _world_sizes(session, options)))
-    return _result(options, report)
-
-
-def _result(options: CheckOptions, report: CheckReport) -> Result:
+    report = _run(session, options, _cases(session, options))
     from distdemo.check.junit import junit_xml
-    from distdemo.check.view import check_view
+    from distdemo.check.view import check_view, verdict
 
+    errors = [Error(f"{case.id} failed.", case.why) for case in report.of("failed")]
+    not_run = dict.fromkeys(case.why for case in report.of("not run"))
+    errors += [Error("Some cases were not run.", why) for why in not_run]
+    if not errors and not report.ok:
+        errors.append(Error(verdict(report)))
     return Result(
         report,
         check_view,
-        exports={".xml": junit_xml},
-        interrupted=report.interrupted,
-        errors=_errors(report),
+        errors=tuple(errors),
         files=(("--junit-xml", options.junit_xml, partial(junit_xml, report)),),
     )
 
 
-def _world_sizes(session: Session, options: CheckOptions) -> Collection[int]:
-    """Return the world sizes, or () for the default ones.
-
-    Raises:
-        UsageError: A launcher has started the ranks, and the options need other worlds.
-    """
-    sizes = options.world_sizes or ()
-    if not session.joined:
-        return sizes
-    if options.isolate and session.one_world_only:
-        raise UsageError(
-            "--isolate can't be used under mpiexec.",
-            "It starts a new world per case, but MPI can be initialised only once per process.",
-            "Remove it, or add --launcher local.",
-        )
-    if len(sizes) > 1:
-        given = ",".join(map(str, sizes))
-        why = "The launcher has already started the ranks of one world."
-        raise UsageError(f"--world-size {given}: only one size is possible.", why, "Use one.")
-    return (session.world_size(sizes[0] if sizes else None),)
-
-
 def _run(session: Session, options: CheckOptions, cases: Sequence[matrix.Case]) -> CheckReport:
     """Run the cases, with a progress bar."""
-    from distdemo.check import controller
+    from distdemo.check.controller import CheckRun
     from distdemo.launcher.torch_import import load_torch
     from distdemo.view.progress import Progress
 
     largest = session.world_size(max(case.world_size for case in cases))
-    run = controller.CheckRun(
+    run = CheckRun(
         cases=cases,
         world=session.world(largest, options, stall=options.stall),
         scope=options.scope,
-        seed=options.seed or 0,
         fail_fast=options.fail_fast or session.one_world_only,
-        isolate=options.isolate or options.probe,
-        skip_refused=not options.probe,
-        strict=options.strict,
         timeout=options.timeout,
     )
-    # While torch is imported, a signal can't be caught here.
-    signals.on_early_stop(
-        lambda _: conclude(session, _result(options, run.report(controller.INTERRUPTED)))
-    )
     with Progress(len(cases), enabled=session.shows_progress) as progress:
-        try:
-            if not session.joined and backends.REGISTRY[run.world.backend].rank_per_gpu:
-                load_torch()
-                run.gpus = backends.count_gpus()
-                fitting = [case.world_size for case in cases if case.world_size <= run.gpus]
-                run.world = replace(run.world, world_size=max(fitting, default=largest))
-            session.prepare(run.world)
-        except (KeyboardInterrupt, Terminated):
-            return run.report(controller.INTERRUPTED)
+        if not session.joined and backends.REGISTRY[run.world.backend].rank_per_gpu:
+            load_torch()
+            run.gpus = backends.count_gpus()
+            fitting = [case.world_size for case in cases if case.world_size <= run.gpus]
+            run.world = replace(run.world, world_size=max(fitting, default=largest))
+        session.prepare(run.world)
         return run.run(session.start, progress.advance)
 
 
-def _errors(report: CheckReport) -> tuple[Error, ...]:
-    """Return the errors of the document: failed cases, and reasons why others were not run."""
-    from distdemo.check.view import reason_none_ran, verdict
-
-    errors = [Error(f"{case.id} failed.", case.why, case.command) for case in report.of("failed")]
-    if report.strict:
-        known = dict.fromkeys(case.why for case in report.of("known wrong"))
-        errors += [Error("Some cases are known to be wrong.", why) for why in known]
-    not_run = dict.fromkeys(case.why for case in report.of("not run"))
-    errors += [Error("Some cases were not run.", why) for why in not_run]
-    if not errors and not report.ok:
-        none_ran = not report.of("passed")
-        errors.append(Error(verdict(report), reason_none_ran(report) if none_ran else ""))
-    return tuple(errors)
+# ------------------------------------------------------------------------------------- the cases
 
 
-def _cases(options: CheckOptions, sizes: Collection[int]) -> list[matrix.Case]:
+def _cases(session: Session, options: CheckOptions) -> list[matrix.Case]:
     """Return the cases that match the options.
 
     Raises:
         UsageError: A case, operation or form doesn't exist, or no case matches.
     """
-    if options.full and options.probe:
-        raise UsageError(
-            "--full and --probe can't be combined.",
-            "They are two lists of cases.",
-            "Use one of them.",
-        )
-    if options.only_case is not None:
-        if options.only_ops or options.only_dtypes:
-            why = "The ID of a case includes its operation and dtype."
-            raise UsageError("--case can't be combined with --op or --dtype.", why, "Remove them.")
-        return [_named_case(options.only_case, options.seed or 0, sizes)]
+    sizes: Collection[int] = options.world_sizes or ()
+    if session.joined:
+        sizes = [session.world_size(size) for size in sizes or (None,)]
     forms = _selected_forms(options.only_ops or ())
-    make = matrix.SCOPES[options.scope]
+    if options.only_case is not None:
+        cases = [_named_case(options.only_case)]
+    else:
+        cases = matrix.SCOPES[options.scope](sizes, {name for name, _ in forms})
     cases = [
         case
-        for case in make(options.seed or 0, sizes, {name for name, _ in forms})
+        for case in cases
         if not forms or (case.op.name, case.form_name) in forms
         if not options.only_dtypes or case.dtype in options.only_dtypes
+        if not sizes or case.world_size in sizes
     ]
     if not cases:
         raise UsageError(
@@ -270,10 +192,8 @@ def _selected_forms(only_ops: Collection[str]) -> set[tuple[str, str]]:
         UsageError: An operation or form doesn't exist.
     """
     selected = set()
-    for text in ",".join(only_ops).split(","):
-        name, _, form = text.strip().partition("/")
-        if not name:
-            continue
+    for text in only_ops:
+        name, _, form = text.partition("/")
         op = ops.find(name)
         if op is None:
             known = [op.command for op in ops.REGISTRY.values()]
@@ -285,26 +205,29 @@ def _selected_forms(only_ops: Collection[str]) -> set[tuple[str, str]]:
     return selected
 
 
-def _named_case(name: str, seed: int, sizes: Collection[int]) -> matrix.Case:
+def _named_case(name: str) -> matrix.Case:
     """Return the case with this ID, from any scope.
 
     Raises:
         UsageError: There is no such case.
     """
     op = ops.find(name.partition("/")[0])
+    size = re.search(r"/n(\d{1,6})\b", name)
     known: dict[str, matrix.Case] = {}
-    if op is not None:
-        for make in (matrix.quick, matrix.full):
-            known |= {case.id: case for case in make(seed, sizes, (op.name,))}
+    if op is not None and size is not None:
+        known = {case.id: case for case in matrix.full((int(size[1]),), (op.name,))}
     if name not in known:
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
         suggestions = " or ".join(f"--case {other}" for other in near)
         raise UsageError(
             f"There is no case {name!r}.",
-            "Reports list the IDs of all cases. Use the report's --world-size too.",
+            "--format json lists the IDs of all cases.",
             f"Did you mean {suggestions}?" if near else "",
         )
     return known[name]
+
+
+# ----------------------------------------------------------------------------------- the backends
 
 
 @command(epilog="Try: distdemo backends", record="distdemo.check.records:BackendList")

@@ -10,24 +10,21 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from distdemo import backends
 from distdemo.check.matrix import Case
 from distdemo.check.records import CaseResult, CheckReport, Status
-from distdemo.errors import Terminated
 from distdemo.launcher.records import (
     Died,
     Lost,
-    Outcome,
     Raised,
     Returned,
+    Stopped,
     TimedOut,
     WorldReport,
     WorldSpec,
-    headline,
 )
 from distdemo.versions import versions
 
@@ -35,8 +32,6 @@ if TYPE_CHECKING:
     from distdemo.check.rank import CaseFinding
 
 WORLD_TIMEOUT_S = 24 * 3600.0  # seconds; stalled cases end a world long before
-INTERRUPTED = "The check was interrupted."
-LOST = "lost its connection: "
 Progress = Callable[[int, int, str], None]
 """Callback with (finished cases, failed cases, ID of the last case)."""
 Start = Callable[..., WorldReport]
@@ -48,16 +43,12 @@ class CheckRun:
     """A check: its cases and settings, and the results so far.
 
     Attributes:
-        cases: Cases in the order in which they run.
+        cases: Cases to run.
         world: World to start, except for its size. Its ``stall`` limits a single case.
-        scope: ``quick``, ``full`` or ``probe``.
-        seed: Seed of the order and values.
+        scope: ``quick``, ``full`` or ``probe``, which also runs the cases that are unsupported or
+            wrong in this release of torch according to the backend's map.
         fail_fast: True to stop at the first failure.
-        isolate: True to start one world per case.
-        skip_refused: True to skip cases that are unsupported or wrong in this release of torch
-            according to the backend's map.
         gpus: Number of GPUs if it limits the world size, else None.
-        strict: True to count cases known to be wrong as failures.
         timeout: Seconds until the remaining cases are given up, or None for no limit.
         started_at: Start of the command, on the monotonic clock.
         worlds: Number of worlds that were started.
@@ -67,12 +58,8 @@ class CheckRun:
     cases: Sequence[Case]
     world: WorldSpec
     scope: str = "quick"
-    seed: int = 0
     fail_fast: bool = False
-    isolate: bool = False
-    skip_refused: bool = True
     gpus: int | None = None
-    strict: bool = False
     timeout: float | None = None
     started_at: float = field(default_factory=time.monotonic)
     worlds: int = 0
@@ -80,38 +67,24 @@ class CheckRun:
     _failed: int = 0
     _has_lost_node: bool = False  # no further world can start in the joined world
 
-    def run(self, start: Start, progress: Progress | None = None) -> CheckReport:
+    def run(self, start: Start, progress: Progress = lambda *_: None) -> CheckReport:
         """Run every case that the backend supports, and return the results."""
-        why = INTERRUPTED
-        with suppress(KeyboardInterrupt, Terminated):
-            for world_size, numbers in sorted(self._numbers_by_world_size().items()):
-                remaining = numbers
-                while remaining and not self._reason_to_stop():
-                    remaining = self._one_world(world_size, remaining, start, progress)
-            why = self._reason_to_stop()
-        report = self.report(why)
-        return replace(report, versions=report.versions | backends.versions_of(self.world))
-
-    def report(self, why: str) -> CheckReport:
-        """Return the report.
-
-        Args:
-            why: Reason why the cases without a result are not run.
-        """
+        for world_size, numbers in sorted(self._numbers_by_world_size().items()):
+            remaining = numbers
+            while remaining and not self._reason_to_stop():
+                remaining = self._one_world(world_size, remaining, start, progress)
+        why = self._reason_to_stop()
         return CheckReport(
             scope=self.scope,
             backend=self.world.backend,
             device=self.world.device,
-            seed=self.seed,
             cases=tuple(
                 self.results.get(number) or self._result(number, "not run", why=why)
                 for number in range(len(self.cases))
             ),
             time_s=time.monotonic() - self.started_at,
             worlds=self.worlds,
-            versions=versions(),
-            interrupted=why == INTERRUPTED,
-            strict=self.strict,
+            versions=versions() | backends.versions_of(self.world),
         )
 
     def _numbers_by_world_size(self) -> dict[int, list[int]]:
@@ -122,7 +95,7 @@ class CheckRun:
             reason = known_bug = None
             if self.gpus is not None and case.world_size > self.gpus:
                 reason = f"It needs one GPU per rank, but this machine has {self.gpus}."
-            elif self.skip_refused:
+            elif self.scope != "probe":
                 reason = backend.why_unsupported(case.op, case.spec, self.world.device)
                 if case.world_size > 1:
                     known_bug = backend.known_bug(case.op, case.spec)
@@ -148,13 +121,12 @@ class CheckRun:
         return self.started_at + self.timeout - time.monotonic()
 
     def _one_world(
-        self, world_size: int, numbers: list[int], start: Start, progress: Progress | None
+        self, world_size: int, numbers: list[int], start: Start, progress: Progress
     ) -> list[int]:
         """Run cases in a new world until one fails; return the remaining ones."""
         from distdemo.check.rank import run_cases
 
-        own = numbers[:1] if self.isolate else numbers
-        findings: dict[int, list[CaseFinding]] = {number: [] for number in own}
+        findings: dict[int, list[CaseFinding]] = {number: [] for number in numbers}
         self.worlds += 1
         world = replace(
             self.world,
@@ -164,35 +136,36 @@ class CheckRun:
             lazy=False,
         )
 
+        def finish(number: int, result: CaseResult) -> None:
+            self.results[number] = result
+            self._failed += result.status == "failed"
+            progress(len(self.results), self._failed, result.id)
+
         def on_message(_: int, finding: CaseFinding) -> bool:
             """Record a rank's finding; return True if it ends the world."""
             of_case = findings[finding.number]
             of_case.append(finding)
             if not finding.wrong and len(of_case) == world_size:
                 passed = self._result(finding.number, "passed", _longest(of_case))
-                self._finish(finding.number, passed, progress)
+                finish(finding.number, passed)
             return bool(finding.wrong)
 
-        report = start(world, run_cases, (self.cases, tuple(own)), on_message=on_message)
+        report = start(world, run_cases, (self.cases, tuple(numbers)), on_message=on_message)
         self._has_lost_node |= any(isinstance(outcome, Lost) for outcome in report.outcomes)
-        remaining = [number for number in own if number not in self.results]
+        remaining = [number for number in numbers if number not in self.results]
         timed_out = any(isinstance(outcome, TimedOut) for outcome in report.outcomes)
         if remaining and not (timed_out and self._time_left_s() <= 0):  # else no case is to blame
             number = failed_case(remaining, findings, report)
-            self._finish(number, self._failure(number, findings[number], report), progress)
+            finish(number, self._failure(number, findings[number], report))
             remaining.remove(number)
-        return [*remaining, *numbers[len(own) :]]
-
-    def _finish(self, number: int, result: CaseResult, progress: Progress | None) -> None:
-        self.results[number] = result
-        self._failed += result.status == "failed"
-        if progress is not None:
-            progress(len(self.results), self._failed, result.id)
+        return remaining
 
     def _failure(
         self, number: int, findings: Sequence[CaseFinding], report: WorldReport
     ) -> CaseResult:
         """Return the result of the case that ended its world."""
+        from distdemo.view.failure import what_happened
+
         wrong = [finding.wrong for finding in findings if finding.wrong]
         if wrong:
             details = [line for lines in wrong for line in lines[1:]]
@@ -200,26 +173,20 @@ class CheckRun:
         verdict = report.verdict
         what = verdict.what if verdict else "Its world ended."
         details = [verdict.why] if verdict and verdict.why else []
-        details += filter(None, map(_describe_failure, report.outcomes))
+        details += [
+            f"rank {outcome.rank}: {what_happened(outcome, at_fault=False)}"
+            for outcome in report.outcomes
+            if not isinstance(outcome, Returned | Stopped)
+        ]
         return self._result(number, "failed", report.seconds, what, *details)
 
     def _result(
         self, number: int, status: Status, time_s: float = 0.0, why: str = "", *details: str
     ) -> CaseResult:
-        """Return the result of a case. Its command names the device unless it is the default."""
+        """Return the result of a case."""
         case = self.cases[number]
-        usual = backends.REGISTRY[self.world.backend].default_device()
-        device = "" if self.world.device == usual else self.world.device
-        return CaseResult(
-            id=case.id,
-            op=case.op.call(case.spec),
-            world_size=case.world_size,
-            status=status,
-            time_s=time_s,
-            why=why,
-            command=case.command(self.world.backend, device),
-            details=details,
-        )
+        call = case.op.call(case.spec)
+        return CaseResult(case.id, call, case.world_size, status, time_s, why, details)
 
 
 def _longest(findings: Iterable[CaseFinding]) -> float:
@@ -250,22 +217,3 @@ def failed_case(
         at_fault = [outcome for outcome in report.outcomes if not isinstance(outcome, Returned)]
     numbers = {case_of(outcome.phase.name) for outcome in at_fault}
     return next((number for number in left if number in numbers), left[0])
-
-
-def _describe_failure(outcome: Outcome) -> str:
-    """Return a line about how a rank failed, or "" if it was stopped."""
-    if isinstance(outcome, Died):
-        signal = outcome.signal
-        how = f"killed by signal {signal}" if signal else f"exit code {outcome.exit_code}"
-    elif isinstance(outcome, Lost):
-        how = outcome.why
-    elif isinstance(outcome, Raised):
-        lost = LOST if outcome.consequence else ""
-        how = f"{outcome.type}: {lost}{headline(outcome.message)}"
-    elif isinstance(outcome, TimedOut):
-        where = outcome.where
-        place = where and (where.collective or where.source_line or "its own code")
-        how = f"still in {place}" if place else "did not answer"
-    else:
-        return ""
-    return f"rank {outcome.rank}: {how}"

@@ -9,18 +9,17 @@ JUnit XML isn't standardised. The reports use the common subset of these readers
 - Readers for GitHub show ``message`` as the headline and the text below it.
 
 A case that did not run is an ``error``, because a ``skipped`` one would count as success. A case
-known to be wrong in this release of torch is skipped, or a failure with ``--strict``.
+known to be wrong in this release of torch is skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from distdemo.check.records import CaseResult, CheckReport, Status
-from distdemo.check.view import reason_none_ran
+from distdemo.check.view import verdict
 from distdemo.ops.spec import Call
 from distdemo.view.foreign import printable
 
@@ -29,23 +28,17 @@ SKIPPED: tuple[Status, ...] = ("known wrong", "not supported")
 
 def junit_xml(report: CheckReport) -> str:
     """Return the XML document, for writing as UTF-8, with one suite per op."""
-    # Failures with --strict. Replaced here so that counts and cases agree.
-    strict: Status = "failed" if report.strict else "known wrong"
-    cases = [
-        replace(case, status=strict) if case.status == "known wrong" else case
-        for case in report.cases
-    ]
+    cases = list(report.cases)
     if all(case.status in SKIPPED for case in cases):
         # Nothing else would mark this report as unsuccessful.
-        name, why = "at least one case runs", reason_none_ran(report)
-        cases.append(CaseResult(name, Call("check"), 0, "not run", why=why))
+        name = "at least one case runs"
+        cases.append(CaseResult(name, Call("check"), 0, "not run", why=verdict(report)))
     whole = {"name": "distdemo check", "time": f"{report.time_s:.3f}"}
     root = ET.Element("testsuites", {**whole, **_counts(cases)})
     properties = {
         "backend": report.backend,
         "device": report.device,
         "scope": report.scope,
-        "seed": str(report.seed),
         **{f"version.{name}": version for name, version in report.versions.items()},
     }
     for op, own in groupby(sorted(cases, key=_op_name), key=_op_name):
@@ -62,7 +55,7 @@ def junit_xml(report: CheckReport) -> str:
         for name, value in properties.items():
             _child(listed, "property", name=name, value=value)
         for case in mine:
-            _add_case(suite, case)
+            _add_case(suite, case, report.command(case))
     ET.indent(root)
     body = ET.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
@@ -72,7 +65,7 @@ def _op_name(case: CaseResult) -> str:
     return case.op.op
 
 
-def _add_case(suite: ET.Element, case: CaseResult) -> None:
+def _add_case(suite: ET.Element, case: CaseResult, command: str) -> None:
     name = f"distdemo.check.{case.op.op}.{case.form}"
     time = f"{case.time_s:.3f}"
     element = _child(suite, "testcase", classname=name, name=case.id, time=time)
@@ -80,10 +73,9 @@ def _add_case(suite: ET.Element, case: CaseResult) -> None:
         _child(element, "skipped", message=case.why or case.status)
     elif case.status != "passed":
         failed = case.status == "failed"
-        message = case.why or ("failed" if failed else "no reason was given")
-        message = message if failed else f"not run: {message}"
-        command = [f"Run it alone: {case.command}"] if case.command else []
-        text = "\n".join([message, *command, *case.details])  # some readers show only the text
+        message = case.why if failed else f"not run: {case.why}"
+        lines = [message, f"Run it alone: {command}", *case.details]
+        text = "\n".join(lines)  # some readers show only the text
         tag = "failure" if failed else "error"
         _child(element, tag, text, message=message, type=case.status)
 

@@ -5,9 +5,7 @@ Nothing here names an op. The axes follow from the settings that an op has and a
 
 from __future__ import annotations
 
-import random
-import shlex
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import count, product
 from typing import Any
@@ -24,6 +22,7 @@ PROBE_SIZES = (3,)  # odd, and enough for two ranks with equal data
 LARGE = 70_001  # elements: more than any backend sends as a small message, and not a round number
 SHAPES = ((), (0,), (1,), (7,), (3, 5), (LARGE,))
 LENGTHS = (3, 0, 7, 1, 2, 5, 0, 4)  # of uneven tensors, repeated across the ranks
+SEED = 0  # of values to reduce: counted ones would make the last rank's always the largest
 STRAGGLER_DELAY_S = 0.02  # seconds that a late rank waits before a barrier; may end early
 LAYOUTS = ("", "ends", "halves", "strided")
 NESTED = (
@@ -100,85 +99,10 @@ class Case:
             words.append("inference")
         return "/".join(filter(None, words))
 
-    def command(self, backend: str, device: str = "") -> str:
-        """Return a command line that runs only this case.
-
-        Args:
-            backend: Backend of the case.
-            device: Device of its tensors; empty for the backend's default.
-        """
-        has_elements = any(
-            spec.objects or _longest(spec) or self.op.is_barrier for spec in self.specs
-        )
-        if has_elements and not self.spec.inference:
-            words = list(self._flags())
-        else:  # the op's own command has neither empty tensors nor inference mode
-            words = ["check", "--case", self.id, "-n", str(self.world_size)]
-        words += ["--backend", backend]
-        if device:
-            words += ["--device", device]
-        return shlex.join(["distdemo", *words])
-
-    def _flags(self) -> Iterator[str]:
-        """Yield the op's command and its flags."""
-        spec = self.spec
-        has_data = not (self.op.is_barrier or spec.objects)
-        sizes = self._by_rank("sizes")
-        splits = self._by_rank("splits")
-        split = None
-        if len(self.specs) > 1:
-            are_neighbours = spec.members == tuple(range(spec.group_size))
-            split = f"{'' if are_neighbours else '%'}{len(self.specs)}"
-        late = spec.straggler
-        flags: dict[str, Any] = {
-            "-n": self.world_size,
-            "--dtype": spec.dtype if has_data else None,
-            "--sizes": sizes or None,
-            "--shape": (spec.shape or "scalar") if has_data and not (sizes or splits) else None,
-            "--seed": spec.seed if has_data else None,
-            "--reduce-op": spec.reduce_op,
-            "--root": spec.root,
-            "--src": spec.src,
-            "--dst": spec.dst,
-            "--straggler": None if late is None else f"{late}:{spec.straggler_delay_s:g}",
-            "--split": split,
-            "--group": None if split else spec.members,
-        }
-        yield self.op.command
-        # --splits is added below with its lengths.
-        yield from (flag for flag in self.form.flags.split() if flag != "--splits")
-        for flag, value in flags.items():
-            if value is not None:
-                yield from (flag, _listed(value))
-        for row in splits:
-            yield from ("--splits", _listed(row))
-        for text in self._by_rank("objects_json"):
-            yield from ("--values", text or "null")
-        if spec.async_op and not self.form.settings.get("async_op"):
-            yield "--async"
-
-    def _by_rank(self, field: str) -> list[Any]:
-        """Return the field's values of all groups, one per rank, ordered by rank."""
-        values: dict[int, Any] = {}
-        for spec in self.specs:
-            share = getattr(spec, field) or ()
-            values |= zip(spec.members or range(len(share)), share, strict=False)
-        return [values[rank] for rank in sorted(values)]
-
 
 def form_name(form: Form) -> str:
     """Return the form as part of a case's ID."""
     return form.name.replace(" ", "-")
-
-
-def _listed(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _longest(spec: OpSpec) -> int:
-    """Return the number of elements of the longest tensor of any rank."""
-    lengths = spec.sizes if spec.splits is None else tuple(map(sum, spec.splits))
-    return spec.numel if lengths is None else max(lengths)
 
 
 # ---------------------------------------------------------------------------------- the matrices
@@ -204,39 +128,35 @@ class Setting:
     inference: bool = False
 
 
-def quick(seed: int = 0, sizes: Collection[int] = (), names: Collection[str] = ()) -> list[Case]:
+def quick(sizes: Collection[int] = (), names: Collection[str] = ()) -> list[Case]:
     """Return the cases of every form along every axis, with the other axes fixed.
 
     Args:
-        seed: Seed of the order and of the reduced values.
         sizes: World sizes; empty for the default ones.
         names: Names of the ops; empty for all.
     """
-    return _shuffled(_cases(_along_axes(tuple(sizes or QUICK_SIZES)), names, seed), seed)
+    return _cases(_along_axes(tuple(sizes or QUICK_SIZES)), names)
 
 
-def full(seed: int = 0, sizes: Collection[int] = (), names: Collection[str] = ()) -> list[Case]:
-    """Return every form × dtype × reduce op × world size, and every form × the other axes."""
+def full(sizes: Collection[int] = (), names: Collection[str] = ()) -> list[Case]:
+    """Return every form × dtype × reduce op × world size, and every form × the other axes.
+
+    With one world size, these include every case of that size in `quick` and in `full`.
+    """
     sizes = tuple(sizes or FULL_SIZES)
-    settings = [*_along_axes(sizes), *_across(sizes)]
-    return _shuffled(_cases(settings, names, seed), seed)
+    return _cases([*_along_axes(sizes), *_across(sizes)], names)
 
 
-def probe(seed: int = 0, sizes: Collection[int] = (), names: Collection[str] = ()) -> list[Case]:
+def probe(sizes: Collection[int] = (), names: Collection[str] = ()) -> list[Case]:
     """Return every form × dtype × reduce op once, and with scalar and empty tensors."""
     settings = []
     for size in sizes or PROBE_SIZES:
         settings += [Setting(size, dtype, name) for dtype, name in product(DTYPES, REDUCTIONS)]
         settings += [Setting(size, shape=shape) for shape in ((), (0,))]
-    return [case for case in _cases(settings, names, seed) if case.form.lacking() is None]
+    return [case for case in _cases(settings, names) if case.form.lacking() is None]
 
 
 SCOPES = {"quick": quick, "full": full, "probe": probe}
-
-
-def _shuffled(cases: list[Case], seed: int) -> list[Case]:
-    random.Random(seed).shuffle(cases)
-    return cases
 
 
 def _along_axes(sizes: tuple[int, ...]) -> list[Setting]:
@@ -267,44 +187,37 @@ def _across(sizes: Collection[int]) -> list[Setting]:
     """Return two products that together cover every pair of values of any two axes."""
     other_axes = list(product(SHAPES[2:5], (0, -1), ("", "ends"), (False, True), (False, True)))
     settings = []
-    for turn, (n, dtype, name) in enumerate(product(sizes, DTYPES, REDUCTIONS)):
-        settings.append(Setting(n, dtype, name, *other_axes[turn * 7 % len(other_axes)]))
+    for n in sizes:
+        for turn, (dtype, name) in enumerate(product(DTYPES, REDUCTIONS), start=n):
+            settings.append(Setting(n, dtype, name, *other_axes[turn * 7 % len(other_axes)]))
     for axes in product(sizes, SHAPES, (0, 1, -1), LAYOUTS, (False, True)):
         n, shape, root, layout, async_op = axes
         settings.append(Setting(n, "float32", "sum", shape, root, layout, async_op))
     return settings
 
 
-def _cases(
-    settings: Iterable[Setting], names: Collection[str] = (), seed: int | None = None
-) -> list[Case]:
-    """Return the distinct cases of every form of the named ops with these settings.
-
-    A seed shuffles the values that are reduced. Consecutive values would always make the first or
-    last rank's the smallest or largest.
-    """
+def _cases(settings: Iterable[Setting], names: Collection[str] = ()) -> list[Case]:
+    """Return the distinct cases of every form of the named ops with these settings."""
     cases = {}
     selected = [op for op in ops.REGISTRY.values() if not names or op.name in names]
     for setting, op in product(settings, selected):
         for form in op.all_forms:
-            case = make_case(op, form, setting, seed)
+            case = make_case(op, form, setting)
             if case is not None:
                 cases[case.id] = case
     return list(cases.values())
 
 
-def make_case(op: Op, form: Form, setting: Setting, seed: int | None = None) -> Case | None:
+def make_case(op: Op, form: Form, setting: Setting) -> Case | None:
     """Return the case of a form and a setting, or None if the world is too small."""
     groups = _groups(setting.layout, setting.world_size)
     if not groups or len(groups[0]) < op.smallest_world:
         return None
-    specs = tuple(_spec(op, form, setting, members, seed) for members in groups)
+    specs = tuple(_spec(op, form, setting, members) for members in groups)
     return Case(op, form, specs, setting.world_size)
 
 
-def _spec(
-    op: Op, form: Form, setting: Setting, members: tuple[int, ...], seed: int | None
-) -> OpSpec:
+def _spec(op: Op, form: Form, setting: Setting, members: tuple[int, ...]) -> OpSpec:
     """Return the spec of one group. Built once from a dictionary, for speed."""
     n = len(members)
     root = setting.root % n
@@ -320,7 +233,7 @@ def _spec(
     elif "dtype" not in form.lacks:
         given["dtype"] = setting.dtype
     if "reduce_op" in has:
-        given |= {"reduce_op": setting.reduce_op, "seed": seed}
+        given |= {"reduce_op": setting.reduce_op, "seed": SEED}
     if "root" in has:
         given["root"] = root
     given |= {name: value for name, value in form.settings.items() if value is not None}

@@ -22,13 +22,13 @@ class CaseResult:
     """Result of one case of ``check``.
 
     Attributes:
-        id: Unique ID in the report, such as ``all_gather/single/int32/n3/2x3/async``.
+        id: Unique ID in the report, such as ``all_gather/single/int32/n3/2x3/async``. ``distdemo
+            check --case ID`` runs only this case.
         op: Call of the first group.
         world_size: Number of ranks.
         status: Outcome of the case.
         time_s: Longest time of a rank until it had verified the case; 0 if the case did not run.
         why: Reason in one line if the case didn't pass.
-        command: Command line that runs only this case.
         details: Further lines about wrong elements and failed ranks.
     """
 
@@ -38,7 +38,6 @@ class CaseResult:
     status: Status
     time_s: float = 0.0
     why: str = ""
-    command: str = ""
     details: tuple[str, ...] = ()
 
     @property
@@ -58,23 +57,17 @@ class CheckReport:
     """Result of a whole matrix of cases.
 
     Attributes:
-        scope: ``quick`` or ``full``.
-        seed: Seed of the order and values of the cases.
+        scope: ``quick``, ``full`` or ``probe``.
         worlds: Number of worlds that were started.
-        interrupted: True if a signal ended the check early. The remaining cases are not run.
-        strict: True if cases known to be wrong in this release count as failures.
     """
 
     scope: str
     backend: str
     device: str
-    seed: int
     cases: tuple[CaseResult, ...]
     time_s: float
     worlds: int
     versions: dict[str, str] = field(default_factory=dict)
-    interrupted: bool = False
-    strict: bool = False
 
     @derived
     def counts(self) -> dict[str, int]:
@@ -91,12 +84,13 @@ class CheckReport:
     def ok(self) -> bool:
         """True if at least one case ran, and all cases that the backend supports passed.
 
-        Cases known to be wrong in this release are ignored unless ``strict`` is set. An interrupted
-        check is never ok.
+        Cases known to be wrong in this release are ignored.
         """
-        if self.interrupted or (self.strict and self.of("known wrong")):
-            return False
         return bool(self.of("passed")) and not (self.of("failed") or self.of("not run"))
+
+    def command(self, case: CaseResult) -> str:
+        """Return the command line that runs only this case."""
+        return f"distdemo check --case {case.id} --backend {self.backend} --device {self.device}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch.distributed as dist
-
 from distdemo import backends, ops
 from distdemo.check.controller import Start
 from distdemo.check.rank import run_once
@@ -15,13 +13,11 @@ from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
 from distdemo.view.format import plural
 
-BUILT_IN = frozenset({"undefined", "fake", "xccl", "nccl2", "nccl-legacy", *backends.REGISTRY})
-"""Backends that torch includes; all others are registered by third parties."""
 TRIAL_TIMEOUT_S = 15.0  # for the trial of a backend
 
 
 def survey(start: Start) -> BackendList:
-    """Return one entry per backend of torch and per backend registered by a third party.
+    """Return one entry per backend.
 
     Args:
         start: Function that starts a world.
@@ -37,23 +33,12 @@ def survey(start: Start) -> BackendList:
             get=backend.how_to_install if missing else "",
             version="" if missing else backend.version(),
         )
-        entries.append(entry if missing else _try_backend(entry, start))
-    for name in dist.Backend.backend_list:
-        if name not in BUILT_IN:  # registered with ``Backend.register_backend``
-            devices = tuple(dist.Backend.backend_capability.get(name, ["cpu"]))
-            entry = BackendEntry(name, "Registered by a third party.", devices)
-            entries.append(_try_backend(entry, start))
+        entries.append(entry if missing else _try_backend(entry, backend.default_device(), start))
     return BackendList(tuple(entries))
 
 
-def _try_backend(entry: BackendEntry, start: Start) -> BackendEntry:
-    """Return the entry with the outcome of an all_reduce, if it supports a device of ours."""
-    known = backends.REGISTRY.get(entry.name)
-    device = known.default_device() if known else ""
-    if not device:
-        device = next((name for name in ("cpu", "cuda") if name in entry.devices), "")
-    if not device:
-        return entry
+def _try_backend(entry: BackendEntry, device: str, start: Start) -> BackendEntry:
+    """Return the entry with the outcome of an all_reduce on this device."""
     ranks = 2 if device == "cpu" else min(2, backends.count_gpus())
     world = WorldSpec(ranks, entry.name, device, TRIAL_TIMEOUT_S, capture=True)
     specs = (OpSpec("all_reduce", ranks, reduce_op="sum"),)

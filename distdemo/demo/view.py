@@ -36,9 +36,8 @@ OF_CALL = {"Arrived", "Left", "Present", "Waited", "Launch", "Wait", "Time"}
 RIGHT = OF_CALL | {"Rank", "Process", "Pickle", "Called", "Returned"}
 FOLDS = {"Host", "What it does", "Status"}
 DROPPED = {"Waited", "Launch", "Wait", "Time"}
-BESIDE = {"From", "Pickle"}
 """Columns that are empty for a rank that makes no call, that are right-aligned, whose cells may
-wrap, which narrow tables lack, and of which each line belongs to a piece in the column before."""
+wrap, and which narrow tables lack."""
 SOFTWARE = {"nccl": "NCCL", "cuda": "CUDA", "hip": "HIP"}
 """Libraries that a report names with their version, if the run used them."""
 
@@ -123,7 +122,7 @@ def list_view(listed: OpList, _: Signs) -> Iterator[Block]:
 def _grid(rows: Sequence[Cells]) -> Grid:
     """Return a grid with the column names of the first row."""
     columns = [
-        Column(name, name in RIGHT, name in FOLDS, int(name in DROPPED), name in BESIDE)
+        Column(name, name in RIGHT, name in FOLDS, int(name in DROPPED))
         for name in (rows[0] if rows else ())
     ]
     return Grid(columns, [list(row.values()) for row in rows])

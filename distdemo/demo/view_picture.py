@@ -108,7 +108,7 @@ def _drawing(explanation: Explanation, console: Console) -> RenderableType:
             table.add_row(rank, before, _bus(explanation, index, lines, sign), after, origin)
         if full_width(console, table) <= console.width:
             return table
-    columns = [Column(""), Column("before"), Column("after"), Column(source, beside=True)]
+    columns = [Column(""), Column("before"), Column("after"), Column(source)]
     rows = _rows(explanation, sign, console.width - 24)
     return Grid(columns, [list(row) for row in rows]).lines()
 

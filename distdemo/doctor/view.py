@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rich.text import Text
+
 from distdemo.doctor.records import TOPICS, Diagnosis, DoctorReport, Level
 from distdemo.view import colours
-from distdemo.view.blocks import Block, Heading, Item, Paragraph, Summary
+from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
 from distdemo.view.foreign import one_line
 from distdemo.view.format import duration
@@ -26,7 +28,8 @@ def doctor_view(report: DoctorReport, sign: Signs) -> Iterator[Block]:
         findings = [finding for finding in report.findings if finding.topic == topic]
         if findings:
             yield Heading(title)
-            yield from (_item(finding, sign) for finding in findings)
+            for finding in findings:
+                yield from _finding(finding, sign)
             yield Paragraph()
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     footer = f"{report.host}, {duration(report.elapsed_s)}; {versions}"
@@ -45,16 +48,12 @@ def _mark(level: Level, sign: Signs) -> str:
     return {"fine": sign.right, "broken": sign.wrong, "skipped": sign.none}.get(level, "!")
 
 
-def _item(finding: Diagnosis, sign: Signs) -> Item:
-    return Item(
-        _mark(finding.level, sign),
-        finding.check,
-        f"{one_line(finding.what)}.",
-        STYLES[finding.level],
-        tuple(
-            (name, one_line(text))
-            for name, text in (("Why", finding.why), ("Try", finding.hint))
-            if text
-        ),
-        is_problem=finding.level in ("broken", "warning"),
-    )
+def _finding(finding: Diagnosis, sign: Signs) -> Iterator[Block]:
+    """Yield a finding, and below it the reason and what to try."""
+    is_problem = finding.level in ("broken", "warning")
+    head = (f"{_mark(finding.level, sign)} {finding.check}: ", STYLES[finding.level])
+    yield Paragraph(Text.assemble(head, f"{one_line(finding.what)}."), is_problem=is_problem)
+    for name, text in (("Why", finding.why), ("Try", finding.hint)):
+        if text:
+            line = Text.assemble((f"  {name}: ", "bold"), one_line(text))
+            yield Paragraph(line, is_problem=is_problem)

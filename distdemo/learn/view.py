@@ -19,7 +19,7 @@ from distdemo.learn.records import (
     RankOutcome,
 )
 from distdemo.view import colours
-from distdemo.view.blocks import Block, Heading, Item, Paragraph, Summary
+from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
 from distdemo.view.format import number, plural
 from distdemo.view.tables import Cell, Column, Grid
@@ -144,7 +144,8 @@ def result_view(played: PlayedStep, sign: Signs) -> Iterator[Block]:
     yield rank_grid(names, rows)
     if not played.ok:
         problem = "The program did not run as documented."
-        yield Item(sign.wrong, step.name, problem, colours.WRONG, is_problem=True)
+        text = f"{sign.wrong} {step.name}: {problem}"
+        yield Paragraph(text, colours.WRONG, is_problem=True)
     if right is not None:
         answer = f"Not quite. Answer: {value_text(played.answer, sign)}."
         yield Paragraph(f"{mark} {'Right.' if right else answer}", style)

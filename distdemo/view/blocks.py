@@ -41,11 +41,13 @@ class Paragraph:
         text: Text; `Text` if parts of it have their own style.
         style: Style of the whole, ``colours.QUIET`` for notes.
         verbatim: True for lines to copy, such as tracebacks: they are never wrapped.
+        is_problem: True if ``--quiet`` prints it, too.
     """
 
     text: Text | str = ""
     style: str = ""
     verbatim: bool = False
+    is_problem: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +62,6 @@ class Summary:
     text: str
     ok: bool | None = True
     mark: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """An item of a list, with a mark, and with explanations below it.
-
-    Attributes:
-        mark: Sign such as ``!``.
-        name: Name of what the text is about.
-        style: Style of the mark and the name.
-        notes: Names of the explanations, and their texts.
-        is_problem: True if ``--quiet`` prints it, too.
-    """
-
-    mark: str
-    name: str
-    text: str
-    style: str = ""
-    notes: tuple[tuple[str, str], ...] = ()
-    is_problem: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +102,7 @@ class Drawing:
     play: Callable[[Console], None] | None = None
 
 
-Block = Heading | Paragraph | Summary | Item | Grid | Fitted | Facts | Bullets | Drawing
+Block = Heading | Paragraph | Summary | Grid | Fitted | Facts | Bullets | Drawing
 View = Callable[[Any, Signs], Iterable[Block]]
 """Function of a record and the terminal's signs."""
 
@@ -131,7 +113,7 @@ def quiet(blocks: Iterable[Block]) -> list[Block]:
     return [
         block
         for block in every
-        if isinstance(block, Summary) or (isinstance(block, Item) and block.is_problem)
+        if isinstance(block, Summary) or (isinstance(block, Paragraph) and block.is_problem)
     ] or every
 
 
@@ -159,10 +141,6 @@ def draw_block(block: Block, console: Console) -> RenderableType:
         return block.text if isinstance(block.text, Text) else Text(block.text, block.style)
     if isinstance(block, Summary):
         return _verdict(block, signs(console))
-    if isinstance(block, Item):
-        name = Text(f"{block.name}: ", style=block.style)
-        notes = [("", Text(f"{what}: ", style="bold") + text) for what, text in block.notes]
-        return _list([(Text(block.mark, style=block.style), name + block.text), *notes])
     if isinstance(block, Grid):
         return fitting(console, lambda _: block)
     if isinstance(block, Fitted):
@@ -207,9 +185,6 @@ def _markdown(block: Block, sign: Signs) -> Iterator[str]:
         yield f"### {_escaped(block.text)}"
     elif isinstance(block, Summary):
         yield f"**{_escaped(_verdict(block, sign).plain)}**"
-    elif isinstance(block, Item):
-        first = f"- {_escaped(block.mark)} **{_escaped(block.name)}**: {_escaped(block.text)}"
-        yield "\n".join([first, *(f"  - {what}: {_escaped(text)}" for what, text in block.notes)])
     elif isinstance(block, Paragraph) and block.verbatim:
         yield _fenced(_plain(block.text))
     elif isinstance(block, Paragraph):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import groupby
+from textwrap import shorten
 
 from rich.text import Text
 
@@ -63,9 +64,14 @@ def failure(
     if verdict is None:
         raise ValueError("this world did not fail")
     is_users = report.world.user_program is not None
-    hides_traceback = verdict.traceback and not (traceback or (is_users and not quiet))
+    shown = verdict.traceback if traceback else ""
+    if is_users and not (traceback or quiet):
+        shown = verdict.traceback
+        files = re.findall(r'^  File "(.*?)", line', shown, re.MULTILINE)
+        if files and all(map(is_ours, files)):
+            shown = ""  # an error in how the program was started
     hint = verdict.hint
-    if hides_traceback and "traceback" in hint:
+    if verdict.traceback and not shown and "traceback" in hint:
         hint = "Add --traceback to see where."
     yield Paragraph(verdict.what, colours.WRONG)
     for in_columns, lines in groupby(verdict.why.splitlines(), lambda line: line.startswith(" ")):
@@ -75,14 +81,12 @@ def failure(
     if not quiet:
         if not all(isinstance(outcome, Returned | Stopped) for outcome in report.outcomes):
             yield _table(report, verdict, sign)
-        if not is_users and verdict.ranks:
-            yield from _last_output(report.outcomes[verdict.ranks[0]])
-    shown = verdict.traceback if traceback else ""
-    if is_users and not (traceback or quiet):
-        shown = verdict.traceback
-        files = re.findall(r'^  File "(.*?)", line', shown, re.MULTILINE)
-        if files and all(map(is_ours, files)):
-            shown = ""  # an error in how the program was started
+        culprits = [] if is_users else verdict.ranks[:1]
+        for rank in culprits:
+            output = report.outcomes[rank].output.strip().splitlines()[-LAST_LINES:]
+            if output:
+                text = "\n  ".join([f"Last output of rank {rank}:", *output])
+                yield Paragraph(text, colours.QUIET, verbatim=True)
     if shown.strip():
         style = "" if is_users or quiet else colours.QUIET
         yield Paragraph(shown.rstrip(), style, verbatim=is_users)
@@ -106,7 +110,7 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
     for outcome in outcomes[:MANY]:
         at_fault = outcome.rank in order
         reached = _reached(outcome, heading, sign)
-        what = _what(outcome, reached, at_fault=at_fault, culprit=culprit)
+        what = what_happened(outcome, reached, at_fault=at_fault, culprit=culprit)
         grid.rows.append(
             [
                 Text(str(outcome.rank), style=colours.of_rank(outcome.rank)),
@@ -117,9 +121,7 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> Grid:
             ]
         )
     if len(outcomes) > MANY:
-        hidden = sum(outcome.rank in order for outcome in outcomes[MANY:])
-        fault = f"{hidden:,} of them at fault" if hidden else "none of them at fault"
-        more = f"{plural(len(outcomes) - MANY, 'rank')} more, {fault}"
+        more = plural(len(outcomes) - MANY, "more rank")
         grid.rows.append([sign.more, *[""] * bool(report.hosts), more])
     return grid
 
@@ -132,14 +134,24 @@ def _reached(outcome: Outcome, heading: str, sign: Signs) -> str:
     return (outcome.last_call if heading == "Last call" else line) or sign.none
 
 
-def _what(outcome: Outcome, reached: str, *, at_fault: bool, culprit: int | None) -> str:
-    """Return what happened, with the rank's line unless it is in the column of what it reached."""
+def what_happened(
+    outcome: Outcome, reached: str = "", *, at_fault: bool = True, culprit: int | None = None
+) -> str:
+    """Return what happened to a rank, in a few words.
+
+    Args:
+        outcome: Outcome of the rank.
+        reached: Text that is shown beside it; the rank's line isn't repeated.
+        at_fault: True if it is the root cause.
+        culprit: Rank at fault.
+    """
     line = outcome.where.source_line if outcome.where else ""
     at = "" if not line or line in reached else f" at {line}"
     if isinstance(outcome, Raised):
         if outcome.consequence and not at_fault:
             return "lost a peer" if culprit is None else f"lost rank {culprit}"
-        return f"{outcome.type}: {_shortened(headline(outcome.message))}"
+        message = shorten(headline(outcome.message), LONGEST, placeholder=" ...")
+        return f"{outcome.type}: {message}"
     if isinstance(outcome, Died):
         if outcome.signal is not None:
             return f"killed by {signal_name(outcome.signal)}{at}"
@@ -155,18 +167,3 @@ def _what(outcome: Outcome, reached: str, *, at_fault: bool, culprit: int | None
     if isinstance(outcome, Stopped):
         return "stopped with the other ranks"
     return EXITED if isinstance(outcome, Returned) and outcome.left else "returned"
-
-
-def _shortened(text: str) -> str:
-    """Shorten the text to the whole words that fit in a cell."""
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[:LONGEST].rpartition(' ')[0] or text[:LONGEST]} ..."
-
-
-def _last_output(outcome: Outcome) -> Iterator[Block]:
-    """Yield the last lines of output of a rank, if any."""
-    lines = outcome.output.strip().splitlines()[-LAST_LINES:]
-    if lines:
-        yield Paragraph(f"Last output of rank {outcome.rank}:", colours.QUIET)
-        yield Paragraph("\n".join(f"  {line}" for line in lines), colours.QUIET, verbatim=True)

@@ -1,8 +1,8 @@
 """A spinner or a progress bar in one line of standard error, erased at the end.
 
 A timer signal draws it, never a thread: ranks are forked from this process, and forking a process
-with threads isn't safe. Ranks that were forked while it is shown neither draw nor erase it. If
-standard error isn't a terminal, or is a dumb one, a line is written every `LINE_S` seconds instead.
+with threads isn't safe. Ranks that were forked while it is shown neither draw nor erase it. Nothing
+is drawn if standard error isn't a terminal, or is a dumb one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from distdemo.view.foreign import one_line
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 DELAY_S = 0.5  # before the first frame
 INTERVAL_S = 0.1  # between two frames
-LINE_S = 10.0  # between two lines, where nothing can be redrawn
 BAR_COLUMNS = 20
-_CLEAR = "\r\x1b[2K"
+_CLEAR = b"\r\x1b[2K"
 
 
 def visible() -> bool:
@@ -43,35 +42,27 @@ def visible() -> bool:
     )
 
 
-class Progress:
-    """A progress bar, or lines: cases done, cases failed and the current case.
+class Progress(ExitStack):
+    """A progress bar: cases done, cases failed and the current case.
 
     Args:
         total: Number of cases.
         enabled: False to show nothing.
 
     Attributes:
-        visible: True if it is shown, or its lines are.
+        visible: True if it is shown.
     """
 
     def __init__(self, total: int, *, enabled: bool = True) -> None:
-        self.visible = enabled
+        super().__init__()
+        self.visible = enabled and visible()
         self._total = total
-        self._shown = ExitStack()
         self._done = 0
         self._state = f"0/{total}"
 
     def __enter__(self) -> Self:
-        self._shown.enter_context(_shown(self._text, enabled=self.visible))
+        self.enter_context(_drawn(self._text, enabled=self.visible))
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._shown.close()
 
     def advance(self, done: int, failed: int, now: str) -> None:
         """Set what is drawn next. Cheap; can be called in every iteration.
@@ -85,8 +76,6 @@ class Progress:
         self._state = f"{done}/{self._total}{f', {failed} failed' if failed else ''}: {now}"
 
     def _text(self) -> str:
-        if not visible():
-            return self._state
         full = BAR_COLUMNS * self._done // max(1, self._total)
         return f"{'#' * full}{'.' * (BAR_COLUMNS - full)} {self._state}"
 
@@ -94,59 +83,40 @@ class Progress:
 @contextmanager
 def spinner(text: str, *, enabled: bool = True) -> Iterator[None]:
     """Show a spinner and the elapsed seconds if the block takes longer than ``DELAY_S``."""
-    with _shown(lambda: text, enabled=enabled):
+    with _drawn(lambda: text, enabled=enabled and visible()):
         yield
 
 
 @contextmanager
-def _shown(text: Callable[[], str], *, enabled: bool) -> Iterator[None]:
-    """Draw this text and the elapsed seconds in place, or write it every `LINE_S` seconds."""
-    if not enabled:
-        yield
-        return
-    in_place = visible()
-    is_unicode = in_place and (sys.stderr.encoding or "").lower().startswith("utf")
-    frames = itertools.cycle("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if is_unicode else "|/-\\")
-    started = monotonic()
-
-    def draw(seconds: float) -> None:
-        line = f"{one_line(text())} ({seconds:.0f} s)\n"
-        if in_place:
-            clock = f" ({seconds:.1f} s)"
-            room = shutil.get_terminal_size().columns - len(clock) - 3
-            line = f"{_CLEAR}{next(frames)} {one_line(text())[:room]}{clock}"
-        with suppress(OSError):  # standard error is closed
-            os.write(2, line.encode(errors="replace"))
-
-    try:
-        with _timer(draw, *((DELAY_S, INTERVAL_S) if in_place else (LINE_S, LINE_S))):
-            yield
-    finally:
-        if in_place and monotonic() - started >= DELAY_S:
-            os.write(2, _CLEAR.encode())
-
-
-@contextmanager
-def _timer(draw: Callable[[float], None], delay_s: float, interval_s: float) -> Iterator[None]:
-    """Call ``draw`` with the elapsed seconds, from a timer signal, in this process only.
+def _drawn(text: Callable[[], str], *, enabled: bool) -> Iterator[None]:
+    """Draw this text and the elapsed seconds, from a timer signal, in this process only.
 
     Does nothing where signals can't be handled, or if the process's timer is in use.
     """
     is_free = signal.getitimer(signal.ITIMER_REAL)[0] == 0
-    if not is_free or threading.current_thread() is not threading.main_thread():
+    if not (enabled and is_free and threading.current_thread() is threading.main_thread()):
         yield
         return
+    is_unicode = (sys.stderr.encoding or "").lower().startswith("utf")
+    frames = itertools.cycle("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if is_unicode else "|/-\\")
     started = monotonic()
     owner = os.getpid()
 
-    def on_alarm(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
-        if os.getpid() == owner:
-            draw(monotonic() - started)
+    def draw(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+        if os.getpid() != owner:
+            return
+        clock = f" ({monotonic() - started:.1f} s)"
+        room = shutil.get_terminal_size().columns - len(clock) - 3
+        line = f"{next(frames)} {one_line(text())[:room]}{clock}"
+        with suppress(OSError):  # standard error is closed
+            os.write(2, _CLEAR + line.encode(errors="replace"))
 
-    before = signal.signal(signal.SIGALRM, on_alarm)
-    signal.setitimer(signal.ITIMER_REAL, delay_s, interval_s)
+    before = signal.signal(signal.SIGALRM, draw)
+    signal.setitimer(signal.ITIMER_REAL, DELAY_S, INTERVAL_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if monotonic() - started >= DELAY_S:
+            os.write(2, _CLEAR)

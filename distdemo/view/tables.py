@@ -45,44 +45,30 @@ class Column:
         folds: True if long cells may wrap.
         drop_order: Priority for dropping the column if the table is too wide, highest first; 0 for
             never.
-        beside: True if each line belongs to the same line of the column before. A list keeps them
-            side by side.
     """
 
     name: str
     right: bool = False
     folds: bool = False
     drop_order: int = 0
-    beside: bool = False
 
 
 @dataclass(slots=True)
 class Grid:
-    """Columns and rows; a row's first cell is its name.
-
-    Attributes:
-        matrix: True for many narrow columns: no lines are between them, and if they don't fit,
-            several tables share them.
-    """
+    """Columns and rows; a row's first cell is its name."""
 
     columns: Sequence[Column]
     rows: list[list[Cell]] = field(default_factory=list)
-    matrix: bool = False
 
     def up_to(self, drop_order: int) -> Grid:
         """Return the grid without the columns that have a higher drop order."""
         kept = [i for i, column in enumerate(self.columns) if column.drop_order <= drop_order]
         rows = [[row[index] for index in kept if index < len(row)] for row in self.rows]
-        return Grid([self.columns[index] for index in kept], rows, self.matrix)
+        return Grid([self.columns[index] for index in kept], rows)
 
     def table(self) -> Table:
         """Return the grid as a table."""
         table = empty_table()
-        if self.matrix:
-            table.box = box.SIMPLE_HEAD
-            table.show_edge = False
-            table.pad_edge = False
-            table.padding = (0, 1, 0, 0)
         for column in self.columns:
             justify = "right" if column.right else "left"
             overflow = "fold" if column.folds else "ellipsis"
@@ -96,54 +82,22 @@ class Grid:
             table.add_row(*row)
         return table
 
-    def split(self, parts: int) -> list[Grid]:
-        """Return grids that share the columns: the first column and a part of the rest each.
-
-        Rows that are empty in these columns are left out.
-        """
-        count = -(-(len(self.columns) - 1) // parts)
-        shares = [slice(first, first + count) for first in range(1, len(self.columns), count)]
-        return [
-            Grid(
-                [self.columns[0], *self.columns[share]],
-                [[row[0], *row[share]] for row in self.rows if any(row[share])],
-                self.matrix,
-            )
-            for share in shares
-        ]
-
     def lines(self) -> Group:
         """Return the grid as a list: per row a heading, and below it a line per cell."""
+        names = [column.name.replace("\n", " ") for column in self.columns]
         parts: list[RenderableType] = []
         for row in self.rows:
-            head = Text(f"{self.columns[0].name} ".lstrip(), style="bold")
+            head = Text(f"{names[0]} ".lstrip(), style="bold")
             parts.append(head + _text(row[0]))
-            for name, *texts in self._entries(row):
+            for name, cell in zip(names[1:], row[1:], strict=False):
+                if not _text(cell).plain:
+                    continue
                 cells = Table.grid(padding=(0, 2, 0, 0))
                 cells.add_column(style=colours.QUIET, no_wrap=True, min_width=_indent(self) - 2)
-                for _ in texts:
-                    cells.add_column(overflow="fold")
-                cells.add_row(f"  {name}", *texts)
+                cells.add_column(overflow="fold")
+                cells.add_row(f"  {name}", cell)
                 parts.append(cells)
         return Group(*parts)
-
-    def _entries(self, row: Sequence[Cell]) -> list[list[Cell]]:
-        """Return the name and the cell, or the cells side by side, of each entry in a list."""
-        entries: list[list[Cell]] = []
-        for name, column, cell in zip(self.names()[1:], self.columns[1:], row[1:], strict=False):
-            if column.beside and entries:
-                entries[-1] = [name, *entries[-1][1:], cell]
-            elif _text(cell).plain:
-                entries.append([name, cell])
-        return entries
-
-    def names(self) -> list[str]:
-        """Return the columns' names in a list: ``After``, ``After, from``."""
-        names: list[str] = []
-        for column in self.columns:
-            name = column.name.replace("\n", " ")
-            names.append(f"{names[-1]}, {name.lower()}".rstrip(", ") if column.beside else name)
-        return names
 
 
 def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
@@ -159,19 +113,10 @@ def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
             table = grid.up_to(most).table()
             if full_width(console, table) <= console.width:
                 return table
-    for parts in range(2, len(grid.columns)) if grid.matrix else ():
-        tables = [part.table() for part in grid.split(parts)]
-        if all(full_width(console, table) <= console.width for table in tables):
-            return Group(*[part for table in tables for part in (Text(), table)][1:])
     # Other columns would be truncated, which turns a number into another one.
     if console.width >= NARROW and _folds_well(console, grid):
         return table
-    room = console.width - _indent(grid)
-    for index, column in enumerate(grid.columns):
-        if column.beside:
-            cells = [_text(row[index]) for row in grid.rows if row[index:]]
-            room -= max((console.measure(cell).maximum for cell in cells), default=0) + 2
-    return draw(room).up_to(LISTED).lines()
+    return draw(console.width - _indent(grid)).up_to(LISTED).lines()
 
 
 def _folds_well(console: Console, grid: Grid) -> bool:
@@ -193,7 +138,7 @@ def full_width(console: Console, table: Table) -> int:
 
 def _indent(grid: Grid) -> int:
     """Return the indent of a cell's text in a list: the longest name, and two on each side."""
-    return max(map(len, grid.names())) + 4
+    return max(len(column.name) for column in grid.columns) + 4
 
 
 def _text(cell: Cell) -> Text:

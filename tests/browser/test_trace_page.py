@@ -167,18 +167,6 @@ def test_all_of_it_can_be_done_by_keyboard(open_page: Open) -> None:
     assert page.evaluate(width) >= 2
 
 
-def test_where_less_movement_is_wanted_nothing_moves(open_page: Open) -> None:
-    page = open_page(RING, reduced_motion="reduce")
-    still = page.inner_html("#stage")
-    page.evaluate("trace.play(); trace.advance(300); trace.pause()")
-    assert not state(page)["moving"]
-    assert page.inner_html("#stage") == still
-    page.evaluate("trace.play(); trace.advance(1400); trace.pause()")
-    assert state(page)["round"] == 1
-    assert page.locator("#stage .curve").count() == 4
-    assert page.evaluate("document.getAnimations().length") == 0
-
-
 # Each text on the page with its colour and what is behind it, as the browser computed them.
 TEXTS = """() => {
   const found = [];
@@ -295,15 +283,6 @@ def test_no_value_breaks_out_and_the_page_may_do_only_what_it_came_with(
     assert broken == [["script-src-elem", "connect-src"], None]
     assert complaints, "the browser says what it refused"
     complaints.clear()
-
-
-def test_of_many_ranks_there_is_a_table_and_a_list(open_page: Open) -> None:
-    page = open_page(real("all_reduce", "halving-doubling", 41, 32))
-    assert "too many to draw" in page.inner_text("#too-many")
-    page.evaluate("trace.go(12)")
-    table = state(page)["table"]
-    assert (len(table), {len(row) for row in table}) == (41, {32})
-    assert all(field.startswith("0–40 ✓") for row in table for field in row)
 
 
 VALUES = """() => [...document.querySelectorAll("#stage .value")].map((each) => {

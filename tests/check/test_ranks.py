@@ -19,7 +19,7 @@ from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Phase, Raised, Returned, Verdict, WorldReport, WorldSpec
 
 
-def checked(cases, stall=20.0, progress=None, **more):
+def checked(cases, stall=20.0, progress=lambda *_: None, **more):
     run = CheckRun(cases, WorldSpec(2, start_method="fork", stall=stall), **more)
     return run.run(run_world, progress)
 
@@ -91,18 +91,15 @@ def test_every_kind_of_failure_is_isolated() -> None:
     )
     for why, failed in zip(reasons, report.of("failed"), strict=True):
         assert why in failed.why
-        assert failed.command.startswith("distdemo all-reduce -n 3")
     assert "rank 1, piece 0, index 3: got" in report.cases[1].details[0]
     assert [progress[:2] for progress in calls][-1] == (9, 4)
 
 
 @pytest.mark.processes
-def test_fail_fast_and_isolate() -> None:
+def test_fail_fast() -> None:
     good = sound()[:3]
     report = checked([good[0], injected(wrong), *good[1:]], fail_fast=True)
     assert statuses(report) == ["passed", "failed", "not run", "not run"]
-    report = checked(good[:2], isolate=True)
-    assert (report.ok, report.worlds) == (True, 2)
 
 
 @pytest.mark.processes
@@ -110,7 +107,7 @@ def test_a_time_limit_blames_no_case() -> None:
     report = checked([injected(hanging), *sound()[:1]], timeout=1.0)
     assert statuses(report) == ["not run", "not run"]
     assert {case.why for case in report.cases} == {"The time limit of 1 s was reached (--timeout)."}
-    assert (report.ok, report.interrupted) == (False, False)
+    assert not report.ok
 
 
 def test_a_failure_in_the_next_case_is_attributed_to_it() -> None:
