@@ -441,7 +441,7 @@ def _table(
         return f"{digits(value(link))}{mark}"
 
     columns = [Column("from \\ to", right=True), *(Column(str(rank), right=True) for rank in ranks)]
-    grid = Grid(columns, [[str(src), *(cell(src, dst) for dst in ranks)] for src in ranks], True)
+    grid = Grid(columns, [[str(src), *(cell(src, dst) for dst in ranks)] for src in ranks])
     yield Paragraph()
     yield Heading(name)
     yield grid
