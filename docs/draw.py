@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-COMMANDS = {"all-reduce": "all-reduce", "scatter": "scatter", "trace-03": "trace"}
-"""Command of each picture; trace draws one per round, of which this is the third."""
+COMMANDS = {"all-reduce": "all-reduce -n 4", "scatter": "scatter -n 4", "trace": "trace -n 3"}
+"""Command of each picture."""
 BROWSERS = ("chromium", "google-chrome", "google-chrome-stable")
 # Chromium has no sandbox for root, the user of containers; no GPU is needed.
 FLAGS = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
@@ -28,22 +28,21 @@ MIDDLE_MS = 500  # into the next round of 1600: messages are in transit
 
 def main(folder: Path) -> None:
     """Draw all pictures into this folder."""
+    for name, command in COMMANDS.items():
+        run(command, folder / f"{name}.svg")
     with tempfile.TemporaryDirectory() as drawn:
-        for name, command in COMMANDS.items():
-            run(command, Path(drawn, f"{command}.svg"))
-            shutil.copy(Path(drawn, f"{name}.svg"), folder / f"{command}.svg")
         browser = next(filter(None, map(shutil.which, BROWSERS)), None)
         if browser is None:
             sys.stderr.write("Chromium not found: trace-page.png is unchanged.\n")
             return
         page = Path(drawn, "page.html")
-        run("trace", page)
+        run("trace -n 4", page)
         screenshot(browser, page, folder / "trace-page.png")
 
 
 def run(command: str, file: Path) -> None:
-    """Run a command on four ranks, and write its output to this file."""
-    words = [sys.executable, "-m", "distdemo", command, "-n", "4", "--output", str(file)]
+    """Run a command, and write its output to this file."""
+    words = [sys.executable, "-m", "distdemo", *command.split(), "--output", str(file)]
     subprocess.run(words, check=True)  # noqa: S603 - our own command
 
 

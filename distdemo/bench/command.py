@@ -51,7 +51,7 @@ from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import memory_of_all
 from distdemo.ops.spec import OpSpec
-from distdemo.schedules.support import check_arithmetic, check_backend
+from distdemo.schedules import check_arithmetic, check_backend
 from distdemo.view.format import exact_size, listing
 
 DEADLINE_S = 7 * 24 * 3600.0  # default of --timeout: --stall ends worlds that hang

@@ -61,8 +61,6 @@ class Result:
         record: Frozen dataclass. Its fields are the JSON document (see ``distdemo.encoding``).
         view: Function of the record and the terminal's signs that yields blocks.
         exports: Function that returns the content of a file, by suffix: ``.csv``.
-        slides: Function that returns the views of several pictures, by the name that is added to
-            the file's; by default one picture shows the view.
         ok: True if the exit code is 0; by default ``record.ok``.
         world: World that the command ran; if it failed, the failure is shown. By default
             ``record.world``, if there is one.
@@ -77,7 +75,6 @@ class Result:
     record: Any
     view: View
     exports: Mapping[str, Callable[[Any], Content]] = field(default_factory=dict)
-    slides: Callable[[Any], Mapping[str, View]] | None = None
     ok: bool | None = None
     world: WorldReport | None = None
     partial: bool = False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -270,6 +270,10 @@ class _Output:
             return self.document()
         if suffix == ".txt":
             return to_text(self.blocks)
+        if suffix in PICTURES:
+            from distdemo.view.slide import draw_picture
+
+            return draw_picture(suffix[1:], f"distdemo {self.session.command}", self.blocks)
         return to_markdown(self.blocks(Signs()), Signs())
 
     def show(self) -> None:
@@ -296,7 +300,9 @@ class _Output:
         from distdemo.view.console import messages
 
         output = self.session.output
-        files = [*([] if output is None else self.output_files(output)), *self.result.files]
+        files = list(self.result.files)
+        if output is not None:
+            files.insert(0, ("--output", output, partial(self.content, output.suffix.lower())))
         errors = []
         for flag, path, make in files:
             if path is None:
@@ -309,27 +315,3 @@ class _Output:
                 if not self.session.quiet:
                     messages().print(f"Wrote {path}", soft_wrap=True)
         return errors
-
-    def output_files(self, output: Path) -> list[tuple[str, Path, Callable[[], Content]]]:
-        """Return the files of ``--output``: one, or one per picture."""
-        suffix = output.suffix.lower()
-        if suffix not in PICTURES:
-            return [("--output", output, lambda: self.content(suffix))]
-        slides: dict[str, Callable[[Signs], Iterable[Block]]] = {"": self.blocks}
-        if self.result.slides is not None and self.failed is None:
-            record = self.result.record
-            views = self.result.slides(record)
-            slides = {name: partial(view, record) for name, view in views.items()}
-
-        @cache
-        def pictures() -> list[bytes]:
-            from distdemo.view.slide import draw_slides
-
-            title = f"distdemo {self.session.command}"
-            return draw_slides(suffix[1:], title, list(slides.values()))
-
-        paths = [output.with_stem(f"{output.stem}{name}") for name in slides]
-        return [
-            ("--output", path, partial(lambda number: pictures()[number], number))
-            for number, path in enumerate(paths)
-        ]

@@ -11,7 +11,6 @@ from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.session import Session
 from distdemo.cli.types import offer, one_of
 from distdemo.doctor.records import TOPICS
-from distdemo.errors import DistdemoError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +49,10 @@ def doctor(session: Session, options: DoctorOptions) -> Result:
     from distdemo.view.progress import spinner
 
     system = System(runs_world=options.world)
-    try:
-        with spinner("checking this machine", enabled=not session.quiet):
-            report = examine(system, options.only or TOPICS)
-    except KeyboardInterrupt:  # ``main`` sets the exit code
-        raise DistdemoError(
-            "Interrupted.",
-            "There is no verdict. All processes that doctor started have exited.",
-            "--only TOPIC runs fewer checks, and --no-world starts no ranks.",
-        ) from None
+    with spinner("checking this machine", enabled=not session.quiet):
+        report = examine(system, options.only or TOPICS)
     errors = tuple(
-        Error(f"{finding.title}: {finding.what}.", finding.why, finding.hint)
+        Error(f"{finding.check}: {finding.what}.", finding.why, finding.hint)
         for finding in report.findings
         if finding.level == "broken"
     )

@@ -1,15 +1,13 @@
-"""Checks of environment variables that affect worlds, and of the surrounding engine."""
+"""Checks of environment variables that affect worlds."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from distdemo.doctor.records import Diagnosis, broken, fine, skipped, warning
 from distdemo.doctor.system import System
-from distdemo.errors import UsageError
 from distdemo.joined import engines
 
 PREFIXES = (
@@ -50,7 +48,7 @@ def harmful_variables(system: System) -> Sequence[Diagnosis]:
             findings.append(warning(setting, why, f"Unset {name}, unless it is intended."))
     listed = ", ".join(f"{name}={_short(value)}" for name, value in settings.items())
     text = f"set: {listed}" if listed else "no variable that affects worlds is set"
-    return [*findings, fine(text, **settings)]
+    return [*findings, fine(text)]
 
 
 def _short(value: str) -> str:
@@ -58,15 +56,7 @@ def _short(value: str) -> str:
 
 
 def libraries(system: System) -> Diagnosis:
-    """Check LD_PRELOAD and LD_LIBRARY_PATH, which can replace libraries of torch and MPI."""
-    preload = system.environ.get("LD_PRELOAD", "").strip()
-    if preload:
-        return warning(
-            f"LD_PRELOAD={_short(preload)}",
-            "Every rank loads it before its own libraries. An NCCL or MPI library in it replaces "
-            "the one that torch or mpi4py was built with.",
-            "Unset LD_PRELOAD, unless it is intended.",
-        )
+    """Check LD_LIBRARY_PATH, which can replace libraries of torch and MPI."""
     folders = filter(None, system.environ.get("LD_LIBRARY_PATH", "").split(":"))
     files = [
         str(file) for folder in folders for name in LIBRARIES for file in Path(folder).glob(name)
@@ -77,15 +67,7 @@ def libraries(system: System) -> Diagnosis:
             "It takes precedence over the libraries of torch and mpi4py, which mixes versions.",
             "Unset LD_LIBRARY_PATH, unless it is intended.",
         )
-    return fine("no variable replaces libraries of torch or MPI")
-
-
-def engine(system: System) -> Diagnosis:
-    """Check for an engine that started this process as a rank."""
-    here = engines.detect(system.environ)
-    if here is None:
-        return skipped("no engine (torchrun, mpiexec, srun) started this process as a rank")
-    return fine(f"rank {here.rank} of {here.world_size} ({here.engine}): {here.why}")
+    return fine("LD_LIBRARY_PATH replaces no library of torch or MPI")
 
 
 def master(system: System) -> Diagnosis:
@@ -107,10 +89,9 @@ def master(system: System) -> Diagnosis:
             "Unset it, or set it to the host of rank 0.",
         )
     endpoint = f"{address or '(no MASTER_ADDR)'}:{port or '(no MASTER_PORT)'}"
-    with suppress(UsageError):  # reported by ``engine``
-        here = engines.detect(system.environ)
-        if here is not None:
-            return fine(f"{endpoint}, for rank {here.rank} of {here.world_size} ({here.engine})")
+    here = engines.detect(system.environ)
+    if here is not None:
+        return fine(f"{endpoint}, for rank {here.rank} of {here.world_size} ({here.engine})")
     return warning(
         f"{endpoint} is set, and no engine started this process",
         "A shell profile, a batch script or an old session set it. A program that reads it joins, "

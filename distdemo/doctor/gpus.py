@@ -28,16 +28,10 @@ def gpus(system: System) -> Diagnosis:
         return skipped("this system has no GPU")
     output = system.run([str(system.python), "-m", "distdemo.doctor.gpus"], CUDA_TIMEOUT_S)
     last_line = output.text.strip().rpartition("\n")[2]
-    if output.status is None:
-        return broken(
-            f"CUDA did not start within {CUDA_TIMEOUT_S:g} s",
-            "A GPU, its driver or another program blocks it; every rank would wait just as long.",
-            "Check with nvidia-smi and dmesg whether a GPU has fallen off the bus.",
-        )
     if output.status != 0:
         return broken(
-            "querying CUDA crashed the child process",
-            last_line or "It printed nothing.",
+            "CUDA can't be used in a new process",
+            last_line or f"It did not start within {CUDA_TIMEOUT_S:g} s, or crashed.",
             "Check the GPU and its driver with nvidia-smi and dmesg.",
         )
     return judge(json.loads(last_line))
@@ -96,8 +90,8 @@ def _has_gpu(system: System) -> bool:
     return any(system.exists(node.lstrip("/")) for node in NODES)
 
 
-def driver(system: System) -> Diagnosis:
-    """Check the driver, and the modes of the GPUs."""
+def modes(system: System) -> Diagnosis:
+    """Check that no mode of the GPUs keeps ranks from sharing them."""
     program = system.which("nvidia-smi")
     rows = []
     if program is not None and _has_gpu(system):

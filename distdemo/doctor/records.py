@@ -30,20 +30,16 @@ class Diagnosis:
         what: Observation, without a full stop.
         why: Explanation in sentences; empty if the level is fine.
         hint: Suggested fix; empty if the level is fine.
-        facts: Names and values for programs that read the report.
         check: Name of the check, such as ``hostname``. A check may have several findings.
         topic: Key of ``TOPICS``.
-        title: Display name of the check, such as ``Hostname``.
     """
 
     level: Level
     what: str
     why: str = ""
     hint: str = ""
-    facts: dict[str, str] = field(default_factory=dict)
     check: str = ""
     topic: str = ""
-    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +69,9 @@ class DoctorReport:
         return not self.counts["broken"]
 
 
-def fine(what: str, /, **facts: str) -> Diagnosis:
+def fine(what: str) -> Diagnosis:
     """Return a finding without a problem."""
-    return Diagnosis("fine", what, facts=facts)
+    return Diagnosis("fine", what)
 
 
 def warning(what: str, why: str, hint: str) -> Diagnosis:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from subprocess import SubprocessError
-from typing import NamedTuple
 
 from distdemo import backends
 from distdemo.doctor.records import Diagnosis, broken, fine, skipped, warning
@@ -14,7 +12,6 @@ from distdemo.doctor.system import System
 LOAD_TIMEOUT_S = 8.0  # for a Python process to load the MPI library
 VERSION_TIMEOUT_S = 3.0  # for mpiexec --version
 INSTALL_MPI = "Install mpi4py and an MPI library: pip install 'distdemo[mpi]'"
-
 LOAD_MPI = """
 import json, mpi4py
 mpi4py.rc.initialize = False
@@ -22,55 +19,39 @@ from mpi4py import MPI
 print(json.dumps([mpi4py.__version__, MPI.Get_library_version()]))
 """
 """Program that gets the version without initialising MPI, which could hang if it is broken."""
-
-VENDORS = {
-    "Intel MPI": r"intel\(r\) mpi",
-    "MVAPICH": "mvapich",
-    "Cray MPICH": "cray mpich",
-    "MPICH": "hydra|mpich",
-    "Open MPI": "open.?mpi|openrte|prrte",
-    "Microsoft MPI": "microsoft mpi",
+FAMILIES = {
+    "MPICH": r"hydra|mpich|mvapich|intel\(r\) mpi",
+    "Open MPI": r"open.?mpi|openrte|prrte",
 }
-"""Patterns of the version strings by vendor; the first that matches counts."""
-
-USE_HYDRA = frozenset({"Intel MPI", "MVAPICH", "MPICH"})
-"""Vendors whose mpiexec can start each other's ranks."""
+"""Patterns of the version texts of libraries whose mpiexec can start each other's ranks."""
 
 
-# ------------------------------------------------------------------------------------------ torch
-
-
-def build(system: System) -> Diagnosis:
-    """Check that torch can be imported."""
-    torch = system.torch()
-    version = str(torch.__version__)
-    cuda = str(torch.version.cuda or "")
-    rocm = str(torch.version.hip or "")
+def torch(system: System) -> Diagnosis:
+    """Check that torch can be imported, and the backends that it was built with."""
+    module = system.torch()
     platform = "CPU"
-    if cuda or rocm:
-        platform = f"CUDA {cuda}" if cuda else f"ROCm {rocm}"
-    return fine(f"{version}, for {platform}", version=version, cuda=cuda, rocm=rocm)
-
-
-def built_in(system: System) -> Diagnosis:
-    """Check the backends that torch was built with."""
+    if module.version.cuda or module.version.hip:
+        cuda = module.version.cuda
+        platform = f"CUDA {cuda}" if cuda else f"ROCm {module.version.hip}"
     names = system.built_in_backends()
-    listed = ", ".join(names.values())
-    usual = backends.default_backend(1, "cpu").name
-    if usual not in names:
-        return broken(
-            f"built in: {listed or 'none'}; {usual} is missing",
-            f"CPU tensors, objects and most examples need {usual}.",
-            "Install a wheel of torch for Linux: pip install torch.",
-        )
-    return fine(f"built in: {listed} (distdemo backends tests each)", backends=", ".join(names))
+    text = f"{module.__version__}, for {platform}, with {', '.join(names.values()) or 'no backend'}"
+    if backends.default_backend(1, "cpu").name in names:
+        return fine(text)
+    return broken(
+        f"{text}: gloo is missing",
+        "CPU tensors, objects and most examples need gloo.",
+        "Install a wheel of torch for Linux: pip install torch.",
+    )
 
 
 def test_world(system: System) -> Diagnosis:
     """Check the test world."""
     if not system.runs_world:
         return skipped("no test world was started (--no-world)")
-    report = system.test_world()
+    try:
+        report = system.test_world()
+    except ImportError:  # which the check of torch reports
+        return skipped("torch can't be imported")
     size = report.world.world_size
     name = f"a world of {size} ranks over {report.world.backend}"
     verdict = report.verdict
@@ -86,97 +67,51 @@ def test_world(system: System) -> Diagnosis:
     return fine(f"{name}: verified in {report.seconds:.1f} s")
 
 
-# -------------------------------------------------------------------------------------------- MPI
-
-
-class MpiRelease(NamedTuple):
-    """Vendor and version of an MPI library or mpiexec; empty if unknown."""
-
-    vendor: str
-    version: str
-
-    def __str__(self) -> str:
-        return f"{self.vendor or 'an unknown MPI'} {self.version}".strip()
-
-
-def release_in(text: str) -> MpiRelease:
-    """Parse the output of ``mpiexec --version`` or ``MPI_Get_library_version``."""
-    names = (vendor for vendor, words in VENDORS.items() if re.search(words, text, re.IGNORECASE))
-    number = re.search(r"(?<![\d.])\d+\.\d+(?:\.\d+)*", text)
-    return MpiRelease(next(names, ""), number[0] if number else "")
-
-
-def load_mpi(system: System) -> tuple[str, MpiRelease]:
-    """Return the version of mpi4py and the release of the library that it loads.
-
-    Raises:
-        SubprocessError: It can't be loaded.
-    """
-    output = system.run([str(system.python), "-c", LOAD_MPI], LOAD_TIMEOUT_S)
-    if output.status is None:
-        raise SubprocessError(f"It didn't load within {LOAD_TIMEOUT_S:g} s.")
-    last_line = output.text.strip().rpartition("\n")[2]
-    if output.status != 0:
-        raise SubprocessError(last_line[:300] or f"The process exited with {output.status}.")
-    version, text = json.loads(last_line)
-    return version, release_in(text)
-
-
-def mpi_library(system: System) -> Diagnosis:
-    """Check the library that mpi4py loads, in a child process."""
+def mpi(system: System) -> Diagnosis:
+    """Check the library that mpi4py loads, and that mpiexec matches it."""
     if not system.installed("mpi4py"):
         return skipped("mpi4py is not installed", INSTALL_MPI)
-    try:
-        version, library = load_mpi(system)
-    except SubprocessError as error:
+    loaded = system.run([str(system.python), "-c", LOAD_MPI], LOAD_TIMEOUT_S)
+    last_line = loaded.text.strip().rpartition("\n")[2]
+    if loaded.status != 0:
+        why = last_line[:300] or f"The process exited with {loaded.status}."
+        if loaded.status is None:
+            why = f"It didn't load within {LOAD_TIMEOUT_S:g} s."
         hint = f"mpi4py needs an MPI library. {INSTALL_MPI}"
-        return broken("mpi4py is installed but can't be loaded", str(error), hint)
-    return fine(f"{library}, loaded by mpi4py {version}", library=str(library), mpi4py=version)
-
-
-def mpiexec(system: System) -> Diagnosis:
-    """Check that mpiexec on PATH, or else in Python's environment, matches the library."""
-    if not system.installed("mpi4py"):
-        return skipped("not needed without mpi4py", INSTALL_MPI)
-    candidates = (system.which("mpiexec"), system.python.parent / "mpiexec")
-    releases = {
-        path: release_in(system.run([str(path), "--version"], VERSION_TIMEOUT_S).text)
-        for path in candidates
+        return broken("mpi4py is installed but can't be loaded", why, hint)
+    version, library_text = json.loads(last_line)
+    library = f"{_release(library_text)}, loaded by mpi4py {version}"
+    programs = {
+        path: system.run([str(path), "--version"], VERSION_TIMEOUT_S).text
+        for path in (system.which("mpiexec"), system.python.parent / "mpiexec")
         if path is not None and path.exists()
     }
-    if not releases:
+    if not programs:
         return warning(
-            "there is no mpiexec on PATH or in Python's environment",
+            f"{library}; there is no mpiexec on PATH or in Python's environment",
             "Without it, MPI ranks can't be started by hand or on several machines.",
             "Add the bin directory of the MPI library to PATH.",
         )
-    try:
-        _, library = load_mpi(system)
-    except SubprocessError:
-        return skipped("mpi4py can't be loaded")
-    first, release = next(iter(releases.items()))
-    matching = [path for path, known in releases.items() if known.vendor == library.vendor]
-    hint = f"Install the mpiexec of {library.vendor}."
-    if matching:
-        hint = f"Start ranks with {matching[0]}."
-    if not release.vendor:
-        return warning(
-            f"{first} --version names no known MPI",
-            f"It may not be an mpiexec, or it took longer than {VERSION_TIMEOUT_S:g} s.",
-            hint,
-        )
-    is_same_vendor = release.vendor == library.vendor
-    if is_same_vendor and release.version.split(".")[0] == library.version.split(".")[0]:
-        return fine(f"{first} is from {release}, like the library")
-    text = f"{first} is from {release}, but mpi4py loads {library}"
-    if is_same_vendor or {release.vendor, library.vendor} <= USE_HYDRA:
-        return warning(
-            text,
-            "They come from two installations, which usually work together, but not always.",
-            "Use one installation: which -a mpiexec lists them.",
-        )
+    family = _family(library_text)
+    first, text = next(iter(programs.items()))
+    if _family(text) in (family, ""):
+        return fine(f"{library}; {first} is from {_release(text)}")
+    matching = [str(path) for path, other in programs.items() if _family(other) == family]
     return broken(
-        text,
+        f"{library}, but {first} is from {_release(text)}",
         "It starts ranks that don't find each other: every rank is rank 0 of 1, or MPI_Init fails.",
-        f"{hint} Or put its directory first on PATH.",
+        f"Start ranks with {(*matching, f'the mpiexec of {family}')[0]}, or put its directory "
+        "first on PATH.",
     )
+
+
+def _family(text: str) -> str:
+    """Return the family in a version text, or an empty text."""
+    families = (name for name, words in FAMILIES.items() if re.search(words, text, re.IGNORECASE))
+    return next(families, "")
+
+
+def _release(text: str) -> str:
+    """Return ``MPICH 5.0.2``."""
+    number = re.search(r"(?<![\d.])\d+\.\d+(?:\.\d+)*", text)
+    return f"{_family(text) or 'an unknown MPI'} {number[0] if number else ''}".strip()

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +26,6 @@ from distdemo.launcher.records import WorldReport, WorldSpec
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
-LOOPBACK_TIMEOUT_S = 2.0
 MAX_OUTPUT = 1 << 20  # characters of a program's output that are kept
 TEST_WORLD = WorldSpec(2, deadline=10.0, capture=True, lazy=True)
 
@@ -48,65 +42,6 @@ class ProgramOutput:
     text: str = ""
 
 
-class ProgramRunner:
-    """Cached, thread-safe runner for external programs."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor()
-        self._outputs: dict[tuple[str, ...], Future[ProgramOutput]] = {}
-        self.processes: list[subprocess.Popen[str]] = []
-        self._has_ended = False
-
-    def __call__(self, command: Sequence[str], timeout_s: float) -> ProgramOutput:
-        """Run a command, or return the cached output of an earlier run.
-
-        Raises:
-            OSError: It can't be started.
-        """
-        key = tuple(command)
-        with self._lock:
-            if key not in self._outputs:
-                if self._has_ended:
-                    raise InterruptedError("doctor was stopped")
-                process = subprocess.Popen(  # noqa: S603 - on PATH or in Python's environment
-                    key,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    errors="replace",
-                    start_new_session=True,
-                )
-                self.processes.append(process)
-                self._outputs[key] = self._pool.submit(_read, process, timeout_s)
-        return self._outputs[key].result()
-
-    def end(self) -> None:
-        """Kill all running programs and start no more."""
-        with self._lock:
-            self._has_ended = True
-        for process in self.processes:
-            _kill(process)
-
-
-def _read(process: subprocess.Popen[str], timeout_s: float) -> ProgramOutput:
-    """Return a program's output; after a timeout, kill it and its children."""
-    try:
-        text, _ = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        _kill(process)
-        process.communicate()
-        return ProgramOutput(None)
-    return ProgramOutput(process.returncode, text[:MAX_OUTPUT])
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
 class System:
     """The machine and its environment. Tests simulate one by replacing attributes.
 
@@ -116,7 +51,6 @@ class System:
         root: Directory that contains /proc, /sys, /dev and /etc.
         python: Python interpreter of the ranks.
         runs_world: True if a test world may be started.
-        run: Runner of external programs, with a time limit in seconds.
     """
 
     def __init__(self, *, runs_world: bool = True) -> None:
@@ -125,9 +59,32 @@ class System:
         self.root = Path("/")
         self.python = Path(sys.executable)
         self.runs_world = runs_world
-        self.run = ProgramRunner()
         self.disk_usage = shutil.disk_usage
         self.rlimit = getrlimit
+
+    def run(self, command: Sequence[str], timeout_s: float) -> ProgramOutput:
+        """Run a program; after the timeout or an exception, kill it and its children.
+
+        Raises:
+            OSError: It can't be started.
+        """
+        with subprocess.Popen(  # noqa: S603 - on PATH or in Python's environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as process:
+            try:
+                text, _ = process.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                return ProgramOutput(None)
+            finally:
+                if process.returncode is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+        return ProgramOutput(process.returncode, text[:MAX_OUTPUT])
 
     def text(self, path: str) -> str:
         """Return the contents of a file such as ``proc/meminfo``, or "" if it is unreadable."""
@@ -172,36 +129,15 @@ class System:
     def interfaces(self) -> dict[str, list[str]]:
         """Return the addresses of the interfaces that are up, except IPv6 link-local ones.
 
-        They are in the kernel's order, which gloo and NCCL also use, and include the addresses of
-        labels (``eth0:1``).
+        They include the addresses of labels (``eth0:1``).
         """
-        interfaces = {}
-        for _, name in socket.if_nameindex():
-            own = [
-                address
-                for label, known in addresses().items()
-                if label.partition(":")[0] == name
-                for address in known
-                if not address.startswith("fe80:")
-            ]
-            if own and _is_up(name):
-                interfaces[name] = sorted(own, key=lambda address: ":" in address)
-        return interfaces
-
-    def loopback_problem(self) -> tuple[str, str]:
-        """Return why connections over 127.0.0.1 fail, and what to try; empty strings if not."""
-        reason, hint = limits.loopback_problem()
-        if reason:
-            return reason, hint
-        try:
-            with socket.create_server(("127.0.0.1", 0)) as server:
-                server.settimeout(LOOPBACK_TIMEOUT_S)
-                address = server.getsockname()
-                with socket.create_connection(address, LOOPBACK_TIMEOUT_S), server.accept()[0]:
-                    return "", ""
-        except OSError as error:
-            reason = f"a connection over 127.0.0.1 fails ({error.strerror or error})"
-            return reason, "Look for a packet filter that blocks it: nft list ruleset."
+        interfaces: dict[str, list[str]] = {}
+        for label, known in addresses().items():
+            name = label.partition(":")[0]
+            own = [address for address in known if not address.startswith("fe80:")]
+            if own and self.text(f"sys/class/net/{name}/operstate").strip() != "down":
+                interfaces.setdefault(name, []).extend(own)
+        return {name: sorted(own, key=lambda a: ":" in a) for name, own in interfaces.items()}
 
     def port_problem(self, port: int) -> str:
         """Return the reason this port can't be bound, or "". Never listens on it."""
@@ -249,18 +185,6 @@ class System:
         from distdemo.launcher.local import run_world  # imports torch, which may be missing
 
         return run_world(TEST_WORLD, sum_ranks)
-
-
-def _is_up(interface: str) -> bool:
-    """Return True if the interface is enabled and has a link."""
-    request = struct.pack("16s24x", interface.encode()[:15])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            reply = fcntl.ioctl(probe.fileno(), 0x8913, request)  # SIOCGIFFLAGS: linux/sockios.h
-        except OSError:
-            return False
-    (flags,) = struct.unpack_from("=H", reply, 16)
-    return bool(flags & 0x1 and flags & 0x40)  # IFF_UP and IFF_RUNNING: linux/if.h
 
 
 def sum_ranks(rank: Rank) -> float:

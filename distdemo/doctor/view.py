@@ -48,7 +48,7 @@ def _mark(level: Level, sign: Signs) -> str:
 def _item(finding: Diagnosis, sign: Signs) -> Item:
     return Item(
         _mark(finding.level, sign),
-        finding.title,
+        finding.check,
         f"{one_line(finding.what)}.",
         STYLES[finding.level],
         tuple(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from distdemo.cli.contract import Result, command
-from distdemo.cli.options import Calls, Strict
-from distdemo.cli.options import Timeline as TimelineFile
+from distdemo.cli.options import Calls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,11 +18,9 @@ class PostmortemOptions:
 
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FOLDER", help="Folder, files or a glob that the ranks wrote."),
+        typer.Argument(metavar="FOLDER", help="Folder or files that the ranks wrote."),
     ]
     calls: Calls = False
-    record: TimelineFile = None
-    strict: Strict = False
 
 
 @command(
@@ -34,14 +31,11 @@ class PostmortemOptions:
 def postmortem(options: PostmortemOptions) -> Result:
     """Name the rank and line at fault, from what a hung or crashed job left behind.
 
-    Reads dumps of torch's flight recorder, logs of ranks, output of ncclras and py-spy dump, and
-    recordings of distdemo.sanitizer.install(). The job itself needs no distdemo.
+    Reads dumps of torch's flight recorder, logs of ranks and of torchrun, and recordings of
+    distdemo.sanitizer.install(). The job itself needs no distdemo.
     """
-    from distdemo.calls.timeline import Timeline
-    from distdemo.postmortem.files import read
+    from distdemo.postmortem.reader import examine
     from distdemo.postmortem.view import postmortem_view
 
-    drawn = None if options.record is None else Timeline(options.record)
-    report = replace(read(options.files, drawn), strict=options.strict)
-    files = () if drawn is None else drawn.files
-    return Result(report, partial(postmortem_view, calls=options.calls), files=files)
+    report = examine(options.files)
+    return Result(report, partial(postmortem_view, calls=options.calls))

@@ -1,269 +1,218 @@
-"""Find the files of a job, read them, and judge them together."""
+"""Read the files of a job, each recognised by its content, and judge them together."""
 
 from __future__ import annotations
 
 import os
-import pickle
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from glob import glob
-from itertools import islice
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from distdemo.calls.recording import compare_recordings
-from distdemo.calls.timeline import Timeline
+from distdemo.calls.recording import compare_recordings, rank_of
 from distdemo.errors import UsageError
+from distdemo.files import open_file, read_file
 from distdemo.launcher.verdict import ranks_of
-from distdemo.postmortem import hosts
-from distdemo.postmortem.content import Content, Dump
+from distdemo.postmortem import verdict
+from distdemo.postmortem.dumps import is_pickle, read_dump
 from distdemo.postmortem.job import Job
-from distdemo.postmortem.reading import read_all
-from distdemo.postmortem.records import Postmortem
-from distdemo.postmortem.verdict import Verdicts, absent_notes
+from distdemo.postmortem.logs import MARK, Log, read_log
+from distdemo.postmortem.records import Postmortem, RankCalls
+from distdemo.postmortem.reports import RAS, STACK, read_ras, read_stacks
 from distdemo.view.foreign import one_line
 from distdemo.view.format import listing, plural
 
-MAX_FILES = 100_000
-MAX_TOTAL_BYTES = 256 << 20  # of what all files have
-CLOCK_S = 120.0  # by which the clocks of hosts may differ
-MANY_CALLS = 20  # that no rank makes this long before another rank makes the first of them:
-LATE_S = 60.0
+MAX_TEXT = 500  # characters of the reason why a file can't be used
+HEAD_BYTES = 4096
+MAX_GAP_NS = 600 * 10**9  # between the last call of a rank and the first of another one
+_LOG_NAME = re.compile(r"\.(?:log|out|err)$|^std(?:out|err)")
+_RANK = re.compile(r"(?<!node)(?<!node[-_.])rank[-_.]?(\d{1,5})", re.IGNORECASE)
+_ATTEMPT = re.compile(r"(.*/attempt_)(\d{1,6})/")
+_LAST_NUMBER = re.compile(r"(\d{1,5})(?:\.(?:json|pkl|pickle|dump|txt))*$")
 
 
-def read(paths: Iterable[str], timeline: Timeline | None = None) -> Postmortem:
+def judge_files(names: Sequence[str], on_file: Callable[[str], object] = len) -> Postmortem:
     """Read the files of a job and judge them.
 
     Args:
-        paths: Folders, files and globs.
-        timeline: Timeline that gets every call, or None.
+        names: Folders and files.
+        on_file: Called with the path of each file before it is read.
 
     Raises:
-        UsageError: There is no file, or none that can be used.
+        UsageError: There is no file, or none that can be used, or they are of several jobs.
     """
-    paths = list(paths)
-    files = list(dict.fromkeys(islice(_files(paths), MAX_FILES + 1)))
-    source = ", ".join(one_line(path.rstrip("/")) for path in paths[:3])
+    source = ", ".join(one_line(name.rstrip("/")) for name in names[:3])
+    files = list(dict.fromkeys(path for name in names for path in _walk(name)))
     if not files:
         raise UsageError(
             f"{source} has no files.",
             "Ranks leave dumps, logs or recordings; docs/postmortem.md says how.",
-            "Name the folder, the files or a glob.",
+            "Name the folder or the files.",
         )
-    if len(files) > MAX_FILES:
-        raise UsageError(
-            f"{source} has more than {MAX_FILES:,} files.",
-            "postmortem reads no more.",
-            "Name the folder of one job, or a glob.",
-        )
-    skipped = {Path(path): "no such file" for path in paths if not _matches(path)}
-    return judge_contents(source, _contents(files), skipped, timeline)
-
-
-def judge_contents(
-    source: str,
-    contents: Mapping[Path, Content],
-    skipped: dict[Path, str],
-    timeline: Timeline | None = None,
-) -> Postmortem:
-    """Judge what the files of a job have.
-
-    Args:
-        source: Folder or files that were read.
-        contents: Contents of the files.
-        skipped: Why other paths have nothing; more are added.
-        timeline: Timeline that gets every call, or None.
-
-    Raises:
-        UsageError: There is nothing that can be used.
-    """
-    skipped |= {path: content.why for path, content in contents.items() if content.why}
-    contents = {path: content for path, content in contents.items() if not content.why}
-    recordings = [path for path, content in contents.items() if content.kind == "recording"]
+    skipped: dict[str, list[str]] = {}
+    recordings = [path for path in files if rank_of(path) >= 0]
     if recordings:
-        others = contents.keys() - set(recordings)
-        skipped |= dict.fromkeys(sorted(others), "recordings are judged alone")
-        return _recordings(source, recordings, skipped, timeline)
-    job = Job()
-    counts = _add(contents, skipped, job)
-    notes = _skipped(skipped)
-    if not counts:
-        what = f"{source} has nothing that can be used."
-        raise UsageError(what, next(iter(notes), "All logs are empty."), "Try another folder.")
-    job.infer()
-    judge = job.compare(timeline)
-    findings = Verdicts(job, judge).findings()
-    absent = sorted(set(range(job.world_size)) - job.dumps.keys()) if job.dumps else []
+        others = [_short(path) for path in files if path not in recordings]
+        skipped |= {"recordings are judged alone": others} if others else {}
+        return _judge_recordings(source, recordings, _skipped_notes(skipped))
+    dumps: dict[Path, tuple[int, RankCalls]] = {}
+    stacks: dict[int, str] = {}
+    logs: list[tuple[int | None, Log]] = []
+    texts: dict[Path, str] = {}
+    for path in _last_attempts(files):
+        on_file(str(path))
+        try:
+            rank, content = _read(path)
+            if isinstance(content, Log):
+                logs.append((None, content))
+            elif isinstance(content, RankCalls):
+                dumps[path] = _known(rank), content
+            elif STACK.search(content):
+                stacks[_known(rank)] = content
+            else:
+                texts[path] = content
+        except Exception as error:  # which a parser raises depends on the file
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            skipped.setdefault(why[:MAX_TEXT], []).append(_short(path))
+    counts = {"dump": len(dumps), "RAS report": len(logs), "stack": len(stacks), "log": len(texts)}
+    if older := _of_older_jobs(dumps):
+        raise UsageError(
+            "The dumps are of several jobs.",
+            "Some are older, of a rank that has two, or of a world of a different size.",
+            f"Move these to another folder: {listing([*map(_short, older)])}.",
+        )
+    ranks, unknown = _ranks_of_logs(texts)
+    for path, text in texts.items():
+        try:
+            logs.append((ranks.get(path), read_log(text, ranks.get(path))))
+        except ValueError as error:
+            skipped.setdefault(str(error), []).append(_short(path))
+    notes = _skipped_notes(skipped)
+    if not any(counts.values()):
+        why = next(iter(notes), "")
+        raise UsageError(f"{source} has nothing that can be used.", why, "Try another folder.")
+    calls = dict(dumps.values())
+    for rank, stack in read_stacks(stacks).items():
+        calls.setdefault(rank, RankCalls() if dumps else stack).line = stack.line
+    job = Job(calls, logs, has_unknown_ranks=bool(unknown))
+    if unknown:
+        notes.append(f"The ranks that wrote {listing([*map(_short, unknown)])} are unknown.")
+    findings = tuple(verdict.find(job))
+    absent = tuple(sorted(set(range(job.world_size)) - job.calls.keys())) if job.calls else ()
+    backends = (f"{calls.backend} {calls.library}".strip() for calls in job.calls.values())
     return Postmortem(
         source,
         job.world_size,
-        tuple(plural(count, kind) for kind, count in counts.items()),
-        tuple(job.backends),
-        tuple(absent),
-        (*absent_notes(job), *job.notes, *notes),
-        judge.calls(),
+        tuple(plural(count, kind) for kind, count in counts.items() if count),
+        tuple(dict.fromkeys(filter(None, backends))),
+        absent,
+        (*job.notes, *notes),
+        job.judge.calls(),
         findings,
+        tuple(job.judge.warnings()),
         stopped="" if findings else _stopped(job, absent),
     )
 
 
-def _stopped(job: Job, absent: Collection[int]) -> str:
+def _stopped(job: Job, absent: tuple[int, ...]) -> str:
     """Return why errors may have been missed, or an empty text."""
-    if not job.last:
+    if not any(calls.calls for calls in job.calls.values()):
         return "no file has a call, and gloo's recorder leaves out sends and receives"
     if job.older:
-        old = ranks_of(job.older).lower()
+        old = ranks_of(tuple(job.older)).lower()
         return (
             f"the job was running when the dumps of {old} were written; if it has stopped now, "
             "write all dumps again"
         )
-    return f"{ranks_of(tuple(absent)).lower()} left no calls" if absent else ""
+    return f"{ranks_of(absent).lower()} left no calls" if absent else ""
 
 
-def _matches(text: str) -> list[str]:
-    """Return the file or folder of this name, or those that the glob matches."""
-    return [text] if Path(text).exists() else sorted(glob(text))  # noqa: PTH207 - Path.glob takes no absolute pattern
+def _walk(name: str) -> Iterator[Path]:
+    """Yield this file, or the files in this folder. Links to folders aren't followed."""
+    if Path(name).is_file():
+        yield Path(name)
+    for folder, folders, names in os.walk(name):
+        folders.sort()
+        yield from (Path(folder, file) for file in sorted(names))
 
 
-def _files(paths: Iterable[str]) -> Iterator[Path]:
-    """Yield the regular files under these folders and globs. Links to folders aren't followed."""
-    for text in paths:
-        for match in _matches(text):
-            if not Path(match).is_dir():
-                yield Path(match)
-            for folder, folders, names in os.walk(match):
-                folders.sort()
-                yield from (Path(folder, name) for name in sorted(names))
+def _last_attempts(files: Sequence[Path]) -> list[Path]:
+    """Return the files without the logs of ranks that torchrun started again afterwards."""
+    attempts = {path: _ATTEMPT.match(str(path)) for path in files}
+    last: dict[str, int] = {}
+    for attempt in filter(None, attempts.values()):
+        last[attempt[1]] = max(last.get(attempt[1], 0), int(attempt[2]))
+    return [path for path, a in attempts.items() if a is None or int(a[2]) == last[a[1]]]
 
 
-def _contents(paths: Sequence[Path]) -> dict[Path, Content]:
-    """Return what the files have, in this order.
+def _read(path: Path) -> tuple[int | None, RankCalls | Log | str]:
+    """Return the rank in a file's name, and its content; the text of a log or stack.
 
     Raises:
-        UsageError: They have too much.
+        Exception: The file can't be used.
     """
-    contents = dict.fromkeys(paths, Content())
-    total = 0
-    with closing(read_all(paths)) as reading:
-        for path, content in reading:
-            if isinstance(content, Content):
-                contents[path] = content
-                continue
-            total += len(content)
-            if total > MAX_TOTAL_BYTES:
-                raise UsageError(
-                    "The files have too many calls.",
-                    f"What they have takes more than {MAX_TOTAL_BYTES >> 20} MiB.",
-                    "Name the files of fewer ranks, or record fewer calls.",
-                )
-            contents[path] = pickle.loads(content)  # noqa: S301 - our own worker made it
-    return contents
+    named = _RANK.search(path.name) or _LAST_NUMBER.search(path.name)
+    rank = int(named[1]) if named else None
+    with open_file(path) as file:
+        head = file.read(HEAD_BYTES)
+    if is_pickle(head):
+        return rank, read_dump(read_file(path))
+    is_log = _LOG_NAME.search(path.name)
+    if not head and not is_log:
+        raise ValueError("empty")
+    text = "" if b"\0" in head else read_file(path).decode(errors="replace")
+    if text.lstrip().startswith("{"):
+        return rank, read_ras(text) if RAS in text else read_dump(text)
+    is_known = MARK.search(text) or STACK.search(text)
+    if not is_known and (not is_log or (head and not text)):
+        raise ValueError("unknown file type")
+    return rank, text
 
 
-def _add(contents: Mapping[Path, Content], skipped: dict[Path, str], job: Job) -> Counter[str]:
-    """Add the contents of files to the job, and return their number by format."""
-    counts: Counter[str] = Counter()
-    dumps: dict[Path, tuple[int, Dump]] = {}
-    logs: dict[Path, Content] = {}
-    old = hosts.earlier_attempts(contents)
-    for path, content in contents.items():
-        rank = hosts.rank_in_name(path)
-        if content.kind == "dump":
-            ((_, number), dump) = content.dumps[0]
-            dumps[path] = number, dump
-            continue
-        if path in old:
-            skipped[path] = "torchrun started the ranks again after this attempt"
-            continue
-        if content.kind != "empty":
-            counts[content.kind] += 1
-        if content.stand is not None and rank is not None:
-            job.stands[rank] = content.stand
-        elif content.kind == "RAS report":
-            job.add_log(content, None, None)
-        else:
-            logs[path] = content
-    for path in _of_one_job(dumps, job):
-        counts["dump"] += 1
-        job.add(*dumps[path])
-    for path, (rank, first) in hosts.writers(logs).items():
-        job.add_log(logs[path], rank, first)
-        if rank is None and hosts.local_rank(path) is not None:
-            job.unknown.setdefault(_short(path.parent.parent))
-        elif first is None and any(kind == "local rank" for kind, _ in logs[path].writers):
-            job.unknown.setdefault(_short(path))
-    if job.unknown:
-        job.notes.append(
-            f"No file says which ranks wrote the lines in {listing([*job.unknown])}: "
-            "torchrun numbers ranks on each host from 0."
-        )
-    return counts
+def _known(rank: int | None) -> int:
+    if rank is None:
+        raise ValueError("no rank in the name")
+    return rank
 
 
-def _of_one_job(dumps: Mapping[Path, tuple[int, Dump]], job: Job) -> list[Path]:
-    """Return the dumps of the newest job. Several files of one rank mean several jobs.
+def _of_older_jobs(dumps: dict[Path, tuple[int, RankCalls]]) -> list[Path]:
+    """Return the dumps that aren't of the newest job."""
+    older = []
+    ranks: set[int] = set()
+    newest: RankCalls | None = None
+    for path, (rank, dump) in sorted(dumps.items(), key=lambda item: -item[1][1].times[1]):
+        newest = newest or dump
+        worlds = {g.members for calls in (newest, dump) for g in calls.groups if g.is_default}
+        is_long_ago = 0 < dump.times[1] < newest.times[0] - MAX_GAP_NS
+        if rank in ranks or len(worlds) > 1 or is_long_ago:
+            older.append(path)
+        ranks.add(rank)
+    return older
 
-    A JSON dump of a rank that has a pickle, too, is left out: it has no source lines.
+
+def _ranks_of_logs(texts: Mapping[Path, str]) -> tuple[dict[Path, int], list[Path]]:
+    """Return the ranks that wrote these logs, and the logs of ranks that nothing tells.
+
+    torchrun names the folders of its ``--log-dir`` by the ranks on their host, which are the global
+    ones if there is only one host and no line shows another number.
     """
-    jobs: dict[tuple[Path, str], dict[int, Path]] = {}  # by folder and name without the rank
-    for path, (rank, dump) in dumps.items():
-        files = jobs.setdefault((path.parent, hosts.NUMBER.sub("", path.name)), {})
-        if rank not in files or any(call.source_line.line for call, _ in dump.table):
-            files[rank] = path
-    together = {rank: path for files in jobs.values() for rank, path in files.items()}
-    if sum(map(len, jobs.values())) > len(together):
-
-        def latest(name: tuple[Path, str]) -> int:
-            return max(_latest(dumps[path][1]) for path in jobs[name].values())
-
-        newest = max(jobs, key=latest)
-        together = jobs[newest]
-        names = {key: f"{_short(key[0] / key[1])}*" for key in jobs}
-        job.notes.append(
-            f"The files are of {len(jobs)} jobs: {listing([*names.values()])}. "
-            f"{names[newest]} is the newest and was judged."
-        )
-    used = {rank: dumps[path][1] for rank, path in together.items()}
-    last = max(used.values(), key=_latest, default=Dump())
-    stale = tuple(rank for rank, dump in used.items() if _is_older_job(dump, last))
-    if stale:
-        job.notes.append(f"{ranks_of(stale)}: dumps of an older job, which were skipped.")
-    return [path for rank, path in sorted(together.items()) if rank not in stale]
+    ranks = {path: int(named[1]) for path in texts if (named := _RANK.search(path.name))}
+    local = {
+        path: int(path.parent.name)
+        for path in texts
+        if path.name.startswith("std") and re.fullmatch(r"\d{1,5}", path.parent.name)
+    }
+    is_global = len({path.parent.parent for path in local}) == 1 and all(
+        int(shown) == rank
+        for path, rank in local.items()
+        for shown in re.findall(r"^\[rank(\d{1,5})\]", texts[path], re.MULTILINE)
+    )
+    return (ranks | local, []) if is_global else (ranks, list(local))
 
 
-def _latest(dump: Dump) -> int:
-    return max(dump.times, default=0)
-
-
-def _is_older_job(dump: Dump, newest: Dump) -> bool:
-    """Return True if the default groups differ, or this rank stopped long before the newest began.
-
-    Within a job, ranks make one call at most its time limit apart. A gloo rank waits for most calls
-    before it makes the next: it won't make many long before another rank makes the first.
-    """
-    worlds = [
-        {members for _, desc, members in side.groups if desc == "default_pg" and members}
-        for side in (dump, newest)
-    ]
-    if all(worlds) and worlds[0] != worlds[1]:
-        return True
-    is_gloo = dump.backend.startswith("gloo") and len(dump.times) >= MANY_CALLS
-    limit_s = max(dump.limit_s, newest.limit_s)
-    if not (is_gloo or limit_s):
-        return False
-    gap = 1e9 * (LATE_S if is_gloo else limit_s + CLOCK_S)
-    began = min(filter(None, newest.times), default=0)
-    return 0 < _latest(dump) < began - gap
-
-
-def _skipped(skipped: Mapping[Path, str]) -> list[str]:
+def _skipped_notes(skipped: dict[str, list[str]]) -> list[str]:
     """Return which files were skipped, by reason."""
-    together: dict[str, list[str]] = {}
-    for path, why in skipped.items():
-        together.setdefault(why, []).append(_short(path))
     return [
         f"{listing(names)} {'was' if len(names) == 1 else 'were'} skipped: {why}."
-        for why, names in together.items()
+        for why, names in skipped.items()
     ]
 
 
@@ -271,15 +220,9 @@ def _short(path: Path) -> str:
     return one_line("/".join(path.parts[-2:]))
 
 
-def _recordings(
-    source: str,
-    paths: Sequence[Path],
-    skipped: Mapping[Path, str],
-    timeline: Timeline | None,
-) -> Postmortem:
+def _judge_recordings(source: str, paths: Sequence[Path], notes: list[str]) -> Postmortem:
     """Return the comparison of distdemo's own recordings."""
-    report = compare_recordings(paths, timeline)
-    notes = _skipped(skipped)
+    report = compare_recordings(paths)
     for what, ranks in (("left no notes", report.absent), ("did not end", report.unended)):
         if ranks:
             notes.append(f"{ranks_of(ranks)} {what}.")
@@ -293,5 +236,5 @@ def _recordings(
         report.calls,
         report.findings,
         report.warnings,
-        stopped=report.stopped,
+        report.stopped,
     )

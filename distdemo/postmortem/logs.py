@@ -8,210 +8,210 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from signal import SIGINT, SIGTERM, Signals
+from dataclasses import dataclass, field
+from signal import SIGINT, SIGTERM
 
 from distdemo.calls.records import UNKNOWN_CALL, PartialCall, SourceLine
+from distdemo.launcher.records import signal_name
 from distdemo.launcher.verdict import lost_peer
-from distdemo.postmortem.content import CallState, Content, Dump, End, GroupName, Writer, lines
-from distdemo.postmortem.dumps import OPS
-from distdemo.postmortem.stacks import line_text, source_line
+from distdemo.postmortem.dumps import OPS, source_line
+from distdemo.postmortem.records import CallState, GroupId, PastCall, RankCalls, RankEnd
 from distdemo.view.foreign import one_line
 
+MAX_LINE = 4_000  # characters of a line that are read
 MAX_ENDS = 10_000  # errors in one file
 MAX_OPEN = 1000  # calls after the one that timed out
 MAX_CHARS = 200  # of an exception
 STOPPED = (-SIGINT, -SIGTERM)  # exit codes of ranks that torchrun stopped
+MARK = re.compile(
+    r"Watchdog caught|last enqueued (?:NCCL )?work|Traceback \(most recent call last\)|"
+    r"terminate called after throwing|^[ \t]*exitcode[ \t]*:|Connection closed by peer|"
+    r"ProcessGroup(?:NCCL|Gloo)|^\[(?:rank|default)\d+\]:",
+    re.MULTILINE,
+)
+"""Text that a log of ranks has."""
 _PREFIX = re.compile(
     r"^(?:\s*(?:\[\d+\] )?(?=\[(?:default|trainer|rank)\d))?"
-    r"(?:\[(?:default|trainer)(\d{1,6})\]:? ?)?(?:\[rank(\d{1,6})\]:? ?)?"
+    r"(?:\[(?:default|trainer)\d{1,6}\]:? ?)?(?:\[rank(\d{1,5})\]:? ?)?"
 )
 _TIMEOUT = re.compile(
-    r"\[Rank (\d{1,6})\] Watchdog caught collective operation timeout: "
-    r"WorkNCCL\(SeqNum=(\d{1,15}), OpType=(\w+)(?:, NumelIn=(\d{1,15}), "
-    r"NumelOut=\d+)?, Timeout\(ms\)=(\d{1,12})\)"
+    r"\[Rank (\d{1,5})\] Watchdog caught collective operation timeout: "
+    r"WorkNCCL\(SeqNum=(\d{1,15}), OpType=(\w+)(?:, NumelIn=(\d{1,15}), NumelOut=\d+)?, "
 )
-_GROUP = re.compile(
-    r"\[PG (?:ID )?(\w{1,99})(?: PG GUID ([^\s(]{1,99}))?\s?(?:\(([^)]{0,99})\))? Rank (\d{1,6})\]"
-)
-_WORK = re.compile(r"at work(?: sequence id)?: (\d{1,15})")
 _STATUS = re.compile(
-    r"last enqueued (?:NCCL )?work: (-?\d{1,15}), last completed (?:NCCL )?work: (-?\d{1,15})"
+    r"\[PG (?:ID )?(\w{1,99})(?: PG GUID ([^\s(]{1,99}))?\s?(?:\(([^)]{0,99})\))? Rank (\d{1,5})\]"
+    r".*?at work(?: sequence id)?: (\d{1,15}).*?last enqueued (?:NCCL )?work: (-?\d{1,15}), "
+    r"last completed (?:NCCL )?work: (-?\d{1,15})"
 )
 _FRAME = re.compile(r'^\s+File "([^"]+)", line (\d{1,9}), in (.+)$')
-_NAME = re.compile(r"[\w.]{1,200}")
-_ERROR = re.compile(r"Error|Exception|Interrupt|Exit|Timeout")
+_EXCEPTION = re.compile(
+    r"(?:\w{1,99}\.){0,9}(\w{0,99}(?:Error|Exception|Interrupt|Exit|Timeout)\w{0,99})(?=: |:?$)"
+)
 _THROWN = re.compile(r"^terminate called after throwing an instance of '([\w:]{1,80})'")
 _WHAT = re.compile(
     r"^\s*what\(\):\s+(?:\[enforce fail at .{1,300}? (\d{1,20} vs \d{1,20})\. )?"
     r"(.*?)(?: Is there a .*)?$"
 )
-_ROOT = re.compile(r"^Root Cause \(first observed failure\)|^Failures:", re.MULTILINE)
-_HOST = re.compile(r"^\s+host\s*: (\S{1,255})")
-_PLACE = re.compile(r"^\s+rank\s*: (\d{1,9})(?: \(local_rank: (\d{1,6})\))?")
-_EXIT = re.compile(r"^\s+exitcode\s*: (-?\d{1,9})(?: \(pid: (\d{1,10})\))?")
+_TABLE = re.compile(r"^Root Cause \(first observed failure\)|^Failures:")
+_TABLE_RANK = re.compile(r"^\s+rank\s*: (\d{1,5})\b")
+_TABLE_EXIT = re.compile(r"^\s+exitcode\s*: (-?\d{1,9})(?: \(pid: (\d{1,10})\))?")
 _FORCED = re.compile(r"Unable to shutdown process (\d{1,10}) via \S+, forcefully exiting")
-_OUT_OF_MEMORY = re.compile(r"out of memory.{0,200}Killed process (\d{1,10})", re.IGNORECASE)
 _CONSEQUENCE = re.compile(
     r"timed? ?out|Watchdog|communicator was aborted|Connection (?:closed|reset|refused)|"
     r"Broken pipe|remote process|"
     r"DistStoreError|DistNetworkError|SignalException|ChildFailedError|KeyboardInterrupt|SystemExit",
     re.IGNORECASE,
 )
-MARK = re.compile(
-    r"Watchdog caught|last enqueued (?:NCCL )?work|Traceback \(most recent call last\)|"
-    r"terminate called after throwing|^[ \t]*exitcode[ \t]*:|Connection closed by peer|"
-    r"ProcessGroup(?:NCCL|Gloo)|^\[(?:rank|default)\d+\]:|[Oo]ut of memory: Killed process",
-    re.MULTILINE,
-)
-"""Text that a log of ranks has."""
 
 
-class _Messages:
-    """Messages of one writer.
+@dataclass(slots=True)
+class Log:
+    """Content of a log. A rank that no line tells is None.
 
     Attributes:
-        timeouts: Call that timed out, by number.
-        status: Timed-out, last enqueued and last completed call, by group.
-        stack: Frames of the traceback that is being read.
-        thrown: Type of the C++ exception that is being read, or empty.
-        limit_ms: Time limit of a call.
+        calls: Calls in the watchdog's messages, by rank.
+        ends: How ranks ended, in the order of the lines.
+        first: Ranks that torchrun saw fail first.
+        stopped: Ranks that torchrun stopped.
     """
 
-    def __init__(self) -> None:
-        self.timeouts: dict[int, PartialCall] = {}
-        self.status: dict[GroupName, tuple[int, int, int]] = {}
-        self.stack: list[tuple[str, int, str]] | None = None
-        self.thrown = ""
-        self.limit_ms = 0
-
-    def read_error(self, line: str) -> End | None:
-        """Read a line of an exception, of Python or C++; return the end of the rank if complete."""
-        if thrown := _THROWN.match(line):
-            self.thrown = thrown[1]
-        elif self.thrown and (what := _WHAT.match(line)):
-            sizes = f" ({what[1]})" if what[1] else ""
-            end = _end("died of", f"{self.thrown}: {what[2].rstrip('.')}{sizes}", "")
-            self.thrown = ""
-            return end
-        elif line.startswith("Traceback (most recent call last)"):
-            self.stack = []
-        elif self.stack is not None and (frame := _FRAME.match(line)):
-            self.stack.append((frame[1], int(frame[2]), frame[3]))
-        elif self.stack is not None:
-            error, _, message = line.partition(": ")
-            error = error.rpartition(".")[2]
-            if _NAME.fullmatch(error) and _ERROR.search(error):
-                place, _ = source_line(reversed(self.stack))
-                self.stack = None
-                return _end("raised", f"{error}: {message}".rstrip(": "), line_text(place))
-        return None
-
-    def dump(self) -> Dump:
-        """Return the calls of one rank: the last that completed, and those after it."""
-        dump = Dump("nccl", limit_s=self.limit_ms / 1000)
-        first_number = min(self.timeouts, default=0)
-        default = {("0", "", ()): (first_number, first_number, first_number - 1)}
-        for group, (number, enqueued, completed) in (self.status or default).items():
-            first = completed if 0 < completed < number <= completed + MAX_OPEN else number
-            for each in range(first, min(max(enqueued, number), first + 2 * MAX_OPEN) + 1):
-                call = dump.number(self.timeouts.get(each, UNKNOWN_CALL))
-                state = CallState.COMPLETED if each <= completed else CallState.STARTED
-                dump.add(group, each, call, state)
-        return dump
+    calls: dict[int, RankCalls] = field(default_factory=dict)
+    ends: list[tuple[int | None, RankEnd]] = field(default_factory=list)
+    first: set[int] = field(default_factory=set)
+    stopped: set[int] = field(default_factory=set)
 
 
-def read_log(text: str) -> Content:
+def read_log(text: str, rank: int | None) -> Log:
     """Return what a log has.
+
+    Args:
+        text: Log.
+        rank: Rank that wrote the lines without ``[rank3]:``; None if unknown.
 
     Raises:
         ValueError: It has too many errors.
     """
-    content = Content("log")
-    messages: dict[Writer, _Messages] = defaultdict(_Messages)
-    for whole_line in lines(text):
-        prefix = _PREFIX.match(whole_line)
+    log = Log()
+    errors: defaultdict[int | None, _ErrorReader] = defaultdict(_ErrorReader)
+    watchdogs: defaultdict[int, _Watchdog] = defaultdict(_Watchdog)
+    table = _Table({int(pid) for pid in _FORCED.findall(text)})
+    for whole_line in text.splitlines():
+        prefix = _PREFIX.match(whole_line[:MAX_LINE])
         assert prefix is not None  # it matches the empty text
-        line = whole_line[prefix.end() :]
-        writer: Writer = ("file", 0)
-        if prefix[2]:
-            writer = "rank", int(prefix[2])
-            if prefix[1]:
-                content.hosts.add(("", writer[1] - int(prefix[1])))
-        elif prefix[1]:
-            writer = "local rank", int(prefix[1])
+        line = whole_line[prefix.end() : MAX_LINE]
+        writer = int(prefix[1]) if prefix[1] else rank
         if timeout := _TIMEOUT.search(line):
-            named: Writer = ("message", int(timeout[1])) if writer[0] == "file" else writer
-            number = int(timeout[2])
-            op = timeout[3].lower()
-            count = int(timeout[4]) if timeout[4] else -1
-            call = PartialCall(OPS.get(op, op), SourceLine(), count=count)
-            if number not in messages[named].timeouts:
-                end = End(f"timed out in {call.op}", is_consequence=True)
-                content.ends.append((named, end))
-            messages[named].timeouts.setdefault(number, call)
-            messages[named].limit_ms = int(timeout[5])
-        elif status := _status(line):
-            rank, group, numbers = status
-            named = ("message", rank) if writer[0] == "file" else writer
-            messages[named].status.setdefault(group, numbers)
-        elif end_of_rank := messages[writer].read_error(line):
-            content.ends.append((writer, end_of_rank))
-        if len(content.ends) > MAX_ENDS:
+            rank_of_call = int(timeout[1]) if writer is None else writer
+            op = OPS.get(timeout[3].lower(), timeout[3].lower())
+            call = PartialCall(op, SourceLine(), count=int(timeout[4] or -1))
+            watchdogs[rank_of_call].add_timeout(int(timeout[2]), call)
+            end = RankEnd(f"timed out in {op}", "message", is_consequence=True)
+            log.ends.append((rank_of_call, end))
+        elif status := _STATUS.search(line):
+            rank_of_call = int(status[4]) if writer is None else writer
+            number, enqueued, completed = map(int, status.group(5, 6, 7))
+            group = GroupId(status[2] or status[1], status[3] or "")
+            watchdogs[rank_of_call].add_status(group, (number, enqueued, completed))
+        elif raised := errors[writer].read(line):
+            log.ends.append((writer, raised))
+        else:
+            table.read(line, log)
+        if len(log.ends) > MAX_ENDS:
             raise ValueError(f"it has more than {MAX_ENDS:,} errors")
-    content.writers = set(messages)
-    content.dumps = [(w, m.dump()) for w, m in messages.items() if m.timeouts or m.status]
-    _read_table(text, content)
-    content.out_of_memory = {int(pid) for pid in _OUT_OF_MEMORY.findall(text)}
-    return content
+    log.calls = {number: watchdog.calls() for number, watchdog in watchdogs.items()}
+    return log
 
 
-def _status(line: str) -> tuple[int, GroupName, tuple[int, int, int]] | None:
-    """Return the rank, group and call numbers in the watchdog's message on the last calls."""
-    status = _STATUS.search(line)
-    group = _GROUP.search(line) if status else None
-    work = _WORK.search(line, group.end()) if group else None
-    if not (status and group and work):
+class _Watchdog:
+    """Messages of the NCCL watchdog of one rank."""
+
+    def __init__(self) -> None:
+        self._timeouts: dict[int, PartialCall] = {}
+        self._status: dict[GroupId, tuple[int, int, int]] = {}
+
+    def add_timeout(self, number: int, call: PartialCall) -> None:
+        """Add a call that timed out."""
+        self._timeouts.setdefault(number, call)
+
+    def add_status(self, group: GroupId, numbers: tuple[int, int, int]) -> None:
+        """Add the numbers of the timed-out, the last enqueued and the last completed call."""
+        self._status.setdefault(group, numbers)
+
+    def calls(self) -> RankCalls:
+        """Return the last call of each group that completed, and those after it."""
+        number = min(self._timeouts, default=0)
+        status = self._status or {GroupId("0"): (number, number, number - 1)}
+        calls = RankCalls("nccl", groups=list(status))
+        for group, (number, enqueued, completed) in status.items():
+            first = completed if 0 < completed < number <= completed + MAX_OPEN else number
+            for place in range(first, min(max(enqueued, number), first + 2 * MAX_OPEN) + 1):
+                call = self._timeouts.get(place, UNKNOWN_CALL)
+                state = CallState.COMPLETED if place <= completed else CallState.STARTED
+                calls.calls.append(PastCall(group, place, call, state))
+        return calls
+
+
+class _ErrorReader:
+    """Reader of exceptions of one rank, of Python and C++."""
+
+    def __init__(self) -> None:
+        self._stack: list[SourceLine] | None = None
+        self._thrown = ""  # type of a C++ exception
+
+    def read(self, line: str) -> RankEnd | None:
+        """Read a line; return the end of the rank with the last line of an exception."""
+        if thrown := _THROWN.match(line):
+            self._thrown = thrown[1]
+        elif self._thrown and (what := _WHAT.match(line)):
+            sizes = f" ({what[1]})" if what[1] else ""
+            how = f"died of {self._thrown}: {what[2].rstrip('.')}{sizes}"
+            self._thrown = ""
+            return _end(how, "")
+        elif line.startswith("Traceback (most recent call last)"):
+            self._stack = []
+        elif self._stack is not None and (frame := _FRAME.match(line)):
+            self._stack.append(SourceLine(frame[1], int(frame[2]), frame[3]))
+        elif self._stack is not None and (error := _EXCEPTION.match(line)):
+            place = source_line(reversed(self._stack))
+            self._stack = None
+            message = line[error.end() :]
+            return _end(f"raised {error[1]}{message}", str(place) if place.line else "")
         return None
-    group_name = (group[2] or group[1], group[3] or "", ())
-    return int(group[4]), group_name, (int(work[1]), int(status[1]), int(status[2]))
 
 
-def _end(verb: str, error: str, place: str) -> End:
-    text = one_line(error)[:MAX_CHARS]
+def _end(how: str, line: str) -> RankEnd:
+    text = one_line(how)[:MAX_CHARS].rstrip(": ")
     is_consequence = lost_peer(text) or _CONSEQUENCE.search(text) is not None
-    return End(f"{verb} {text}", place, is_consequence)
+    return RankEnd(text, "exception", line, is_consequence)
 
 
-def _read_table(text: str, content: Content) -> None:
-    """Add the failures in torchrun's table."""
-    forced = {int(pid) for pid in _FORCED.findall(text)}
-    for head, part in zip(_ROOT.finditer(text), _ROOT.split(text)[1:], strict=True):
-        host = ""
-        place = None
-        for line in part.splitlines():
-            if named := _HOST.match(line):
-                host = named[1]
-            elif match := _PLACE.match(line):
-                place = match
-            elif place and (match := _EXIT.match(line)) and int(match[1]):
-                rank = int(place[1])
-                if place[2]:
-                    content.hosts.add((host, rank - int(place[2])))
-                pid = int(match[2] or 0)
-                code = -SIGTERM if pid in forced else int(match[1])
-                is_first = head[0].startswith("Root")
-                if code in STOPPED and not is_first:
-                    content.stopped.add(rank)
-                else:
-                    end = End(_exit_text(code), is_exit=True, is_first=is_first, pid=pid)
-                    content.ends.append((("rank", rank), end))
-                place = None
+class _Table:
+    """Reader of the failures in torchrun's table.
 
+    Args:
+        forced: Processes that torchrun killed because they didn't stop.
+    """
 
-def _exit_text(code: int) -> str:
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"died of {Signals(-code).name}"
-    except ValueError:
-        return f"died of signal {-code}"
+    def __init__(self, forced: set[int]) -> None:
+        self._forced = forced
+        self._is_first: bool | None = None  # None outside the table
+        self._rank: int | None = None
+
+    def read(self, line: str, log: Log) -> None:
+        """Read a line, and add a failure to the log."""
+        if _TABLE.match(line):
+            self._is_first = line.startswith("Root")
+        elif self._is_first is None:
+            return
+        elif match := _TABLE_RANK.match(line):
+            self._rank = int(match[1])
+        elif self._rank is not None and (match := _TABLE_EXIT.match(line)):
+            code = -SIGTERM if int(match[2] or 0) in self._forced else int(match[1])
+            if self._is_first:
+                log.first.add(self._rank)
+            if code in STOPPED and not self._is_first:
+                log.stopped.add(self._rank)
+            elif code:
+                how = f"exited with code {code}" if code > 0 else f"died of {signal_name(-code)}"
+                log.ends.append((self._rank, RankEnd(how, "exit code")))
+            self._rank = None

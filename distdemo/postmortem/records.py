@@ -1,10 +1,87 @@
-"""Record of a post-mortem. No torch, no Rich."""
+"""Records of a post-mortem: what the files have, and the report. No torch, no Rich."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal, NamedTuple
 
-from distdemo.calls.records import CallCount, Finding
+from distdemo.calls.records import CallCount, Finding, RankCall
+
+
+class GroupId(NamedTuple):
+    """Name, description and members of a group; logs have no members."""
+
+    name: str
+    desc: str = ""
+    members: tuple[int, ...] = ()
+
+    @property
+    def is_default(self) -> bool:
+        """True for the group of all ranks that init_process_group creates."""
+        return self.desc == "default_pg" or (self.name == "0" and not self.desc)
+
+
+class CallState(Enum):
+    """State of a call. ENDED: it has completed or failed, and the backend doesn't say which."""
+
+    STARTED = 1
+    COMPLETED = 2
+    ENDED = 3
+
+
+class PastCall(NamedTuple):
+    """Call of a rank, with its number in the group; 0 for a send or receive."""
+
+    group: GroupId
+    number: int
+    call: RankCall
+    state: CallState
+
+
+@dataclass(slots=True)
+class RankCalls:
+    """Calls of one rank, in their order.
+
+    Attributes:
+        backend: ``nccl``, ``gloo``; empty if unknown.
+        library: Version of the communication library, or empty.
+        is_dump: True if it has the latest calls of all groups; a log has those that it names.
+        groups: Groups of the rank, also those without calls.
+        calls: The calls.
+        times: Times of the first and the last call, in ns since 1970; 0 if unknown.
+        line: Source line at which the rank is, if its stack was dumped.
+    """
+
+    backend: str = ""
+    library: str = ""
+    is_dump: bool = False
+    groups: list[GroupId] = field(default_factory=list)
+    calls: list[PastCall] = field(default_factory=list)
+    times: tuple[int, int] = (0, 0)
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnd:
+    """End of a rank, as a log reports it.
+
+    Attributes:
+        how: ``raised ValueError: bad``, ``died of SIGKILL``.
+        source: Source of this fact. An exception says more than an exit code.
+        source_line: Source line, or empty.
+        is_consequence: True if the rank only lost a peer, timed out or was stopped.
+    """
+
+    how: str
+    source: Literal["exception", "message", "exit code"]
+    source_line: str = ""
+    is_consequence: bool = False
+
+    @property
+    def is_vague(self) -> bool:
+        """True if it may be a consequence: an exit code that a lost connection gives, too."""
+        return self.source == "exit code" and self.how.endswith((" code 1", "SIGINT", "SIGTERM"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +93,11 @@ class Postmortem:
         world_size: Number of ranks; 0 if unknown.
         files: Number of files by format, ``7 dumps``.
         backends: Backends with the version of their library, or hosts of recordings.
-        absent: Ranks that left nothing.
-        notes: What was inferred, what is missing or contradicting, and which files were skipped.
+        absent: Ranks that left no calls.
+        notes: What was inferred or is unknown, and which files were skipped.
         calls: Calls with their counts.
         findings: Findings, the most important first.
         warnings: Possible errors.
-        strict: True if warnings count as errors.
         stopped: Reason why errors may have been missed, or empty.
     """
 
@@ -34,10 +110,9 @@ class Postmortem:
     calls: tuple[CallCount, ...]
     findings: tuple[Finding, ...]
     warnings: tuple[Finding, ...] = ()
-    strict: bool = False
     stopped: str = ""
 
     @property
     def ok(self) -> bool:
         """True if everything was compared and nothing is wrong."""
-        return not (self.findings or self.stopped or (self.strict and self.warnings))
+        return not (self.findings or self.stopped)

@@ -30,15 +30,11 @@ def postmortem_view(report: Postmortem, sign: Signs, *, calls: bool = False) -> 
         yield Paragraph(note)
     if len(report.notes) > MAX_NOTES:
         yield Paragraph(f"{plural(len(report.notes) - MAX_NOTES, 'more note')} in --format json.")
-    yield Summary(_verdict(report), report.ok)
-
-
-def _verdict(report: Postmortem) -> str:
     if report.findings:
-        return report.findings[0].what
-    count = sum(call.count * len(call.ranks) for call in report.calls)
+        yield Summary(report.findings[0].what, ok=False)
+        return
+    count = plural(sum(call.count * len(call.ranks) for call in report.calls), "call")
     if report.stopped:
-        return f"So far no errors in {plural(count, 'call')}, but {report.stopped}."
-    if not report.ok:
-        return f"{plural(len(report.warnings), 'warning')}."
-    return f"No errors in {plural(count, 'call')}."
+        yield Summary(f"So far no errors in {count}, but {report.stopped}.", ok=False)
+    else:
+        yield Summary(f"No errors in {count}.")

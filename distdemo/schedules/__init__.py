@@ -1,21 +1,29 @@
-"""Schedules of collectives: the algorithms as data, and their registry."""
+"""Schedules of collectives: the algorithms as data, their registry, and what can't run them.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
+from distdemo import backends
+from distdemo import ops as operations
+from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
+from distdemo.ops.reduction import REDUCTIONS, why_undefined
+from distdemo.ops.spec import OpSpec
 from distdemo.schedules import movements, reductions  # noqa: F401 - they register their algorithms
 from distdemo.schedules.contract import REGISTERED, Algorithm
 from distdemo.schedules.schedule import Schedule
 
-if TYPE_CHECKING:
-    from distdemo.ops.spec import OpSpec
-
-
 REGISTRY = tuple(sorted(REGISTERED, key=lambda algorithm: not algorithm.goal.reduced))
 """Registry of algorithms. The first one of each op is its default."""
+NO_ARITHMETIC = {
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), frozenset(REDUCTIONS)),
+    **dict.fromkeys(("uint16", "uint32", "uint64"), frozenset({"sum", "avg", "min", "max"})),
+}
+"""Reduce ops for which torch has no elementwise function, by dtype (on 2.8, 2.13 and 2.15)."""
 
 
 def ops() -> tuple[str, ...]:
@@ -55,12 +63,45 @@ def find(op: str, name: str | None = None) -> Algorithm:
     return known[word]
 
 
-def schedule(op: OpSpec, name: str, chunks: int | None = None) -> Schedule:
+def schedule(op: OpSpec, name: str) -> Schedule:
     """Return the schedule of this algorithm.
 
     Args:
         op: Op with its ranks, its root and the shape of one tensor or part.
         name: Name of the algorithm.
-        chunks: Number of chunks, if the algorithm lets the caller choose; None for its default.
     """
-    return Schedule.of(find(op.op, name), op.group_size, op.numel, op.root or 0, chunks)
+    return Schedule.of(find(op.op, name), op.group_size, op.numel, op.root or 0)
+
+
+def check_arithmetic(spec: OpSpec) -> None:
+    """Raise `UsageError` if torch has no arithmetic to reduce this dtype with; the ranks use it."""
+
+    def why_not(dtype: str) -> str | None:
+        if spec.reduce_op in NO_ARITHMETIC.get(dtype, ()):
+            return "The ranks reduce with torch's elementwise functions, and torch has none for it."
+        return why_undefined(DTYPES[dtype].kind, spec.reduce_op or "sum")
+
+    if spec.reduce_op is None:
+        return
+    if spec.reduce_op == "premul_sum":
+        why = "The ranks reduce with torch's elementwise functions; premul_sum is one of NCCL."
+        raise UsageError("A schedule can't reduce by premul_sum.", why, "Try --reduce-op sum.")
+    reason = why_not(spec.dtype)
+    if reason is not None:
+        fitting = ", ".join(name for name in DTYPES if why_not(name) is None)
+        raise UsageError(
+            f"A schedule can't reduce {spec.dtype} by {spec.reduce_op}.",
+            reason,
+            f"These dtypes work: {fitting}.",
+        )
+
+
+def check_backend(backend: str, device: str, n: int) -> None:
+    """Raise `UsageError` if the backend can't send from one rank to another."""
+    p2p = operations.REGISTRY["p2p"]
+    message = OpSpec(p2p.name, n, dtype="uint8", shape=(1,), src=0, dst=1, pattern="pair")
+    reason = backends.REGISTRY[backend].why_unsupported(p2p, message, device) if n > 1 else None
+    if reason is not None:
+        raise UsageError(
+            f"{backend} can't send from one rank to another.", reason, "Try --backend gloo."
+        )

@@ -15,8 +15,6 @@ from functools import cache
 from types import CodeType
 from typing import Literal
 
-MOST_DEFAULT = 16  # chunks of a pipeline: more cost α, fewer leave ranks idle at both ends
-
 THAKUR = "Thakur, Rabenseifner, Gropp 2005"
 """Optimization of Collective Communication Operations in MPICH, IJHPCA 19(1)."""
 CHAN = "Chan, Heimlich, Purkayastha, van de Geijn 2007"
@@ -196,7 +194,6 @@ class Algorithm:
         rounds: Function that yields the rounds for n ranks, at least 1, and a number of chunks;
             the root is rank 0.
         cut: Function that returns the number of chunks on n ranks; None for the op's pieces.
-        chunked: True if the user can choose the number of chunks (``--chunks``).
     """
 
     goal: Goal
@@ -206,7 +203,6 @@ class Algorithm:
     formulas: Formulas
     rounds: Callable[[int, int], Iterable[Round]]
     cut: Callable[[int], int] | None = None
-    chunked: bool = False
 
     @property
     def op(self) -> str:
@@ -214,9 +210,7 @@ class Algorithm:
         return self.goal.op
 
     def chunks(self, n: int) -> int:
-        """Return the number of chunks on n ranks: the op's pieces, or those of a pipeline."""
-        if self.chunked:
-            return min(n, MOST_DEFAULT)
+        """Return the number of chunks on n ranks."""
         return self.goal.pieces(n) if self.cut is None else self.cut(n)
 
 
@@ -231,7 +225,6 @@ def algorithm(
     formulas: Formulas,
     *,
     cut: Callable[[int], int] | None = None,
-    chunked: bool = False,
 ) -> Callable[[Callable[[int, int], Iterable[Round]]], Algorithm]:
     """Register a function as the rounds of an algorithm, and its docstring's first line as summary.
 
@@ -241,12 +234,11 @@ def algorithm(
         source: Paper or textbook, with the section.
         formulas: Cost of the algorithm.
         cut: Function that returns the number of chunks on n ranks; None for the op's pieces.
-        chunked: True if the user can choose the number of chunks.
     """
 
     def register(rounds: Callable[[int, int], Iterable[Round]]) -> Algorithm:
         summary = (rounds.__doc__ or "").partition("\n")[0]
-        made = Algorithm(goal, name, summary, source, formulas, rounds, cut, chunked)
+        made = Algorithm(goal, name, summary, source, formulas, rounds, cut)
         if any((known.op, known.name) == (made.op, name) for known in REGISTERED):
             raise ValueError(f"{made.op} has two algorithms {name}")
         REGISTERED.append(made)

@@ -126,7 +126,9 @@ def flat_broadcast(n: int, chunks: int) -> Iterator[Round]:
     return shapes.star(n, lambda _: range(chunks))
 
 
-@algorithm(BROADCAST, "chain", f"{PJESIVAC} (pipeline)", shapes.PIPELINE, chunked=True)
+@algorithm(
+    BROADCAST, "chain", f"{PJESIVAC} (pipeline)", shapes.PIPELINE, cut=shapes.pipeline_chunks
+)
 def chain_broadcast(n: int, chunks: int) -> Iterator[Round]:
     """Chunks follow each other from rank to rank: every link is busy at once.
 

@@ -298,7 +298,7 @@ def flat_reduce(n: int, chunks: int) -> Iterator[Round]:
     return shapes.star(n, lambda _: range(chunks), up=True, reduce=True)
 
 
-@algorithm(REDUCE, "chain", f"{PJESIVAC} (pipeline)", shapes.PIPELINE, chunked=True)
+@algorithm(REDUCE, "chain", f"{PJESIVAC} (pipeline)", shapes.PIPELINE, cut=shapes.pipeline_chunks)
 def chain_reduce(n: int, chunks: int) -> Iterator[Round]:
     """Sums of chunks follow each other from rank to rank: every link is busy at once.
 

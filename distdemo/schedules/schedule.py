@@ -89,9 +89,7 @@ class Schedule:
     sizes: ChunkSizes
 
     @classmethod
-    def of(
-        cls, algorithm: Algorithm, n: int, elements: int, root: int = 0, chunks: int | None = None
-    ) -> Schedule:
+    def of(cls, algorithm: Algorithm, n: int, elements: int, root: int = 0) -> Schedule:
         """Return the schedule for this number of elements.
 
         Args:
@@ -100,9 +98,8 @@ class Schedule:
             elements: Elements of the tensor that is cut as evenly as possible, or of one piece if
                 the op has pieces.
             root: Root of the op, if it has one.
-            chunks: Number of chunks, if the algorithm lets the caller choose; None for its default.
         """
-        count = (chunks if algorithm.chunked else None) or algorithm.chunks(n)
+        count = algorithm.chunks(n)
         smaller, larger = divmod(elements, count) if algorithm.goal.whole else (elements, 0)
         return cls(algorithm, n, root, ChunkSizes(count, smaller, larger))
 

@@ -14,6 +14,11 @@ PIPELINE = Formulas("n−1 + C−1", "S", "min(n−1, 2)·S", "(n−1)S", "(n−
 """Costs if chunks follow each other along a chain of ranks."""
 
 
+def pipeline_chunks(n: int) -> int:
+    """Return the number of chunks: more cost α, fewer leave ranks idle at both ends."""
+    return min(n, 16)
+
+
 def shift(n: int, by: int, chunks: ChunksOf) -> list[Move]:
     """Return one message from every rank to the rank at this distance, modulo n."""
     return [(rank, (rank + by) % n, chunks(rank)) for rank in range(n)]

@@ -2,28 +2,76 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distdemo import schedules
+from distdemo import ops, schedules
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import SizeList, count
+from distdemo.cli.options import (
+    ADVANCED,
+    DType,
+    ReduceOp,
+    Root,
+    SizeList,
+    WorldOptions,
+    count,
+)
 from distdemo.cli.session import Session
-from distdemo.cli.types import ranks_to_show
+from distdemo.cli.types import Shape, check_rank, offer, parse_shape, unknown
 from distdemo.errors import UsageError
-from distdemo.trace.options import Operation, TraceOptions
-from distdemo.trace.request import find_op, make_trace
+from distdemo.ops.contract import Op
+from distdemo.ops.footprint import footprint
+from distdemo.ops.spec import OpSpec
 
 if TYPE_CHECKING:
-    from distdemo.trace.records import TraceReport
+    from distdemo.schedules.contract import Algorithm
 
 DEFAULT_SIZE = 1 << 20  # bytes
-ONE_RANK = "One rank sends nothing, whatever the algorithm."
+MOST_RANKS = 64  # 64 ranks in a ring have half a million chunks to show
+OPS = tuple(op.replace("_", "-") for op in schedules.ops())
+NAMES = tuple(dict.fromkeys(algorithm.name for algorithm in schedules.REGISTRY))
+Operation = Annotated[
+    str | None,
+    typer.Argument(metavar="OP", help=f"{', '.join(OPS)}.", autocompletion=offer(OPS)),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceOptions(WorldOptions):
+    """Options of ``distdemo trace``."""
+
+    op: Operation = None
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            "--algorithm",
+            "-a",
+            metavar="NAME",
+            autocompletion=offer(NAMES),
+            help="ring, tree, ... (see trace list); by default the operation's first.",
+        ),
+    ] = None
+    reduce_op: ReduceOp = "sum"
+    root: Root = 0
+    dtype: DType = "float32"
+    shape: Annotated[
+        Shape | None,
+        typer.Option(
+            metavar="SHAPE",
+            parser=parse_shape,
+            help="Shape of one tensor or part: 4, 2,3 or scalar. [default: an element per chunk]",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None
+    animate: Annotated[
+        bool,
+        typer.Option(
+            "--animate", help="Show it in place: each key shows the next round, ← the one before."
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +83,6 @@ class ListOptions:
         int | None, count("Count rounds and bytes on N ranks.", 2, None, "--world-size", "-n")
     ] = None
     sizes: SizeList = None
-    fit: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Predict times with α and β fitted to a file of bench --output; may be repeated.",
-        ),
-    ] = None
 
 
 @command(
@@ -58,72 +99,104 @@ def trace(session: Session, options: TraceOptions) -> Result:
     round, with the contributions in each chunk. The result is verified, the counts are compared
     with the formulas.
     """
-    n = session.world_size(options.world_size, 4, 1, ONE_RANK)
-    shown = ranks_to_show(options.ranks, n)
-    spec, world = make_trace(options, session, n)
-    with session.waiting(f"{spec.algorithm} on {n} ranks", world):
+    n = session.world_size(options.world_size, 4, 1)
+    if n > MOST_RANKS:
+        raise UsageError(
+            f"{n:,} ranks are too many to show.",
+            f"Every chunk is shown after every round; the limit is {MOST_RANKS} ranks.",
+            f"Try -n 16, or count the bytes with distdemo trace list -n {n}.",
+        )
+    op = find_op(options.op)
+    algorithm = schedules.find(op.name, options.algorithm)
+    spec = make_spec(op, algorithm, options, n)
+    world = session.world(n, options, data_bytes=footprint(op, spec))
+    world = replace(world, lazy=ops.REGISTRY["p2p"].lazy)
+    schedules.check_backend(world.backend, world.device, n)
+    with session.waiting(f"{algorithm.name} on {n} ranks", world):
         from distdemo.trace.rank import trace as run_trace
         from distdemo.trace.report import make_report
 
-        ended = session.start(world, run_trace, (spec,))
-        report = make_report(spec, ended)
+        ended = session.start(world, run_trace, (spec, algorithm.name))
+        report = make_report(spec, algorithm, ended)
     from distdemo.trace.page import page
-    from distdemo.trace.view import play, trace_slides, trace_text, trace_view
+    from distdemo.trace.view import trace_view, wrong_texts
 
-    player = None
-    if options.animate or options.speed is not None:
-        player = partial(play, speed=options.speed)
     return Result(
         report,
-        partial(trace_view, ranks=shown, player=player),
-        exports={".html": page, ".txt": partial(trace_text, ranks=shown)},
-        slides=partial(trace_slides, ranks=shown),
-        errors=_wrong_ranks(report),
+        partial(trace_view, animate=options.animate and session.is_interactive),
+        exports={".html": page},
+        errors=tuple(Error(text, ranks=(rank,)) for rank, text in wrong_texts(report).items()),
     )
 
 
-def _wrong_ranks(report: TraceReport) -> tuple[Error, ...]:
-    """Return one error per rank with wrong chunks."""
-    names: dict[int, list[str]] = {}
-    for wrong in report.wrong:
-        names.setdefault(wrong.rank, []).append(report.chunk_names[wrong.chunk])
-    return tuple(
-        Error(f"Rank {rank} holds wrong chunks: {', '.join(names[rank])}.", ranks=(rank,))
-        for rank in sorted(names)
+def find_op(name: str | None) -> Op:
+    """Return the op of this name, all-reduce by default.
+
+    Raises:
+        UsageError: There is none.
+    """
+    resolved = ops.resolve(name or "all-reduce")
+    if resolved is None:
+        raise unknown("operation", [*OPS, "list"], name or "", "distdemo trace")
+    return resolved[0]
+
+
+def make_spec(op: Op, algorithm: Algorithm, options: TraceOptions, n: int) -> OpSpec:
+    """Return the op on n ranks, by default with one element per chunk.
+
+    A tensor that is never cut gets one element per rank, to be comparable with a ring's.
+
+    Raises:
+        UsageError: The op doesn't take an option, or no rank can reduce this dtype.
+    """
+    for name in {"reduce_op", "root"} - op.takes:
+        if name in options.given:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{op.command} doesn't take {flag}.", op.doc.summary, "Leave it out.")
+    shape: tuple[int, ...] = (1,)
+    if options.shape is not None:
+        shape = tuple(options.shape)
+    elif algorithm.goal.whole:
+        chunks = algorithm.chunks(n)
+        shape = (chunks if chunks > 1 else n,)
+    spec = OpSpec(
+        op=op.name,
+        group_size=n,
+        dtype=options.dtype,
+        shape=shape,
+        reduce_op=options.reduce_op if "reduce_op" in op.takes else None,
+        root=check_rank("--root", options.root, n) if "root" in op.takes else None,
+        variant="list" if "variant" in op.takes else None,
     )
+    schedules.check_arithmetic(spec)
+    return spec
 
 
 @command(
     record="distdemo.trace.records:AlgorithmList",
-    epilog="Try: distdemo trace list; distdemo trace list broadcast -n 1000 --sizes 1K,1G; "
-    "distdemo trace list all-reduce -n 65536 --fit run.json",
+    epilog="Try: distdemo trace list; distdemo trace list broadcast -n 1000 --sizes 1K,1G",
 )
 def list_algorithms(options: ListOptions) -> Result:
     """List the algorithms with their formulas and sources, or their costs on N ranks.
 
     With --world-size, the formulas are evaluated: rounds and bytes of any number of ranks.
     """
-    from distdemo.schedules.count import infos
     from distdemo.trace.records import AlgorithmList
-    from distdemo.trace.report import costs_on, with_times
+    from distdemo.trace.report import costs_on, info
     from distdemo.trace.view import costs_view, list_view
 
     algorithms = schedules.REGISTRY
     if options.op is not None:
-        algorithms = schedules.of_op(find_op(options.op).name)
-    if options.world_size is None:
-        for name in ("sizes", "fit"):
-            if getattr(options, name):
-                raise UsageError(
-                    f"--{name} requires --world-size.",
-                    "Rounds, bytes and times depend on the number of ranks.",
-                    f"Add -n 1000, or leave out --{name}.",
-                )
-        return Result(AlgorithmList(infos(algorithms)), list_view)
-    record = costs_on(options.world_size, algorithms, options.sizes or (DEFAULT_SIZE,))
-    if options.fit:
-        ops = dict.fromkeys(algorithm.op for algorithm in algorithms)
-        bench_fit = import_module("distdemo.bench.fit.fit")  # features know each other by name only
-        links = {op: bench_fit.cost_model(options.fit, op) for op in ops}
-        record = with_times(record, links)
-    return Result(record, costs_view)
+        op = find_op(options.op)
+        schedules.find(op.name)  # raises if the op has none
+        algorithms = schedules.of_op(op.name)
+    if options.world_size is not None:
+        sizes = options.sizes or (DEFAULT_SIZE,)
+        return Result(costs_on(options.world_size, algorithms, sizes), costs_view)
+    if options.sizes:
+        raise UsageError(
+            "--sizes requires --world-size.",
+            "Rounds and bytes depend on the number of ranks.",
+            "Add -n 1000, or leave out --sizes.",
+        )
+    return Result(AlgorithmList(tuple(map(info, algorithms))), list_view)

@@ -10,26 +10,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
-from itertools import pairwise
 from string import Template
 from typing import Any
 
 from distdemo.schedules.contract import LETTERS
 from distdemo.trace.records import HeldChunk, PlayedRound, TraceReport
-from distdemo.trace.texts import (
-    cost_table,
-    notes,
-    payload_text,
-    title,
-    verdict_text,
-    wrong_text,
-)
+from distdemo.trace.view import cost_table, notes, payload_text, title, verdict_text, wrong_texts
 from distdemo.view.console import Signs
 from distdemo.view.foreign import one_line
-from distdemo.view.format import duration, exact_size, listing, number, plural, ranges, ranks_text
+from distdemo.view.format import listing, number, plural, ranges, ranks_text
 
 SCRIPTS = (
     "data.js",  # the rounds, and the state after k rounds
@@ -38,14 +30,12 @@ SCRIPTS = (
     "cells.js",  # drawing of ranks and chunks
     "arrows.js",  # drawing of messages
     "table.js",  # the state as a table
-    "times.js",  # working and waiting times of each rank
     "tip.js",  # tooltip of a chunk
     "player.js",  # the current round and playback
     "page.js",  # controls, keys and start-up
 )
-MOST_OPEN = 4  # wrong chunks shown unfolded; more would push the picture off the screen
 MOST_NAMED = 8  # messages or chunks that a sentence names; the rest are counted
-CONTENTS = {"held": "", "original": "its original ", "last": "the last received "}
+CONTENTS = {"held": "its ", "original": "its original ", "last": "the last received "}
 
 
 def page(report: TraceReport) -> str:
@@ -64,13 +54,10 @@ def page(report: TraceReport) -> str:
         summary=to_html(report.algorithm.summary),
         source=to_html(report.algorithm.source),
         last=str(len(report.rounds)),
-        verdict="\n".join(_verdict(report)),
-        rounds=_rounds(report),
-        counts=_counts(report),
-        by_rank=_by_rank(report),
-        notes="".join(
-            f'<p class="quiet">{to_html(note)}</p>' for note in (*notes(report), built_by)
-        ),
+        verdict=_verdict(report),
+        counts=_table(*cost_table(report)),
+        notes=to_html(f"S: {payload_text(report)}; {LETTERS} {notes(report)}"),
+        versions=to_html(built_by),
         policy=(
             f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
             "img-src data:; base-uri 'none'; form-action 'none'"
@@ -97,6 +84,29 @@ def to_html(text: object) -> str:
     return escape(one_line(str(text)))
 
 
+def _verdict(report: TraceReport) -> str:
+    """Return the verdict with its sign."""
+    if report.world.verdict is not None:
+        why = report.world.verdict
+        return f'<p class="bad">✗ Failed. {to_html(f"{why.what} {why.why} {why.hint}")}</p>'
+    if report.ok:
+        return f'<p class="good">✓ {verdict_text(report)}</p>'
+    texts = " ".join(wrong_texts(report).values())
+    return f'<p class="bad">✗ {to_html(f"{verdict_text(report)} {texts}")}</p>'
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return an HTML table."""
+    top = "".join(f'<th scope="col">{to_html(head)}</th>' for head in heads)
+    body = "".join(
+        f'<tr><th scope="row">{to_html(row[0])}</th>'
+        f"{''.join(f'<td>{to_html(cell)}</td>' for cell in row[1:])}</tr>"
+        for row in rows
+    )
+    head = f"<thead><tr>{top}</tr></thead>"
+    return f'<table aria-labelledby="counts-title">{head}<tbody>{body}</tbody></table>'
+
+
 # ----------------------------------------------------------------------------- for the script
 
 
@@ -107,8 +117,6 @@ def page_data(report: TraceReport) -> dict[str, Any]:
         for slot, cells in zip(slots, by_rank, strict=False):
             slot.update(cell.chunk for cell in cells)
     return {
-        "op": report.op.op,
-        "algorithm": report.algorithm.name,
         "n": report.n,
         "reduced": report.op.reduce_op is not None,
         "chunks": list(report.chunk_names),
@@ -117,16 +125,8 @@ def page_data(report: TraceReport) -> dict[str, Any]:
         "slots": [sorted(slot) for slot in slots] if report.start else [],
         # The ranks' chunks of a failed run are unknown, so there is no picture.
         "start": [[_cell(cell) for cell in cells] for cells in report.start] or None,
-        "rounds": [_round_data(played, report.element_bytes) for played in report.rounds],
+        "rounds": [_round_data(played) for played in report.rounds],
         "words": round_texts(report) if report.start else [],
-        "wrong": [
-            {
-                "rank": wrong.rank,
-                "chunk": wrong.chunk,
-                "words": wrong_text(wrong, report.chunk_names),
-            }
-            for wrong in report.wrong
-        ],
     }
 
 
@@ -141,15 +141,13 @@ def _flat_ranges(numbers: Sequence[int]) -> list[int]:
     return [end for ends in ranges(numbers) for end in ends]
 
 
-def _round_data(played: PlayedRound, itemsize: int) -> dict[str, Any]:
+def _round_data(played: PlayedRound) -> dict[str, Any]:
     return {
-        "phase": played.phase,
         "messages": [
             {
                 "src": t.src,
                 "dst": t.dst,
                 "chunks": _flat_ranges(sorted(t.chunks)),
-                "bytes": t.elements * itemsize,
                 "reduce": t.reduce,
             }
             for t in played.transfers
@@ -161,43 +159,46 @@ def _round_data(played: PlayedRound, itemsize: int) -> dict[str, Any]:
             if cells
         },
         "gone": {rank: list(gone) for rank, gone in enumerate(played.gone) if gone},
-        "moments": [[m.began_s, m.posted_s, m.arrived_s, m.ended_s] for m in played.moments],
     }
-
-
-# -------------------------------------------------------------------------------------- sentences
 
 
 def round_texts(report: TraceReport) -> list[tuple[str, str, str]]:
     """Return (title, messages, result) of the start and of each round."""
-    states = list(report.states())
-    head = "Before the first round" if report.rounds else "No round is needed"
-    texts = [(head, "", _progress(report, states[0], None))]
-    for played, (before, after) in zip(report.rounds, pairwise(states), strict=True):
-        head = f"Round {played.number} of {len(report.rounds)}"
-        progress = _progress(report, after, before)
+    wanted = sum(map(len, report.wanted))
+    rounds = [("Before the first round" if report.rounds else "No round is needed", "")]
+    for played in report.rounds:
         phase = f", {played.phase}" if played.phase else ""
-        texts.append((f"{head}{phase}", _messages(report, played), progress))
+        head = f"Round {played.number} of {len(report.rounds)}{phase}"
+        rounds.append((head, _messages(report, played)))
+    texts = []
+    for (head, messages), held in zip(rounds, report.states(), strict=True):
+        complete = sum(
+            chunk in held[rank] and held[rank][chunk].complete
+            for rank, chunks in enumerate(report.wanted)
+            for chunk in chunks
+        )
+        texts.append((head, messages, f"Complete: {complete:,} of {plural(wanted, 'chunk')}."))
     return texts
 
 
 def _messages(report: TraceReport, played: PlayedRound) -> str:
     """Describe the messages of a round, and whether the receiver combines or keeps them."""
-    kinds: dict[tuple[bool, str], list[str]] = {}
-    for t in played.transfers:
-        if t.elements:
-            what = f"{CONTENTS[t.content]}{_chunk_list(report, t.chunks)}"
-            message = f"rank {t.src} sends {what} to rank {t.dst}"
-            kinds.setdefault((t.reduce, t.content), []).append(message)
-    texts = []
-    for (reduce, _), sent in kinds.items():
-        effect = "combined with the receiver's data" if reduce else "stored as received"
-        texts.append(f"{listing(_shorten(sent))}; {effect}.")
-    return " ".join(texts) or "all messages are empty."
+    transfers = [t for t in played.transfers if t.elements]
+    texts = [
+        f"rank {t.src} sends {CONTENTS[t.content]}{_chunk_list(report, t.chunks)} to rank {t.dst}"
+        for t in transfers
+    ]
+    if not transfers:
+        return "all messages are empty."
+    combines = transfers[0].reduce  # as do all messages of a round
+    effect = "combined with the receiver's data" if combines else "stored as received"
+    return f"{listing(_shorten(texts))}; {effect}."
 
 
 def _chunk_list(report: TraceReport, chunks: Sequence[int]) -> str:
-    """Return ``chunk 2`` or ``chunks 0-3 and 6``; a long list is shortened."""
+    """Return ``tensor``, ``chunk 2`` or ``chunks 0-3 and 6``; a long list is shortened."""
+    if len(report.chunk_names) == 1:
+        return "tensor"
     names = [report.chunk_names[chunk] for chunk in chunks]
     is_plain = names == [str(chunk) for chunk in chunks]
     texts = ranks_text(chunks).split(", ") if is_plain else names
@@ -208,120 +209,3 @@ def _shorten(texts: list[str]) -> list[str]:
     """Shorten a long list to its first items and the number of the rest."""
     more = [f"{len(texts) - MOST_NAMED:,} more"] if len(texts) > MOST_NAMED else []
     return texts[:MOST_NAMED] + more
-
-
-Held = tuple[dict[int, HeldChunk], ...]
-
-
-def _progress(report: TraceReport, now: Held, before: Held | None) -> str:
-    """Return the number of complete chunks, and the names of the newly completed ones."""
-
-    def complete(state: Held) -> set[tuple[int, int]]:
-        return {
-            (rank, chunk)
-            for rank, wanted in enumerate(report.wanted)
-            for chunk in wanted
-            if chunk in state[rank] and state[rank][chunk].complete
-        }
-
-    done = complete(now)
-    wanted = sum(map(len, report.wanted))
-    text = f"Complete: {len(done):,} of {plural(wanted, 'chunk')}"
-    new = sorted(done - complete(before)) if before is not None else []
-    names = _shorten([f"chunk {report.chunk_names[c]} on rank {rank}" for rank, c in new])
-    return f"{text}; new: {listing(names)}." if names else f"{text}."
-
-
-# --------------------------------------------------------------------------------- static content
-
-
-def _verdict(report: TraceReport) -> Iterator[str]:
-    """Yield the verdict with its sign."""
-    if report.world.verdict is not None:
-        why = report.world.verdict
-        yield f'<p class="bad">✗ Failed. {to_html(f"{why.what} {why.why} {why.hint}")}</p>'
-    elif not report.ok:
-        texts = (wrong_text(wrong, report.chunk_names) for wrong in report.wrong)
-        items = "".join(f"<li>✗ {to_html(text)}</li>" for text in texts)
-        opened = " open" if len(report.wrong) <= MOST_OPEN else ""
-        head = f'<summary class="bad">✗ {verdict_text(report)}</summary>'
-        yield f'<details class="wrong"{opened}>{head}<ul>{items}</ul></details>'
-    else:
-        yield f'<p class="good">✓ {verdict_text(report)}</p>'
-
-
-def _counts(report: TraceReport) -> str:
-    """Return the table of formulas, counts and bytes handed to the backend."""
-    table = _table("Formulas and counts", *cost_table(report, Signs()))
-    letters = to_html(f"S: {payload_text(report.traffic)}; {LETTERS}")
-    return f'<div class="counts">{table}</div><p class="quiet">{letters}</p>'
-
-
-def _by_rank(report: TraceReport) -> str:
-    """Return the table of bytes that each rank sends and receives."""
-    heads = ["Rank", "Sent", "Received", *(["Handed over"] if report.handed_bytes else [])]
-    columns = [report.sent_bytes, report.received_bytes]
-    columns += [report.handed_bytes] if report.handed_bytes else []
-    rows = [
-        [f"Rank {rank}", *map(exact_size, row)]
-        for rank, row in enumerate(zip(*columns, strict=True))
-    ]
-    return _table("Bytes per rank", heads, rows)
-
-
-def _rounds(report: TraceReport) -> str:
-    """Return a table with one row per round, each with a button to jump to the round's end."""
-    if not report.start:
-        return "<p>The run failed, so the chunks of the ranks are unknown.</p>"
-    timed = any(played.moments for played in report.rounds)
-    phased = any(played.phase for played in report.rounds)
-    heads = ["After", *(["Phase"] if phased else []), "Messages", "Largest", "Total"]
-    heads += ["Time"] if timed else []
-    rows = [["0", *[""] * (len(heads) - 1)]]
-    for played in report.rounds:
-        sizes = [t.elements * report.element_bytes for t in played.transfers if t.elements]
-        amounts = [str(len(sizes)), exact_size(max(sizes, default=0)), exact_size(sum(sizes))]
-        time = [_round_time(played)] if timed else []
-        phase = [played.phase] if phased else []
-        rows.append([str(played.number), *phase, *amounts, *time])
-
-    def button(at: str) -> str:
-        name = f"Round {at}" if at != "0" else "The start"
-        return f'<button type="button" class="jump" data-round="{at}">{name}</button>'
-
-    return _table("All rounds", heads, rows, button)
-
-
-def _round_time(played: PlayedRound) -> str:
-    """Return the time from the first rank's begin to the last rank's end of the round."""
-    busy = [m for m in played.moments if m.ended_s > m.began_s]
-    if not busy:
-        return "—"
-    return duration(max(m.ended_s for m in busy) - min(m.began_s for m in busy))
-
-
-def _table(
-    caption: str,
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    first: Callable[[str], str] = escape,
-) -> str:
-    """Return an HTML table that scrolls if it is wider than the page, also by keyboard.
-
-    Args:
-        caption: Caption of the table.
-        heads: Column headings.
-        rows: Rows of texts.
-        first: Function that returns the HTML of a row's first cell.
-    """
-    top = "".join(f'<th scope="col">{to_html(head)}</th>' for head in heads)
-    body = "".join(
-        f'<tr><th scope="row">{first(row[0])}</th>'
-        f"{''.join(f'<td>{to_html(cell)}</td>' for cell in row[1:])}</tr>"
-        for row in rows
-    )
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{to_html(caption)}"><table>'
-        f"<caption>{to_html(caption)}</caption><thead><tr>{top}</tr></thead>"
-        f"<tbody>{body}</tbody></table></div>"
-    )

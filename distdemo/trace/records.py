@@ -1,4 +1,4 @@
-"""Inputs and results of ``trace`` as frozen records; no torch, Rich or Typer.
+"""Results of ``trace`` as frozen records; no torch, Rich or Typer.
 
 Field names are the keys of the JSON documents. Rank numbers are those of the world.
 """
@@ -11,11 +11,32 @@ from typing import ClassVar
 
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import Traffic
-from distdemo.ops.spec import Call, Number, OpSpec, Verification
-from distdemo.schedules.count import AlgorithmInfo, CostModel, Counts, Crossover, FormulaCheck
+from distdemo.ops.spec import Call, Number, Verification
+from distdemo.schedules.count import Counts
 from distdemo.schedules.schedule import Transfer
 
-# --------------------------------------------------------------------------------------- schedules
+Numbers = tuple[Number | str, ...]
+"""First numbers of a chunk; an invalid bool is a text."""
+
+# --------------------------------------------------------------------------------- the algorithms
+
+
+@dataclass(frozen=True, slots=True)
+class AlgorithmInfo:
+    """Description of an algorithm.
+
+    Attributes:
+        op: torch's name of the operation.
+        summary: One sentence on how it works.
+        source: Source of the algorithm and its formulas.
+        formulas: Formulas for ``rounds``, ``sent``, ``busiest`` and ``total``, as text.
+    """
+
+    op: str
+    name: str
+    summary: str
+    source: str
+    formulas: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +46,12 @@ class AlgorithmCost:
     Attributes:
         op: torch's name of the operation.
         size_bytes: S: bytes of one rank's tensor, or of all n parts.
-        predicted_s: Seconds predicted by the α–β model; None without a fit.
     """
 
     op: str
     algorithm: str
     size_bytes: int
     counts: Counts
-    predicted_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +61,11 @@ class AlgorithmList:
     Attributes:
         world_size: Number of ranks of the costs; None without costs.
         costs: Costs by op, size and algorithm.
-        links: α and β of the predictions, by op.
-        crossovers: Sizes at which the model's fastest algorithm changes, by op.
     """
 
     algorithms: tuple[AlgorithmInfo, ...]
     world_size: int | None = None
     costs: tuple[AlgorithmCost, ...] = ()
-    links: dict[str, CostModel] = field(default_factory=dict)
-    crossovers: dict[str, tuple[Crossover, ...]] = field(default_factory=dict)
     ok: ClassVar[bool] = True
 
 
@@ -69,27 +84,8 @@ class HeldChunk:
 
     chunk: int
     ranks: tuple[int, ...]
-    values: tuple[Number | str, ...] = ()
+    values: Numbers = ()
     complete: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Times of a round on one rank, in seconds since the first rank began the first round.
-
-    From ``began_s`` to ``posted_s`` the rank packs and posts its messages, then it waits for them.
-    From ``arrived_s`` to ``ended_s`` it reduces or unpacks them.
-    """
-
-    began_s: float
-    posted_s: float
-    arrived_s: float
-    ended_s: float
-
-    def since(self, start_s: float) -> Moment:
-        """Return the same times relative to this one."""
-        times = (self.began_s, self.posted_s, self.arrived_s, self.ended_s)
-        return Moment(*(time_s - start_s for time_s in times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +98,6 @@ class PlayedRound:
         transfers: Messages that are sent at the same time.
         arrived: Chunks that are new or changed, by rank.
         gone: Chunks that a rank has passed on and no longer holds, by rank.
-        moments: Times by rank. A rank without a message has no duration.
     """
 
     number: int
@@ -110,24 +105,6 @@ class PlayedRound:
     transfers: tuple[Transfer, ...]
     arrived: tuple[tuple[HeldChunk, ...], ...] = ()
     gone: tuple[tuple[int, ...], ...] = ()
-    moments: tuple[Moment, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WrongChunk:
-    """A chunk with a wrong result.
-
-    Attributes:
-        element: Index of the first wrong element in the chunk; None if the chunk is missing.
-        got: Actual number.
-        expected: Correct number.
-    """
-
-    rank: int
-    chunk: int
-    element: int | None
-    got: Number | str | None
-    expected: Number | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,39 +114,12 @@ class RankTrace:
     Attributes:
         start: First numbers of each chunk that it held before the first round.
         values: First numbers of the chunks that arrived in each round.
-        moments: Times of each round, on this machine's monotonic clock.
-        sent_bytes: Bytes handed to the backend for sending.
         verification: Verification of the result, the same as for the op itself.
-        wrong: Chunks with a wrong result.
     """
 
-    rank: int
-    start: dict[int, tuple[Number | str, ...]]
-    values: tuple[dict[int, tuple[Number | str, ...]], ...]
-    moments: tuple[Moment, ...]
-    sent_bytes: int
+    start: dict[int, Numbers]
+    values: tuple[dict[int, Numbers], ...]
     verification: Verification
-    wrong: tuple[WrongChunk, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TraceSpec:
-    """One run of one algorithm.
-
-    Attributes:
-        op: Call with its number of ranks and its data.
-        algorithm: Name of the algorithm.
-        chunks: Number of chunks; None for the algorithm's default.
-    """
-
-    op: OpSpec
-    algorithm: str
-    chunks: int | None = None
-
-    @property
-    def divides(self) -> bool:
-        """True if the result is divided after the last round."""
-        return self.op.reduce_op == "avg" and self.op.group_size > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +128,13 @@ class TraceReport:
 
     Attributes:
         traffic: Traffic of the op. Its payload is the S of the formulas.
-        spec: Run of every rank.
-        element_bytes: Bytes per element.
         chunk_elements: Elements of each chunk, by chunk number.
         chunk_names: Name of each chunk, by chunk number: ``2``, or ``0→3`` for all_to_all.
         wanted: Chunks that each rank must hold at the end.
         start: Chunks that each rank holds before the first round; empty if the run failed.
         rounds: Rounds with their changes.
-        counts: Counts of the schedule.
-        sent_bytes: Bytes that each rank sends, counted in the schedule.
-        received_bytes: Bytes that each rank receives, counted in the schedule.
-        checks: Formulas compared with the counts.
-        handed_bytes: Bytes that each rank really handed to the backend; empty if the run failed.
-        wrong: Chunks with a wrong result.
+        counts: Rounds and bytes counted in the schedule.
+        by_formula: The same by the algorithm's formulas, which assume equal chunks.
         verifications: Verification of each rank that returned.
         world: Outcome of the ranks.
         versions: Versions of the software.
@@ -199,38 +143,32 @@ class TraceReport:
     op: Call
     algorithm: AlgorithmInfo
     traffic: Traffic
-    spec: TraceSpec = field(metadata={"json": False})
-    element_bytes: int
     chunk_elements: tuple[int, ...]
     chunk_names: tuple[str, ...]
     wanted: tuple[tuple[int, ...], ...]
     start: tuple[tuple[HeldChunk, ...], ...]
     rounds: tuple[PlayedRound, ...]
     counts: Counts
-    sent_bytes: tuple[int, ...]
-    received_bytes: tuple[int, ...]
-    checks: tuple[FormulaCheck, ...]
+    by_formula: Counts
     world: WorldReport
-    handed_bytes: tuple[int, ...] = ()
-    wrong: tuple[WrongChunk, ...] = ()
     verifications: tuple[Verification, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """True if all ranks returned and their results are right."""
-        right = not self.wrong and all(verification.ok for verification in self.verifications)
-        return self.world.ok and right
+        return self.world.ok and not self.wrong_ranks
+
+    @property
+    def wrong_ranks(self) -> frozenset[int]:
+        """Ranks with a wrong result."""
+        checks = enumerate(self.verifications)
+        return frozenset(rank for rank, verification in checks if not verification.ok)
 
     @property
     def n(self) -> int:
         """Number of ranks."""
-        return self.spec.op.group_size
-
-    @property
-    def messages(self) -> int:
-        """Number of non-empty messages."""
-        return sum(t.elements > 0 for played in self.rounds for t in played.transfers)
+        return len(self.wanted)
 
     def states(self) -> Iterator[tuple[dict[int, HeldChunk], ...]]:
         """Yield each rank's cells by chunk, before the first round and after each; new objects."""

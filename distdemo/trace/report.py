@@ -1,161 +1,183 @@
 """Build the report of a traced run, and the list of costs.
 
-Contributions follow from the schedule; numbers are those that the ranks really held.
+Contributions follow from the schedule, which is played without processes; numbers are those that
+the ranks really held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
+from typing import Generic, TypeVar
 
-from distdemo import backends, ops, schedules
+from distdemo import backends, ops
 from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import Returned, WorldReport
+from distdemo.ops.spec import OpSpec
 from distdemo.schedules.contract import Algorithm
-from distdemo.schedules.count import (
-    CostModel,
-    by_formula,
-    checks,
-    costs,
-    count,
-    crossovers,
-    info,
-    infos,
-)
-from distdemo.schedules.schedule import Schedule
-from distdemo.trace.play import Contributions, contributions
+from distdemo.schedules.count import by_formula, count
+from distdemo.schedules.schedule import Exchange, Schedule, ScheduleError, Transfer
 from distdemo.trace.records import (
     AlgorithmCost,
+    AlgorithmInfo,
     AlgorithmList,
     HeldChunk,
-    Moment,
+    Numbers,
     PlayedRound,
     RankTrace,
     TraceReport,
-    TraceSpec,
 )
 from distdemo.versions import versions
 
+V = TypeVar("V")
+Contributions = tuple[int, ...]
+"""Ranks that contributed to a chunk, sorted, each repeated once per contribution."""
 
-def make_report(spec: TraceSpec, world: WorldReport) -> TraceReport:
+
+# ----------------------------------------------------------------------- playing without processes
+
+
+class Holdings(Generic[V]):
+    """Contents of every rank's chunks.
+
+    A chunk's content is anything that can be combined: numbers, or the ranks that contributed.
+
+    Args:
+        schedule: Schedule to play.
+        start: Each rank's initial contents, by chunk.
+        combine: Function that combines the held and the received content.
+
+    Attributes:
+        held: Each rank's current contents, by chunk.
+    """
+
+    def __init__(
+        self, schedule: Schedule, start: Sequence[dict[int, V]], combine: Callable[[V, V], V]
+    ) -> None:
+        self._moved = schedule.goal.moved
+        self._combine = combine
+        self._start = tuple(dict(contents) for contents in start)
+        self._last: list[dict[int, V]] = [{} for _ in start]
+        self.held = tuple(dict(contents) for contents in start)
+
+    def play(self, exchange: Exchange) -> None:
+        """Play one round: all messages are sent before any arrives.
+
+        Raises:
+            ScheduleError: A rank sends a chunk that it doesn't hold.
+        """
+        messages = [(t, self._message(exchange.number, t)) for t in exchange.transfers]
+        if self._moved:
+            for transfer in exchange.transfers:
+                for chunk in transfer.chunks:
+                    self.held[transfer.src].pop(chunk, None)
+        for transfer, message in messages:
+            contents = self.held[transfer.dst]
+            for chunk, content in message.items():
+                combined = transfer.reduce and chunk in contents
+                contents[chunk] = self._combine(contents[chunk], content) if combined else content
+            self._last[transfer.dst] = message
+
+    def _message(self, number: int, transfer: Transfer) -> dict[int, V]:
+        sources = {"held": self.held, "original": self._start, "last": self._last}
+        source = sources[transfer.content][transfer.src]
+        for chunk in transfer.chunks:
+            if chunk not in source:
+                raise ScheduleError(
+                    f"In round {number} rank {transfer.src} sends chunk {chunk}, "
+                    "which it doesn't hold."
+                )
+        return {chunk: source[chunk] for chunk in transfer.chunks}
+
+
+def contributions(schedule: Schedule) -> Holdings[Contributions]:
+    """Return the holdings before the first round, with contributions as contents."""
+    start: list[dict[int, Contributions]] = [
+        dict.fromkeys(schedule.given(rank), (rank,)) for rank in range(schedule.n)
+    ]
+    return Holdings(schedule, start, lambda held, received: tuple(sorted(held + received)))
+
+
+# -------------------------------------------------------------------------------------- the report
+
+
+def make_report(spec: OpSpec, algorithm: Algorithm, world: WorldReport) -> TraceReport:
     """Return the report that all views display.
 
     The report of a failed world has no start and no rounds, because its ranks' state is unknown.
 
     Args:
-        spec: Run of every rank.
+        spec: Op of every rank.
+        algorithm: Algorithm that ran.
         world: Outcome of the world.
     """
-    op, schedule = spec.op, schedules.schedule(spec.op, spec.algorithm, spec.chunks)
-    collective, itemsize = ops.REGISTRY[op.op], DTYPES[op.dtype].itemsize
-    traffic = collective.traffic(op)
-    counts, sent, received = count(schedule, itemsize)
+    schedule = Schedule.of(algorithm, spec.group_size, spec.numel, spec.root or 0)
+    op = ops.REGISTRY[spec.op]
+    traffic = op.traffic(spec)
+    counts, _, _ = count(schedule, DTYPES[spec.dtype].itemsize)
     traces = [outcome.value for outcome in world.outcomes if isinstance(outcome, Returned)]
+    chunks = range(schedule.sizes.chunks)
     report = TraceReport(
-        op=collective.call(op),
-        algorithm=info(schedule.algorithm),
+        op=op.call(spec),
+        algorithm=info(algorithm),
         traffic=traffic,
-        spec=spec,
-        element_bytes=itemsize,
-        chunk_elements=tuple(map(schedule.sizes.of, range(schedule.sizes.chunks))),
-        chunk_names=tuple(map(schedule.name, range(schedule.sizes.chunks))),
+        chunk_elements=tuple(map(schedule.sizes.of, chunks)),
+        chunk_names=tuple(map(schedule.name, chunks)),
         wanted=tuple(tuple(schedule.due(rank)) for rank in range(schedule.n)),
         start=(),
         rounds=(),
         counts=counts,
-        sent_bytes=sent,
-        received_bytes=received,
-        checks=checks(schedule, counts, traffic.payload_bytes),
+        by_formula=by_formula(schedule, traffic.payload_bytes),
         verifications=tuple(trace.verification for trace in traces),
         world=world,
         versions=versions() | backends.versions_of(world.world),
     )
     if not world.ok:
         return report
-    start, rounds = _rounds(spec, schedule, traces, world.hosts)
-    report = replace(report, start=start, rounds=rounds)
-    return replace(
-        report,
-        handed_bytes=tuple(trace.sent_bytes for trace in traces),
-        wrong=tuple(wrong for trace in traces for wrong in trace.wrong),
-    )
-
-
-# ------------------------------------------------------------------------------------------ rounds
+    start, rounds = _rounds(schedule, traces)
+    return replace(report, start=start, rounds=rounds)
 
 
 def _rounds(
-    spec: TraceSpec, schedule: Schedule, traces: Sequence[RankTrace], hosts: Sequence[str]
+    schedule: Schedule, traces: Sequence[RankTrace]
 ) -> tuple[tuple[tuple[HeldChunk, ...], ...], tuple[PlayedRound, ...]]:
     """Return the state at the start, and the rounds with their changes."""
+    holdings = contributions(schedule)
 
-    def cell(rank: int, chunk: int, ranks: Contributions, number: int) -> HeldChunk:
-        trace = traces[rank]
-        values = trace.values[number - 1] if number else trace.start
+    def cell(rank: int, chunk: int, values: dict[int, Numbers]) -> HeldChunk:
+        ranks = holdings.held[rank][chunk]
         return HeldChunk(chunk, ranks, values.get(chunk, ()), ranks == schedule.complete(chunk))
 
-    holdings = contributions(schedule)
     start = tuple(
-        tuple(cell(rank, chunk, ranks, 0) for chunk, ranks in sorted(here.items()))
-        for rank, here in enumerate(holdings.held)
+        tuple(cell(rank, chunk, trace.start) for chunk in schedule.given(rank))
+        for rank, trace in enumerate(traces)
     )
-    moments = relative_moments(traces, hosts)
     rounds = []
     for exchange in schedule.exchanges():
         holdings.play(exchange)
-        held = holdings.held
-        arrived: list[set[int]] = [set() for _ in held]
-        gone: list[set[int]] = [set() for _ in held]
+        sent: list[set[int]] = [set() for _ in traces]
         for transfer in exchange.transfers:
-            arrived[transfer.dst].update(transfer.chunks)
-            gone[transfer.src].update(transfer.chunks)
-        is_last = exchange.number == len(moments)
-        for rank, chunks in enumerate(arrived):
-            if spec.divides and is_last:  # the division changes these chunks, too
-                chunks.update(schedule.due(rank))
+            sent[transfer.src].update(transfer.chunks)
+        arrived = [trace.values[exchange.number - 1] for trace in traces]
         cells = tuple(
-            tuple(cell(rank, chunk, held[rank][chunk], exchange.number) for chunk in sorted(chunks))
-            for rank, chunks in enumerate(arrived)
+            tuple(cell(rank, chunk, values) for chunk in values)
+            for rank, values in enumerate(arrived)
         )
-        left = tuple(
-            tuple(sorted(chunks - here.keys())) for chunks, here in zip(gone, held, strict=True)
+        gone = tuple(
+            tuple(sorted(chunks - held.keys()))
+            for chunks, held in zip(sent, holdings.held, strict=True)
         )
-        rounds.append(
-            PlayedRound(
-                exchange.number,
-                exchange.phase,
-                exchange.transfers,
-                cells,
-                left,
-                moments[exchange.number - 1],
-            )
-        )
+        rounds.append(PlayedRound(exchange.number, exchange.phase, exchange.transfers, cells, gone))
     return start, tuple(rounds)
 
 
-def relative_moments(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[tuple[Moment, ...]]:
-    """Return the times of each round, relative to the start of the first rank's first round.
-
-    Args:
-        traces: Traces, one per rank.
-        hosts: Host of each rank. Clocks of hosts can't be compared, so each host has its own start.
-    """
-    host_of_rank = hosts or [""] * len(traces)
-    begins: dict[str, float] = {}
-    for host, trace in zip(host_of_rank, traces, strict=True):
-        for moment in trace.moments[:1]:
-            begins[host] = min(begins.get(host, moment.began_s), moment.began_s)
-    return [
-        tuple(
-            moment.since(begins[host]) for host, moment in zip(host_of_rank, moments, strict=True)
-        )
-        for moments in zip(*(trace.moments for trace in traces), strict=True)
-    ]
-
-
-# ------------------------------------------------------------------------------ costs by formula
+def info(algorithm: Algorithm) -> AlgorithmInfo:
+    """Return the description of an algorithm."""
+    names = ("rounds", "sent", "busiest", "total")
+    texts = {name: getattr(algorithm.formulas, name) for name in names}
+    return AlgorithmInfo(algorithm.op, algorithm.name, algorithm.summary, algorithm.source, texts)
 
 
 def costs_on(n: int, algorithms: Sequence[Algorithm], sizes: Sequence[int]) -> AlgorithmList:
@@ -173,24 +195,4 @@ def costs_on(n: int, algorithms: Sequence[Algorithm], sizes: Sequence[int]) -> A
         for size in sorted(set(sizes))
         for algorithm in same_op
     ]
-    return AlgorithmList(infos(algorithms), n, tuple(rows))
-
-
-def with_times(record: AlgorithmList, links: Mapping[str, CostModel]) -> AlgorithmList:
-    """Return the costs with predicted times.
-
-    Args:
-        record: Costs on a number of ranks.
-        links: α and β for each op.
-    """
-    changes = {}
-    for op, link in links.items():
-        lines = costs(op, record.world_size or 0)
-        changes[op] = tuple(crossovers(lines, link.alpha_s, link.beta_s_per_byte))
-    timed = []
-    for row in record.costs:
-        link = links[row.op]
-        predicted_s = row.counts.alpha_rounds * link.alpha_s
-        predicted_s += row.counts.beta_bytes * link.beta_s_per_byte
-        timed.append(replace(row, predicted_s=predicted_s))
-    return replace(record, costs=tuple(timed), links=dict(links), crossovers=changes)
+    return AlgorithmList(tuple(map(info, algorithms)), n, tuple(rows))

@@ -6,140 +6,101 @@ import os
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import cache, partial
-from time import sleep
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from operator import attrgetter
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from distdemo.schedules.contract import LETTERS
-from distdemo.schedules.count import AlgorithmInfo
-from distdemo.trace.records import AlgorithmCost, AlgorithmList, TraceReport
-from distdemo.trace.texts import (
-    agreement_sign,
-    cost_table,
-    link_text,
-    notes,
-    payload_text,
-    title,
-    verdict_text,
-    wrong_text,
-)
+from distdemo.trace.records import AlgorithmList, TraceReport
 from distdemo.trace.view_picture import Picture
 from distdemo.view import colours
-from distdemo.view.blocks import Block, Drawing, Heading, Paragraph, Summary, View, to_text
-from distdemo.view.console import PLAIN_WIDTH, Signs, in_memory
-from distdemo.view.format import duration, exact_size, plural, short_size
-from distdemo.view.tables import Cell, Column, Grid
+from distdemo.view.blocks import Block, Drawing, Heading, Paragraph, Summary
+from distdemo.view.console import Signs
+from distdemo.view.format import (
+    distinct,
+    exact_size,
+    plural,
+    ranks_text,
+    shape_text,
+    short_size,
+)
+from distdemo.view.tables import Column, Grid
 
-MOST_WRONG = 16  # wrong chunks that are listed
-SLIDE_COLUMNS = (80, 105, 130)  # widths at which a table is tried before a list
-STYLES = {"≠": colours.WRONG, "≈": colours.UNSURE}
-COLUMNS = {"Rounds": "rounds", "Sent by a rank, max": "sent", "Total": "total"}
-"""Columns of the list of algorithms, and the formulas in them."""
+COSTS = {"Rounds": "rounds", "Sent by a rank": "sent", "Busiest rank": "busiest", "Total": "total"}
+"""Costs and the names of their formulas."""
+SENT = "Sent: by the rank that sends most. Busiest: sent plus received."
 HINT = "distdemo trace OP -a NAME shows one round by round; distdemo bench OP -a all times them."
-COSTS_NOTE = (
-    "Values of the formulas, for equal chunks. Size: bytes of one rank's tensor, or of all n "
-    "parts. Sent: by the rank that sends most. Busiest: sent plus received."
-)
-MODEL_NOTE = (
-    "Time: α per round plus β per byte of its largest message. It assumes that no link is shared "
-    "and that reducing is free."
-)
-STAR = "★"
-ROUND_S = 1.2  # seconds that each round is shown at speed 1
-BAR_COLUMNS = 20  # columns of the bar of rounds
 BACK = (b"\x1b[D", b"\x1bOD", b"\x7f")  # left arrow, backspace
 QUIT = (b"q", b"Q", b"\x04", b"")  # also Ctrl-D, and a terminal that was closed
 
 
-def trace_view(
-    report: TraceReport,
-    sign: Signs,
-    *,
-    ranks: frozenset[int] | None = None,
-    every: bool = False,
-    player: Callable[[Picture, Console], None] | None = None,
-) -> Iterator[Block]:
+# ---------------------------------------------------------------------------------------- a trace
+
+
+def trace_view(report: TraceReport, sign: Signs, *, animate: bool = False) -> Iterator[Block]:
     """Yield setup, rounds, formulas and counts, and the verdict.
 
     Args:
         report: Report of a run.
         sign: Signs of the terminal.
-        ranks: Ranks to show. None: all of up to 16, otherwise both ends and those with errors.
-        every: True to show all rounds, however many there are.
-        player: Function that shows the rounds in place if the terminal allows it, such as `play`.
+        animate: True to show the rounds in place, by keys, if the terminal allows it.
     """
     yield Heading(title(report, sign))
-    least = min(report.chunk_elements)
-    most = plural(max(report.chunk_elements), "element")
-    size = most if least == max(report.chunk_elements) else f"{least:,} to {most}"
-    chunks = plural(len(report.chunk_elements), "chunk")
-    yield Paragraph(f"S = {payload_text(report.traffic)}, in {chunks} of {size}.")
+    yield Paragraph(f"S = {payload_text(report)}, in {plural(len(report.chunk_names), 'chunk')}.")
     yield Paragraph(report.algorithm.summary)
     yield Paragraph(f"Source: {report.algorithm.source}.", colours.QUIET)
     yield Paragraph()
 
     def draw(console: Console) -> RenderableType:
-        return Picture(report, console, ranks).draw(every=every)
+        return Picture(report, console).draw()
 
     def play_rounds(console: Console) -> None:
-        if player is not None:
-            player(Picture(report, console, ranks), console)
+        play(Picture(report, console), console)
 
-    yield Drawing(draw, play_rounds if player and report.rounds else None)
-    yield from _costs(report, sign)
-    for note in notes(report):
-        yield Paragraph(note, colours.QUIET)
-    for wrong in report.wrong[:MOST_WRONG]:
-        yield Paragraph(wrong_text(wrong, report.chunk_names), colours.WRONG)
-    if len(report.wrong) > MOST_WRONG:
-        more = plural(len(report.wrong) - MOST_WRONG, "more wrong chunk")
-        yield Paragraph(more, colours.QUIET)
+    yield Drawing(draw, play_rounds if animate else None)
+    heads, rows = cost_table(report)
+    columns = [Column(heads[0]), Column(heads[1], folds=True)]
+    columns += [Column(head, right=True) for head in heads[2:]]
+    yield Grid(columns, [[*row] for row in rows])
+    letters = f"S: {payload_text(report)}; n: ranks; trace list explains the other letters."
+    yield Paragraph(f"{letters} {notes(report)}", colours.QUIET)
+    for text in wrong_texts(report).values():
+        yield Paragraph(text, colours.WRONG)
     yield Summary(verdict_text(report), report.ok)
 
 
-def play(picture: Picture, console: Console, *, speed: float | None = None) -> None:
-    """Show all rounds in place: by keys, or at a speed.
-
-    Args:
-        picture: Picture of the trace.
-        console: Terminal.
-        speed: Speed at which the rounds follow each other; 1 shows each for 1.2 s. None: left and
-            backspace show the round before, q quits, another key shows the next round; without a
-            terminal for input, speed 1.
+def play(picture: Picture, console: Console) -> None:
+    """Show all rounds in place: left and backspace go back, q quits, another key goes on.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed. The terminal is restored.
     """
     last = len(picture.frames) - 1
     index = 0
-    by_keys = speed is None and sys.stdin is not None and sys.stdin.isatty()
     console.print(picture.draw_legend(), Text(), sep="\n")
     live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-    with _unbuffered() if by_keys else nullcontext(), live:
+    with _unbuffered(), live:
         while index <= last:
-            done = round(BAR_COLUMNS * index / last)
-            status = f"{'━' * done}{'╌' * (BAR_COLUMNS - done)} {index}/{last}"
-            status += "  any key: next · ←: back · q: quit" if by_keys else ""
-            frame = (*picture.draw_still(index), Text(status, style=colours.QUIET))
-            live.update(Group(*frame), refresh=True)
-            keys = b" "
-            if by_keys:
-                keys = os.read(sys.stdin.fileno(), 16)  # several if they are pressed fast
-            else:
-                sleep(ROUND_S / (speed or 1.0))
+            status = f"{index}/{last}  any key: next · ←: back · q: quit"
+            frame = picture.draw_frame(picture.frames[index])
+            live.update(Group(*frame, Text(status, style=colours.QUIET)), refresh=True)
+            keys = os.read(sys.stdin.fileno(), 16)  # several if they are pressed fast
             if keys[:1] in QUIT:
-                break
+                return
             index = max(0, index - 1) if keys.startswith(BACK) else index + 1
 
 
 @contextmanager
 def _unbuffered() -> Iterator[None]:
-    """Have the terminal pass on each key at once, without echo, and restore it."""
+    """Have the terminal pass on each key at once, without echo, and restore it.
+
+    `typer.getchar` would discard a key that is pressed before it is called.
+    """
     saved = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin, termios.TCSADRAIN)
     try:
@@ -148,75 +109,81 @@ def _unbuffered() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, saved)
 
 
-def trace_text(report: TraceReport, ranks: frozenset[int] | None = None) -> str:
-    """Return the content of a text file, with every round."""
-    return to_text(partial(trace_view, report, ranks=ranks, every=True))
+def title(report: TraceReport, sign: Signs) -> str:
+    """Return op, algorithm, reduce op, root, ranks, backend, device, dtype and shape."""
+    op, world = report.op, report.world.world
+    parts = [op.op, report.algorithm.name]
+    parts += [] if op.reduce_op is None else [op.reduce_op]
+    parts += [] if op.root is None else [f"root {op.root}"]
+    parts += [plural(report.n, "rank"), world.backend, world.device]
+    return f" {sign.dot} ".join([*parts, shape_text(op.dtype, op.shape)])
 
 
-def trace_slides(report: TraceReport, ranks: frozenset[int] | None = None) -> dict[str, View]:
-    """Return one slide per round, and one of the start that explains the signs, by ``-00``, ..."""
-
-    @cache
-    def picture(width: int) -> Picture:
-        return Picture(report, in_memory(width), ranks)
-
-    columns = next((width for width in SLIDE_COLUMNS if picture(width).is_table), 0)
-
-    def slide(index: int, report: TraceReport, sign: Signs) -> Iterator[Block]:
-        yield Heading(title(report, sign))
-        yield Paragraph()
-        yield Drawing(
-            lambda console: Group(*picture(console.width).draw_still(index)), slide_columns=columns
-        )
-        if index == 0:
-            yield Paragraph()
-            yield Drawing(lambda console: picture(console.width).draw_legend())
-        if index == len(report.rounds):
-            yield Paragraph()
-            yield Summary(verdict_text(report), report.ok)
-
-    return {
-        f"-{index:02}": partial(slide, index) for index in picture(PLAIN_WIDTH).default_rounds()
-    }
+def payload_text(report: TraceReport) -> str:
+    """Return the payload, such as ``16 B, one rank's tensor``."""
+    traffic = report.traffic
+    about = f", {traffic.payload_is}" if traffic.payload_is else ""
+    return f"{exact_size(traffic.payload_bytes)}{about}"
 
 
-def _costs(report: TraceReport, sign: Signs) -> Iterator[Block]:
-    """Yield formulas, their values, counts and bytes handed to the backend."""
-    if not report.rounds:
-        yield Paragraph("No rounds: there is no other rank to send to.")
-    heads, rows = cost_table(report, sign)
-    columns = [Column(heads[0]), Column(heads[1], folds=True)]
-    columns += [Column(head, right=True) for head in heads[2:]]
-    yield Grid(columns, [[Text(cell, STYLES.get(cell[-1], "")) for cell in row] for row in rows])
-    letters = f"S: {payload_text(report.traffic)}; n: ranks; trace list explains the other letters."
-    yield Paragraph(letters, colours.QUIET)
-    sent = "Sent: by the rank that sends most. Busiest: sent plus received."
-    if report.handed_bytes:
-        sent += " Handed over: bytes that the ranks passed to the backend in this run."
-    yield Paragraph(sent, colours.QUIET)
-    marks = {agreement_sign(check) for check in report.checks}
-    if "≈" in marks:
-        equal = "≈: the formula assumes equal chunks, and these are unequal."
-        yield Paragraph(equal, STYLES["≈"])
-    if "≠" in marks:
-        yield Paragraph("≠: the schedule doesn't match its formula.", STYLES["≠"])
-    handed, counted = sum(report.handed_bytes), report.counts.total_bytes
-    if report.handed_bytes and handed != counted:
-        sends = f"the schedule sends {exact_size(counted)}."
-        text = f"≠: {exact_size(handed)} were handed to the backend; {sends}"
-        yield Paragraph(text, STYLES["≠"])
+def cost_table(report: TraceReport) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows: each formula, its value, and the count."""
+    rows = []
+    for label, name in COSTS.items():
+        field = name if name == "rounds" else f"{name}_bytes"
+        values = (getattr(report.by_formula, field), getattr(report.counts, field))
+        texts = map(str if name == "rounds" else exact_size, values)
+        rows.append([label, report.algorithm.formulas[name], *texts])
+    return ["Cost", "Formula", "Gives", "Counted"], rows
+
+
+def notes(report: TraceReport) -> str:
+    """Return notes on the costs and the result."""
+    text = f"{SENT} The formulas assume chunks of equal size."
+    if report.op.reduce_op == "avg":
+        text += f" After the last round every rank divides its result by {report.n}."
+    return text
+
+
+def wrong_texts(report: TraceReport) -> dict[int, str]:
+    """Return a sentence with the first wrong element of each rank that has one."""
+    texts = {}
+    for rank in sorted(report.wrong_ranks):
+        verification = report.verifications[rank]
+        counts = f"{verification.wrong:,} of {plural(verification.checked, 'element')}"
+        mismatch = verification.mismatches[0]
+        got, expected = distinct(mismatch.got, mismatch.expected)
+        place = f"piece {mismatch.piece}, index {', '.join(map(str, mismatch.index))}"
+        texts[rank] = f"Rank {rank}: {counts} wrong; {place}: got {got}, expected {expected}."
+    return texts
+
+
+def verdict_text(report: TraceReport) -> str:
+    """Return the verdict and the amount sent, in one line."""
+    checked = sum(verification.checked for verification in report.verifications)
+    ranks = report.wrong_ranks
+    if ranks:
+        wrong = sum(verification.wrong for verification in report.verifications)
+        where = f"rank{'s' * (len(ranks) > 1)} {ranks_text(sorted(ranks))}"
+        return f"Wrong: {wrong:,} of {plural(checked, 'element')}, on {where}."
+    messages = sum(t.elements > 0 for played in report.rounds for t in played.transfers)
+    sent = f"{plural(messages, 'message')}, {exact_size(report.counts.total_bytes)} in total"
+    right = f"{plural(checked, 'element')} on {plural(report.n, 'rank')} right"
+    return f"Verified: {right}; {sent}."
+
+
+# --------------------------------------------------------------------------- the list of algorithms
 
 
 def list_view(record: AlgorithmList, _: Signs) -> Iterator[Block]:
     """Yield one table per op. Its first algorithm is the default."""
-    by_op: dict[str, list[AlgorithmInfo]] = {}
-    for info in record.algorithms:
-        by_op.setdefault(info.op, []).append(info)
-    for op, infos in by_op.items():
+    for op, group in groupby(record.algorithms, attrgetter("op")):
+        infos = list(group)
         yield Heading(op.replace("_", "-"))
-        grid = Grid([Column("Algorithm"), *(Column(head, folds=True) for head in COLUMNS)])
+        heads = ("Rounds", "Sent by a rank, max", "Total")
+        grid = Grid([Column("Algorithm"), *(Column(head, folds=True) for head in heads)])
         for info in infos:
-            formulas: list[Cell] = [info.formulas[name] for name in COLUMNS.values()]
+            formulas = [info.formulas[name] for name in ("rounds", "sent", "total")]
             grid.rows.append([Text(info.name, style="bold"), *formulas])
         yield grid
         for info in infos:
@@ -224,55 +191,24 @@ def list_view(record: AlgorithmList, _: Signs) -> Iterator[Block]:
             yield Paragraph(Text.assemble((f"{info.name}: ", "bold"), info.summary, source))
         yield Paragraph()
     letters = f"S: bytes of one rank's tensor, or of all n parts; {LETTERS}"
-    yield Paragraph(letters, colours.QUIET)
-    yield Paragraph(HINT, colours.QUIET)
+    yield Paragraph(f"{letters}\n{HINT}", colours.QUIET)
 
 
 def costs_view(record: AlgorithmList, sign: Signs) -> Iterator[Block]:
     """Yield one table per op, with a row for each size and algorithm."""
-    by_op: dict[str, list[AlgorithmCost]] = {}
-    for row in record.costs:
-        by_op.setdefault(row.op, []).append(row)
-    for op, rows in by_op.items():
+    for op, rows in groupby(record.costs, attrgetter("op")):
         ranks = plural(record.world_size or 0, "rank")
         yield Heading(f" {sign.dot} ".join([op.replace("_", "-"), ranks]))
-        yield _costs_grid(rows)
-        changes = record.crossovers.get(op, ())
-        if changes:
-            parts = [f"{change.below} up to {short_size(change.size_bytes)}" for change in changes]
-            text = f"{', '.join(parts)}, {changes[-1].above} above"
-            yield Paragraph(f"{STAR} Fastest by the α–β model: {text}.")
-        if op in record.links:
-            yield Paragraph(link_text(record.links[op]), colours.QUIET)
+        columns = [Column("Size", right=True), Column("Algorithm"), Column("Rounds", right=True)]
+        columns += [Column("Sent", right=True), Column("Busiest", right=True, drop_order=4)]
+        grid = Grid([*columns, Column("Total", right=True, drop_order=1)])
+        for row in rows:
+            counts = row.counts
+            amounts = (counts.sent_bytes, counts.busiest_bytes, counts.total_bytes)
+            name = Text(row.algorithm, style="bold")
+            sizes = map(short_size, amounts)
+            grid.rows.append([short_size(row.size_bytes), name, f"{counts.rounds:,}", *sizes])
+        yield grid
         yield Paragraph()
-    yield Paragraph(COSTS_NOTE, colours.QUIET)
-    if record.links:
-        yield Paragraph(MODEL_NOTE, colours.QUIET)
-
-
-def _costs_grid(rows: Sequence[AlgorithmCost]) -> Grid:
-    """Return the table of one op; the fastest algorithm at each size has a star."""
-    columns = [Column("Size", right=True), Column("Algorithm"), Column("Rounds", right=True)]
-    columns += [Column("Sent", right=True), Column("Busiest", right=True, drop_order=4)]
-    columns += [Column("Total", right=True, drop_order=1)]
-    timed = rows[0].predicted_s is not None
-    columns += [Column("Time", right=True)] if timed else []
-    least: dict[int, float] = {}
-    for row in rows:
-        if row.predicted_s is not None:
-            best = least.get(row.size_bytes, row.predicted_s)
-            least[row.size_bytes] = min(best, row.predicted_s)
-    grid = Grid(columns)
-    for row in rows:
-        fastest = timed and row.predicted_s == least[row.size_bytes]
-        counts = row.counts
-        amounts = (counts.sent_bytes, counts.busiest_bytes, counts.total_bytes)
-        name = f"{row.algorithm} {STAR}" if fastest else row.algorithm
-        cells: list[Cell] = [
-            short_size(row.size_bytes),
-            Text(name, style="bold"),
-            f"{counts.rounds:,}",
-            *map(short_size, amounts),
-        ]
-        grid.rows.append([*cells, duration(row.predicted_s)] if row.predicted_s else cells)
-    return grid
+    size = "Size: bytes of one rank's tensor, or of all n parts."
+    yield Paragraph(f"Values of the formulas, for equal chunks. {size} {SENT}", colours.QUIET)

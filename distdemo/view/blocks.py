@@ -114,12 +114,10 @@ class Drawing:
     Attributes:
         draw: Function that returns it for a console; its width and encoding matter.
         play: Function that plays it on a terminal that can_redraw, instead; None if nothing moves.
-        slide_columns: Least width in columns on a slide.
     """
 
     draw: Callable[[Console], RenderableType]
     play: Callable[[Console], None] | None = None
-    slide_columns: int = 0
 
 
 Block = Heading | Paragraph | Summary | Item | Grid | Fitted | Facts | Bullets | Drawing

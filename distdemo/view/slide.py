@@ -1,14 +1,15 @@
-"""Draw blocks as pictures for slides: dark text on white, 1920 × 1080, as SVG or PNG.
+"""Draw a report as a picture: dark text on white, as SVG or PNG.
 
-Text is set in the largest size at which everything fits. Frames, arrows and bars are drawn as
-shapes rather than characters, so they meet in any font. An SVG names fonts but fetches none.
+It fills a slide of 1920 × 1080 in the largest font at which everything fits; a long report is as
+large as its content. Lines are as high as the glyphs of frames in monospaced fonts, so frames meet.
+An SVG names fonts but fetches none.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
@@ -18,20 +19,18 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.terminal_theme import TerminalTheme
 
-from distdemo.view.blocks import Block, Drawing, draw_block
+from distdemo.view.blocks import Block, draw_block
 from distdemo.view.console import Signs, in_memory, signs
 from distdemo.view.foreign import printable
 
 WIDTH, HEIGHT = 1920, 1080  # pixels
 MARGIN = 40  # pixels at each edge, at least
-LARGEST, SMALLEST = 44.0, 20.0  # font sizes in pixels; more text makes the picture higher
+LARGEST, SMALLEST = 44.0, 20.0  # font sizes in pixels
 COLUMNS = (80, 96, 120, 160)  # widths of the text that are tried
 ADVANCE = 0.602  # width of a character, relative to the font size: DejaVu Sans Mono and Menlo
-LEADING = 1.3  # height of a line
-BASELINE = 0.96  # distance from the top of a line to the baseline
-MIDDLE = 0.62  # and to the middle of its capitals
+LEADING = 1.164  # height of a line, of the same fonts
+BASELINE = 0.928  # distance from the top of a line to the baseline
 FONTS = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', 'Courier New', monospace"
-STROKE = 0.06  # width of a line
 DPI = 100  # of a PNG; matplotlib measures in inches
 
 # Black to white, then their bright forms; all have a contrast of at least 4.5 on white.
@@ -41,31 +40,14 @@ _CODES = (
 )
 _NORMAL, _BRIGHT = ([(*bytes.fromhex(code),) for code in codes.split()] for codes in _CODES)
 THEME = TerminalTheme((255, 255, 255), _NORMAL[0], _NORMAL, _BRIGHT)
-
-# Strokes from the middle of a character: to its left, right, upper and lower side.
-_ARMS = {"─": "lr", "│": "ud", "├": "rud", "┤": "lud", "┬": "lrd", "┴": "lru", "┼": "lrud"}
-_ARMS |= {**dict.fromkeys("╭┌", "rd"), **dict.fromkeys("╮┐", "ld")}
-_ARMS |= {**dict.fromkeys("╰└", "ru"), **dict.fromkeys("╯┘", "lu")}
-_SHADES = {"█": 1.0, "░": 0.2}
-_SHAPES = "".join([*_ARMS, *_SHADES, "▶═"])
-_WORD = rf"[^\s{_SHAPES}]+"
-# A shape, or words up to two spaces: a font of another width can't drift far.
-_PARTS = re.compile(rf"─+|═+|[{_SHAPES}]|{_WORD}(?: {_WORD})*|\s+")
+# Words up to two spaces, or a frame's part: a font of another width can't drift far.
+_PARTS = re.compile(r"[─═█░]+|[│├┤┬┴┼╭┌╮┐╰└╯┘▶]|[^\s─-╰█░▶]+(?: [^\s─-╰█░▶]+)*|\s+")
 
 Blocks = Callable[[Signs], Iterable[Block]]
 Line = list[Segment]
-Corners = tuple[tuple[float, float], ...]
 
 
-class _Area(NamedTuple):
-    """A filled area."""
-
-    corners: Corners
-    colour: str
-    opacity: float
-
-
-class _Text(NamedTuple):
+class _Label(NamedTuple):
     """Text; ``x`` and ``y`` are the left end of its baseline."""
 
     text: str
@@ -73,113 +55,47 @@ class _Text(NamedTuple):
     y: float
     width: float
     colour: str
-    bold: bool
+    weight: str
 
 
-class _Slide(NamedTuple):
-    """Areas and texts of a slide; ``size`` is the font size in pixels."""
-
-    height: int
-    size: float
-    areas: list[_Area]
-    texts: list[_Text]
-
-
-def _slide(lines: Sequence[Line], size: float, most_lines: int) -> _Slide:
-    """Return the slide with these lines; all slides are as high as the one with ``most_lines``."""
-    content = size * LEADING * most_lines
-    slide = _Slide(round(max(HEIGHT, content + 2 * MARGIN)), size, [], [])
-    for row, line in enumerate(lines):
-        top = (slide.height - content) / 2 + row * LEADING * size
-        left = float(MARGIN)
-        for segment in line:
-            colour, bold = _looks(segment.style or Style.null())
-            for part in _PARTS.findall(printable(segment.text)):
-                right = left + cell_len(part) * ADVANCE * size
-                if part[0] in _SHAPES:
-                    opacity = _SHADES.get(part, 1.0)
-                    corners = _corners(part[0], left, right, top, size)
-                    slide.areas.extend(_Area(area, colour, opacity) for area in corners)
-                elif part.strip():
-                    baseline = top + BASELINE * size
-                    slide.texts.append(_Text(part, left, baseline, right - left, colour, bold))
-                left = right
-    return slide
-
-
-def _corners(shape: str, left: float, right: float, top: float, size: float) -> list[Corners]:
-    """Return the areas of a frame's part, an arrow or a bar; frames overlap, so they meet."""
-    middle = top + MIDDLE * size
-    bottom = top + LEADING * size
-    half = STROKE * size / 2
-    x = (left + right) / 2
-    if shape in _SHADES:
-        gap = (bottom - top) / 20  # between bars in two lines
-        return [_rectangle(left, top + gap, right, bottom - gap)]
-    if shape == "▶":
-        return [((left, middle - 0.3 * size), (left, middle + 0.3 * size), (right, middle))]
-    if shape == "═":
-        lines = (middle - 3 * half, middle + 3 * half)
-        return [_rectangle(left, y - half, right, y + half) for y in lines]
-    arms = _ARMS[shape]
-    from_x, to_x = (left if "l" in arms else x, right if "r" in arms else x)
-    from_y, to_y = (top if "u" in arms else middle, bottom if "d" in arms else middle)
-    areas = []
-    if from_x < to_x:
-        areas.append(_rectangle(from_x - half, middle - half, to_x + half, middle + half))
-    if from_y < to_y:
-        areas.append(_rectangle(x - half, from_y - half, x + half, to_y + half))
-    return areas
-
-
-def _rectangle(left: float, top: float, right: float, bottom: float) -> Corners:
-    return ((left, top), (right, top), (right, bottom), (left, bottom))
-
-
-def _looks(style: Style) -> tuple[str, bool]:
-    """Return the colour of a style on white, and whether it is bold."""
-    ink = THEME.foreground_color
-    colour = style.color.get_truecolor(THEME) if style.color else ink
-    if style.dim and colour == ink:  # a colour would be too pale to read
-        colour = THEME.ansi_colors[7]
-    return f"#{bytes(colour).hex()}", bool(style.bold)
-
-
-def draw_slides(kind: str, title: str, slides: Sequence[Blocks]) -> list[bytes]:
-    """Return one picture per slide, all in the same font size.
+def draw_picture(kind: str, title: str, blocks: Blocks) -> bytes:
+    """Return a picture of a report.
 
     Args:
         kind: ``svg`` or ``png``.
         title: Title of an SVG, for readers who can't see it.
-        slides: Functions that return the blocks of a slide for a terminal's signs.
+        blocks: Function that returns the blocks for a terminal's signs.
     """
     size = 0.0
-    rendered: list[list[Line]] = []
+    lines: list[Line] = []
+    width = height = 0
     for columns in COLUMNS:
-        candidate = [_lines(blocks, columns) for blocks in slides]
-        widest = max((cell_len(_plain(line)) for lines in candidate for line in lines), default=1)
+        candidate = _lines(blocks, columns)
+        widest = max((cell_len(_plain(line)) for line in candidate), default=1)
         by_width = (WIDTH - 2 * MARGIN) / (ADVANCE * max(widest, 1))
-        by_height = (HEIGHT - 2 * MARGIN) / (LEADING * max(1, *map(len, candidate)))
+        by_height = (HEIGHT - 2 * MARGIN) / (LEADING * max(1, len(candidate)))
         best = min(LARGEST, by_width, max(SMALLEST, by_height))
         if best > size:
             size = best
-            rendered = candidate
+            lines = candidate
+            width = round(ADVANCE * widest * size) + 2 * MARGIN
+            height = round(LEADING * len(lines) * size) + 2 * MARGIN
         if by_width < by_height:  # wider lines need a smaller font
             break
-    most_lines = max(map(len, rendered))
-    drawn = [_slide(lines, size, most_lines) for lines in rendered]
+    top = max(MARGIN, MARGIN + (HEIGHT - height) / 2)
+    if height <= HEIGHT:
+        width, height = WIDTH, HEIGHT
+    labels = _labels(lines, size, top)
     if kind == "svg":
-        return [_to_svg(slide, title).encode() for slide in drawn]
-    return [_to_png(slide) for slide in drawn]
+        return _to_svg(labels, size, width, height, title).encode()
+    return _to_png(labels, size, width, height)
 
 
 def _lines(blocks: Blocks, columns: int) -> list[Line]:
-    """Return the lines of a slide at this width."""
-    console = in_memory()
-    parts = list(blocks(signs(console)))
-    needed = [part.slide_columns for part in parts if isinstance(part, Drawing)]
-    console.width = max([columns, *needed])
-    lines = console.render_lines(Group(*(draw_block(part, console) for part in parts)), pad=False)
+    """Return the lines of the report at this width."""
+    console = in_memory(columns)
+    parts = [draw_block(block, console) for block in blocks(signs(console))]
+    lines = console.render_lines(Group(*parts), pad=False)
     while lines and not _plain(lines[-1]):
         lines.pop()
     return lines
@@ -189,50 +105,59 @@ def _plain(line: Line) -> str:
     return "".join(segment.text for segment in line).rstrip()
 
 
-def _to_svg(slide: _Slide, title: str) -> str:
+def _labels(lines: Iterable[Line], size: float, top: float) -> Iterator[_Label]:
+    """Yield the texts of these lines in this font size, from this height on."""
+    for row, line in enumerate(lines):
+        y = top + (row * LEADING + BASELINE) * size
+        left = float(MARGIN)
+        for segment in line:
+            style = segment.style or Style.null()
+            weight = "bold" if style.bold else "normal"
+            for part in _PARTS.findall(printable(segment.text)):
+                width = cell_len(part) * ADVANCE * size
+                if part.strip():
+                    yield _Label(part, left, y, width, _colour(style), weight)
+                left += width
+
+
+def _colour(style: Style) -> str:
+    """Return the colour of a style on white."""
+    ink = THEME.foreground_color
+    colour = style.color.get_truecolor(THEME) if style.color else ink
+    if style.dim and colour == ink:  # a colour would be too pale to read
+        colour = THEME.ansi_colors[7]
+    return f"#{bytes(colour).hex()}"
+
+
+def _to_svg(labels: Iterable[_Label], size: float, width: int, height: int, title: str) -> str:
     """Return an SVG with plain attributes, which every reader of SVG understands."""
-    body = []
-    for area in slide.areas:
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in area.corners)
-        opacity = "" if area.opacity == 1 else f' fill-opacity="{area.opacity:g}"'
-        body.append(f'<polygon points="{points}" fill="{area.colour}"{opacity}/>')
-    for text in slide.texts:
-        weight = ' font-weight="bold"' if text.bold else ""
-        size = f'textLength="{text.width:.1f}" lengthAdjust="spacingAndGlyphs"'
-        place = f'x="{text.x:.1f}" y="{text.y:.1f}" {size} fill="{text.colour}"{weight}'
-        body.append(f"<text {place}>{escape(text.text)}</text>")
-    box = f'width="{WIDTH}" height="{slide.height}"'
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {box} viewBox="0 0 {WIDTH} {slide.height}">',
-            f"<title>{escape(printable(title))}</title>",
-            f'<rect {box} fill="#ffffff"/>',
-            f'<g font-family="{FONTS}" font-size="{slide.size:.2f}">',
-            *body,
-            "</g>",
-            "</svg>\n",
-        ]
-    )
+    box = f'width="{width}" height="{height}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box} viewBox="0 0 {width} {height}">',
+        f"<title>{escape(printable(title))}</title>",
+        f'<rect {box} fill="#ffffff"/>',
+        f'<g font-family="{FONTS}" font-size="{size:.2f}">',
+    ]
+    for label in labels:
+        place = f'x="{label.x:.1f}" y="{label.y:.1f}" textLength="{label.width:.1f}"'
+        look = f'fill="{label.colour}" font-weight="{label.weight}"'
+        parts.append(
+            f'<text {place} lengthAdjust="spacingAndGlyphs" {look}>{escape(label.text)}</text>'
+        )
+    return "\n".join([*parts, "</g>", "</svg>\n"])
 
 
-def _to_png(slide: _Slide) -> bytes:
+def _to_png(labels: Iterable[_Label], size: float, width: int, height: int) -> bytes:
     """Return a PNG, drawn by matplotlib with its own font."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
-    from matplotlib.patches import Polygon
-    from matplotlib.transforms import Affine2D
 
-    # A point of the figure is a pixel; the only transform turns it upside down.
-    how: Any = {"transform": Affine2D().scale(1, -1).translate(0, slide.height)}
     with rc_context({"text.hinting": "none", "font.family": ["DejaVu Sans Mono", "DejaVu Sans"]}):
-        figure = Figure(figsize=(WIDTH / DPI, slide.height / DPI), dpi=DPI, facecolor="white")
-        for area in slide.areas:
-            look: Any = {"color": area.colour, "alpha": area.opacity, "lw": 0}
-            figure.add_artist(Polygon(list(area.corners), **look, **how))
-        for text in slide.texts:
-            look = {"color": text.colour, "fontsize": slide.size * 72 / DPI}
-            look["weight"] = "bold" if text.bold else "normal"
-            figure.text(text.x, text.y, text.text, parse_math=False, **look, **how)
+        figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
+        for label in labels:
+            look: Any = {"color": label.colour, "weight": label.weight}
+            x, y = label.x / width, 1 - label.y / height
+            figure.text(x, y, label.text, size=size * 72 / DPI, parse_math=False, **look)
         memory = io.BytesIO()
         figure.savefig(memory, format="png", dpi=DPI)
         return memory.getvalue()

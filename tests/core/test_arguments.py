@@ -91,7 +91,6 @@ UNDERSTOOD = (
     ("all-reduce --gpu", "all-reduce --device cuda"),
     ("all-reduce --mpi", "all-reduce --mpi"),
     ("check allreduce bcast", "check --op all-reduce --op broadcast"),
-    ("postmortem strict", "postmortem strict"),
     # numbers
     ("hello 4", "hello --world-size 4"),
     ("all-reduce 8 -n 4", "all-reduce --world-size 8 -n 4"),

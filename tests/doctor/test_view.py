@@ -14,26 +14,24 @@ from distdemo.view.blocks import quiet
 GOLDEN = Path(__file__).parent / "golden"
 REPORT = DoctorReport(
     (
-        Diagnosis("fine", "node resolves to 10.0.0.1", topic="network", title="Hostname"),
+        Diagnosis("fine", "node resolves to 10.0.0.1", check="hostname", topic="network"),
         Diagnosis(
             "warning",
             "29500 is in use",
             "It is the default of torchrun.",
             "Give each world its own port.",
-            {"port": "29500"},
-            "usual-port",
+            "default port",
             "network",
-            "Default port",
         ),
         Diagnosis(
             "broken",
             "it has 1 MiB\x1b[2J\nfree",
             "Ranks over MPI die of a bus error.",
             "Give it more.",
-            topic="memory",
-            title="Shared memory",
+            "shared memory",
+            "memory",
         ),
-        Diagnosis("skipped", "this system has no GPU", topic="gpus", title="GPUs"),
+        Diagnosis("skipped", "this system has no GPU", check="GPUs", topic="gpus"),
     ),
     "node",
     1.5,

@@ -13,12 +13,12 @@ import pytest
 from hostile import JSON, changed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from postmortem.test_postmortem import BEHIND, FILES, FIRST, dump, entry
+from postmortem.test_postmortem import BEHIND, FILES, FIRST, RAS, STACK, dump, entry
 from processes import Start
 
 from distdemo.calls.notes import EndNote, call_line, json_line
 from distdemo.calls.records import RankCall, SourceLine
-from distdemo.postmortem import reading
+from distdemo.postmortem import reader
 
 pytestmark = pytest.mark.processes
 Command = Callable[..., tuple[int, str, str]]
@@ -92,16 +92,16 @@ def test_a_signal_ends_the_workers(start: Start, tmp_path: Path, number: signal.
     assert "Traceback" not in err
 
 
-def test_a_file_that_takes_too_long_is_skipped(
+def test_a_file_that_takes_too_long_is_named(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "CPU_S", 0)
-    for rank in range(4):
-        data = slow_pickle() if rank == 3 else pickle.dumps(BEHIND[rank])
-        (tmp_path / f"rank_{rank}").write_bytes(data)
-    code, out, _ = command("postmortem", str(tmp_path))
-    assert (code, "rank_3 was skipped: takes too long to read." in out) == (1, True)
-    assert "Rank 2 is behind" in out
+    monkeypatch.setattr(reader, "CPU_S", 1)
+    (tmp_path / "rank_2").write_bytes(slow_pickle())
+    (tmp_path / "rank_3").write_bytes(pickle.dumps(BEHIND[3]))
+    code, out, err = command("postmortem", str(tmp_path))
+    message = " ".join(err.split())
+    assert (code, out) == (2, "")
+    assert "rank_2 can't be read. It takes more than 1 s of processor time." in message
 
 
 def test_values_are_checked_before_they_are_hashed_or_formatted(
@@ -134,13 +134,6 @@ def test_values_are_checked_before_they_are_hashed_or_formatted(
     (tmp_path / "rank_30").write_bytes(pickle.dumps({**dump(FIRST), "pg_config": {"0": group}}))
     code, out, err = command("postmortem", str(tmp_path))
     assert (code, out, "not a flight recorder's dump" in " ".join(err.split())) == (2, "", True)
-
-
-def test_one_entry_many_times_is_refused(tmp_path: Path, command: Command) -> None:
-    for rank in range(12):
-        (tmp_path / f"rank_{rank}").write_bytes(pickle.dumps(dump(*[FIRST] * 900_000)))
-    code, _, err = command("postmortem", str(tmp_path))
-    assert (code, "more than 100,000 calls" in " ".join(err.split())) == (2, True)
 
 
 # ------------------------------------------------------------------------------------- any content
@@ -183,32 +176,16 @@ def test_any_pickle(tmp_path: Path, command: Command, value: Any) -> None:
     judge(command, tmp_path, rank_0=pickle.dumps(value), rank_1=pickle.dumps(BEHIND[1]))
 
 
-RAS = {
-    "communicators": [
-        {
-            "hash": "fa93",
-            "size": 2,
-            "ranks": [
-                {"rank": rank, "collective_counts": {"AllReduce": 9 - rank, "AllGather": 7}}
-                for rank in (0, 1)
-            ],
-            "missing_ranks": [{"rank": 1, "pid": 5, "host": "h", "considered_dead": True}],
-        }
-    ]
-}
-
-
-@given(JSON | changed(dump(FIRST, entry("all_gather", 2))) | changed(RAS))
+@given(
+    JSON
+    | changed(dump(FIRST, entry("all_gather", 2)))
+    | changed({"one": 1, **json.loads(RAS.replace("5\n", "5,\n"))})
+)
 @SOME
 def test_any_json(tmp_path: Path, command: Command, value: Any) -> None:
     judge(command, tmp_path, rank_0=json.dumps(value).encode())
 
 
-STACK = """Process 1: python train.py
-Thread 1 (active): "MainThread"
-    all_reduce (torch/distributed/distributed_c10d.py:2806)
-    step (train.py:31)
-"""
 ERROR = """Traceback (most recent call last):
   File "/home/me/train.py", line 4, in step
 ValueError: bad sample
@@ -219,7 +196,7 @@ Root Cause (first observed failure):
   exitcode  : -9 (pid: 5)
 """
 TEXTS = [file.read_text(encoding="utf-8") for file in sorted(FILES.glob("*.*g"))]
-TEXTS += [(FILES / "ras.txt").read_text(encoding="utf-8"), STACK, ERROR]
+TEXTS += [STACK, ERROR]
 LINES = sorted({line for text in TEXTS for line in text.splitlines()})
 
 

@@ -12,28 +12,16 @@ pytestmark = pytest.mark.processes
 REFUSED = [
     ("trace barrier", "barrier has no algorithms."),
     ("trace all-redouce", "There is no operation 'all-redouce'."),
-    ("trace -a ringg", "all-reduce has no algorithm 'ringg'."),
     ("trace -a ring,naive", "all-reduce has no algorithm 'ring,naive'."),
-    ("trace --sizes 1K,2K", "--sizes: one at a time."),
-    ("trace --sizes 10", "--sizes 10: this is not a whole number of float32 elements."),
-    ("trace all-gather --sizes 4", "--sizes 4: this is not a whole number of float32 elements."),
-    ("trace --sizes 1K --shape 3", "--sizes and --shape can't be combined."),
-    ("trace --sizes 1K --values 1", "--sizes and --values can't be combined."),
-    ("trace --values 1 --values 2 --seed 0 -n 2", "--values and --seed can't be combined."),
-    ("trace --values 1 --values 2 -n 3", "--values has 2 rows of 1 numbers for 3 ranks."),
-    ("trace --chunks 4", "all-reduce's ring doesn't take --chunks."),
-    ("trace broadcast --chunks 0", "--chunks 0: the minimum is 1."),
     ("trace broadcast --reduce-op max", "broadcast doesn't take --reduce-op."),
     ("trace --root 1", "all-reduce doesn't take --root."),
     ("trace reduce --root 9", "--root 9: there is no such rank."),
-    ("trace --factor 3", "--factor requires --reduce-op premul_sum."),
+    ("trace --reduce-op premul_sum", "A schedule can't reduce by premul_sum."),
     ("trace --dtype uint16", "A schedule can't reduce uint16 by sum."),
-    ("trace --output x.xml", "--output x.xml: unknown suffix."),
-    ("trace all-to-all -n 200", "199 rounds with 40,000 chunks are too many to show."),
+    ("trace -n 200", "200 ranks are too many to show."),
     ("trace list -n 1", "--world-size 1: the minimum is 2."),
     ("trace list --sizes 1K", "--sizes requires --world-size."),
-    ("trace list -n 8 --fit no.json", "no.json can't be read."),
-    ("trace list all-redouce", "There is no operation 'all-redouce'."),
+    ("trace list barrier", "barrier has no algorithms."),
 ]
 
 
@@ -43,29 +31,25 @@ def test_bad_command_lines_are_rejected(command: Any) -> None:
         code, out, err = command(*shlex.split(line))
         assert (code, out) == (2, ""), line
         assert " ".join(err.split()).startswith(says), line
-        assert len(err.strip().split("\n")) >= 2, line
 
 
 def test_a_run_is_a_json_document(command: Any) -> None:
     code, out, _ = command("trace", "-n", "3", "--format", "json")
-    found = json.loads(out)
-    assert (code, found["schema_version"], found["command"], found["ok"]) == (0, 3, "trace", True)
-    assert found["counts"]["total_bytes"] == sum(found["handed_bytes"]) == 48
-    first = found["rounds"][0]
-    assert set(first["moments"][0]) == {"began_s", "posted_s", "arrived_s", "ended_s"}
+    document = json.loads(out)
+    assert (code, document["command"], document["ok"]) == (0, "trace", True)
+    assert document["counts"] == document["by_formula"]
+    assert document["counts"]["total_bytes"] == 48
     message = {"src": 0, "dst": 1, "chunks": [0], "elements": 1}
-    assert first["transfers"][0] == message | {"reduce": True}
-    assert found["errors"] == []
+    assert document["rounds"][0]["transfers"][0] == message | {"reduce": True}
+    assert document["errors"] == []
 
 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
         ("all-to-all -n 3 -q", "Verified: 9 elements on 3 ranks right"),
-        ("reduce -n 2 --reduce-op max --values 1,2 --values 3,4 -q", "Verified: 2 elements"),
-        ("broadcast -a chain --chunks 3 --root 2 -q", "Verified: 12 elements"),
+        ("reduce -n 2 --reduce-op max --shape 3,2 -q", "Verified: 6 elements"),
         ("--animate -n 2", "Round 1 of 2"),  # no terminal: all rounds are printed
-        ("list reduce", "Pješivac-Grbović"),
         ("list broadcast -n 1000000000", "broadcast · 1,000,000,000 ranks"),
     ],
 )

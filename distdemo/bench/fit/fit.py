@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import ClassVar
 
 from distdemo import ops, schedules
-from distdemo.bench.files import BenchFile, comparable, differences, read
+from distdemo.bench.files import BenchFile, comparable, differences
 from distdemo.bench.records import Answer, Series, SeriesSpec
 from distdemo.encoding import derived
 from distdemo.errors import UsageError
 from distdemo.measure.statistics import median
-from distdemo.schedules.count import Cost, CostModel, costs
+from distdemo.schedules.count import Cost, costs
 from distdemo.view.format import plural, plus_minus, short_size
 
 MESSAGE = "message"
@@ -184,33 +183,6 @@ def make_report(
     )
     files = tuple(recording.file for recording in recordings)
     return FitReport(files, tuple(fitted), predictions, tuple(notes))
-
-
-def cost_model(paths: Sequence[Path], op: str) -> CostModel:
-    """Return α and β of a message, fitted to files of ``bench``, for ``trace list --fit``.
-
-    If the files have several operations, this one is used, else point-to-point, else the first.
-
-    Args:
-        paths: Paths of the files.
-        op: torch's name of the op to predict.
-
-    Raises:
-        UsageError: A file can't be read, or nothing in them can be fitted.
-    """
-    fitted, _ = fit([read(path) for path in paths])
-    wanted = (op, "p2p")
-    series = min(fitted, key=lambda series: (*wanted, series.spec.op.op).index(series.spec.op.op))
-    worlds = " and ".join(map(str, series.ranks))
-    spec = series.spec
-    name = f"{spec.operation.command} over {spec.backend} on {worlds} ranks"
-    link = series.best
-    return CostModel(
-        link.alpha_s,
-        link.beta_s_per_byte,
-        tuple(map(str, paths)),
-        f"{name}, taken for {series.chosen}",
-    )
 
 
 def fit(

@@ -56,30 +56,29 @@ function showCells(k) {
   const arrived = arrivedIn(k);
   for (const [key, each] of drawn) {
     const cell = state[each.rank].get(each.chunk);
-    const wrong = wrongAt(k, each.rank, each.chunk);
     const words = cellText(k, each.rank, each.chunk);
     const shown = `${words}${arrived.has(key)}`;
     if (shown === each.shown) continue;
     each.shown = shown;
     each.element.setAttribute("aria-label", words.replaceAll("\n", ". ").replaceAll("..", "."));
-    each.element.className = classes(each.size, cell, wrong, arrived.has(key));
-    fill(each, cell, wrong);
+    each.element.className = classes(each.size, cell, arrived.has(key));
+    fill(each, cell);
   }
 }
 
-function classes(size, cell, wrong, arrived) {
-  const named = { complete: cell && cell.complete, absent: !cell, wrong, arrived };
+function classes(size, cell, arrived) {
+  const named = { complete: cell && cell.complete, absent: !cell, arrived };
   return ["cell", size, ...Object.keys(named).filter((name) => named[name])].join(" ");
 }
 
-function fill({ element, size, chunk }, cell, wrong) {
+function fill({ element, size, chunk }, cell) {
   element.replaceChildren();
   const line = size === "small" ? element : addElement("span", "line", element);
-  if (size === "large" || size === "short") {
+  if (cell && DATA.chunks.length > 1 && (size === "large" || size === "short")) {
     addElement("span", "name", line).textContent = DATA.chunks[chunk];
   }
   if (size !== "small" && cell) fillText(line, size, cell);
-  const mark = size === "brief" && VALUED && !wrong ? "" : markOf(cell, wrong);
+  const mark = size === "brief" && VALUED ? "" : markOf(cell);
   if (mark) addElement("span", "mark", line).textContent = mark;
   if (cell) drawBar(addElement("span", "bar", element), cell.ranks);
 }
@@ -116,7 +115,7 @@ function drawSample(size) {
   }
   const value = cell.values.length ? ["value"] : [];
   const who = DATA.reduced ? ["from ranks"] : size === "short" && VALUED ? [] : ["from rank"];
-  const parts = ["chunk", ...value, ...who];
+  const parts = [...(DATA.chunks.length > 1 ? ["chunk"] : []), ...value, ...who];
   const line = addElement("span", "parts", element);
   parts.forEach((part) => { addElement("span", "", line).textContent = part; });
   item.append(`${parts.join(" · ")}${BAR}`);
@@ -133,9 +132,7 @@ function drawBar(bar, ranks) {
   const positions = DATA.reduced ? [...Array(DATA.n).keys()] : ranks;
   for (const rank of positions) {
     const part = addElement("i", "", bar);
-    const times = ranks.filter((each) => each === rank).length;
-    if (times) part.style.backgroundColor = colourOf(rank);
-    if (times > 1) part.className = "twice";
+    if (ranks.includes(rank)) part.style.backgroundColor = colourOf(rank);
   }
 }
 

@@ -51,19 +51,3 @@ function arrivedIn(k) {
   }
   return found;
 }
-
-const wrongs = new Map(DATA.wrong.map((each) => [`${each.rank}:${each.chunk}`, each]));
-
-// The error of this chunk after k rounds, or undefined. Only results are verified.
-function wrongAt(k, rank, chunk) {
-  return k === DATA.rounds.length ? wrongs.get(`${rank}:${chunk}`) : undefined;
-}
-
-// First begin and last end of a round in seconds; null if no rank sent a message.
-function span(round) {
-  const busy = DATA.rounds[round - 1].moments.filter((each) => each[3] > each[0]);
-  if (!busy.length) return null;
-  return [Math.min(...busy.map((each) => each[0])), Math.max(...busy.map((each) => each[3]))];
-}
-
-const TIMED = DATA.rounds.some((_, at) => span(at + 1) !== null);

@@ -12,13 +12,9 @@ function show() {
   const state = player.shown();
   showControls();
   if (moving) {
-    const round = k + 1;
-    if (layout) showMessages(layout, round, t / MOVING_SHARE);
-    showTimes(k, t / MOVING_SHARE);
-  } else {
-    // When paused, the messages of the finished round stay on their paths.
-    if (layout) showMessages(layout, state);
-    showTimes(state, 0);
+    if (layout) showMessages(layout, k + 1, t / MOVING_SHARE);
+  } else if (layout) {
+    showMessages(layout, state); // when paused, they stay on their paths
   }
   showCaption(state, moving);
   showState(state);
@@ -41,10 +37,6 @@ function showState(state) {
   if (layout) showCells(state);
   showTable(state);
   byId("state-when").textContent = whenText(state);
-  document.querySelectorAll(".jump").forEach((button) => {
-    if (Number(button.dataset.round) === state) button.setAttribute("aria-current", "step");
-    else button.removeAttribute("aria-current");
-  });
   refreshTip();
 }
 
@@ -83,7 +75,6 @@ function draw() {
   if (layout) drawSample(layout.size.name);
   explainLayout(kind);
   document.querySelector(".legend").hidden = layout === null;
-  drawTimes();
   shown = "";
   show();
 }
@@ -103,10 +94,6 @@ function reserveCaption() {
   caption.style.minHeight = "0";
   caption.textContent = texts.reduce((long, each) => (each.length > long.length ? each : long));
   caption.style.minHeight = `${caption.offsetHeight}px`;
-}
-
-function drawLegend() {
-  byId("legend-wrong").hidden = DATA.wrong.length === 0;
 }
 
 // ---------------------------------------------------------------------------------- controls
@@ -145,17 +132,6 @@ function listenToControls() {
   for (const [id, act] of Object.entries(ACTIONS)) byId(id).addEventListener("click", act);
   byId("slider").addEventListener("input", () => player.go(Number(byId("slider").value)));
   byId("layout").addEventListener("change", draw);
-  byId("pace").addEventListener("change", () => {
-    player.measured = byId("pace").value === "measured";
-  });
-  byId("pace").disabled = !TIMED;
-  byId("theme").addEventListener("change", () => {
-    document.documentElement.dataset.theme = byId("theme").value;
-  });
-  document.addEventListener("click", (event) => {
-    const round = event.target instanceof Element && event.target.closest("[data-round]");
-    if (round) player.go(Number(round.dataset.round));
-  });
   reducedMotion.addEventListener("change", show);
   // The browser's own Esc leaves the full screen without a key event.
   document.addEventListener("fullscreenchange", () => {
@@ -203,7 +179,6 @@ function hasOwnUse(target, key) {
 
 function start() {
   document.documentElement.classList.add("running");
-  drawLegend();
   buildTable();
   listenToControls();
   listenToCells();

@@ -10,7 +10,6 @@ class Player {
     this.t = 0; // progress of the next round, from 0 to 1
     this.playing = false;
     this.speed = 1;
-    this.measured = false;
     this.show = show;
   }
 
@@ -65,9 +64,8 @@ class Player {
   advance(milliseconds) {
     let left = milliseconds * this.speed;
     while (this.playing && left > 0) {
-      const length = this.length(this.k + 1);
-      const step = Math.min(left, (1 - this.t) * length);
-      this.t += step / length;
+      const step = Math.min(left, (1 - this.t) * ROUND_MS);
+      this.t += step / ROUND_MS;
       left -= step;
       if (this.t >= 1 - 1e-9) this.over();
     }
@@ -80,13 +78,6 @@ class Player {
     if (this.k === LAST) this.playing = false;
   }
 
-  // Duration of a round in milliseconds: constant, or proportional to the measured one.
-  length(round) {
-    const [own, mean] = [span(round), this.measured && meanSpan()];
-    if (!mean || !own) return ROUND_MS;
-    return ROUND_MS * Math.max(0.2, Math.min(5, (own[1] - own[0]) / mean));
-  }
-
   faster(by) {
     const at = SPEEDS.findIndex((each) => each >= this.speed);
     this.speed = SPEEDS[Math.max(0, Math.min(SPEEDS.length - 1, at + by))];
@@ -95,8 +86,3 @@ class Player {
 }
 
 const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
-
-function meanSpan() {
-  const spans = DATA.rounds.map((_, at) => span(at + 1)).filter(Boolean);
-  return spans.reduce((sum, [began, ended]) => sum + ended - began, 0) / spans.length;
-}

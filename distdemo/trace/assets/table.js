@@ -8,7 +8,8 @@ function buildTable() {
   const table = addElement("table", AS_LISTS ? "lists" : "", document.getElementById("state"));
   table.setAttribute("aria-labelledby", "state-title");
   const head = addElement("tr", "", addElement("thead", "", table));
-  const columns = AS_LISTS ? ["Holds"] : DATA.chunks.map((name) => `Chunk ${name}`);
+  const names = DATA.chunks.length > 1 ? DATA.chunks.map((name) => `Chunk ${name}`) : ["Tensor"];
+  const columns = AS_LISTS ? ["Holds"] : names;
   ["Rank", ...columns].forEach((text) => heading(head, "col", text));
   const body = addElement("tbody", "", table);
   DATA.slots.forEach((_, rank) => buildRow(addElement("tr", "", body), rank));
@@ -31,13 +32,12 @@ function showTable(k) {
   const arrived = arrivedIn(k);
   for (const [key, each] of fields) {
     const [rank, chunk] = key.split(":").map(Number);
-    if (AS_LISTS) updateField(each, listText(k, rank, state[rank]), "");
+    if (AS_LISTS) updateField(each, listText(state[rank]), "");
     else {
       const cell = state[rank].get(chunk);
-      const wrong = wrongAt(k, rank, chunk);
-      const named = { complete: cell && cell.complete, arrived: arrived.has(key), wrong };
+      const named = { complete: cell && cell.complete, arrived: arrived.has(key) };
       const names = Object.keys(named).filter((name) => named[name]);
-      updateField(each, tableText(cell, wrong), names.join(" "));
+      updateField(each, tableText(cell), names.join(" "));
     }
   }
 }
@@ -52,15 +52,13 @@ function updateField(each, text, name) {
 }
 
 // "3→0 ✓, 3→1: 30"; contributions are included only if chunks are reduced.
-function listText(k, rank, held) {
+function listText(held) {
   const chunks = [...held.keys()].sort((a, b) => a - b);
   const parts = chunks.map((chunk) => {
     const cell = held.get(chunk);
     const whose = DATA.reduced ? `(${rankList(cell.ranks)})` : "";
-    const mark = markOf(cell, wrongAt(k, rank, chunk));
+    const mark = markOf(cell);
     return [DATA.chunks[chunk], whose, mark].filter(Boolean).join(" ");
   });
-  const lost = DATA.wanted[rank].filter((each) => !held.has(each) && wrongAt(k, rank, each));
-  parts.push(...lost.map((chunk) => `${DATA.chunks[chunk]} ✗ missing`));
   return parts.join(", ") || "·";
 }

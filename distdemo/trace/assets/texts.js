@@ -1,6 +1,6 @@
 // Texts of chunks and rounds.
 
-// "0 1 2 3"; more than `few` as ranges: "0–6 9". Repeated ranks follow: "0 1 +0".
+// "0 1 2 3"; more than `few` as ranges: "0–6 9".
 function rankList(ranks, few = 4) {
   const once = [...new Set(ranks)];
   const parts = [];
@@ -11,42 +11,32 @@ function rankList(ranks, few = 4) {
     parts.push(end > at ? `${once[at]}–${once[end]}` : `${once[at]}`);
     at = end + 1;
   }
-  return [...parts, ...repeated(ranks).map((rank) => `+${rank}`)].join(" ");
+  return parts.join(" ");
 }
 
-function repeated(ranks) {
-  return ranks.filter((rank, at) => ranks.indexOf(rank) < at);
-}
-
-function markOf(cell, wrong) {
-  if (wrong) return "✗";
+function markOf(cell) {
   return cell && cell.complete ? "✓" : "";
 }
 
 // Text of a table cell: contributions with a sign, then the numbers.
-function tableText(cell, wrong) {
-  if (!cell) return wrong ? "✗ ·" : "·";
-  const head = [rankList(cell.ranks) || "none", markOf(cell, wrong)].filter(Boolean).join(" ");
+function tableText(cell) {
+  if (!cell) return "·";
+  const head = [rankList(cell.ranks), markOf(cell)].filter(Boolean).join(" ");
   return cell.values.length ? `${head}\n${cell.values.join(" ")}` : head;
 }
 
 // Full description of a chunk on a rank.
 function cellText(k, rank, chunk) {
   const cell = stateAfter(k)[rank].get(chunk);
-  const wrong = wrongAt(k, rank, chunk);
   const lines = [`Rank ${rank}, chunk ${DATA.chunks[chunk]}, ${whenText(k)}`];
   lines.push(...(cell ? contentText(cell) : ["Not held."]));
   if (DATA.wanted[rank].includes(chunk)) lines.push("This rank needs it at the end.");
-  if (wrong) lines.push(`✗ Wrong: ${wrong.words}`);
   return lines.join("\n");
 }
 
 function contentText(cell) {
-  const once = [...new Set(cell.ranks)];
-  const more = repeated(cell.ranks).map((rank) => `, ${rank} again`).join("");
-  const whose = once.length
-    ? `Holds the contribution${cell.ranks.length > 1 ? "s" : ""} of ${rankList(once)}${more}.`
-    : "Holds no contribution.";
+  const several = cell.ranks.length > 1 ? "s" : "";
+  const whose = `Holds the contribution${several} of ${rankList(cell.ranks)}.`;
   const lines = [cell.complete ? `${whose} ✓ Complete.` : `${whose} Not complete.`];
   if (cell.values.length) lines.push(`Numbers: ${cell.values.join(" ")}`);
   return lines;
@@ -71,17 +61,12 @@ function whenText(k) {
 
 // Label of a message's chunks: "chunk 2", "chunks 0–3", "0→1"; without the word, "2".
 function chunkLabel(message, worded) {
+  if (DATA.chunks.length === 1) return "tensor";
   const names = expand(message.chunks).map((each) => DATA.chunks[each]);
   const runs = message.chunks.length === 2;
   if (names.length > 3 && !runs) return `${names.length} chunks`;
   const label = names.length > 3 ? `${names[0]}–${names.at(-1)}` : names.join(" ");
   return worded && !NAMED ? `${names.length > 1 ? "chunks" : "chunk"} ${label}` : label;
-}
-
-function duration(seconds) {
-  if (seconds < 0.9995e-3) return `${(seconds * 1e6).toPrecision(3)} µs`;
-  if (seconds < 0.9995) return `${(seconds * 1e3).toPrecision(3)} ms`;
-  return `${seconds.toPrecision(3)} s`;
 }
 
 // Colour of a rank. Neighbours are far apart in hue (the golden angle) and differ in lightness.

@@ -14,7 +14,6 @@ SHM = "/dev/shm"  # checked, not written
 MIN_SHM = 16 * MIB
 """NCCL's first segment takes 9.6 MB, and two ranks of MPICH about 10 MB (measured)."""
 LOW_SHM = 256 * MIB  # the default of containers, 64 MiB, is less
-LOW_TMP = 64 * MIB
 LOW_LOCKED_MEMORY = 64 * MIB  # the queues of a NIC for a few peers need more
 
 
@@ -75,26 +74,15 @@ def _room(limit: Limit, enough: int, least: int) -> Diagnosis:
 
 
 def temporary(system: System) -> Diagnosis:
-    """Check that the temporary directory exists, is writable and has some free space."""
-    default = system.root / "tmp"
-    setting = system.environ.get("TMPDIR", "")
-    path = Path(setting) if setting else default
-    if not system.writable(path):
-        works_elsewhere = setting and system.writable(default)
-        return (warning if works_elsewhere else broken)(
-            f"no file can be created in {path}{', set by TMPDIR' if setting else ''}",
-            "Sockets, rendezvous files and compiled kernels are kept there. Python may silently "
-            "use another directory; MPI and compilers fail.",
-            "Set TMPDIR to a directory that you can write to.",
-        )
-    free = system.disk_usage(path).free
-    if free < LOW_TMP:
-        return warning(
-            f"{path} has {short_size(free)} free",
-            "Rendezvous files and compiled kernels are kept there.",
-            "Free some space, or set TMPDIR to a larger file system.",
-        )
-    return fine(f"{path}, {short_size(free)} free")
+    """Check that files can be created in the temporary directory."""
+    path = Path(system.environ.get("TMPDIR") or system.root / "tmp")
+    if system.writable(path):
+        return fine(str(path))
+    return broken(
+        f"no file can be created in {path}",
+        "Sockets, rendezvous files and compiled kernels are kept there.",
+        "Set TMPDIR to a directory that you can write to, with free space.",
+    )
 
 
 def locked_memory(system: System) -> Diagnosis:
@@ -102,7 +90,7 @@ def locked_memory(system: System) -> Diagnosis:
     soft, _ = system.rlimit(resource.RLIMIT_MEMLOCK)
     text = "unlimited" if soft == resource.RLIM_INFINITY else short_size(soft)
     if not system.exists("sys/class/infiniband") and not system.exists("dev/infiniband"):
-        return fine(f"{text}; there is no RDMA device, which would need more")
+        return fine(f"{text}; there is no RDMA device")
     if 0 <= soft < LOW_LOCKED_MEMORY:
         return warning(
             f"{text}, and there is an RDMA device",
