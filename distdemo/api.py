@@ -211,38 +211,26 @@ def _check_backend(world: WorldSpec) -> None:
     from distdemo.backends import REGISTRY, count_gpus
     from distdemo.backends.registry import backend_names
 
-    known = set(dist.Backend.backend_list) - {"undefined"}
-    registered = getattr(dist.Backend, "_plugins", {})
-    available = {
-        name
-        for name in known
-        if name.upper() in registered or getattr(dist, f"is_{name}_available", lambda: False)()
-    }
     names = backend_names(world.backend)
     for name in names:
         ours = REGISTRY.get(name)
-        if name in available:
+        is_known = name in dist.Backend.backend_list and name != dist.Backend.UNDEFINED
+        if name.upper() in dist.Backend._plugins or (ours is None and is_known):  # noqa: SLF001 - registered with torch
             continue
-        # Looking for a backend of ours can load its library, so that is done only when asked.
-        available |= {b.name for b in REGISTRY.values() if b.provided_by() and b.missing() is None}
-        if name in available:
-            continue
-        why = f"torch.distributed has {', '.join(sorted(known))}."
-        if name in known:
-            why = "This torch was built without it."
-            if ours is not None and ours.provided_by():  # distdemo provides it
-                why = f"{ours.missing()} {ours.how_to_install}"
-        hint = f"Available: {', '.join(sorted(available))}."
-        error = UnavailableError if name in known or ours is not None else UsageError
-        raise error(f"The backend {name!r} is not available.", why, hint)
-    per_gpu = [name for name in names if name in REGISTRY and REGISTRY[name].rank_per_gpu]
+        if ours is None:
+            why = f"torch.distributed has {', '.join(dist.Backend.backend_list)}."
+            raise UsageError(f"The backend {name!r} is not available.", why, "Use 'gloo'.")
+        reason = ours.missing()
+        if reason is not None:
+            what = f"The backend {name!r} is not available."
+            raise UnavailableError(what, reason, ours.how_to_install or "Use 'gloo'.")
+    per_gpu = any(name in REGISTRY and REGISTRY[name].rank_per_gpu for name in names)
     if world.device == "cuda" or per_gpu:
-        needed, gpus = world.world_size if per_gpu and world.device == "cuda" else 1, count_gpus()
+        needed = world.world_size if per_gpu else 1
+        gpus = count_gpus()
         if gpus < needed:
-            setting = "device='cuda'" if world.device == "cuda" else f"backend={per_gpu[0]!r}"
-            each = f", and {per_gpu[0]} takes one rank per GPU" if per_gpu else ""
             raise UnavailableError(
-                f"{setting} with {world.world_size} ranks needs {needed} or more GPUs.",
-                f"torch sees {gpus} on this machine{each}.",
+                f"backend={world.backend!r}, device={world.device!r}: {needed} GPUs are needed.",
+                f"torch sees {gpus} on this machine.",
                 "Try device='cpu' with backend='gloo', or fewer ranks.",
             )

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -270,12 +269,7 @@ def _unpickled(parts: list[Tensor], sizes: list[int]) -> list[Any]:
 # ------------------------------------------------------------------------------------ tensors
 
 
-def all_gather_uneven(
-    tensor: Tensor,
-    group: ProcessGroup | None = None,
-    *,
-    note: Callable[[str, list[Tensor], int], None] | None = None,
-) -> list[Tensor]:
+def all_gather_uneven(tensor: Tensor, group: ProcessGroup | None = None) -> list[Tensor]:
     """Return every rank's tensor on every rank; first dimensions may differ. Collective.
 
     ::
@@ -291,9 +285,6 @@ def all_gather_uneven(
     Args:
         tensor: Tensor whose other dimensions, dtype and device type are the same on all ranks.
         group: Process group; None for the default group.
-        note: Callback after each step that receives its name ("all_gather the sizes", "pad to the
-            largest", "all_gather", "trim"), this rank's tensors at that point, and the bytes that
-            it handed to the backend in the step.
 
     Raises:
         DistdemoError: This rank isn't a member of the group; or, on every rank, the tensors are
@@ -301,28 +292,22 @@ def all_gather_uneven(
     """
     import torch
 
-    report = note or (lambda *_: None)
     route = _find_route(group)
     dense = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided and tensor.dim() > 0
     mistake = "" if dense else f"all_gather_uneven doesn't take {_kind(tensor)}"
     call = f"all_gather_uneven of {_kind(tensor)}"
     sizes = _agree(route, call, len(tensor) if dense else 0, mistake)
-    report("all_gather the sizes", [torch.tensor(sizes)], 0 if route.size == 1 else _HEADER_BYTES)
     plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
     padded = plain.new_zeros((max(sizes), *plain.shape[1:]))
     padded[: len(plain)] = plain
-    report("pad to the largest", [padded], 0)
     on_device = replace(route, carrier=route.group, device=str(tensor.device))
     mine = padded.reshape(-1).view(torch.uint8)
     parts = _all_gather(route if tensor.device.type == "cpu" else on_device, mine)
     received = [part.view(padded.dtype).view(padded.shape) for part in parts]
-    report("all_gather", received, 0 if route.size == 1 else padded.nbytes)
-    trimmed = [
+    return [
         part if len(part) == size else part[:size].clone()  # a clone frees the padding's memory
         for part, size in zip(received, sizes, strict=True)
     ]
-    report("trim", trimmed, 0)
-    return trimmed
 
 
 def _kind(value: object) -> str:

@@ -1,7 +1,4 @@
-"""Names that people know from PyTorch, MPI, NCCL and their launchers, and what they mean here.
-
-A name that could mean two things is in `SUGGESTED`: it is never carried out, only suggested.
-"""
+"""Names that people know from PyTorch, MPI, NCCL and their launchers, and what they mean here."""
 
 from __future__ import annotations
 
@@ -11,70 +8,51 @@ OPS = {
     "bcast": "broadcast",
     "sendrecv": "p2p",
     "allgatherv": "all_gather --uneven",
-    "alltoallv": "all_to_all --splits",
+    "alltoallv": "all_to_all --uneven",
 }
 """Operations of MPI and NCCL, as torch's names with the flags that select the form."""
-BENCH_SUFFIX = "_perf"
-"""Last letters of nccl-tests' programs: ``all_reduce_perf`` is ``bench all-reduce``."""
-
-LAUNCHERS = ("torchrun", "mpiexec", "mpirun", "srun", "python", "python3")
-"""Programs that ``run`` replaces: ``run torchrun x.py`` is ``run x.py``."""
 COMMANDS = {
-    **dict.fromkeys(LAUNCHERS, "run"),
-    **dict.fromkeys(("list", "ls", "operations", "collectives"), "ops"),
-    **dict.fromkeys(("env", "info", "collect-env"), "doctor"),
-    **dict.fromkeys(("benchmark", "perf"), "bench"),
-    **dict.fromkeys(("lesson", "tutorial"), "learn"),
-    "ddp": "train --mode ddp",
-    "version": "--version",
-    "completion": "--show-completion",
+    **dict.fromkeys(("all_reduce_perf", "osu_allreduce"), "bench all-reduce"),
+    **dict.fromkeys(("broadcast_perf", "osu_bcast"), "bench broadcast"),
+    **dict.fromkeys(("reduce_perf", "osu_reduce"), "bench reduce"),
+    **dict.fromkeys(("all_gather_perf", "osu_allgather"), "bench all-gather"),
+    **dict.fromkeys(("reduce_scatter_perf", "osu_reduce_scatter"), "bench reduce-scatter"),
+    **dict.fromkeys(("alltoall_perf", "osu_alltoall"), "bench all-to-all"),
+    **dict.fromkeys(("gather_perf", "osu_gather"), "bench gather"),
+    **dict.fromkeys(("scatter_perf", "osu_scatter"), "bench scatter"),
+    **dict.fromkeys(("sendrecv_perf", "osu_latency", "osu_bw"), "bench p2p"),
+    "osu_barrier": "bench barrier",
 }
-"""Command for each word that people type."""
-LAUNCHER_OPTIONS = {
+"""Commands for the programs of nccl-tests and the OSU benchmarks."""
+HINTS = {
+    "new_group": "Try distdemo all-reduce --group 0,1.",
+    "ring": "Try distdemo p2p --pattern ring, or distdemo trace all-reduce.",
+    "torchrun": "Try distdemo run FILE.py -n 4.",
+}
+"""What to try for a name that isn't a command."""
+OPTIONS = {
     **dict.fromkeys(
-        ("-np", "--np", "--nproc", "--nproc-per-node", "--ntasks", "--num-processes"),
-        "--world-size",
+        ("-np", "--np", "--nproc", "--nproc-per-node", "--ntasks", "--nranks"), "--world-size"
     ),
+    **dict.fromkeys(("-g", "--gpus", "--ngpus"), "--world-size"),
     **dict.fromkeys(("--master-addr", "--rdzv-endpoint"), "--master"),
-    "--json": "--format json",
-    "--no-sanitize": "--sanitize=off",
-}
-"""Options that can't be meant for the user's program, so that ``run`` understands them, too."""
-OPTIONS = LAUNCHER_OPTIONS | {
-    **dict.fromkeys(("--nranks", "--num-ranks", "--world", "--procs"), "--world-size"),
-    **dict.fromkeys(("-g", "--gpus", "--ngpus", "--num-gpus"), "--device cuda --world-size"),
     **dict.fromkeys(("--async-op", "--nonblocking"), "--async"),
     **dict.fromkeys(("--op", "--redop"), "--reduce-op"),
-    **dict.fromkeys(("--dest", "--destination"), "--dst"),
-    **dict.fromkeys(("--count", "--numel"), "--shape"),
-    **dict.fromkeys(("--datatype", "--data-type"), "--dtype"),
-    **dict.fromkeys(("--iterations", "--niters"), "--iters"),
-    "--warmup-iters": "--warmup",
-    "--source": "--src",
+    "--datatype": "--dtype",
     "--algo": "--algorithm",
+    "--json": "--format=json",
+    "--no-sanitize": "--sanitize=off",
 }
-"""Options for each word that people type, if the command has them."""
-IMPLIED_VALUES = {"--check-replicas": "1", "--sanitize": "calls", "--splits": "auto"}
-"""Value of an option that is given without one."""
-
+"""Options for the names in torchrun, mpiexec, srun and nccl-tests, if the command has them."""
+IMPLIED_VALUES = {"--check-replicas": "--check-replicas=1", "--sanitize": "--sanitize=calls"}
+"""Options whose value may be left out; a value follows after "="."""
 VALUES = {"gpu": "cuda"}
-"""Values of options, where they have a choice of this name."""
+"""Other names of values."""
 
-SUGGESTED = {
-    "demo": ("hello", "all-reduce"),
-    "ring": ("p2p --pattern ring", "trace --algorithm ring"),
-    "test": ("check", "run"),
-    "examples": ("explain", "ops"),
-    **dict.fromkeys(("openmpi", "mpich", "mvapich"), ("mpi",)),
-    "--size": ("--sizes", "--shape"),
-    "--count": ("--sizes",),
-    "-N": ("--nnodes",),
-    "--nodes": ("--nnodes",),
-    "--master-port": ("--master",),
-    "--idle": ("--stall", "--timeout"),
-    "--write": ("--output",),
-}
-"""Suggestions for a name without a certain meaning, if the command has them."""
+
+def find(names: dict[str, str], word: str) -> str:
+    """Return the meaning of a word in a table, in any spelling; empty if it has none."""
+    return next((names[name] for name in names if letters(name) == letters(word)), "")
 
 
 def letters(name: str) -> str:

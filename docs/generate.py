@@ -18,7 +18,7 @@ from json_schema import document_schema
 from distdemo import ops, schedules, words
 from distdemo.backends import REGISTRY
 from distdemo.calls.match.rules import KINDS
-from distdemo.cli.app import COMMANDS, command_names, records_of, typer_command
+from distdemo.cli.app import COMMANDS, records_of, typer_command
 from distdemo.demo.command import example
 from distdemo.doctor.checks import CHECKS
 from distdemo.joined.engines import ENGINES
@@ -34,7 +34,7 @@ PAGES = {"hello": "ops", "ops": "ops", "explain": "ops", "sanitize": "sanitizer"
 def reference() -> str:
     """Return the reference: every command with its options, as Markdown."""
     parts = ["# Reference\n\nEvery command and its options, generated from the code.\n"]
-    for name in command_names():
+    for name in COMMANDS:
         command = typer_command(name)
         lines = [f"\n## distdemo {name}\n\n{_text(command.help)}\n"]
         panels: dict[str, list[str]] = {}
@@ -49,22 +49,16 @@ def reference() -> str:
 
 def other_names() -> Iterator[str]:
     """Yield the names of PyTorch, MPI, NCCL and their launchers, with what they mean here."""
-    yield "distdemo understands names of PyTorch, MPI, NCCL, nccl-tests and launchers. For a name"
-    yield "that could mean two things, it suggests what is close.\n"
-    yield "- An operation in any spelling, with the prefix of a library: `all_reduce`, `AllReduce`,"
-    yield "  `dist.all_reduce`, `MPI_Allreduce`, `ncclAllReduce`. `all_reduce_perf` measures it."
-    yield "- An option with other dashes, and a choice as an option or as a word: `--worldsize 4`,"
-    yield "  `train --ddp`, `p2p ring`, `all-reduce --gloo`."
-    yield "- A number is the world size; with a unit, a message size: `hello 4`, `bench all 1M`.\n"
+    yield "distdemo understands an operation in any spelling, with the prefix of a library:"
+    yield "`all_reduce`, `AllReduce`, `dist.all_reduce`, `MPI_Allreduce`, `ncclAllReduce`; an"
+    yield "option with other dashes, such as `--worldsize`; and these names:\n"
     yield "| Typed | Meaning |"
     yield "|---|---|"
-    commands = words.OPS | words.COMMANDS
-    for table in (commands, words.OPTIONS):
-        means: dict[str, list[str]] = {}
-        for typed, meaning in table.items():
-            means.setdefault(meaning.replace("_", "-"), []).append(f"`{typed}`")
-        for meaning, typed_names in means.items():
-            yield f"| {', '.join(typed_names)} | `{meaning}` |"
+    means: dict[str, list[str]] = {}
+    for typed, meaning in (words.OPS | words.COMMANDS | words.OPTIONS).items():
+        means.setdefault(meaning.replace("_", "-"), []).append(f"`{typed}`")
+    for meaning, typed_names in means.items():
+        yield f"| {', '.join(typed_names)} | `{meaning}` |"
 
 
 def _row(option: Any) -> str:
@@ -86,7 +80,7 @@ def _text(text: str | None) -> str:
 def schemas() -> dict[str, str]:
     """Return the JSON Schema of each command's document, by file name."""
     made = {}
-    for name in command_names():
+    for name in COMMANDS:
         first, *others = records_of(name)
         file = "operation" if ops.find(name) else name.replace(" ", "-")
         for each, stem in ((first, file), *((r, f"{file}-{r.__name__.lower()}") for r in others)):
@@ -101,11 +95,11 @@ def commands_table() -> Iterator[str]:
     yield "|---|---|---|"
     every = ", ".join(f"`{op.command}`" for op in ops.REGISTRY.values())
     yield f"| {every} | Run one operation, verify it, show it. | [ops](docs/ops.md) |"
-    for name in command_names():
+    for name in COMMANDS:
         if ops.find(name) is None:
             page = PAGES.get(name, name.replace(" ", "-"))
             page = page if (DOCS / f"{page}.md").exists() else name.split()[0]
-            yield f"| `{name}` | {COMMANDS[name][2]} | [{page}](docs/{page}.md) |"
+            yield f"| `{name}` | {COMMANDS[name][1]} | [{page}](docs/{page}.md) |"
 
 
 def operations_table() -> Iterator[str]:

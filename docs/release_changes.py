@@ -1,6 +1,6 @@
 """Changes between torch releases, as the page docs/releases.md: backends and names of calls.
 
-The sources are the backends' capability maps and histories, and the forms of the ops.
+The sources are the backends' capability maps and the forms of the ops.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from distdemo.ops.spec import OpSpec
 from distdemo.versions import release_of
 
 API = "torch.distributed"
-Change = Literal["new", "renamed", "meaning", "works", "fixed", "wrong", "raises", "fails"]
+Change = Literal["new", "renamed", "works", "fixed", "wrong", "raises", "fails"]
 TEXTS: dict[Change, str] = {
     "new": "is new",
     "renamed": "was renamed",
-    "meaning": "changed meaning",
     "works": "works",
     "fixed": "was wrong, is correct",
     "wrong": "is wrong",
@@ -51,9 +50,7 @@ class ReleaseChange:
         about: Backend, or ``torch.distributed``.
         forms: Forms of ops, such as ``reduce_scatter/single``.
         reduce_ops: Reduce ops; empty if the forms have none.
-        text: Behavior of the backend, or meaning of a name.
-        source: Issue or pull request of PyTorch, if known.
-        link: Address of the source.
+        text: Behavior of the backend, or names of the call.
     """
 
     release: str
@@ -63,8 +60,6 @@ class ReleaseChange:
     reduce_ops: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     text: str = ""
-    source: str = ""
-    link: str = ""
 
 
 def page() -> str:
@@ -73,7 +68,7 @@ def page() -> str:
     assert gloo is not None  # part of the package
     alike: defaultdict[tuple[object, ...], list[ReleaseChange]] = defaultdict(list)
     for each in release_changes():
-        key = each.release, each.about, each.change, each.forms, each.text, each.source
+        key = each.release, each.about, each.change, each.forms, each.text
         alike[key].append(each)
     rows = [
         f"| {first.release} | {first.about} | {TEXTS[first.change]} | {_which(together)} |\n"
@@ -96,20 +91,13 @@ def _which(together: Sequence[ReleaseChange]) -> str:
         ", ".join(reduce_ops),
         "every dtype" if len(dtypes) == len(DTYPES) else ", ".join(dtypes),
     ]
-    source = f"[{each.source}]({each.link})" if each.link else each.source
-    return "; ".join(filter(None, parts)) + "".join(
-        f" ({one})" for one in (each.text, source) if one
-    )
+    return "; ".join(filter(None, parts)) + (f" ({each.text})" if each.text else "")
 
 
 def release_changes() -> list[ReleaseChange]:
     """Return every known change, the oldest release first."""
     found = list(_names())
     for backend in backends.REGISTRY.values():
-        found += [
-            ReleaseChange(release, backend.name, "meaning", text=text)
-            for release, text in backend.history
-        ]
         every = capability_map(backend.name)
         found += [] if every is None else changes_of(every)
     return sorted(found, key=lambda each: release_of(each.release))
@@ -132,7 +120,7 @@ def changes_of(every: CapabilityMap) -> list[ReleaseChange]:
     change. Meaningless combinations, such as bitwise ops on floats, are left out.
     """
     backend = backends.REGISTRY[every.backend]
-    alike: defaultdict[tuple[str, Change, str, str], dict[str, list[str]]]
+    alike: defaultdict[tuple[str, Change, str], dict[str, list[str]]]
     alike = defaultdict(lambda: defaultdict(list))
     for row, changes in every.rows.items():
         op, spec = _asked(row)
@@ -148,14 +136,11 @@ def changes_of(every: CapabilityMap) -> list[ReleaseChange]:
                     kind = None
                 if kind is not None:
                     better = kind in ("works", "fixed")
-                    note = every.note(row, dtype, release) if better else None
                     text = "" if better or kind == "wrong" else now or ""
-                    source = note.source if note else ""
-                    alike[release, kind, text, source][row].append(dtype)
+                    alike[release, kind, text][row].append(dtype)
                 before = now
-    links = {note.source: note.link for note in every.notes}
     found = []
-    for (release, kind, text, source), rows in alike.items():
+    for (release, kind, text), rows in alike.items():
         by_dtypes: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
         for row, dtypes in rows.items():
             by_dtypes[tuple(dtypes)].append(row)
@@ -171,8 +156,6 @@ def changes_of(every: CapabilityMap) -> list[ReleaseChange]:
                     tuple(reduce_ops),
                     columns,
                     text,
-                    source,
-                    links.get(source, ""),
                 )
             )
     return found

@@ -7,8 +7,7 @@ and empty tensors of a form. Both are keyed by the releases in which they change
 
     "broadcast/tensor": {"2.8": [0, 1], "2.9": [0, 0]}
 
-An empty row means that the call was removed in that release. ``notes`` name the PyTorch issue or
-pull request that fixed something.
+An empty row means that the call was removed in that release.
 
 This module doesn't import torch.
 """
@@ -36,25 +35,6 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """Source of a change between releases.
-
-    Attributes:
-        rows: Prefixes of the names of the changed rows.
-        release: First release with the change.
-        source: PyTorch issue or pull request, such as ``PyTorch issue 162338``.
-        link: URL of the source.
-        dtypes: Affected dtypes; empty for all.
-    """
-
-    rows: tuple[str, ...]
-    release: str
-    source: str
-    link: str
-    dtypes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class CapabilityMap:
     """A backend's capabilities in every probed release of torch.
 
@@ -75,7 +55,6 @@ class CapabilityMap:
     findings: tuple[str, ...]
     rows: Mapping[str, Mapping[str, Sequence[int]]]
     shapes: Mapping[str, Mapping[str, Mapping[str, str]]]
-    notes: tuple[Note, ...] = ()
 
     def closest(self, version: str) -> str:
         """Return the probed release of this version of torch, else the closest older, or oldest."""
@@ -102,14 +81,6 @@ class CapabilityMap:
         for later in self.releases[self.releases.index(release) + 1 :]:
             if value_in(changes, later) and not self.finding(op, spec, later):
                 return later
-        return None
-
-    def note(self, row: str, dtype: str, release: str) -> Note | None:
-        """Return the note about a change to this row and dtype in this release, or None."""
-        for note in self.notes:
-            is_about_row = note.release == release and row.startswith(note.rows)
-            if is_about_row and dtype in (note.dtypes or (dtype,)):
-                return note
         return None
 
 
@@ -142,8 +113,4 @@ def read_map(path: Path) -> CapabilityMap:
     del document["written_by"]
     for name in ("releases", "dtypes", "findings"):
         document[name] = tuple(document[name])
-    document["notes"] = tuple(
-        Note(**note | {"rows": tuple(note["rows"]), "dtypes": tuple(note.get("dtypes", ()))})
-        for note in document.get("notes", ())
-    )
     return CapabilityMap(**document)

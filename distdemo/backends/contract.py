@@ -1,8 +1,8 @@
 """The backend contract: availability, devices, and unsupported calls with their reasons.
 
 A backend's capabilities are data from a probe (``capabilities``). A backend without a map falls
-back to its documentation. Only ``missing``, ``version``, ``start_note`` and ``mpi_start``
-import torch or load a library.
+back to its documentation. Only ``missing``, ``version`` and ``mpi_environment`` import torch or
+load a library.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from distdemo.backends.capabilities import WRONG, capability_map, key
+from distdemo.backends.capabilities import WRONG, capability_map
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.ops.reduction import why_undefined
 from distdemo.versions import torch_version
 
 if TYPE_CHECKING:
-    from distdemo.launcher.records import MpiStart
     from distdemo.ops.contract import Op
     from distdemo.ops.spec import OpSpec
 
@@ -27,6 +26,10 @@ COMMON_DTYPES = frozenset(
     {"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"}
 )
 """Dtypes that both gloo and NCCL can reduce."""
+
+
+Environment = tuple[tuple[str, str], ...]
+"""Environment variables and their values."""
 
 
 class Transport(str, Enum):
@@ -49,7 +52,6 @@ class Backend:
         unsupported_reduce_ops: Reasons by reduce op that it doesn't have for any dtype.
         has_monitored_barrier: True if it has monitored_barrier according to its documentation.
         how_to_install: Installation instructions.
-        history: Pairs of release and change, from PyTorch's source.
         engines: Other launchers that can start its ranks; None for any.
         rank_per_gpu: True if every rank needs its own GPU, which limits the world size. A rank's
             group is then bound to its GPU.
@@ -65,7 +67,6 @@ class Backend:
     }
     has_monitored_barrier: ClassVar[bool] = False
     how_to_install: ClassVar[str] = ""
-    history: ClassVar[tuple[tuple[str, str], ...]] = ()
     engines: ClassVar[tuple[str, ...] | None] = None
     rank_per_gpu: ClassVar[bool] = False
     transport: ClassVar[Transport] = Transport.TCP
@@ -82,20 +83,12 @@ class Backend:
         """Return the version of the underlying library, or "" if there is none."""
         return ""
 
-    def implementation(self) -> str:
-        """Return the implementation behind the name, or "" if there is only one. Imports torch."""
-        return ""
-
-    def start_note(self) -> str:
-        """Return a sentence about how its ranks are started, or "" if it is the usual way."""
-        return ""
-
     def provided_by(self) -> str:
         """Return the module that each rank imports to register the backend, or ""."""
         return ""
 
-    def mpi_start(self, world_size: int) -> MpiStart | None:
-        """Return the start parameters of MPI ranks, or None for other backends.
+    def mpi_environment(self, world_size: int) -> Environment | None:
+        """Return the environment of MPI ranks, or None for other backends.
 
         Raises:
             UsageError: This launcher can't start the ranks.
@@ -150,9 +143,7 @@ class Backend:
         fixed = known.fixed_in(op, spec, release)
         if known.finding(op, spec, release) != WRONG or fixed is None:
             return None
-        note = known.note(key(op, spec), spec.dtype, fixed)
-        source = f" ({note.source})" if note else ""
-        return f"Known to be wrong in torch {release}: {WRONG}. Fixed in {fixed}{source}."
+        return f"Known to be wrong in torch {release}: {WRONG}. Fixed in {fixed}."
 
     def reason(self, op: Op, spec: OpSpec) -> str | None:
         """Return the known reason why the call can't work, or None."""
@@ -181,21 +172,14 @@ def check_support(backend: Backend, op: Op, spec: OpSpec, device: str) -> None:
     reason = backend.why_unsupported(op, spec, device)
     if reason is None:
         return
-    call = f"{op.command} {op.form(spec).flags}".strip()
-    if spec.reduce_op is not None:
-        call += f" --reduce-op {spec.reduce_op}"
-    if not (spec.objects or op.is_barrier):
-        call += f" of {spec.dtype}"
-
-    def is_supported(**changes: Any) -> bool:
-        return backend.why_unsupported(op, replace(spec, **changes), device) is None
-
-    dtypes = [name for name in DTYPES if is_supported(dtype=name)]
-    hint = "Try another --backend."
-    if op.form(spec).lacking() is not None:
-        hint = "Update torch, or use another form: distdemo ops lists them."
-    elif spec.shape == () and is_supported(shape=(1,)):
-        hint = "Try --shape 1: only scalars are unsupported."
-    elif dtypes:
-        hint = f"Supported dtypes: {', '.join(dtypes)}."
-    raise UsageError(f"{backend.name} can't do {call}.", f"{reason.rstrip('.')}.", hint)
+    call = f"{op.command} --reduce-op {spec.reduce_op}" if spec.reduce_op else op.command
+    dtypes = [
+        name
+        for name in DTYPES
+        if backend.why_unsupported(op, replace(spec, dtype=name), device) is None
+    ]
+    raise UsageError(
+        f"{backend.name} can't do {call}.",
+        f"{reason.rstrip('.')}.",
+        f"Supported dtypes: {', '.join(dtypes)}." if dtypes else "Try another --backend.",
+    )

@@ -10,7 +10,6 @@ process; ``launcher.start_method`` notices it and doesn't fork.
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 
 NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
@@ -24,20 +23,9 @@ def has_gpu() -> bool:
 
 def count_gpus() -> int:
     """Return the number of GPUs that torch can use. Imports torch."""
-    return _counted()[0]
-
-
-def _counted() -> tuple[int, str]:
-    """Return the number of GPUs that torch can use, and its warnings."""
     import torch
 
-    if not has_gpu():
-        return 0, ""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        count = torch.cuda.device_count()
-    texts = [str(warned.message).partition("(Triggered")[0] for warned in caught]
-    return count, " ".join(dict.fromkeys(" ".join(text.split()) for text in texts))
+    return torch.cuda.device_count() if has_gpu() else 0
 
 
 def why_none() -> tuple[str, str]:
@@ -51,13 +39,8 @@ def why_none() -> tuple[str, str]:
             f"This machine has a GPU, but torch {torch.__version__} was built only for the CPU.",
             "Install a CUDA wheel of torch: pytorch.org/get-started has the command.",
         )
-    warned = _counted()[1]
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None and not warned:
-        return (
-            f"CUDA_VISIBLE_DEVICES={hidden} hides all GPUs of this machine.",
-            "Unset it, or set it to GPUs that nvidia-smi -L lists.",
-        )
-    hint = "the driver may be too old for this torch, or need a reboot after an update."
-    why = f"torch can use no GPU: {warned or 'The driver finds none.'}"
-    return why, f"Check whether nvidia-smi works here: {hint}"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+    return (
+        f"torch can use no GPU; CUDA_VISIBLE_DEVICES is {visible}.",
+        "Check that nvidia-smi works here: the driver may be too old for this torch.",
+    )

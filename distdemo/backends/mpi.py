@@ -7,19 +7,14 @@ environment or on the system's search path.
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import shutil
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
+from distdemo.backends.contract import COMMON_DTYPES, Backend, Environment, Transport
 from distdemo.errors import UsageError
-from distdemo.launcher.records import MpiStart
 
 
 class Mpi(Backend):
@@ -54,19 +49,21 @@ class Mpi(Backend):
             return library().name
         return ""
 
-    def start_note(self) -> str:
-        """Return a sentence about the library and how its ranks are started."""
-        with suppress(UsageError):
-            return library().start_note
-        return ""
-
     def provided_by(self) -> str:
         """Return distdemo's module, or "" if torch was built with MPI."""
         return "" if _torch_has_its_own() else "distdemo.mpi"
 
-    def mpi_start(self, world_size: int) -> MpiStart:
-        """Return the start parameters. distdemo starts MPICH's ranks; others need their mpiexec."""
-        return library().start(world_size)
+    def mpi_environment(self, world_size: int) -> Environment:
+        """Return the environment of MPICH's ranks. Others need their own mpiexec."""
+        mpi = library()
+        if mpi.startable:
+            return WITHIN_THIS_MACHINE
+        raise UsageError(
+            f"distdemo can't start ranks of {mpi.name}.",
+            "They need their own mpiexec to find each other. Ranks of MPICH don't.",
+            f"Try mpiexec -n {world_size} distdemo ... --backend mpi, or python PROGRAM with "
+            'import distdemo.mpi and init_process_group("mpi").',
+        )
 
     def map_name(self) -> str:
         """Return the map's name; torch's own MPI backend has a separate map."""
@@ -89,7 +86,7 @@ _OTHER_PMI = re.compile(
 )
 """Configure options of an MPICH that was built for a process manager without PMI-1."""
 
-_WITHIN_THIS_MACHINE = (
+WITHIN_THIS_MACHINE = (
     # MPICH moves data through its own shared memory but initialises its network module anyway.
     # With these settings UCX opens no socket, and its 4 MiB per rank don't come from /dev/shm,
     # which is often small in containers.
@@ -123,45 +120,6 @@ class MpiLibrary:
     def startable(self) -> bool:
         """True if its ranks find each other through PMI-1, which distdemo's launcher serves."""
         return self.vendor == "MPICH" and _OTHER_PMI.search(self.text) is None
-
-    @property
-    def start_note(self) -> str:
-        """Sentence about how its ranks are started."""
-        if self.startable:
-            return f"{self.name}: its ranks are started without mpiexec."
-        return f"{self.name}: only its own mpiexec can start its ranks."
-
-    def start(self, world_size: int) -> MpiStart:
-        """Return the parameters for starting its ranks.
-
-        Raises:
-            UsageError: The launcher can't start them; the hint has a command line that can.
-        """
-        if self.startable:
-            return MpiStart(_WITHIN_THIS_MACHINE)
-        command = Path(sys.argv[0]).name in ("distdemo", "__main__.py")
-        if command and sys.argv[1:2] != ["run"]:
-            line = shlex.join(["distdemo", *sys.argv[1:]])
-            hint = f"Try {self._mpiexec(world_size)} {line}"
-        else:  # a user's program, whose ranks make their own group
-            line = f"{self._mpiexec(world_size)} python PROGRAM"
-            hint = f'Start {line}, which imports distdemo.mpi and calls init_process_group("mpi").'
-        raise UsageError(
-            f"distdemo can't start ranks of {self.name}.",
-            "They need their own mpiexec to find each other. Ranks of MPICH don't.",
-            hint,
-        )
-
-    def _mpiexec(self, world_size: int) -> str:
-        """Return ``mpiexec -n 4`` with the flags that this library needs here."""
-        bundled = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
-        words = [bundled if bundled and bundled != shutil.which("mpiexec") else "mpiexec"]
-        if self.vendor == "Open MPI":
-            if os.geteuid() == 0:
-                words.append("--allow-run-as-root")
-            if world_size > (os.cpu_count() or 1):
-                words.append("--oversubscribe")
-        return shlex.join([*words, "-n", str(world_size)])
 
 
 @cache

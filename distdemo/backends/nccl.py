@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
 from distdemo.backends.gpus import count_gpus, has_gpu, why_none
-from distdemo.versions import torch_is_before
 
 if TYPE_CHECKING:
     from distdemo.ops.contract import Op
@@ -24,12 +22,6 @@ _SERIAL = (
 """Source: "unbatched P2P ops are treated as independent collective ops, and are thus serialized",
 a warning of ProcessGroupNCCL for groups that are bound to a device, as distdemo's are."""
 
-_BESIDE = (
-    "nccl2 is a new implementation; nccl-legacy is another name for the old one. nccl means the "
-    "old one, or the new one if TORCH_DIST_USE_NCCL2=1."
-)
-_NEW = "nccl means nccl2. TORCH_DIST_USE_NCCL2=0 or the name nccl-legacy selects the old one."
-
 
 class Nccl(Backend):
     """The NCCL backend. The library rejects two ranks on one GPU."""
@@ -44,8 +36,6 @@ class Nccl(Backend):
     )
     # NCCL 2.24's types; complex ones are sent as pairs of real ones.
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
-    # register_backend in torch/distributed/distributed_c10d.py of 2.13, 2.14 and 2.15.
-    history = (("2.14", _BESIDE), ("2.15", _NEW))
     how_to_install = "Install a CUDA wheel of torch on a machine with NVIDIA GPUs."
 
     def missing(self) -> str | None:
@@ -66,20 +56,6 @@ class Nccl(Backend):
             return ""
         version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]  # untyped in torch
         return ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
-
-    def implementation(self) -> str:
-        """Return ``nccl2`` or ``nccl-legacy``, or "" before torch 2.14, which has only one."""
-        import torch.distributed as dist
-
-        if not (dist.is_available() and dist.is_nccl_available()) or torch_is_before("2.14"):
-            return ""
-        plugins = getattr(dist.Backend, "_plugins", {})  # empty until the first group is created
-        made_by = getattr(getattr(plugins.get("NCCL"), "creator_fn", None), "__name__", "")
-        asked = os.environ.get("TORCH_DIST_USE_NCCL2")
-        new = asked == "1" if torch_is_before("2.15") else asked != "0"
-        if made_by:
-            new = made_by == "_create_nccl2_process_group"
-        return "nccl2" if new else "nccl-legacy"
 
     def reason(self, op: Op, spec: OpSpec) -> str | None:
         """Return the known reason, including those specific to NCCL.

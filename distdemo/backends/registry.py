@@ -63,7 +63,9 @@ def prepared(world: WorldSpec, *, joined: bool = False) -> WorldSpec:
             world,
             provider=backend.provided_by() or world.provider,
             rank_per_gpu=backend.rank_per_gpu or world.rank_per_gpu,
-            mpi_start=None if joined else backend.mpi_start(world.world_size) or world.mpi_start,
+            mpi_environment=None
+            if joined
+            else backend.mpi_environment(world.world_size) or world.mpi_environment,
         )
     return world
 
@@ -87,15 +89,10 @@ def check_gpus(backend: Backend, world: WorldSpec, ranks: int) -> None:
         option = f"--backend {backend.name}" if is_default else f"--device {world.device}"
         raise UsageError(f"{option} needs a GPU.", *why_none())
     if backend.rank_per_gpu and gpus < ranks:
-        where = "" if ranks == world.world_size else " of this host"
-        hint = f"Try --world-size {gpus}, or --backend gloo --device cuda, whose ranks share GPUs."
-        if where:
-            hint = f"Start {gpus} ranks here, or try --backend gloo --device cuda."
         raise UsageError(
-            f"{ranks} ranks{where} over {backend.name}, "
-            f"but there {'is one GPU' if gpus == 1 else f'are {gpus} GPUs'}.",
+            f"{ranks} ranks on this host, but {backend.name} can use {gpus} GPUs.",
             f"{backend.name} needs one GPU per rank.",
-            hint,
+            f"Start {gpus} ranks here, or try --backend gloo --device cuda.",
         )
 
 

@@ -49,8 +49,9 @@ from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Op
-from distdemo.ops.footprint import memory_of_all
+from distdemo.ops.footprint import footprint
 from distdemo.ops.spec import OpSpec
+from distdemo.ops.values import PERIODS
 from distdemo.schedules import check_arithmetic, check_backend
 from distdemo.view.format import exact_size, listing
 
@@ -282,9 +283,7 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             from distdemo.cli.app import subcommands
 
             known = [op.command for op in ops.REGISTRY.values()]
-            raise unknown(
-                "operation", [*known, EVERY, *subcommands("bench")], word, "distdemo bench"
-            )
+            raise unknown("operation", [*known, EVERY, *subcommands("bench")], word)
     return list(chosen.values())
 
 
@@ -328,7 +327,7 @@ def make_worlds(session: Session, options: BenchOptions, chosen: Sequence[Op]) -
     names = [word.strip().lower() for word in options.backend.split(",")]
     for name in names:
         if name not in choices:
-            raise unknown("backend", choices, name, "--backend")
+            raise unknown("backend", choices, name)
     if session.joined and len(set(names)) > 1:
         raise UsageError(
             f"--backend {options.backend}: only one backend is possible here.",
@@ -354,7 +353,7 @@ def check_memory(
         if one.sizes_bytes and one.device == "cpu":
             world = by_backend[one.backend]
             specs = one.at(one.sizes_bytes[-1])
-            data = len(specs) * memory_of_all(one.operation, specs[0])
+            data = len(specs) * footprint(one.operation, specs[0], PERIODS[0])
             session.check_memory(
                 world, data * session.ranks_here(world.world_size) // world.world_size
             )

@@ -33,7 +33,7 @@ from distdemo.measure.machine import LaunchLoad, copy_for_a_moment, load_since, 
 from distdemo.measure.timing import CommonStart, Harness, Times, common_start, harness, timed
 from distdemo.ops.buffers import Expected, cuts_of, laid_out, poison, reduced, tensors
 from distdemo.ops.contract import Buffers, Slice, Undefined, handles
-from distdemo.ops.groups import Groups, inference, role_of
+from distdemo.ops.run import Groups, inference, role_of
 from distdemo.ops.values import period
 from distdemo.ops.verify import verify
 from distdemo.schedules.run import Runner
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from distdemo.bench.records import SeriesSpec
     from distdemo.launcher.rank import Rank
     from distdemo.ops.contract import Op
-    from distdemo.ops.groups import GroupRole
+    from distdemo.ops.run import GroupRole
     from distdemo.ops.spec import OpSpec
 
 START_TRIALS = 100  # common starts that measure the cost of one
@@ -139,7 +139,7 @@ def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
     if measurements[0].launch == 0:
         left_s = min(measurement.within_s for measurement in measurements)
         rank.send(_calibrate(rank, spec, start, left_s))
-    groups = Groups(rank.backend)
+    groups = Groups()
     paces: dict[Key, float] = {}
     for launch, block in groupby(measurements, key=lambda measurement: measurement.launch):
         align()

@@ -269,7 +269,7 @@ def _verdict(finding: Finding, report: WorldReport) -> Verdict:
         return replace(old, why=why, hint=finding.rule)
     verdict = Verdict(finding.what, why, finding.rule, finding.ranks, finding.consequences)
     if old is not None and set(old.ranks) & set(finding.ranks):
-        return replace(verdict, traceback=old.traceback, excerpt=old.excerpt)
+        return replace(verdict, traceback=old.traceback)
     return verdict
 
 

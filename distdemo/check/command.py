@@ -25,9 +25,9 @@ from distdemo.cli.options import (
 from distdemo.cli.runner import conclude
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
-    BadValue,
-    Sizes,
+    Numbers,
     file_to_write,
+    numbers,
     offer,
     parse_dtype,
     unknown,
@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from distdemo.check.records import CheckReport
 
 STALL_S = 10.0  # seconds without progress after which a case fails
-
-
-def parse_world_sizes(text: str) -> Sizes:
-    """Parse world sizes such as ``2,5``."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) for part in parts):
-        raise BadValue(text, "not a list of world sizes.", "Every world size is at least 1.", "2,5")
-    return Sizes(dict.fromkeys(map(int, parts)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +78,12 @@ class CheckOptions(WorldsOptions):
         ),
     ] = None
     world_sizes: Annotated[
-        Sizes | None,
+        Numbers | None,
         typer.Option(
             "--world-size",
             "-n",
             metavar="N",
-            parser=parse_world_sizes,
+            parser=numbers("world sizes", "2,5", 1),
             help="Only these world sizes: 3, or 2,5. Default: 1 to 5; with --full also 8.",
         ),
     ] = None
@@ -285,10 +277,10 @@ def _selected_forms(only_ops: Collection[str]) -> set[tuple[str, str]]:
         op = ops.find(name)
         if op is None:
             known = [op.command for op in ops.REGISTRY.values()]
-            raise unknown("operation", known, name, "--op")
+            raise unknown("operation", known, name)
         forms = [matrix.form_name(known) for known in op.all_forms]
         if form and form not in forms:
-            raise unknown("form", [f"{op.command}/{known}" for known in forms], text, "--op")
+            raise unknown("form", [f"{op.command}/{known}" for known in forms], text)
         selected |= {(op.name, known) for known in forms if form in ("", known)}
     return selected
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from distdemo.launcher.local import sends
 from distdemo.ops.buffers import make_buffers
-from distdemo.ops.groups import Groups, inference, role_of
-from distdemo.ops.run import run_role, verify_role
+from distdemo.ops.run import Groups, inference, role_of, run_role, verify_role
 
 if TYPE_CHECKING:
     from distdemo.check.matrix import Case
@@ -57,7 +56,7 @@ def run_cases(rank: Rank, cases: Sequence[Case], numbers: tuple[int, ...]) -> No
     Raises:
         Exception: The exception of a case, after which the world can't be trusted.
     """
-    groups = Groups(rank.backend)
+    groups = Groups()
     for number in numbers:
         case = cases[number]
         name = f"case {number}"  # of the phase and the barrier
@@ -79,7 +78,7 @@ def run_cases(rank: Rank, cases: Sequence[Case], numbers: tuple[int, ...]) -> No
 
 def run_once(rank: Rank, op: Op, specs: Sequence[OpSpec]) -> Verification:
     """Run an op and verify it. Collective."""
-    return run_verified(rank, op, specs, Groups(rank.backend))
+    return run_verified(rank, op, specs, Groups())
 
 
 def run_verified(

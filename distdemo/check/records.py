@@ -110,7 +110,6 @@ class BackendEntry:
         version: Version of the underlying library, or "".
         works: True if the trial succeeded; None if it wasn't tried.
         tried: Outcome of the trial.
-        implementation: Implementation behind its name if torch has several, else "".
     """
 
     name: str
@@ -121,7 +120,6 @@ class BackendEntry:
     version: str = ""
     works: bool | None = None
     tried: str = ""
-    implementation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,11 @@ def survey(start: Start) -> BackendList:
         missing = backend.missing()
         entry = BackendEntry(
             backend.name,
-            f"{backend.summary} {'' if missing else backend.start_note()}".strip(),
+            backend.summary,
             backend.devices,
             missing=missing or "",
             get=backend.how_to_install if missing else "",
             version="" if missing else backend.version(),
-            implementation=backend.implementation(),
         )
         entries.append(entry if missing else _try_backend(entry, start))
     for name in dist.Backend.backend_list:

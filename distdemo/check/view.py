@@ -195,8 +195,6 @@ def backends_view(report: BackendList, sign: Signs) -> Iterator[Block]:
         result = f"{entry.summary} {entry.tried}".strip(" .")
         if entry.missing:
             result = f"{entry.missing} {entry.get}".strip()
-        if entry.implementation:
-            result = f"{entry.name} means {entry.implementation} in this torch. {result}"
         grid.rows.append(
             [
                 Text(entry.name, style="bold"),

@@ -6,121 +6,75 @@ import inspect
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from distdemo import ops, words
-from distdemo.cli.arguments import END, Syntax, own_words
 from distdemo.cli.runner import runnable
+from distdemo.cli.types import unknown
 
 COLLECTIVES = "Collectives: run one, prove it, see it"
 POINT_TO_POINT = "Point to point"
 MEASURE = "Measure: how fast, and is that normal"
 PROGRAMS = "Your code, and what collectives are for"
 AROUND = "Look around"
+END = "--"
+"""Word that the program's arguments follow, for ``run``."""
 
 _OPS = {op.command: op for op in ops.REGISTRY.values()}
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    **{
-        name: (
-            "distdemo.demo.command:command_of",
-            POINT_TO_POINT if "pattern" in op.takes else COLLECTIVES,
-            op.doc.summary,
-        )
-        for name, op in _OPS.items()
+_PANELS: dict[str, dict[str, str]] = {
+    COLLECTIVES: {
+        **{name: op.doc.summary for name, op in _OPS.items() if "pattern" not in op.takes},
+        "trace": "Show a collective step by step, with every byte counted.",
+        "trace list": "List the algorithms with their formulas and sources, or their costs on N "
+        "ranks.",
     },
-    "bench": (
-        "distdemo.bench.command:bench",
-        MEASURE,
-        "Measure an operation's speed and compare it with the machine's limits.",
-    ),
-    "bench links": (
-        "distdemo.bench.links.command:links",
-        MEASURE,
-        "Measure every pair of ranks and find slow links and ranks.",
-    ),
-    "bench compare": (
-        "distdemo.bench.compare.command:compare",
-        MEASURE,
-        "Compare two measurements and tell changes from noise.",
-    ),
-    "bench fit": (
-        "distdemo.bench.fit.command:fit",
-        MEASURE,
-        "Fit the α–β model to measured times and predict those of other worlds.",
-    ),
-    "trace": (
-        "distdemo.trace.command:trace",
-        COLLECTIVES,
-        "Show a collective step by step, with every byte counted.",
-    ),
-    "trace list": (
-        "distdemo.trace.command:list_algorithms",
-        COLLECTIVES,
-        "List the algorithms with their formulas and sources, or their costs on N ranks.",
-    ),
-    "run": ("distdemo.run.command:run", PROGRAMS, "Run your own program on every rank."),
-    "postmortem": (
-        "distdemo.postmortem.command:postmortem",
-        PROGRAMS,
-        "Name the rank and line at fault, from what a hung or crashed job left behind.",
-    ),
-    "train": (
-        "distdemo.train.command:train",
-        PROGRAMS,
-        "Train a small classifier on every rank, and prove that the training is data-parallel.",
-    ),
-    "rpc": (
-        "distdemo.rpc.command:rpc",
-        PROGRAMS,
-        "Call functions on other workers, and take a training step over them (maintenance mode).",
-    ),
-    "learn": (
-        "distdemo.learn.command:learn",
-        AROUND,
-        "Learn collectives step by step: predict, run, compare.",
-    ),
-    "shell": (
-        "distdemo.interactive.command:shell",
-        AROUND,
-        "Type Python that runs on every rank.",
-    ),
-    "hello": (
-        "distdemo.demo.command:hello",
-        AROUND,
-        "Start ranks that introduce themselves: the first thing to try.",
-    ),
-    "check": (
-        "distdemo.check.command:check",
-        AROUND,
-        "Run the smoke check for CI: every operation, form and type, verified exactly.",
-    ),
-    "backends": (
-        "distdemo.check.command:list_backends",
-        AROUND,
-        "Try every backend: available or not, why, and how to get it.",
-    ),
-    "ops": ("distdemo.demo.command:list_ops", AROUND, "List the operations and their forms."),
-    "explain": (
-        "distdemo.demo.command:explain",
-        AROUND,
-        "Draw an operation: what each rank holds, what moves where, the cost, the usual mistake.",
-    ),
-    "mistakes": (
-        "distdemo.learn.command:mistakes",
-        AROUND,
-        "Run common bugs: what each does, what the sanitizer reports, and the fix.",
-    ),
-    "doctor": (
-        "distdemo.doctor.command:doctor",
-        AROUND,
-        "Check what worlds need: network, memory, torch, MPI, GPUs, environment variables.",
-    ),
+    POINT_TO_POINT: {name: op.doc.summary for name, op in _OPS.items() if "pattern" in op.takes},
+    MEASURE: {
+        "bench": "Measure an operation's speed and compare it with the machine's limits.",
+        "bench links": "Measure every pair of ranks and find slow links and ranks.",
+        "bench compare": "Compare two measurements and tell changes from noise.",
+        "bench fit": "Fit the α–β model to measured times and predict those of other worlds.",
+    },
+    PROGRAMS: {
+        "run": "Run your own program on every rank.",
+        "postmortem": "Name the rank and line at fault, from what a hung or crashed job left "
+        "behind.",
+        "train": "Train a small classifier on every rank, and prove that the training is "
+        "data-parallel.",
+        "rpc": "Call functions on other workers, and take a training step over them (maintenance "
+        "mode).",
+    },
+    AROUND: {
+        "learn": "Learn collectives step by step: predict, run, compare.",
+        "shell": "Type Python that runs on every rank.",
+        "hello": "Start ranks that introduce themselves: the first thing to try.",
+        "check": "Run the smoke check for CI: every operation, form and type, verified exactly.",
+        "backends": "Try every backend: available or not, why, and how to get it.",
+        "ops": "List the operations and their forms.",
+        "explain": "Draw an operation: what each rank holds, what moves where, the cost, the usual "
+        "mistake.",
+        "mistakes": "Run common bugs: what each does, what the sanitizer reports, and the fix.",
+        "doctor": "Check what worlds need: network, memory, torch, MPI, GPUs, environment "
+        "variables.",
+    },
 }
-"""Each command's function, help panel and first line of help, by name."""
+"""Names of the commands with the first line of their help, by help panel."""
+COMMANDS = {name: (panel, line) for panel, lines in _PANELS.items() for name, line in lines.items()}
+"""Help panel and first line of help of each command, by name."""
+_PLACES = {
+    **dict.fromkeys(_OPS, "demo.command:command_of"),
+    "hello": "demo.command:hello",
+    "ops": "demo.command:list_ops",
+    "explain": "demo.command:explain",
+    "trace list": "trace.command:list_algorithms",
+    "backends": "check.command:list_backends",
+    "mistakes": "learn.command:mistakes",
+    "shell": "interactive.command:shell",
+}
+"""Functions of the commands that aren't the function of the same name in their own folder."""
 
 
 class _PlainTypes:
@@ -132,15 +86,26 @@ class _PlainTypes:
         for param in params:
             if param.param_type_name == "argument":  # typer shows its metavar as its name
                 param.display_type_rich = lambda ctx: None  # noqa: ARG005 - by name
-            elif param.name in ("install_completion", "show_completion"):  # see ``main.run``
-                param.metavar = "[SHELL]"
             elif param.metavar is None:
                 param.metavar = ""
         return params
 
 
 class Command(_PlainTypes, TyperCommand):
-    """A command."""
+    """A command, which also takes other names of its options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        return super().parse_args(ctx, self.normalized(args))
+
+    def normalized(self, args: Sequence[str]) -> list[str]:
+        """Return the arguments with the command's own names of its options."""
+        end = args.index(END) if END in args else len(args)
+        flags = [flag for param in self.params for flag in (*param.opts, *param.secondary_opts)]
+        words = [declared(word, flags) for word in args[:end]]
+        if END in args and self.name == "run":  # the parser removes one "--"
+            words.append(END)
+        return [*words, *args[end:]]
 
 
 class Commands(_PlainTypes, TyperGroup):
@@ -148,22 +113,27 @@ class Commands(_PlainTypes, TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order in which help lists them."""
-        return command_names()
+        return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command without options, for the list in help, or None."""
         if cmd_name not in COMMANDS:
             return None
-        _, panel, line = COMMANDS[cmd_name]
+        panel, line = COMMANDS[cmd_name]
         return TyperCommand(cmd_name, short_help=_escaped(line), rich_help_panel=panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that these words start with. Shell completion calls this, too."""
-        # Only completion calls this with raw words. Normalising twice would add another ``--``.
-        if ctx.resilient_parsing:
-            args = normalize_argv(args)
-        name, _, rest = super().resolve_command(ctx, args)
-        return name, name and typer_command(name), rest
+        """Return the command that these words start with, and its arguments.
+
+        Raises:
+            UsageError: There is no such command.
+        """
+        name, rest = find_command(args)
+        if name in COMMANDS:
+            return name, typer_command(name), rest
+        if ctx.resilient_parsing:  # the shell completes an unknown command
+            return None, None, rest
+        raise unknown("command", COMMANDS, name, words.find(words.HINTS, name))
 
 
 app = typer.Typer(
@@ -196,11 +166,6 @@ def root(
     """Declare the options of distdemo itself."""
 
 
-def command_names() -> list[str]:
-    """Return the names of all commands."""
-    return list(COMMANDS)
-
-
 def subcommands(name: str) -> list[str]:
     """Return the names of a command's subcommands: ``links`` of ``bench links``."""
     return [other.split()[1] for other in COMMANDS if other.startswith(f"{name} ")]
@@ -209,18 +174,14 @@ def subcommands(name: str) -> list[str]:
 @cache
 def function_of(name: str) -> Any:
     """Return the function of a command. Those of the ops are made by one function."""
-    place = _imported(COMMANDS[name][0])
+    own = f"{name.replace(' ', '.')}.command:{name.rsplit(maxsplit=1)[-1]}"
+    place = _imported(f"distdemo.{_PLACES.get(name, own)}")
     return place(_OPS[name]) if name in _OPS else place
 
 
 def records_of(name: str) -> list[type]:
     """Return the record classes of a command's JSON documents."""
     return [_imported(place) for place in function_of(name).info.record.split()]
-
-
-def joins(name: str) -> bool:
-    """Return True if the command can run as one node of a joined world."""
-    return name in COMMANDS and function_of(name).info.joins
 
 
 @cache
@@ -244,75 +205,40 @@ def typer_command(name: str) -> Any:
     return made
 
 
-def normalize_argv(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with the command first, and with declared names.
+def find_command(args: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the command that a command line begins with, and its arguments.
 
-    People also type ``distdemo --format json all_reduce``, ``distdemo help scatter``, ``distdemo
-    isend``, ``p2p ring`` and ``--json``.
+    The first word is ``all-reduce``, or another name, which can imply options.
     """
-    own = own_words(arguments)
-    rest = list(arguments[len(own) :])
-    index = 0
-    if own and own[0].startswith("-"):  # the options are first
-        meant = (place for place, word in enumerate(own) if command_words(word))
-        index = next(meant, len(own))
-    if index == len(own):
-        return list(arguments)
-    following = own[index + 1 :]
-    name, *implied = command_words(own[index]) or [own[index]]
-    if following and f"{name} {following[0]}" in COMMANDS:
-        name = f"{name} {following.pop(0)}"
-    others = [*implied, *own[:index], *following]
-    if name == "help":
-        return normalize_argv([*others, "--help"])
-    if name not in COMMANDS:
-        return [name, *others, *rest]
-    syntax = Syntax(typer_command(name))
-    if syntax.runs_programs and rest:  # the parser removes one ``--``; the program's own stays
-        rest = [END, *rest]
-    return [name, *syntax.translate(others), *rest]
-
-
-def command_words(word: str) -> list[str]:
-    """Return the command that a word names, with the options that the name implies, or []."""
-    dashed = word.replace("_", "-")
-    if dashed in COMMANDS or word == "help":
-        return [dashed]
-    if word.startswith("-"):
-        return []
-    if word.endswith(words.BENCH_SUFFIX):
-        measured = ops.find(word.removesuffix(words.BENCH_SUFFIX))
-        return [] if measured is None else ["bench", measured.command]
+    word, *rest = args
+    meant = words.find(words.COMMANDS, word)
+    if meant:
+        return find_command([*meant.split(), *rest])
+    name = word.replace("_", "-")
     resolved = ops.resolve(word)
-    if resolved is not None:
-        op, flags = resolved
-        return [op.command, *flags]
-    if dashed in words.COMMANDS:
-        return words.COMMANDS[dashed].split()
-    if ".py" in (Path(word).suffix, Path(word.rpartition(":")[0]).suffix):
-        return ["run", word]
-    return []
+    if rest and f"{name} {rest[0]}" in COMMANDS:
+        return f"{name} {rest[0]}", rest[1:]
+    if name in COMMANDS or resolved is None:
+        return name, rest
+    op, flags = resolved
+    return op.command, [*flags, *rest]
 
 
-def options_of(name: str) -> list[str]:
-    """Return every option of a command, or those of distdemo itself."""
-    made: Any = typer_command(name) if name in COMMANDS else typer.main.get_command(app)
-    return [flag for param in made.params for flag in param.opts if flag.startswith("-")]
+def declared(word: str, flags: Sequence[str]) -> str:
+    """Return a word of a command line, with the command's own name if it is an option's other name.
 
-
-def commands_with(option: str, command: str) -> list[str]:
-    """Return the commands of the same feature that have an option, or of all features.
-
-    To import all features takes longer than most commands. If every operation has the option, they
-    are one entry.
+    Args:
+        word: ``--world_size=4``, ``-np``, or any other word.
+        flags: Names of the command's options.
     """
-    home = COMMANDS[command][0].partition(":")[0] if command in COMMANDS else ""
-    beside = [name for name, (place, _, _) in COMMANDS.items() if place.startswith(f"{home}:")]
-    names = [name for name in beside if option in options_of(name)]
-    names = names or [name for name in COMMANDS if option in options_of(name)]
-    if not _OPS.keys() <= set(names):
-        return names
-    return ["every operation", *(name for name in names if name not in _OPS)]
+    name, equals, value = word.partition("=")
+    if name in flags:
+        return words.IMPLIED_VALUES.get(word, word)
+    same = {words.letters(flag): flag for flag in flags if flag.startswith("--")}
+    meant = words.OPTIONS.get(name, "")
+    if name.startswith("--"):
+        meant = same.get(words.letters(name), meant)
+    return f"{meant}{equals}{value}" if meant.partition("=")[0] in flags else word
 
 
 def _escaped(text: str) -> str:

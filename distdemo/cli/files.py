@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from distdemo.cli.contract import FileContent
@@ -25,23 +25,13 @@ def write_result(flag: str, path: Path, make: Callable[[], FileContent]) -> None
         DistdemoError: The content could not be made or written.
     """
     try:
-        content = make()
+        _write(path, make())
     except DistdemoError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split()) or "no reason given"
-        hint = "Try a file with another suffix."
-        if isinstance(error, ImportError):
-            hint = "Install matplotlib: pip install 'distdemo[plot]'."
-        what = f"{flag} {path}: it could not be made."
-        raise DistdemoError(what, f"{type(error).__name__}: {reason}.", hint) from error
-    try:
-        content = content.encode() if isinstance(content, str) else content
-        _write(path, [content] if isinstance(content, bytes) else content)
-    except OSError as error:
-        raise DistdemoError(
-            f"{flag} {path}: it could not be written.", f"{error.strerror}.", "Try another file."
-        ) from error
+        why = " ".join(f"{type(error).__name__}: {error}.".split())
+        what = f"{flag} {path}: it could not be written."
+        raise DistdemoError(what, why, "Try another file, or another suffix.") from error
 
 
 def why_unwritable(path: Path) -> str:
@@ -49,39 +39,27 @@ def why_unwritable(path: Path) -> str:
     try:
         if path.is_dir():
             return "It is a folder."
-        target = _target(path)
-        if target is None:
-            return ""  # opening a pipe has an effect
-        if not target.parent.is_dir():
-            return f"There is no folder {target.parent}."
-        if target.exists():
-            return "" if os.access(target, os.W_OK) else "Permission denied."
-        if not os.access(target.parent, os.W_OK | os.X_OK):
-            return f"No file can be created in {target.parent}."
+        exists = path.exists()
     except OSError as error:
         return f"{error.strerror}."
-    return ""
+    folder = Path(os.path.realpath(path)).parent
+    if not (exists or folder.is_dir()):
+        return f"There is no folder {folder}."
+    return "" if os.access(path if exists else folder, os.W_OK) else "Permission denied."
 
 
-def _target(path: Path) -> Path | None:
-    """Return the file that a path leads to through links; None if it must be written directly.
-
-    That is a pipe, a device or an open file (``/dev/fd/3``).
-    """
-    if str(path.parent) == "/dev" or str(path.parent.resolve()).startswith("/proc/"):
-        return None
-    target = Path(os.path.realpath(path))
-    return target if target.is_file() or not target.exists() else None
-
-
-def _write(path: Path, parts: Iterable[bytes]) -> None:
+def _write(path: Path, content: FileContent) -> None:
     """Write to a temporary file in the same folder, then rename it.
 
-    Where that can't be done, the file is written directly: a pipe, or a file in a folder of
-    someone else.
+    A pipe, an open file such as ``/dev/stdout``, or a file in a folder of someone else is written
+    directly.
     """
-    target = _target(path)
-    if target is None or not os.access(target.parent, os.W_OK):
+    data = content.encode() if isinstance(content, str) else content
+    parts = [data] if isinstance(data, bytes) else data
+    target = Path(os.path.realpath(path))
+    mode = target.stat().st_mode if target.exists() else None
+    is_special = path.parts[1:2] == ("dev",) or not stat.S_ISREG(mode or stat.S_IFREG)
+    if is_special or not os.access(target.parent, os.W_OK):
         with path.open("wb") as file:
             file.writelines(parts)
         return
@@ -89,8 +67,8 @@ def _write(path: Path, parts: Iterable[bytes]) -> None:
     try:
         with beside.open("xb") as file:
             file.writelines(parts)
-        if target.exists():
-            beside.chmod(stat.S_IMODE(target.stat().st_mode))
+        if mode is not None:
+            beside.chmod(stat.S_IMODE(mode))
         beside.replace(target)
     except BaseException:
         beside.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ option of a single command is declared next to that command.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,13 +16,11 @@ import typer
 
 from distdemo import backends
 from distdemo.cli.types import (
-    RankList,
-    Sizes,
+    Numbers,
     Split,
     file_to_write,
     offer,
     one_of,
-    parse_plot,
     parse_ranks,
     parse_seconds,
     parse_sizes,
@@ -44,6 +42,11 @@ NODES = "Beyond this machine"
 # --------------------------------------------------------------- declarations with variable texts
 
 
+def option(parser: Callable[[Any], Any], metavar: str, text: str, *flags: str, **more: Any) -> Any:
+    """Declare an option with a parser of its value; ``text`` is its help."""
+    return typer.Option(*flags, parser=parser, metavar=metavar, help=text, **more)
+
+
 def choice(
     metavar: str,
     names: Iterable[str],
@@ -54,9 +57,7 @@ def choice(
     """Declare an option that takes one of these names or aliases; ``text`` is its help."""
     choices = tuple(names)
     parser = one_of(choices, aliases)
-    return typer.Option(
-        metavar=metavar, parser=parser, autocompletion=offer(choices), help=text, **more
-    )
+    return option(parser, metavar, text, autocompletion=offer(choices), **more)
 
 
 def count(
@@ -68,7 +69,7 @@ def count(
     **more: Any,
 ) -> Any:
     """Declare an option that takes a whole number from ``least`` to ``most``."""
-    return typer.Option(*flags, metavar=metavar, parser=whole(least, most), help=text, **more)
+    return option(whole(least, most), metavar, text, *flags, **more)
 
 
 def with_default(text: str, default: str) -> str:
@@ -78,27 +79,19 @@ def with_default(text: str, default: str) -> str:
 
 def world_size_option(default: str = "4") -> Any:
     """Declare ``--world-size``; ``default`` describes its default."""
-    text = with_default("Number of ranks.", default)
-    return count(text, 1, None, "--world-size", "-n")
-
-
-def _seconds(text: str, default: str) -> Any:
-    return typer.Option(
-        metavar="SECONDS",
-        parser=parse_seconds,
-        help=with_default(text, default),
-        rich_help_panel=ADVANCED,
-    )
+    return count(with_default("Number of ranks.", default), 1, None, "--world-size", "-n")
 
 
 def timeout_option(default: str = "30, more for many ranks") -> Any:
     """Declare ``--timeout``; ``default`` describes its default."""
-    return _seconds("Time limit of the whole run.", default)
+    text = with_default("Time limit of the whole run.", default)
+    return option(parse_seconds, "SECONDS", text, rich_help_panel=ADVANCED)
 
 
 def stall_option(default: str = "") -> Any:
     """Declare ``--stall``; ``default`` describes its default."""
-    return _seconds("Time limit without any progress.", default)
+    text = with_default("Time limit without any progress.", default)
+    return option(parse_seconds, "SECONDS", text, rich_help_panel=ADVANCED)
 
 
 def variant_option(default: str = "") -> Any:
@@ -110,109 +103,55 @@ def variant_option(default: str = "") -> Any:
 # ------------------------------------------------------------------------------- annotated types
 
 _BACKENDS = ("auto", *backends.REGISTRY)
+_BACKEND = f"{', '.join(_BACKENDS)}. auto is nccl if every rank has a GPU, else gloo."
+_DEVICE = "cpu or cuda; by default the one that suits the backend."
+_METHOD = f"{', '.join(METHODS)}. auto is the fastest safe one."
+_DTYPE = "Element type: torch's name, or a short one such as f32, bf16, i64."
+_PATTERN = "; ".join(map(": ".join, PATTERNS.items())) + "."
+_PLOTS = (".png", ".svg")
 
 WorldSize = Annotated[int | None, world_size_option()]
-Backend = Annotated[
-    str,
-    choice(
-        "NAME",
-        _BACKENDS,
-        f"{', '.join(_BACKENDS)}. auto is nccl if every rank has a GPU, else gloo.",
-    ),
-]
-Device = Annotated[
-    str | None,
-    choice(
-        "DEVICE",
-        ("cpu", "cuda"),
-        "cpu or cuda; by default the one that suits the backend.",
-        rich_help_panel=ADVANCED,
-    ),
-]
+Backend = Annotated[str, choice("NAME", _BACKENDS, _BACKEND)]
+Device = Annotated[str | None, choice("DEVICE", ("cpu", "cuda"), _DEVICE, rich_help_panel=ADVANCED)]
 Timeout = Annotated[float | None, timeout_option()]
 Stall = Annotated[float | None, stall_option()]
-StartMethod = Annotated[
-    str,
-    choice(
-        "METHOD",
-        METHODS,
-        f"{', '.join(METHODS)}. auto is the fastest safe one.",
-        rich_help_panel=ADVANCED,
-    ),
-]
-DType = Annotated[
-    str,
-    choice(
-        "DTYPE",
-        DTYPES,
-        "Element type: torch's name, or a short one such as f32, bf16, i64.",
-        DTYPE_NAMES,
-    ),
-]
+StartMethod = Annotated[str, choice("METHOD", METHODS, _METHOD, rich_help_panel=ADVANCED)]
+DType = Annotated[str, choice("DTYPE", DTYPES, _DTYPE, DTYPE_NAMES)]
 ReduceOp = Annotated[str, choice("OP", REDUCTIONS, f"{', '.join(REDUCTIONS)}.", REDUCTION_NAMES)]
 Root = Annotated[int, count("Root rank.", 0, metavar="RANK")]
 Sender = Annotated[int | None, count("Sending rank. [default: 0]", 0, metavar="RANK")]
 Destination = Annotated[int | None, count("Receiving rank. [default: 1]", 0, metavar="RANK")]
-Pattern = Annotated[
-    str,
-    choice("PATTERN", PATTERNS, "; ".join(map(": ".join, PATTERNS.items())) + "."),
-]
-Variant = Annotated[str | None, variant_option()]
+Pattern = Annotated[str, choice("PATTERN", PATTERNS, _PATTERN)]
 Group = Annotated[
-    RankList | None,
-    typer.Option(
-        "--group",
-        metavar="RANKS",
-        parser=parse_ranks,
-        help="Run on a group of these ranks only: 0,2 or 1-3.",
-    ),
+    Numbers | None, option(parse_ranks, "RANKS", "Run on these ranks only: 0,2 or 1-3.")
 ]
 SplitWorld = Annotated[
     Split | None,
-    typer.Option(
-        "--split",
-        metavar="N|%N|/N",
-        parser=parse_split,
-        help="Split into N groups of neighbours; %N: by rank modulo N; /N: groups of N ranks.",
-    ),
+    option(parse_split, "N|%N", "Split into N groups of neighbours; %N: by rank modulo N."),
 ]
 Ranks = Annotated[
-    RankList | None,
-    typer.Option(
-        "--ranks",
-        metavar="LIST",
-        parser=parse_ranks,
-        help="Ranks to show: 0,5-7 or all.",
-        rich_help_panel=OUTPUT,
-    ),
+    Numbers | None,
+    option(parse_ranks, "LIST", "Ranks to show: 0,5-7 or all.", rich_help_panel=OUTPUT),
 ]
-SizeList = Annotated[
-    Sizes | None,
-    typer.Option("--sizes", metavar="BYTES", parser=parse_sizes, help="Sizes in bytes: 1K,16M."),
-]
+SizeList = Annotated[Numbers | None, option(parse_sizes, "BYTES", "Sizes in bytes: 1K,16M.")]
 Seed = Annotated[
     int | None,
     count("Seed of the random numbers.", 0, 2**31 - 2, metavar="NUMBER", rich_help_panel=ADVANCED),
 ]
 Plot = Annotated[
     Path | None,
-    typer.Option(
-        "--plot",
-        metavar="FILE",
-        parser=parse_plot,
-        help="Draw a plot as .png or .svg (needs matplotlib).",
+    option(
+        file_to_write(*_PLOTS, needs_matplotlib=_PLOTS),
+        "FILE",
+        "Draw a plot.",
         rich_help_panel=OUTPUT,
     ),
 ]
 Calls = Annotated[bool, typer.Option("--calls", help="Show what each rank called, and how often.")]
 Timeline = Annotated[
     Path | None,
-    typer.Option(
-        "--record",
-        metavar="FILE",
-        parser=file_to_write(".json"),
-        help="Write a timeline of all calls as a .json, for Perfetto.",
-        rich_help_panel=OUTPUT,
+    option(
+        file_to_write(".json"), "FILE", "Write a timeline for Perfetto.", rich_help_panel=OUTPUT
     ),
 ]
 Strict = Annotated[
@@ -240,14 +179,6 @@ class SizeOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackendOptions(Options):
-    """Backend and device of a world."""
-
-    backend: Backend = "auto"
-    device: Device = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class StartOptions(Options):
     """Time limit and start of a world."""
 
@@ -256,8 +187,11 @@ class StartOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorldsOptions(StartOptions, BackendOptions):
+class WorldsOptions(StartOptions):
     """Options of a command that starts worlds of several sizes."""
+
+    backend: Backend = "auto"
+    device: Device = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,38 +215,20 @@ class OutputOptions(Options):
     ] = False
 
 
+_LAUNCHER = f"What started this process: auto, local (no launcher), {', '.join(ENGINES)}."
+_MASTER = "Address of node 0, which opens the port while it runs. [default: port 29500]"
+_NODE = "Number of this node; node 0 shows the result."
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeOptions(Options):
     """Options of commands that can join a world."""
 
     launcher: Annotated[
-        str,
-        choice(
-            "NAME",
-            ("auto", "local", *ENGINES),
-            f"What started this process: auto, local (no launcher), {', '.join(ENGINES)}.",
-            rich_help_panel=NODES,
-        ),
+        str, choice("NAME", ("auto", "local", *ENGINES), _LAUNCHER, rich_help_panel=NODES)
     ] = "auto"
     nnodes: Annotated[
-        int | None,
-        count("Number of nodes that run this command.", rich_help_panel=NODES),
+        int | None, count("Number of nodes that run this command.", rich_help_panel=NODES)
     ] = None
-    node_rank: Annotated[
-        int | None,
-        count(
-            "Number of this node; node 0 shows the result.",
-            0,
-            metavar="NODE",
-            rich_help_panel=NODES,
-        ),
-    ] = None
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master",
-            metavar="HOST[:PORT]",
-            help="Address of node 0, which opens the port while it runs. [default: port 29500]",
-            rich_help_panel=NODES,
-        ),
-    ] = None
+    node_rank: Annotated[int | None, count(_NODE, 0, metavar="NODE", rich_help_panel=NODES)] = None
+    master: Annotated[str | None, option(str, "HOST[:PORT]", _MASTER, rich_help_panel=NODES)] = None

@@ -16,7 +16,7 @@ import typer
 from distdemo import signals
 from distdemo.cli.contract import CommandInfo, Content, Error, Result
 from distdemo.cli.files import write_result
-from distdemo.cli.options import OUTPUT, NodeOptions, OutputOptions, choice
+from distdemo.cli.options import OUTPUT, NodeOptions, OutputOptions, choice, option
 from distdemo.cli.session import Session, find_placement
 from distdemo.cli.types import file_to_write
 from distdemo.errors import (
@@ -92,32 +92,24 @@ def _parameters(record: type, own: dict[str, Any]) -> Iterator[inspect.Parameter
         own: Annotated types that replace the record's.
     """
     hints = get_type_hints(record, include_extras=True) | own
-    for option in fields(record):
-        default = inspect.Parameter.empty if option.default is MISSING else option.default
-        yield inspect.Parameter(
-            option.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=hints[option.name],
-        )
+    for member in fields(record):
+        default = inspect.Parameter.empty if member.default is MISSING else member.default
+        kind = inspect.Parameter.KEYWORD_ONLY
+        yield inspect.Parameter(member.name, kind, default=default, annotation=hints[member.name])
 
 
 def _output_options(info: CommandInfo) -> dict[str, Any]:
     """Return the options ``--format`` and ``--output`` of a command with these exports."""
     formats = ["table", "json", "markdown", *(suffix[1:] for suffix in info.exports)]
-    suffixes = (".json", ".txt", ".md", *PICTURES, *info.exports)
+    suffixes = (".json", ".md", *PICTURES, *info.exports)
     format_option = choice("FORMAT", formats, f"{listing(formats, 'or')}.", rich_help_panel=OUTPUT)
-    output_option = typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        parser=file_to_write(*suffixes),
-        help=f"Write the result to a file: {', '.join(suffixes)}.",
-        rich_help_panel=OUTPUT,
+    text = f"Write the result to a file: {', '.join(suffixes)}."
+    to_file = option(
+        file_to_write(*suffixes), "FILE", text, "--output", "-o", rich_help_panel=OUTPUT
     )
     return {
         "format": Annotated[str, format_option],
-        "output": Annotated[Path | None, output_option],
+        "output": Annotated[Path | None, to_file],
     }
 
 
@@ -142,14 +134,6 @@ def _run(session: Session, nodes: NodeOptions | None, function: Callable[[], Res
         code = signals.exit_code() or EXIT_INTERRUPTED
         _raise_interrupted(stop)
         raise
-    except Exception as error:
-        if not session.has_foreign_results or session.traceback:
-            raise
-        raise DistdemoError(
-            "The result of this world can't be shown.",
-            f"It contradicts itself: {type(error).__name__}: {error}.",
-            "Check who else can reach the ports of this world. --traceback shows the error.",
-        ) from error
     finally:
         session.end(code)
     return code
@@ -261,15 +245,13 @@ class _Output:
 
     def content(self, suffix: str) -> Content:
         """Return the content of a file with this suffix: ``.json``, ``.md``, ..."""
-        from distdemo.view.blocks import to_markdown, to_text
+        from distdemo.view.blocks import to_markdown
         from distdemo.view.console import Signs
 
         if suffix in self.result.exports:
             return self.result.exports[suffix](self.result.record)
         if suffix == ".json":
             return self.document()
-        if suffix == ".txt":
-            return to_text(self.blocks)
         if suffix in PICTURES:
             from distdemo.view.slide import draw_picture
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -24,8 +23,8 @@ from distdemo import backends
 from distdemo.backends.registry import prepared
 from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
 from distdemo.joined import engines
+from distdemo.joined.engines import Placement
 from distdemo.joined.interfaces import parse_address
-from distdemo.joined.placement import Placement
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from distdemo.view.console import Signs
 
 MAX_LINE = 1000  # characters of an answer
-POLL_S = 0.2  # interval between signal checks while waiting for input
 PORT = 29500  # torch's own default
 
 
@@ -61,35 +59,13 @@ def find_placement(
         if launcher == "auto":
             return engines.detect(os.environ)
         return engines.named(launcher, os.environ)
-    if nnodes is None or node_rank is None or master is None:
+    if nnodes is None or node_rank is None or master is None or node_rank >= nnodes:
         raise UsageError(
             "--nnodes, --node-rank and --master are required together.",
-            "Without an engine, each node needs its number and the address of node 0.",
+            "Each node needs its number, from 0 to --nnodes - 1, and the address of node 0.",
             "Try --nnodes 2 --node-rank 0 --master 10.0.0.1:29500, and --node-rank 1 on the other.",
         )
-    detected = engines.detect(os.environ)
-    started_by = launcher if launcher not in ("auto", "local") else ""
-    if detected is not None and detected.engine != "environment":  # those may be left in a shell
-        started_by = detected.engine
-    if started_by:
-        raise UsageError(
-            f"--nnodes can't be combined with {started_by}.",
-            f"{started_by} itself decides which ranks are on which host.",
-            "Leave out --nnodes, --node-rank and --master.",
-        )
-    if node_rank >= nnodes:
-        raise UsageError(
-            f"--node-rank {node_rank}: there is no such node.",
-            f"With --nnodes {nnodes} they are numbered 0 to {nnodes - 1}.",
-            f"Try --node-rank {nnodes - 1}.",
-        )
     host, port = parse_address(master)
-    if port == 0:
-        raise UsageError(
-            f"--master {master}: 0 is not a port.",
-            "The other nodes must know the port that node 0 opens.",
-            f"Try --master {host}:{PORT}.",
-        )
     return Placement(
         engine="terminals",
         rank=0,
@@ -156,11 +132,6 @@ class Session:
         terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
         return terminal and self.shares_output and not self.quiet
 
-    @property
-    def has_foreign_results(self) -> bool:
-        """True if another node may have sent a part of the result."""
-        return self.is_first and self._joined_world is not None
-
     def world_size(
         self, requested: int | None, default: int = 4, smallest: int = 1, why: str = ""
     ) -> int:
@@ -176,20 +147,21 @@ class Session:
             UsageError: The number is too small, or the engine started a different number.
         """
         place = self.placement
-        started = 0 if place is None or place.nnodes else place.world_size
+        nodes = 0 if place is None else place.nnodes
+        started = 0 if place is None or nodes else place.world_size
         if started and requested not in (None, started):
             raise UsageError(
                 f"--world-size {requested}, but this world has {started} ranks.",
-                f"This process is rank {place.rank} of them: {place.why}.",  # type: ignore[union-attr]  # it started some
+                f"This process is one of them: {self.joined}.",
                 "Leave out --world-size, or add --launcher local.",
             )
-        nodes = 0 if place is None else place.nnodes
         size = started or requested or max(default, nodes)
-        if size < max(smallest, nodes):
+        least = max(smallest, nodes)
+        if size < least:
             raise UsageError(
-                f"--world-size {size} is too small: at least {max(smallest, nodes)}.",
+                f"--world-size {size} is too small: at least {least}.",
                 why if size < smallest else "Every node starts at least one rank.",
-                f"Try --world-size {max(smallest, nodes)}.",
+                f"Try --world-size {least}.",
             )
         if place is not None and nodes:  # the ranks of a node depend on the size
             self.placement = place.sized(size)
@@ -224,14 +196,11 @@ class Session:
         Raises:
             UsageError: These can't be combined, or this machine can't hold the ranks.
         """
-        backend = options.backend
         device = options.device
-        deadline = options.timeout
-        chosen = (
-            backends.default_backend(size, device)
-            if backend == "auto"
-            else backends.REGISTRY[backend]
-        )
+        if options.backend == "auto":
+            chosen = backends.default_backend(size, device)
+        else:
+            chosen = backends.REGISTRY[options.backend]
         if device is not None and device not in chosen.devices:
             raise UsageError(
                 f"--device {device} and --backend {chosen.name} can't be combined.",
@@ -239,24 +208,21 @@ class Session:
                 "Leave out --device, or try --backend gloo.",
             )
         if (chosen.rank_per_gpu or device == "cuda") and not backends.has_gpu():
-            what = "--device cuda" if device == "cuda" else f"--backend {chosen.name}"
-            hint = "Try --device cpu." if device == "cuda" else "Try --backend gloo."
-            raise UsageError(f"{what} needs a GPU.", "This machine shows none.", hint)
+            what = f"--backend {chosen.name}" if chosen.rank_per_gpu else "--device cuda"
+            hint = "Try --backend gloo --device cpu."
+            raise UsageError(f"{what} needs a GPU.", "This machine has none.", hint)
         place = self.placement
         if place is not None and place.engine not in (chosen.engines or (place.engine,)):
             raise UsageError(
-                f"--backend {chosen.name} can't be used "
-                f"{'with --nnodes' if place.nnodes else f'on ranks of {place.engine}'}.",
+                f"--backend {chosen.name} can't be used on ranks of {place.engine}.",
                 "Its processes find each other through MPI's own launcher.",
                 "Try mpiexec -n 4 distdemo ..., or srun; or --backend gloo.",
             )
-        if deadline is None:  # each spawned rank imports torch
-            deadline = max(30.0, (2.0 if options.start_method == "spawn" else 0.3) * size)
         world = WorldSpec(
             size,
             chosen.name,
             device or chosen.default_device(),
-            deadline,
+            options.timeout or max(30.0, 2.0 * size),  # spawned ranks import torch in turn
             options.start_method,
             capture=True,
             stall=stall,
@@ -336,8 +302,7 @@ class Session:
             from distdemo.launcher.local import run_world
 
             return run_world(prepared(world), target, args, **callbacks)
-        from distdemo.joined import join
-        from distdemo.joined.participant import ParticipationEnded
+        from distdemo.joined.nodes import ParticipationEnded, join
 
         if self._joined_world is None:
             self._joined_world = join(place, shlex.join(sys.argv[1:]))
@@ -381,15 +346,7 @@ class Session:
         if self.is_interactive:
             sys.stdout.write(prompt)
             sys.stdout.flush()
-        line = ""
-        try:
-            # A signal that arrives just before a read doesn't interrupt it, so wait with a limit.
-            while self.is_interactive and not select.select([sys.stdin], [], [], POLL_S)[0]:
-                pass
-            line = sys.stdin.readline(MAX_LINE)
-        finally:
-            if self.is_interactive and not line.endswith("\n"):  # Ctrl-C or Ctrl-D
-                sys.stdout.write("\n")
+        line = sys.stdin.readline(MAX_LINE)
         return line.strip() if line else None
 
     # ------------------------------------------------------------------------------- the end
@@ -398,15 +355,6 @@ class Session:
         """Send rank 0 an error of this node. Return True if this process must show it, too."""
         if self._joined_world is None:
             return True
-        from distdemo.joined.participant import EarlyFailureError
-
-        if isinstance(error, EarlyFailureError):
-            from distdemo.joined.mpi import abort_mpi
-            from distdemo.view.failure import show_error
-
-            show_error(error)
-            abort_mpi()  # the engine may end this process right here
-            return False
         self._joined_world.refuse(error)
         return True
 

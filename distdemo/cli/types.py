@@ -9,11 +9,10 @@ import difflib
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import typer
 
@@ -26,8 +25,6 @@ MAX_SECONDS = 1e9
 MAX_BYTES = 1 << 60
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-CLOSE = 0.7
-"""Least similarity of a name and its suggestion, as `difflib` measures it."""
 
 
 class BadValue(typer.BadParameter):
@@ -36,32 +33,27 @@ class BadValue(typer.BadParameter):
     Args:
         text: Value as typed.
         what: What is wrong with it: ``not a number of bytes.``
-        why: What the option expects, as a sentence.
+        why: What the option expects, as a sentence; by default its help.
         example: Value to try.
-        hint: What to try, if that isn't a value of this option.
     """
 
-    def __init__(
-        self, text: str, what: str, why: str = "", example: str = "", hint: str = ""
-    ) -> None:
+    def __init__(self, text: str, what: str, why: str = "", example: str = "") -> None:
         super().__init__(f"{text}: {what}")
         self.text = text
         self.what = what
         self.why = why
         self.example = example
-        self.hint = hint
 
-    def usage_error(self, flag: str = "") -> UsageError:
-        """Return the error in three lines.
-
-        Args:
-            flag: Name of the option, ``--timeout``; by default the one that was being parsed.
-        """
+    def usage_error(self) -> UsageError:
+        """Return the error in three lines, with the name of the option that was being parsed."""
+        flag = help_text = ""
         if self.param is not None:
-            usual = str(self.param.metavar or self.param.opts[0])
-            flag = next((name for name in self.param.opts if name.startswith("--")), usual)
-        hint = self.hint or (f"Try {flag} {self.example}." if self.example else "")
-        return UsageError(f"{flag} {self.text or repr('')}: {self.what}", self.why, hint)
+            names = [name for name in self.param.opts if name.startswith("--")]
+            flag = names[0] if names else str(self.param.metavar)
+            help_text = str(getattr(self.param, "help", "")).replace("\\[", "[")
+        hint = f"Try {flag} {self.example}." if self.example else "Use another value."
+        what = f"{flag} {self.text or repr('')}: {self.what}"
+        return UsageError(what, self.why or help_text, hint)
 
 
 def _parser(parse: Callable[[str], T]) -> Callable[[Any], T]:
@@ -77,10 +69,29 @@ def _parser(parse: Callable[[str], T]) -> Callable[[Any], T]:
 # --------------------------------------------------------------------------------------- numbers
 
 
-class Sizes(tuple[int, ...]):
-    """Numbers of bytes in the given order. Typer would read a plain tuple as several values."""
+class Numbers(tuple[int, ...]):
+    """Whole numbers of one option. Typer would read a plain tuple as several values."""
 
     __slots__ = ()
+
+
+def numbers(what: str, example: str, least: int = 0) -> Callable[[Any], Numbers]:
+    """Return a parser of whole numbers that are separated by commas.
+
+    Args:
+        what: What they are, in plural: ``lengths``.
+        example: Value to try.
+        least: Smallest number.
+    """
+
+    @_parser
+    def parse(text: str) -> Numbers:
+        parts = [part.strip() for part in text.split(",")]
+        if not all(part.isdecimal() and int(part) >= least for part in parts):
+            raise BadValue(text, f"these are not {what} of at least {least}.", "", example)
+        return Numbers(map(int, parts))
+
+    return parse
 
 
 @_parser
@@ -89,18 +100,23 @@ def parse_bytes(text: str) -> int:
     match = _SIZE.fullmatch(text)
     size = float(match[1]) * 2 ** _POWERS[(match[2] or "").lower()] if match else math.nan
     if not (size <= MAX_BYTES and size == int(size)):
-        why = "K, M, G and T are powers of 1024."
-        raise BadValue(text, "not a number of bytes.", why, "64K")
+        raise BadValue(text, "not a number of bytes.", "K, M, G and T are powers of 1024.", "64K")
     return int(size)
 
 
 @_parser
-def parse_sizes(text: str) -> Sizes:
+def parse_sizes(text: str) -> Numbers:
     """Parse sizes of messages in bytes: ``1K,16M``. Each is at least 1."""
-    sizes = Sizes(parse_bytes(part.strip()) for part in text.split(","))
+    sizes = Numbers(parse_bytes(part.strip()) for part in text.split(","))
     if min(sizes) < 1:
-        raise BadValue(text, "there is no message of 0 bytes.", "A size is at least 1.", "1K,16M")
+        raise BadValue(text, "there is no message of 0 bytes.", "", "1K,16M")
     return sizes
+
+
+@_parser
+def parse_shape(text: str) -> Numbers:
+    """Parse the shape of a tensor: ``4``, ``2,3``, or ``scalar``, which is ()."""
+    return Numbers() if text == "scalar" else numbers("lengths", "2,3", 1)(text)
 
 
 @_parser
@@ -108,7 +124,7 @@ def parse_seconds(text: str) -> float:
     """Parse seconds, ``30`` or ``0.5s``; more than 0."""
     seconds = _number(text.removesuffix("s"))
     if not 0 < seconds <= MAX_SECONDS:
-        raise BadValue(text, "not a positive number of seconds.", "A time limit is above 0.", "30")
+        raise BadValue(text, "not a positive number of seconds.", "", "30")
     return seconds
 
 
@@ -118,9 +134,7 @@ def parse_share(text: str) -> float:
     number = _number(text.removesuffix("%").strip())
     share = number / 100 if text.endswith("%") else number
     if not 0 < share < 1:
-        why = "Write a percentage below 100%, or a part of 1: 0.05 is 5%."
-        example = f"{text}%" if 1 <= share < 100 else "5%"
-        raise BadValue(text, "not a share between 0 and 1.", why, example)
+        raise BadValue(text, "not a share between 0 and 1.", "0.05 is 5%.", "5%")
     return share
 
 
@@ -135,18 +149,12 @@ def _number(text: str) -> float:
 def whole(least: int = 1, most: int | None = None) -> Callable[[Any], int]:
     """Return a parser of whole numbers from ``least`` to ``most``; None is no limit."""
     limits = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
-    why = f"It is a whole number {limits}."
 
     @_parser
     def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise BadValue(text, "not a whole number.", why, str(max(least, 2))) from None
-        if number < least:
-            raise BadValue(text, f"the minimum is {least}.", why, str(least))
-        if most is not None and number > most:
-            raise BadValue(text, f"the maximum is {most:,}.", why, str(most))
+        number = int(text) if text.isdecimal() else least - 1
+        if number < least or number > (number if most is None else most):
+            raise BadValue(text, f"not a whole number {limits}.", "", str(max(least, 2)))
         return number
 
     return parse
@@ -157,96 +165,60 @@ def decimal(least: float, below: float, example: str) -> Callable[[Any], float]:
 
     Typer's ``min`` and ``max`` let NaN pass.
     """
-    end = f", and below {below:g}" if math.isfinite(below) else ""
 
     @_parser
     def parse(text: str) -> float:
         number = _number(text)
         if not least <= number < below:
-            why = f"It is a number of at least {least:g}{end}."
-            raise BadValue(text, "out of range.", why, example)
+            what = f"not a number of at least {least:g} and below {below:g}."
+            raise BadValue(text, what, "", example)
         return number
 
     return parse
 
 
-class Shape(tuple[int, ...]):
-    """Lengths of a tensor's dimensions; () is a scalar."""
-
-    __slots__ = ()
-
-
-@_parser
-def parse_shape(text: str) -> Shape:
-    """Parse the shape of a tensor: ``4``, ``2,3``, ``2x3``, or ``scalar``."""
-    if text.lower() in ("scalar", "()"):
-        return Shape()
-    parts = text.lower().strip("()[]").removesuffix(",").replace("x", ",").split(",")
-    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        why = "Each dimension has a length of at least 1."
-        raise BadValue(text, "not a shape.", why, "2,3")
-    return Shape(int(part) for part in parts)
-
-
 # -------------------------------------------------------------------------------- ranks and groups
 
 
-class RankList(tuple[int, ...]):
-    """Ranks such as ``0,5-7``, in the given order, duplicates included. Empty means all."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """Split of a world into groups of equal size.
 
     Attributes:
-        groups: Number of groups; 0 if ``size`` is given.
-        size: Ranks per group; 0 if ``groups`` is given.
+        groups: Number of groups.
         strided: True for groups by rank modulo the number of groups instead of neighbours.
     """
 
-    groups: int = 0
-    size: int = 0
-    strided: bool = False
+    groups: int
+    strided: bool
 
     def __str__(self) -> str:
-        return f"/{self.size}" if self.size else f"{'%' * self.strided}{self.groups}"
+        return f"{'%' * self.strided}{self.groups}"
 
 
 @_parser
-def parse_ranks(text: str) -> RankList:
+def parse_ranks(text: str) -> Numbers:
     """Parse ranks: ``0,5-7``, or ``all``."""
-    if text == "all":
-        return RankList()
-    chosen: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if match is None:
-            raise BadValue(text, "not a list of ranks.", "Ranks count from 0.", "0,5-7")
-        first = int(match[1])
-        last = int(match[2] or first)
+    ranks: list[int] = []
+    for part in text.split(",") if text != "all" else ():
+        match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if last < first:
-            why = "A range goes from the smaller rank to the larger."
-            raise BadValue(text, f"{part.strip()} runs backwards.", why, f"{last}-{first}")
-        chosen += range(first, last + 1)
-    return RankList(chosen)
+            raise BadValue(text, "not a list of ranks.", "", "0,5-7")
+        ranks += range(first, last + 1)
+    return Numbers(ranks)
 
 
 @_parser
 def parse_split(text: str) -> Split:
-    """Parse a split: ``2`` groups of neighbours, ``%2`` by rank modulo 2, ``/2`` of two ranks."""
-    match = re.fullmatch(r"([%/]?)([1-9]\d{0,8})", text)
+    """Parse a split: ``2`` groups of neighbours, or ``%2`` by rank modulo 2."""
+    match = re.fullmatch(r"(%?)([1-9]\d{0,8})", text)
     if match is None:
-        why = "It is a number of groups; /2 is groups of two ranks."
-        raise BadValue(text, "not a way to split a world.", why, "2")
-    count = int(match[2])
-    return Split(size=count) if match[1] == "/" else Split(count, strided=match[1] == "%")
+        raise BadValue(text, "not a way to split a world.", "", "2")
+    return Split(int(match[2]), strided=bool(match[1]))
 
 
 def make_groups(
-    group: RankList | None, split: Split | None, world_size: int
+    group: Numbers | None, split: Split | None, world_size: int
 ) -> tuple[tuple[int, ...], ...]:
     """Return the ranks of every group of ``--group`` or ``--split``; () without either option.
 
@@ -271,16 +243,15 @@ def make_groups(
         return (tuple(ranks),)
     if split is None:
         return ()
-    groups = split.groups or max(1, world_size // split.size)
-    size = world_size // groups
-    if size < 2 or groups * size != world_size or split.size not in (0, size):
+    size, rest = divmod(world_size, split.groups)
+    if size < 2 or rest:
         raise UsageError(
             f"--split {split}: {world_size} ranks can't be split like that.",
             "The groups are of equal size, with at least two ranks each.",
-            f"Try --split /2 --world-size {max(4, world_size + world_size % 2)}.",
+            f"Try --world-size {2 * split.groups}.",
         )
     if split.strided:
-        return tuple(tuple(range(first, world_size, groups)) for first in range(groups))
+        return tuple(tuple(range(first, world_size, split.groups)) for first in range(split.groups))
     return tuple(tuple(range(first, first + size)) for first in range(0, world_size, size))
 
 
@@ -304,12 +275,11 @@ def make_pair(
     receiver = int(src != 1) if dst is None else check_rank("--dst", dst, size, of)
     if sender == receiver:
         why = "A rank can't send to itself."
-        hint = f"Try --dst {(sender + 1) % size}."
-        raise UsageError(f"--src and --dst are both {sender}.", why, hint)
+        raise UsageError(f"--src and --dst are both {sender}.", why, "Name two ranks.")
     return sender, receiver
 
 
-def ranks_to_show(ranks: RankList | None, world_size: int) -> frozenset[int] | None:
+def ranks_to_show(ranks: Numbers | None, world_size: int) -> frozenset[int] | None:
     """Return the ranks of ``--ranks``: all if the list is empty, None if it was not given.
 
     Raises:
@@ -354,14 +324,11 @@ def one_of(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
 
     @_parser
     def parse(text: str) -> str:
-        word = words.without_prefix(text)
-        name = known.get(text.lower(), known.get(word))
+        name = known.get(text.lower()) or known.get(words.without_prefix(text))
         if name is None:
-            near = [other for other in words.SUGGESTED.get(word, ()) if other in known]
-            near = near or [known[other] for other in nearest(word, known)]
+            near = difflib.get_close_matches(text.lower(), choices, 1)
             why = f"Choices: {', '.join(choices)}."
-            hint = "" if near else "Use one of them."
-            raise BadValue(text, "there is no such choice.", why, "".join(near[:1]), hint)
+            raise BadValue(text, "there is no such choice.", why, (near or choices)[0])
         return name
 
     return parse
@@ -376,97 +343,45 @@ def offer(names: Iterable[str]) -> Callable[[str], list[str]]:
 parse_dtype = one_of(dtypes.DTYPES, dtypes.NAMES)
 
 
-def unknown(
-    kind: str,
-    names: Iterable[str],
-    given: str,
-    prefix: str = "",
-    aliases: Mapping[str, str] | None = None,
-) -> UsageError:
-    """Return the error for an unknown name, with the closest known names.
+def unknown(kind: str, names: Iterable[str], given: str, hint: str = "") -> UsageError:
+    """Return the error for an unknown name, with the closest known name.
 
     Args:
         kind: What it names: ``command``.
         names: Known names.
         given: Name as typed.
-        prefix: Words to write before a suggestion.
-        aliases: Other names, with what to suggest for them.
+        hint: What to try, if that isn't a known name.
     """
-    known = {name: name for name in names}
-    lead = f"{prefix} " if prefix else ""
-    every = {**(aliases or {}), **known}
-    near = words.SUGGESTED.get(given, ()) or nearest(given, known)
-    near = near or [every[name] for name in nearest(given, every)]
-    hint = did_you_mean(lead + name for name in near) or "Use one of them."
+    known = list(names)
+    near = difflib.get_close_matches(given.lower(), known, 1)
+    hint = hint or (f"Did you mean {near[0]}?" if near else "Use one of them.")
     return UsageError(f"There is no {kind} {given!r}.", f"Choices: {', '.join(known)}.", hint)
 
 
-def did_you_mean(near: Iterable[str]) -> str:
-    """Return the question for these suggestions, or an empty string if there are none."""
-    text = " or ".join(near)
-    return f"Did you mean {text}?" if text else ""
-
-
-def nearest(given: str, names: Iterable[str]) -> list[str]:
-    """Return the name that is closest to the given one, [] if none is close.
-
-    One or two names are close, too, if one of them and the given one start alike.
-    """
-    wanted = words.letters(given)
-    known: dict[str, str] = {}
-    for name in names:  # ``links`` is close to ``bench links``
-        known.setdefault(words.letters(name.rpartition(" ")[2]), name)
-        known[words.letters(name)] = name
-    started = [
-        name
-        for letters, name in known.items()
-        if min(len(letters), len(wanted)) > 2
-        and (letters.startswith(wanted) or wanted.startswith(letters))
-    ]
-    if 0 < len(started) <= 2 and wanted not in known:
-        return started
-    return [known[letters] for letters in difflib.get_close_matches(wanted, known, 1, CLOSE)]
-
-
-def file_to_write(*endings: str) -> Callable[[Any], Path]:
+def file_to_write(
+    *endings: str, needs_matplotlib: Sequence[str] = (".png",)
+) -> Callable[[Any], Path]:
     """Return a parser of files to write, which are checked before anything runs.
 
     Args:
         endings: Suffixes that choose the format, ``.json``; empty accepts any.
+        needs_matplotlib: Suffixes of files that matplotlib draws.
     """
 
     @_parser
     def parse(text: str) -> Path:
         path = Path(text)
-        if text in ("", "-"):
-            example = f"result{''.join(endings[:1])}"
-            raise BadValue(text, "not a file.", "Standard output has the result.", example)
-        if endings and path.suffix.lower() not in endings:
-            stem = path.stem.lstrip(".") or "result"
-            named = f".{text}" in endings
+        suffix = path.suffix.lower()
+        example = f"result{(*endings, '')[0]}"
+        if endings and suffix not in endings:
             why = f"The suffix chooses the format: {', '.join(endings)}."
-            example = f"result.{text}" if named else f"{stem}{endings[0]}"
             raise BadValue(text, "unknown suffix.", why, example)
-        if path.suffix.lower() == ".png":
-            _check_matplotlib(text, "It draws pictures as PNG; .svg works without it.")
+        if suffix in needs_matplotlib and find_spec("matplotlib") is None:
+            why = "Install it with: pip install 'distdemo[plot]'."
+            raise BadValue(text, "matplotlib is not installed.", why, example)
         why = why_unwritable(path)
         if why:
-            raise BadValue(text, "it can't be written.", why, f"result{path.suffix}")
+            raise BadValue(text, "it can't be written.", why, example)
         return path
 
     return parse
-
-
-@_parser
-def parse_plot(text: str) -> Path:
-    """Parse the path of a plot."""
-    path = file_to_write(".png", ".svg")(text)
-    _check_matplotlib(text, "It draws the plots.")
-    return path
-
-
-def _check_matplotlib(text: str, why: str) -> None:
-    """Raise `BadValue` if matplotlib is not installed. It is searched for, not imported."""
-    if find_spec("matplotlib") is None:
-        hint = "Try: pip install 'distdemo[plot]'."
-        raise BadValue(text, "matplotlib is not installed.", why, hint=hint)

@@ -6,7 +6,7 @@ Each op's command is generated, with a record that has exactly the options of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Annotated
@@ -15,29 +15,17 @@ import typer
 
 from distdemo import ops
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import Ranks, SizeOptions, WorldOptions, world_size_option
+from distdemo.cli.options import SizeOptions, WorldOptions, world_size_option
 from distdemo.cli.session import Session
-from distdemo.cli.types import offer, ranks_to_show, unknown
-from distdemo.demo.options import (
-    RING_SIZE,
-    ObjectsOptions,
-    OpOptions,
-    PatternOptions,
-    ReduceOptions,
-    RootOptions,
-    ShapeOptions,
-    VariantOptions,
-    flag_of,
-    options_of,
-)
-from distdemo.errors import UsageError
+from distdemo.cli.types import offer, unknown
+from distdemo.demo.options import OpOptions, make_request, make_spec, options_of
 from distdemo.ops.contract import Op
 
 VIEW = "distdemo.demo.view"
 EXAMPLES = {
     "splits": "-n 3 --splits 1,0,2",
     "straggler": "--straggler 2:0.5",
-    "uneven": "--uneven --sizes 3,0,7",
+    "uneven": "--sizes 3,0,7",
     "pattern": "--pattern ring -n 5",
     "reduce_op": "--reduce-op max",
 }
@@ -54,25 +42,23 @@ def command_of(op: Op) -> Callable[..., Result]:
 
     def run(session: Session, options: OpOptions) -> Result:
         from distdemo.demo.explain import explain_op
-        from distdemo.demo.request import make_request
 
-        specs, world = make_request(op, options, session)
-        shown = ranks_to_show(options.ranks, world.world_size)
+        spec, world = make_request(op, options, session)
         with session.waiting(f"{world.world_size} ranks over {world.backend}", world):
             from distdemo.demo.rank import op_report, run_op
             from distdemo.ops.buffers import expect_once
 
-            expect_once(op, specs)
+            expect_once(op, spec)
             view = partial(import_module, VIEW)
-            ended = session.start(world, run_op, (op, specs), after_start=view)
-            report = op_report(op, specs, ended)
+            ended = session.start(world, run_op, (op, (spec,)), after_start=view)
+            report = op_report(op, spec, ended)
         if options.explain:
-            report = replace(report, explanation=explain_op(op, specs[0]))
+            report = replace(report, explanation=explain_op(op, spec))
         from distdemo.demo.view import op_view, verdict
 
         wrong = tuple(result.rank for result in report.ranks if not result.ok)
         errors = (Error(verdict(report), ranks=wrong),) if wrong else ()
-        return Result(report, partial(op_view, ranks=shown), errors=errors)
+        return Result(report, op_view, errors=errors)
 
     run.__doc__ = f"{op.doc.summary}\n\nCalls {op.doc.call.replace('{OP}', 'SUM')}"
     run.__annotations__ = {"session": Session, "options": options_of(op)}
@@ -83,23 +69,15 @@ def command_of(op: Op) -> Callable[..., Result]:
     )(run)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HelloOptions(WorldOptions):
-    """Options of ``distdemo hello``."""
-
-    ranks: Ranks = None
-
-
 @command(
     joins=True,
     epilog="Try: distdemo hello -n 8",
     record="distdemo.demo.records:HelloReport",
 )
-def hello(session: Session, options: HelloOptions) -> Result:
+def hello(session: Session, options: WorldOptions) -> Result:
     """Start ranks that introduce themselves: the first thing to try."""
     size = session.world_size(options.world_size)
     world = replace(session.world(size, options), lazy=True)
-    shown = ranks_to_show(options.ranks, size)
     with session.waiting(f"{size} ranks over {world.backend}", world):
         from distdemo.demo import rank
 
@@ -108,7 +86,7 @@ def hello(session: Session, options: HelloOptions) -> Result:
         report = rank.hello_report(ended)
     from distdemo.demo.view import hello_view
 
-    return Result(report, partial(hello_view, ranks=shown))
+    return Result(report, hello_view)
 
 
 @command(
@@ -130,18 +108,10 @@ def list_ops() -> Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(
-    ShapeOptions,
-    ObjectsOptions,
-    VariantOptions,
-    PatternOptions,
-    RootOptions,
-    ReduceOptions,
-    SizeOptions,
-):
+class ExplainOptions(SizeOptions):
     """Options of ``distdemo explain``: the operation, and what its picture shows."""
 
-    world_size: Annotated[int | None, world_size_option(f"4, for p2p 2{RING_SIZE}")] = None
+    world_size: Annotated[int | None, world_size_option("4, for p2p 2")] = None
     name: Annotated[
         str | None,
         typer.Argument(
@@ -157,41 +127,26 @@ class ExplainOptions(
 
 
 @command(
-    epilog="Try: distdemo explain scatter; distdemo explain all-reduce -n 3 --reduce-op max; "
-    "distdemo explain scatter --code",
+    epilog="Try: distdemo explain scatter; distdemo explain scatter --code; distdemo scatter "
+    "--root 1 --explain",
     record="distdemo.demo.records:Explanation distdemo.demo.records:OpList",
 )
 def explain(options: ExplainOptions) -> Result:
-    """Draw an operation: what each rank holds, what moves where, the cost, the usual mistake."""
+    """Draw an operation: what each rank holds, what moves where, the cost, the usual mistake.
+
+    An operation's own option --explain draws it with its other options.
+    """
     from distdemo.demo.explain import example_code, explain_op
-    from distdemo.demo.request import make_specs
     from distdemo.demo.view_picture import code_view, picture
 
-    if options.name is None and options.code:
-        raise UsageError(
-            "--code requires an operation.",
-            "There is one program per operation.",
-            "Try distdemo explain scatter --code.",
-        )
     if options.name is None:
         return list_ops()
     resolved = ops.resolve(options.name)
     if resolved is None:
-        known = [op.command for op in ops.REGISTRY.values()]
-        raise unknown("operation", known, options.name, "distdemo explain")
+        raise unknown("operation", (op.command for op in ops.REGISTRY.values()), options.name)
     op, _ = resolved
-    given = {name: getattr(options, name) for name in options.given - {"name", "code"}}
-    taken = set() if options.code else {option.name for option in fields(options_of(op))}
-    for name in sorted(given.keys() - taken):
-        flag = flag_of(name)
-        what = f"{op.command} has no option {flag}."
-        why = op.doc.summary
-        if options.code:
-            what = f"--code and {flag} can't be combined."
-            why = "The program is always the same."
-        raise UsageError(what, why, f"Leave out {flag}.")
-    size = max(options.world_size or op.default_size(options.pattern), op.smallest_world)
-    explanation = explain_op(op, make_specs(op, options_of(op)(**given), size)[0])
+    size = max(options.world_size or op.default_size(None), op.smallest_world)
+    explanation = explain_op(op, make_spec(op, options_of(op)(), size))
     if options.code:
         return Result(replace(explanation, code=example_code(op)), code_view)
     return Result(explanation, picture)

@@ -65,9 +65,8 @@ def data_of(op: Op, spec: OpSpec, rank: int) -> Held:
     result = op.result(rank, spec)
     if not isinstance(result, Undefined):
         pieces = tuple(_piece(op, spec, source) for source in result)
-        after = Holding(pieces, joined=op.list_after and spec.is_joined)
-    held = Holding(before, joined=op.list_before and spec.is_joined)
-    return Held(spec.member(rank), held, after)
+        after = Holding(pieces)
+    return Held(spec.member(rank), Holding(before), after)
 
 
 def example_code(op: Op) -> str:

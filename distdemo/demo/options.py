@@ -1,16 +1,20 @@
-"""The options of the op commands: a mixin per setting that an op may take.
+"""Options of the op commands, and the spec that they ask for.
 
-``options_of`` composes the record of one op.
+``options_of`` composes the record of one op from a mixin per setting that the op may take.
+``make_spec`` turns it into the call. Errors that can be found without torch are raised here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, make_dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, make_dataclass, replace
 from functools import cache
-from typing import Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
+from distdemo import backends
+from distdemo.backends.contract import check_support
 from distdemo.cli.options import (
     OUTPUT,
     Destination,
@@ -18,33 +22,39 @@ from distdemo.cli.options import (
     Group,
     Options,
     Pattern,
-    Ranks,
     ReduceOp,
-    Root,
     Seed,
     Sender,
-    SplitWorld,
     WorldOptions,
     count,
+    option,
     variant_option,
     with_default,
     world_size_option,
 )
-from distdemo.cli.types import BadValue, Shape, decimal, parse_shape
+from distdemo.cli.types import (
+    BadValue,
+    Numbers,
+    check_rank,
+    make_groups,
+    make_pair,
+    numbers,
+    parse_shape,
+)
+from distdemo.cli.values import Row, read_numbers, read_objects
+from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
+from distdemo.ops.footprint import footprint
+from distdemo.ops.spec import OpSpec
+from distdemo.view.format import plural
+
+if TYPE_CHECKING:
+    from distdemo.cli.session import Session
+    from distdemo.launcher.records import WorldSpec
 
 RING_SIZE = ", for a ring or an exchange 4"
-
-
-def flag_of(name: str) -> str:
-    """Return the flag of an option: ``--reduce-op``."""
-    return f"--{name.replace('_', '-')}"
-
-
-class Lengths(tuple[int, ...]):
-    """Lengths of tensors along their first dimension."""
-
-    __slots__ = ()
+MONITOR_SHARE = 0.75
+"""Part of the time limit after which a monitored barrier raises, before the launcher does."""
 
 
 class Straggler(NamedTuple):
@@ -54,29 +64,19 @@ class Straggler(NamedTuple):
     delay_s: float
 
 
-def parse_lengths(text: str) -> Lengths:
-    """Parse lengths of 0 or more: ``3,0,7``."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise BadValue(text, "these are not lengths.", "A length is 0 or more.", "3,0,7")
-    return Lengths(map(int, parts))
-
-
-def parse_splits(text: str) -> Lengths:
-    """Parse lengths; empty for ``auto``, which is 1, 2, 3, ..."""
-    return Lengths() if text == "auto" else parse_lengths(text)
-
-
 def parse_straggler(text: str) -> Straggler:
     """Parse a rank and its delay in seconds: ``2:0.5``."""
     rank, _, delay = text.partition(":")
     try:
-        straggler = Straggler(int(rank), float(delay.removesuffix("s")))
+        straggler = Straggler(int(rank), float(delay))
     except ValueError:
         straggler = Straggler(0, 0)
     if not 0 < straggler.delay_s < 1e6:
-        raise BadValue(text, "that is not RANK:SECONDS.", "It delays one rank.", "1:0.5")
+        raise BadValue(text, "that is not RANK:SECONDS.", "", "1:0.5")
     return straggler
+
+
+# ---------------------------------------------------------------------------------------- options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +84,6 @@ class OpOptions(WorldOptions):
     """Options of every op."""
 
     group: Group = None
-    split: SplitWorld = None
-    ranks: Ranks = None
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Draw the operation first.", rich_help_panel=OUTPUT),
@@ -94,29 +92,14 @@ class OpOptions(WorldOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceOptions(Options):
-    """The reduce op, and the factor of ``premul_sum``."""
+    """The reduce op."""
 
     reduce_op: ReduceOp = "sum"
-    factor: Annotated[
-        float,
-        typer.Option(
-            metavar="NUMBER",
-            parser=decimal(-1e30, 1e30, "2"),
-            help="Factor that --reduce-op premul_sum multiplies every rank's tensor by.",
-        ),
-    ] = 2.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class RootOptions(Options):
-    """The root."""
-
-    root: Root = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairOptions(Options):
-    """Pair and kind of point-to-point calls."""
+    """Ranks and kind of point-to-point calls."""
 
     src: Sender = None
     dst: Destination = None
@@ -128,12 +111,6 @@ class PairOptions(Options):
             help="Use isend and irecv, and show the buffer before and after the wait.",
         ),
     ] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class PatternOptions(Options):
-    """The pattern of point-to-point calls."""
-
     pattern: Pattern = "pair"
 
 
@@ -153,18 +130,18 @@ class VariantOptions(Options):
     variant: Annotated[str | None, variant_option("list")] = None
 
 
+_UNEVEN = typer.Option("--uneven", help="Use unequal lengths: 1, 2, 3, ...")
+_LENGTHS = numbers("lengths", "3,0,7")
+_SPLITS = "Length of the part for each rank, once or once per rank: 1,2,0,3."
+
+
 @dataclass(frozen=True, kw_only=True)
 class UnevenOptions(Options):
     """Tensors of unequal lengths."""
 
-    uneven: Annotated[
-        bool, typer.Option("--uneven", help="Use tensors of lengths 1, 2, 3, ...")
-    ] = False
+    uneven: Annotated[bool, _UNEVEN] = False
     sizes: Annotated[
-        Lengths | None,
-        typer.Option(
-            metavar="LENGTHS", parser=parse_lengths, help="Lengths of the ranks' tensors: 3,0,7."
-        ),
+        Numbers | None, option(_LENGTHS, "LENGTHS", "Length of each rank's tensor.")
     ] = None
 
 
@@ -172,15 +149,8 @@ class UnevenOptions(Options):
 class SplitsOptions(Options):
     """Parts of unequal lengths."""
 
-    splits: Annotated[
-        list[Lengths] | None,
-        typer.Option(
-            metavar="LENGTHS",
-            parser=parse_splits,
-            help="Length of the part for each rank, once or once per rank: 1,2,0,3. Without a "
-            "value: 1,2,3, ...",
-        ),
-    ] = None
+    uneven: Annotated[bool, _UNEVEN] = False
+    splits: Annotated[list[Numbers] | None, option(_LENGTHS, "LENGTHS", _SPLITS)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +172,7 @@ class BarrierOptions(Options):
 
     straggler: Annotated[
         Straggler | None,
-        typer.Option(metavar="RANK:SECONDS", parser=parse_straggler, help="Delay this rank."),
+        option(parse_straggler, "RANK:SECONDS", "Delay this rank."),
     ] = None
     monitored: Annotated[
         bool,
@@ -210,24 +180,12 @@ class BarrierOptions(Options):
     ] = False
 
 
-def shape_option(default: str = "") -> Any:
-    """Declare ``--shape``; ``default`` describes its default."""
-    text = with_default("Shape of one tensor: 4, 2,3 or scalar.", default)
-    return typer.Option(metavar="SHAPE", parser=parse_shape, help=text)
-
-
 @dataclass(frozen=True, kw_only=True)
-class ShapeOptions(Options):
-    """Type and shape of a tensor."""
-
-    dtype: DType = "float32"
-    shape: Annotated[Shape | None, shape_option()] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataOptions(ShapeOptions):
+class DataOptions(Options):
     """The data that an op moves."""
 
+    dtype: DType = "float32"
+    shape: Numbers | None = None
     values: Annotated[
         list[str] | None,
         typer.Option(
@@ -238,33 +196,33 @@ class DataOptions(ShapeOptions):
     seed: Seed = None
 
 
-MIXINS: tuple[tuple[str, type], ...] = (
-    ("reduce_op", ReduceOptions),
-    ("root", RootOptions),
-    ("src", PairOptions),
-    ("pattern", PatternOptions),
-    ("async_op", AsyncOptions),
-    ("variant", VariantOptions),
-    ("uneven", UnevenOptions),
-    ("splits", SplitsOptions),
-    ("objects", ObjectsOptions),
-    ("monitored", BarrierOptions),
+_MIXINS: tuple[type, ...] = (
+    ReduceOptions,
+    PairOptions,
+    AsyncOptions,
+    VariantOptions,
+    UnevenOptions,
+    SplitsOptions,
+    ObjectsOptions,
+    BarrierOptions,
 )
-"""Mixins with an option that selects them if the op takes it, in the order of help."""
+"""Mixins of options that an op takes all or none of, in the order of help."""
 
 
 @cache
 def options_of(op: Op) -> type[OpOptions]:
     """Return the record of an op's options, with the op's own defaults in their help."""
-    mixins = [mixin for name, mixin in MIXINS if name in op.takes]
+    mixins = [mixin for mixin in _MIXINS if {field.name for field in fields(mixin)} <= op.takes]
     size = f"{op.default_size(None)}{RING_SIZE if 'pattern' in op.takes else ''}"
     own: list[tuple[str, Any, Any]] = [
         ("world_size", Annotated[int | None, world_size_option(size)], None)
     ]
     if not op.is_barrier:
         mixins.append(DataOptions)
-        default = ",".join(map(str, op.default_shape))
-        own.append(("shape", Annotated[Shape | None, shape_option(default)], None))
+        text = "Shape of one tensor: 4, 2,3 or scalar."
+        text = with_default(text, ",".join(map(str, op.default_shape)))
+        shape = option(parse_shape, "SHAPE", text)
+        own.append(("shape", Annotated[Numbers | None, shape], None))
     if op.root_is:
         does = "sends" if op.root_is == "src" else "receives"
         text = f"Rank that {does}; a group rank if there is a group."
@@ -273,3 +231,154 @@ def options_of(op: Op) -> type[OpOptions]:
     bases = (OpOptions, *reversed(mixins), WorldOptions)  # the fields of the last base come first
     made = make_dataclass(f"{op.name}_options", own, bases=bases, frozen=True, kw_only=True)
     return cast("type[OpOptions]", made)
+
+
+# --------------------------------------------------------------------------------------- the spec
+
+
+def make_request(op: Op, options: OpOptions, session: Session) -> tuple[OpSpec, WorldSpec]:
+    """Return the spec of the call, and the world to start.
+
+    Raises:
+        UsageError: An option can't be used.
+    """
+    why = f"{op.command} needs two ranks: a rank can't send to itself."
+    default = _default_size(op, options)
+    world_size = session.world_size(options.world_size, default, op.smallest_world, why)
+    world = session.world(world_size, options)
+    spec = make_spec(op, options, world_size)
+    session.check_memory(world, footprint(op, spec) * session.ranks_here(world_size) // world_size)
+    # A monitored barrier that has to connect first may wait beyond its limit.
+    world = replace(world, lazy=op.lazy and not spec.monitored)
+    spec = replace(spec, monitor_timeout_s=MONITOR_SHARE * world.deadline)
+    check_support(backends.REGISTRY[world.backend], op, spec, world.device)
+    return spec, world
+
+
+def _default_size(op: Op, options: OpOptions) -> int:
+    """Return the number of ranks that have values or sizes, or the op's own default."""
+    rows = getattr(options, "values", None) or getattr(options, "sizes", None) or ()
+    own = op.default_size(getattr(options, "pattern", None))
+    return len(rows) if len(rows) > 1 and options.group is None else own
+
+
+def make_spec(op: Op, options: OpOptions, world_size: int) -> OpSpec:
+    """Return the spec of the call: its form, group, root and partners, and its data.
+
+    Args:
+        op: Op to run.
+        options: Options of the command.
+        world_size: Number of ranks in the world.
+
+    Raises:
+        UsageError: An option can't be used.
+    """
+    members = next(iter(make_groups(options.group, None, world_size)), None)
+    size, of = (world_size, "A world") if members is None else (len(members), "A group")
+    # Options that are fields of the spec.
+    names = ("reduce_op", "pattern", "async_op", "variant", "objects", "monitored", "dtype", "seed")
+    call = {name: getattr(options, name) for name in names if hasattr(options, name)}
+    if op.root_is:
+        call["root"] = check_rank("--root", getattr(options, "root", 0), size, of)
+    if isinstance(options, PairOptions):
+        call["src"], call["dst"] = make_pair(options.pattern, options.src, options.dst, size, of)
+        call["async_op"] = options.nonblocking
+    if isinstance(options, BarrierOptions) and options.straggler is not None:
+        check_rank("--straggler", options.straggler.rank, size, of)
+        call["straggler"], call["straggler_delay_s"] = options.straggler
+    uneven = _uneven_fields(options, size)
+    if "variant" in call:
+        call["variant"] = uneven.get("variant") or call["variant"] or "list"
+    spec = OpSpec(op.name, size, members=members, **{"shape": (), **uneven, **call})
+    form = op.form(spec)
+    for name in sorted(options.given & form.lacks):
+        flag = f"--{name.removesuffix('_op')}"
+        raise _clash(flag, form.flags, f"{form.call} doesn't have it.")
+    return _with_data(op, spec, options) if isinstance(options, DataOptions) else spec
+
+
+def _clash(one: str, other: str, why: str) -> UsageError:
+    return UsageError(f"{one} and {other} can't be combined.", why, "Leave out one of them.")
+
+
+def _uneven_fields(options: OpOptions, size: int) -> dict[str, Any]:
+    """Return the spec's fields with unequal lengths, or {} if all are equal.
+
+    More backends support unequal parts in a single tensor than in a list.
+    """
+    default = Numbers(range(1, size + 1))
+    if isinstance(options, UnevenOptions) and (options.uneven or options.sizes):
+        sizes = options.sizes or default
+        _check_length("--sizes", sizes, size)
+        return {"variant": "uneven", "sizes": sizes, "shape": (max(sizes),)}
+    if isinstance(options, SplitsOptions) and (options.uneven or options.splits):
+        rows = options.splits or [default]
+        for row in rows:
+            _check_length("--splits", row, size)
+        rows *= size if len(rows) == 1 else 1
+        _check_length("--splits", rows, size)
+        variant = getattr(options, "variant", None) or "single"
+        return {"variant": variant, "splits": tuple(rows), "shape": (max(map(sum, rows)),)}
+    return {}
+
+
+def _check_length(flag: str, items: Sequence[Any], size: int) -> None:
+    """Raise `UsageError` unless there is an item per rank."""
+    if len(items) != size:
+        what = f"{flag} has {len(items)} items for {plural(size, 'rank')}."
+        raise UsageError(what, "It needs one per rank.", f"Give {size}.")
+
+
+def _with_data(op: Op, spec: OpSpec, options: DataOptions) -> OpSpec:
+    """Return the spec with the shape and the user's values or objects, if there are any."""
+    rows = _rows(op, spec, options)
+    if spec.objects:
+        return replace(spec, objects_json=tuple(rows) or None)
+    spec = replace(spec, shape=_shape(op, spec, options, rows))
+    for rank, row in enumerate(rows):
+        needed = op.row(rank, spec)
+        if row is not None and len(row) != needed:
+            raise UsageError(
+                f"--values has {plural(len(row), 'number')} for rank {rank}, which needs {needed}.",
+                "That is the number of elements in all pieces of the rank.",
+                f"Give {plural(needed, 'number')}.",
+            )
+    return replace(spec, values=tuple(rows) or None)
+
+
+def _shape(
+    op: Op, spec: OpSpec, options: DataOptions, rows: Sequence[Row | None]
+) -> tuple[int, ...]:
+    """Return the shape of one tensor: the given one, or that of the values, or the default."""
+    if spec.shape:  # the lengths are unequal
+        return spec.shape
+    if options.shape is not None:
+        return tuple(options.shape)
+    if not rows:
+        return op.default_shape
+    pieces = op.row(0, replace(spec, shape=(1,)))
+    longest = max(len(row) for row in rows if row is not None)
+    return (max(1, longest // pieces),)
+
+
+def _rows(op: Op, spec: OpSpec, options: DataOptions) -> list[Any]:
+    """Return the numbers or objects of ``--values`` by label, None for unused ones."""
+    if not options.values:
+        return []
+    if options.seed is not None:
+        raise _clash("--values", "--seed", "Each sets the input values.")
+    rows: list[Any]
+    if spec.objects:
+        rows = list(read_objects(options.values))
+    else:
+        rows = list(read_numbers(options.values, spec.dtype, uneven=bool(spec.shape)))
+    sender = op.single_row_label(spec)
+    if len(rows) == 1 and sender is not None:
+        return [rows[0] if label == sender else None for label in range(spec.group_size)]
+    if len(rows) != spec.group_size:
+        raise UsageError(
+            f"--values has {plural(len(rows), 'row')} for {plural(spec.group_size, 'rank')}.",
+            f"{op.command} takes one row per rank.",
+            f"Give --values {spec.group_size} times.",
+        )
+    return rows

@@ -18,7 +18,6 @@ from torch.distributed import ProcessGroup
 
 from distdemo import backends, ops
 from distdemo.demo.records import (
-    CallStep,
     Event,
     HelloReport,
     Holding,
@@ -31,10 +30,8 @@ from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldReport
 from distdemo.ops.buffers import make_buffers
 from distdemo.ops.contract import Buffers, Op, Undefined
-from distdemo.ops.groups import GroupRole, Groups, role_of
-from distdemo.ops.run import Observer, run_role, verify_role
+from distdemo.ops.run import GroupRole, Groups, Observer, role_of, run_role, verify_role
 from distdemo.ops.spec import OpSpec
-from distdemo.ops.verify import same
 from distdemo.versions import versions
 
 WHOLE = 1024  # largest number of elements that is kept whole
@@ -70,21 +67,21 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
         specs: One spec per group; the groups run at the same time.
     """
     role = role_of(rank.rank, op, specs)
-    group = Groups(rank.backend).of(specs, role)
+    group = Groups().of(specs, role)
     op = role.op
     spec = role.spec
     buffers = make_buffers(op, role.rank, spec, rank.device)
     own = [rank.rank] * len(buffers.send)
-    before = summarize(buffers.send, own, joined=op.list_before and spec.is_joined)
+    before = summarize(buffers.send, own)
     events: list[Event] = []
     start_together(rank, role, group)
-    timing = run_role(rank, role, buffers, group, _recorder(rank, role, buffers, events))
+    timing = run_role(rank, role, buffers, group, _recorder(rank, role, events))
     verification = verify_role(role, buffers, timing.present)
     after = Holding(undefined=True)
     result = op.result(role.rank, spec)
     if not isinstance(result, Undefined):
         sources = [None if part.reduced else spec.member(part.ranks[0]) for part in result]
-        after = summarize(buffers.recv, sources, joined=op.list_after and spec.is_joined)
+        after = summarize(buffers.recv, sources)
     return RankResult(
         rank=rank.rank,
         before=before,
@@ -95,9 +92,6 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
         tolerance=verification.tolerance,
         **asdict(timing),
         events=tuple(events),
-        steps=tuple(
-            CallStep(name, summarize(tensors), sent) for name, tensors, sent in buffers.trail
-        ),
         takes_part=op.takes_part(role.rank, spec),
         group=role.group,
         group_rank=None if role.group is None or role.rank == rank.rank else role.rank,
@@ -136,19 +130,14 @@ def _at_most_one(lengths: Sequence[int]) -> tuple[int, ...]:
     return tuple(min(1, length) for length in lengths)
 
 
-def _recorder(
-    rank: Rank, role: GroupRole, buffers: Buffers, events: list[Event]
-) -> Observer | None:
+def _recorder(rank: Rank, role: GroupRole, events: list[Event]) -> Observer | None:
     """Return an observer that appends the events of a point-to-point op; None for other calls."""
     if not role.spec.async_op or role.spec.objects or "nonblocking" not in role.op.takes:
         return None
-    original = {id(tensor): tensor.clone() for tensor in [*buffers.send, *buffers.recv]}
 
     def record(call: str, called: float, tensors: Sequence[Tensor], rule: str) -> None:
         now = time.monotonic()
-        unchanged = all(same(tensor, original[id(tensor)]) for tensor in tensors)
-        contents = summarize(tensors)
-        events.append(Event(rank.rank, called, now, call, contents, unchanged, rule))
+        events.append(Event(rank.rank, called, now, call, summarize(tensors), rule))
 
     return record
 
@@ -156,15 +145,12 @@ def _recorder(
 # --------------------------------------------------------------------------------------- summaries
 
 
-def summarize(
-    pieces: Sequence[Any], sources: Sequence[int | None] = (), *, joined: bool = False
-) -> Holding:
+def summarize(pieces: Sequence[Any], sources: Sequence[int | None] = ()) -> Holding:
     """Return small tensors and objects whole, and the ends of large tensors.
 
     Args:
         pieces: Tensors on any device, or objects, in order.
         sources: Source ranks of the pieces, None for a reduced one; by default all are None.
-        joined: True if the pieces are consecutive in a single tensor.
     """
     kept = list(zip_longest(pieces, sources))
     if not all(isinstance(piece, Tensor) for piece in pieces):
@@ -179,7 +165,7 @@ def summarize(
         first = tuple(flat[: ENDS if is_cut else None].tolist())
         last = tuple(flat[-ENDS:].tolist()) if is_cut else ()
         tensors.append(Piece(tuple(tensor.shape), first, last, source))
-    return Holding(tuple(tensors), len(pieces) - len(tensors), joined=joined)
+    return Holding(tuple(tensors), len(pieces) - len(tensors))
 
 
 # ------------------------------------------------------------------------------------ the reports
@@ -191,16 +177,15 @@ def hello_report(world: WorldReport) -> HelloReport:
     return HelloReport(world, tuple(world.values) if world.ok else (), software)
 
 
-def op_report(op: Op, specs: tuple[OpSpec, ...], report: WorldReport) -> OpReport:
+def op_report(op: Op, spec: OpSpec, report: WorldReport) -> OpReport:
     """Return the report of an op that ran."""
-    spec = specs[0]
     world = report.world
     results = [outcome.value for outcome in report.outcomes if isinstance(outcome, Returned)]
     backend = backends.REGISTRY.get(world.backend) if world.world_size > 1 else None
     return OpReport(
         op=op.call(spec),
         spec=spec,
-        groups=tuple(group.members for group in specs if group.members is not None),
+        group=spec.members or (),
         traffic=op.traffic(spec),
         world=report,
         ranks=tuple(_since_first_call(results, report.hosts)) if report.ok else (),

@@ -73,13 +73,11 @@ class Holding:
         pieces: Tensors or objects in order; empty if it holds nothing.
         omitted: Number of pieces left out in the middle of ``pieces``.
         undefined: True if the op leaves this buffer undefined.
-        joined: True if the pieces are consecutive in a single tensor.
     """
 
     pieces: tuple[Piece, ...] = ()
     omitted: int = 0
     undefined: bool = False
-    joined: bool = False
 
     def document(self) -> list[Any] | None:
         """Return the pieces in order, or None where the contents mean nothing."""
@@ -103,7 +101,6 @@ class Event:
         returned_s: Seconds until it returned, from the same moment.
         call: ``irecv``, ``isend``, ``batch_isend_irecv`` or ``wait``.
         buffer: Contents of the buffer when it returned.
-        unchanged: True if the buffer still had its original contents.
         rule: Permitted use of the buffer from here on.
     """
 
@@ -112,23 +109,7 @@ class Event:
     returned_s: float
     call: str
     buffer: Holding
-    unchanged: bool
     rule: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallStep:
-    """One step of an op that consists of several calls.
-
-    Attributes:
-        name: Description, ``pad to the largest``.
-        buffer: Data of the rank after the step.
-        sent_bytes: Bytes passed to the backend.
-    """
-
-    name: str
-    buffer: Holding
-    sent_bytes: int
 
 
 @dataclass(frozen=True)
@@ -170,7 +151,6 @@ class RankResult(CallTiming, Held):
     mismatches: tuple[Mismatch, ...] = ()
     tolerance: float = 0.0
     events: tuple[Event, ...] = ()
-    steps: tuple[CallStep, ...] = ()
     takes_part: bool = True
     group: int | None = 0
     group_rank: int | None = None
@@ -215,8 +195,8 @@ class OpReport:
 
     Attributes:
         ranks: Results of the ranks; left out if the world failed.
-        spec: Spec of the first group, or of the whole world.
-        groups: Ranks of the groups; left out if the whole world was one group.
+        spec: Call and its data.
+        group: Ranks of the group; left out if it was the whole world.
         explanation: Drawing of the op, with --explain.
         warning: Known bug of this release of torch.
     """
@@ -227,7 +207,7 @@ class OpReport:
     spec: OpSpec = field(metadata={"json": False})
     ranks: tuple[RankResult, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
-    groups: tuple[tuple[int, ...], ...] = ()
+    group: tuple[int, ...] = ()
     explanation: Explanation | None = None
     warning: str = ""
 

@@ -17,25 +17,23 @@ from distdemo.demo.records import (
     OpReport,
     RankResult,
 )
-from distdemo.demo.view_cells import data_cells, same_layout
+from distdemo.demo.view_cells import data_cells
 from distdemo.demo.view_picture import moved, picture, title
 from distdemo.launcher.clock import EVENTS
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Fitted, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
 from distdemo.view.format import (
-    decimal_size,
     distinct,
     duration,
     plural,
-    ranks_text,
     start_and_versions,
 )
 from distdemo.view.tables import Cell, Column, Grid, Item, select
 
 MANY = 16  # events shown from either end, and mismatches shown
 OF_CALL = {"Arrived", "Left", "Present", "Waited", "Launch", "Wait", "Time"}
-RIGHT = OF_CALL | {"Rank", "Process", "Pickle", "Called", "Returned", "Sent"}
+RIGHT = OF_CALL | {"Rank", "Process", "Pickle", "Called", "Returned"}
 FOLDS = {"Host", "What it does", "Status"}
 DROPPED = {"Waited", "Launch", "Wait", "Time"}
 BESIDE = {"From", "Pickle"}
@@ -48,29 +46,21 @@ Cells = dict[str, Cell]
 """A row of a table, by column name."""
 
 
-def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) -> Iterator[Block]:
-    """Yield title, table, events of a non-blocking run, steps, notes and verdict.
+def op_view(report: OpReport, sign: Signs) -> Iterator[Block]:
+    """Yield the title, the table of ranks, the events of a non-blocking run, and the verdict.
 
-    Args:
-        report: Report of a world in which every rank returned.
-        sign: Signs of the terminal.
-        ranks: Ranks to show; by default all of up to 16, else the first, last and wrong ones.
+    The table shows all of up to 16 ranks, else the first, the last and the wrong ones.
     """
     if report.explanation is not None:
         yield from picture(report.explanation, sign)
         yield Paragraph()
-    shown = list(select(report.ranks, ranks, lambda result: not result.ok))
-    results = [result for result in shown if isinstance(result, RankResult)]
-
-    def draw(width: int) -> Grid:
-        holdings = [held for result in results for held in (result.before, result.after)]
-        room = same_layout(holdings, width)
-        return _per_rank(shown, sign, lambda result: _row(report, result, sign, room))
-
-    yield Heading(title(report.spec, sign, report.world.world, report.groups))
+    shown = list(select(report.ranks, None, lambda result: not result.ok))
+    yield Heading(title(report.spec, sign, report.world.world))
     if report.warning:
         yield Paragraph(f"! {report.warning}", "yellow")
-    yield Fitted(draw)
+    yield Fitted(
+        lambda width: _per_rank(shown, sign, lambda result: _row(report, result, sign, width))
+    )
     if report.has_events:
         events = [event for result in report.ranks for event in result.events]
         events.sort(key=lambda event: event.returned_s)
@@ -78,10 +68,6 @@ def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) 
             events[MANY:-MANY] = []
         yield Heading("Buffers when each call returned")
         yield Fitted(lambda width: _events(events, sign, width))
-    stepping = [result for result in results if result.steps]
-    if stepping:
-        yield Heading("Step by step")
-        yield Fitted(lambda width: _steps(stepping, sign, width))
     for note in _notes(report):
         yield Paragraph(note, colours.QUIET)
     for line in islice(_mismatches(report), MANY):
@@ -90,9 +76,7 @@ def op_view(report: OpReport, sign: Signs, ranks: frozenset[int] | None = None) 
     yield Paragraph("\n".join(_footer(report)), colours.QUIET)
 
 
-def hello_view(
-    report: HelloReport, sign: Signs, ranks: frozenset[int] | None = None
-) -> Iterator[Block]:
+def hello_view(report: HelloReport, sign: Signs) -> Iterator[Block]:
     """Yield the table of ranks and the verdict, for the same ranks as `op_view`."""
     size = len(report.ranks)
 
@@ -108,7 +92,7 @@ def hello_view(
         }
 
     yield Heading(f"hello {sign.dot} {plural(size, 'rank')}")
-    yield _per_rank(select(report.ranks, ranks, lambda rank: rank.heard_from != size), sign, row)
+    yield _per_rank(select(report.ranks, None, lambda rank: rank.heard_from != size), sign, row)
     slowest = max((rank.startup_s for rank in report.ranks), default=0.0)
     summary = "Some ranks didn't hear from all."
     if report.ok:
@@ -162,10 +146,9 @@ def _row(report: OpReport, result: RankResult, sign: Signs, width: int) -> Cells
     cells: Cells = {"Rank": _rank(result.rank)}
     if report.world.hosts:
         cells["Host"] = report.world.hosts[result.rank]
-    if report.groups:
+    if report.group:
         number = result.rank if result.group_rank is None else result.group_rank
-        group = f"{result.group}, " if len(report.groups) > 1 else ""
-        cells["Group"] = "none" if result.group is None else f"{group}rank {number}"
+        cells["Group"] = "none" if result.group is None else f"rank {number}"
     if report.is_barrier:
         cells["Arrived"] = duration(result.started_s)
         cells["Left"] = duration(result.ended_s)
@@ -221,27 +204,11 @@ def _events(events: Sequence[Event], sign: Signs, width: int) -> Grid:
     )
 
 
-def _steps(results: Sequence[RankResult], sign: Signs, width: int) -> Grid:
-    """Return the ranks' data after every step, and the bytes that they sent."""
-    rows: list[Cells] = []
-    for number, steps in enumerate(zip(*(result.steps for result in results), strict=True), 1):
-        for result, step in zip(results, steps, strict=True):
-            rows.append(
-                {
-                    "Step": f"{number} {step.name}" if result is results[0] else "",
-                    "Rank": _rank(result.rank),
-                    "Holds": data_cells(step.buffer, sign, width).data,
-                    "Sent": decimal_size(step.sent_bytes) if step.sent_bytes else sign.none,
-                }
-            )
-    return _grid(rows)
-
-
 # -------------------------------------------------------------------------------- notes and verdict
 
 
 def _notes(report: OpReport) -> Iterator[str]:
-    """Yield the op's notes on this spec, and the members of the groups."""
+    """Yield the op's notes on this spec, and what the tables leave unsaid."""
     yield from ops.REGISTRY[report.spec.op].notes(report.spec)
     if report.has_events:
         yield (
@@ -250,11 +217,7 @@ def _notes(report: OpReport) -> Iterator[str]:
         )
     if report.world.hosts and (report.has_events or report.is_barrier):
         yield "Each host has its own first call: their clocks differ."
-    if len(report.groups) > 1:
-        groups = enumerate(report.groups[:MANY])
-        members = "; ".join(f"{index} has ranks {ranks_text(ranks)}" for index, ranks in groups)
-        yield f"Groups, whose own ranks are 0 to n − 1: {members}."
-    elif any(result.group is None for result in report.ranks):
+    if any(result.group is None for result in report.ranks):
         yield "Ranks outside the group make no call; their data was compared too."
 
 
@@ -292,7 +255,6 @@ def verdict(report: OpReport) -> str:
 def _footer(report: OpReport) -> Iterator[str]:
     """Yield the times, the bytes moved, and on GPUs the clock and library versions."""
     timed = [result for result in report.ranks if result.takes_part]
-    several = len(report.groups) > 1
     if len(timed) > 1 and report.world.hosts:  # times of different hosts can't be compared
         longest = max(timed, key=lambda result: result.time_s)
         yield f"Longest call: rank {longest.rank}, {duration(longest.time_s)}."
@@ -301,14 +263,12 @@ def _footer(report: OpReport) -> Iterator[str]:
         last = max(timed, key=lambda result: result.ended_s)
         start, end = ("arrive", "leave") if report.is_barrier else ("start", "finish")
         yield (
-            f"Last to {start}: rank {late.rank}, {duration(late.started_s)} after the first"
-            f"{' of its group' if several else ''}; "
+            f"Last to {start}: rank {late.rank}, {duration(late.started_s)} after the first; "
             f"to {end}: rank {last.rank}, at {duration(last.ended_s)}."
         )
     if not report.is_barrier:
-        where = " in every group" if several else ""
         padded = "; every pickle padded to the largest" if report.spec.objects else ""
-        yield f"Moves{where}: {moved(report.traffic)}{padded}."
+        yield f"Moves: {moved(report.traffic)}{padded}."
     versions = report.versions
     software = [f"{SOFTWARE[name]} {versions[name]}" for name in versions if name in SOFTWARE]
     if any(result.clock == EVENTS for result in report.ranks):

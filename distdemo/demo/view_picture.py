@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 from rich.console import Console, RenderableType
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from distdemo import ops
 from distdemo.demo.records import Explanation
-from distdemo.demo.view_cells import data_cells, same_layout
+from distdemo.demo.view_cells import data_cells
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import OpSpec
@@ -30,16 +30,11 @@ def title(
     spec: OpSpec,
     sign: Signs,
     world: WorldSpec | None = None,
-    groups: Sequence[tuple[int, ...]] = (),
 ) -> str:
     """Return op and form, reduce op, root, group, ranks, backend, device, dtype and shape."""
     op = ops.REGISTRY[spec.op]
     flags = op.form(spec).flags
-    group = ""
-    if len(groups) > 1:
-        group = f"{len(groups)} groups of {plural(spec.group_size, 'rank')}"
-    elif groups:
-        group = f"group {ranks_text(groups[0])}"
+    group = "" if spec.members is None else f"group {ranks_text(spec.members)}"
     data = shape_text(spec.dtype, spec.shape)
     if spec.objects or op.is_barrier:
         data = ""
@@ -48,7 +43,7 @@ def title(
     parts = (
         f"{spec.op} {flags}".strip(),
         spec.reduce_op,
-        "" if spec.root is None else f"root {spec.root}{' of its group' if groups else ''}",
+        "" if spec.root is None else f"root {spec.root}{' of its group' if group else ''}",
         "" if spec.src is None else f"{spec.src} to {spec.dst}",
         "async" if spec.async_op and "--nonblocking" not in flags else "",
         group,
@@ -120,9 +115,7 @@ def _drawing(explanation: Explanation, console: Console) -> RenderableType:
 
 def _rows(explanation: Explanation, sign: Signs, width: int) -> Iterator[tuple[Text, ...]]:
     """Yield every rank's name, its data before and after, and where that comes from."""
-    ranks = explanation.ranks
-    width = same_layout((held for rank in ranks for held in (rank.before, rank.after)), width)
-    for rank in ranks:
+    for rank in explanation.ranks:
         before = data_cells(rank.before, sign, width).data
         after, origin, _ = data_cells(rank.after, sign, width)
         if explanation.is_barrier:

@@ -171,9 +171,6 @@ class System:
             is_available = getattr(dist, f"is_{name}_available", None)
             if dist.is_available() and is_available and is_available():
                 built_in[name] = f"{name} {backend.version()}".strip()
-                implementation = backend.implementation()
-                if implementation:
-                    built_in[name] += f" ({name} means {implementation})"
         return built_in
 
     def test_world(self) -> WorldReport:

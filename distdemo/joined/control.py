@@ -22,7 +22,6 @@ import gc
 import multiprocessing
 import os
 import resource
-import select
 import signal
 import socket
 import threading
@@ -36,13 +35,15 @@ from typing import TYPE_CHECKING
 
 from distdemo.files import limit_memory
 from distdemo.joined import messages
-from distdemo.joined.messages import Gone, Message, NodeLost
+from distdemo.joined.engines import Placement
+from distdemo.joined.messages import Gone, Message
 from distdemo.launcher.rendezvous import connect_store
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 ALIVE_S = 1.0  # between two increments of a node's counter
+SILENCE_TIMEOUT_S = 4.0, 8.0  # without an increment until a node is lost: minimum and maximum
 POLL_S = 0.1  # between polls of an idle store
 EXIT_TIMEOUT_S = 2.0  # for the control process to send its queue and exit
 AT_ONCE = 256  # messages per node and poll
@@ -55,11 +56,8 @@ class Control:
     Args:
         host: Host of the store.
         port: Port of the store.
-        prefix: Prefix of the keys.
-        node: Number of this node.
-        peers: Nodes whose messages are received.
+        place: Placement of this node. Node 0 receives the messages of all others, and they its own.
         timeout_s: Seconds until the store must have answered.
-        silence_s: Seconds without an increment of its counter until a node is lost.
         listening: Socket on which to serve the store; None if another process serves it.
     """
 
@@ -68,18 +66,17 @@ class Control:
         *,
         host: str,
         port: int,
-        prefix: str,
-        node: int,
-        peers: Sequence[int],
+        place: Placement,
         timeout_s: float,
-        silence_s: float,
-        listening: socket.socket | None = None,
+        listening: socket.socket | None,
     ) -> None:
         self.host = host
         self.port = port
-        self.prefix = prefix
-        self.node = node
-        self.silence_s = silence_s
+        self.prefix = f"distdemo/{place.job}"
+        self.node = place.node
+        least, most = SILENCE_TIMEOUT_S
+        self.silence_s = max(least, min(most, timeout_s / 2))
+        peers = [0] if place.node else range(1, place.nodes)
         self._reports, reports = Pipe(duplex=False)
         orders, self._orders = Pipe(duplex=False)
         child = _ControlProcess(self, peers, orders, reports)
@@ -110,12 +107,12 @@ class Control:
         with suppress(OSError):  # the control process has exited
             self._orders.send_bytes(data)
 
-    def receive(self) -> list[tuple[int, Message | NodeLost]]:
+    def receive(self) -> list[tuple[int, Message]]:
         """Return the messages that have arrived, each with its node, without waiting.
 
-        `NodeLost` with this node's own number means that the store is lost.
+        `Gone` with this node's own number means that the store is lost.
         """
-        arrived: list[tuple[int, Message | NodeLost]] = []
+        arrived: list[tuple[int, Message]] = []
         try:
             while len(arrived) < AT_ONCE and self._reports.poll():
                 node, report = self._reports.recv()
@@ -123,7 +120,7 @@ class Control:
                 arrived.append((node, messages.read(node, report) if is_message else report))
         except (EOFError, OSError):
             why = "the process that talks to the store has exited"
-            arrived.append((self.node, NodeLost(why)))
+            arrived.append((self.node, Gone(why)))
         return arrived
 
     def close(self) -> None:
@@ -133,10 +130,9 @@ class Control:
         with suppress(EOFError, OSError):
             while (left := until - monotonic()) > 0 and self._reports.poll(left):
                 self._reports.recv()
-        if monotonic() >= until:
-            self._process.kill()
-        self._reports.close()
+        self._process.kill()
         self._process.join()
+        self._reports.close()
 
 
 # ---------------------------------------------------------------------------- the control process
@@ -178,57 +174,48 @@ class _ControlProcess:
         self._closing = False  # the launcher has closed its end
         self._wake = threading.Event()
         self._reporting = threading.Lock()
-        self._is_open = False  # True once the store has answered
-        self._answer_due_at = 0.0  # deadline of its next answer
-        self._no_answer = ""
+        self._limit_s = 0.0  # for the store's next answer
+        self._answered_at = monotonic()
         self._sent = 0
         self._next = dict.fromkeys(peers, 0)  # number of the next message, by node
         self._alive = dict.fromkeys(peers, (0, 0.0))  # counter, and when it changed
 
     def run(self, timeout_s: float, listening: int | None) -> None:
         """Exchange messages until the launcher has exited or the store is lost."""
+        control = self._control
         try:
             _detach({self._orders.fileno(), self._reports.fileno(), listening or 0})
-            self._run(timeout_s, listening)
+            self._limit_s = timeout_s
+            threading.Thread(target=self._follow_launcher, daemon=True).start()
+            self._exchange(self._open(timedelta(seconds=timeout_s), listening))
+        except (RuntimeError, MemoryError):
+            why = f"the connection to {control.host}:{control.port} was closed"
+            if self._limit_s == timeout_s:
+                why = f"nothing answered at {control.host}:{control.port} within {timeout_s:g} s"
+            self._report(control.node, Gone(why))
         finally:
             os._exit(0)
 
-    def _run(self, timeout_s: float, listening: int | None) -> None:
-        node = self._control.node
-        where = f"{self._control.host}:{self._control.port}"
-        self._answer_due_at = monotonic() + timeout_s
-        self._no_answer = f"nothing answered at {where} within {timeout_s:g} s"
-        threading.Thread(target=self._follow_launcher, daemon=True).start()
-        try:
-            store = self._open(timeout_s, listening)
-        except RuntimeError:
-            self._report_lost(node, self._no_answer)
-            return
-        self._is_open = True
-        try:
-            if store.add(f"claim/{node}", 1) > 1:
-                self._report_lost(node, "another process has its ranks already")
-            else:
-                self._exchange(store)
-        except (RuntimeError, MemoryError):
-            self._report_lost(node, f"the connection to {where} was closed")
-
-    def _open(self, timeout_s: float, listening: int | None) -> Store:
+    def _open(self, timeout: timedelta, listening: int | None) -> Store:
         from torch._C._distributed_c10d import PrefixStore, TCPStore
 
         host = self._control.host
         port = self._control.port
-        wait = timedelta(seconds=timeout_s)
         if listening is None:
-            store = connect_store(host, port, wait)
+            store = connect_store(host, port, timeout)
         else:
             store = TCPStore(
-                host, port, None, True, wait, wait_for_workers=False, master_listen_fd=listening
+                host, port, None, True, timeout, wait_for_workers=False, master_listen_fd=listening
             )
         store.set_timeout(timedelta(seconds=self._control.silence_s))
         return PrefixStore(self._control.prefix, store)
 
     def _exchange(self, store: Store) -> None:
+        self._limit_s = self._control.silence_s
+        node = self._control.node
+        if store.add(f"claim/{node}", 1) > 1:
+            self._report(node, Gone("another process has its ranks already"))
+            return
         changes = -1
         active_at = monotonic()
         alive_at = 0.0
@@ -237,14 +224,14 @@ class _ControlProcess:
             active = self._send(store)
             if monotonic() >= alive_at + ALIVE_S:
                 alive_at = monotonic()
-                store.add(f"alive/{self._control.node}", 1)
+                store.add(f"alive/{node}", 1)
                 self._watch(store)
             count = store.add("changes", 0)
             if count != changes:
                 received = self._receive(store)
                 changes = -1 if received else count
                 active |= received
-            self._answer_due_at = monotonic() + self._control.silence_s
+            self._answered_at = monotonic()
             if closing:
                 return
             if active:
@@ -254,6 +241,7 @@ class _ControlProcess:
             self._wake.clear()
 
     def _send(self, store: Store) -> bool:
+        """Write the queued messages to the store; return True if there were any."""
         if not self._queue:
             return False
         while self._queue:
@@ -287,33 +275,27 @@ class _ControlProcess:
             if count != value:
                 self._alive[node] = count, now
             elif value and now > changed_at + silence_s:
-                self._report_lost(node, f"no sign of life for {silence_s:g} s")
+                self._report(node, Gone(f"no sign of life for {silence_s:g} s"))
 
-    def _report(self, node: int, report: bytes | NodeLost) -> None:
+    def _report(self, node: int, report: bytes | Gone) -> None:
         with self._reporting, suppress(OSError):  # the launcher has exited
             self._reports.send((node, report))
 
-    def _report_lost(self, node: int, why: str) -> None:
-        self._report(node, NodeLost(why))
-
     def _follow_launcher(self) -> None:
         """Queue the launcher's messages; exit after it, or if the store doesn't answer."""
-        readable = select.poll()
-        readable.register(self._orders.fileno(), select.POLLIN)
         while True:
-            if readable.poll(1000 * max(0.0, self._answer_due_at - monotonic())):
+            left = self._answered_at + self._limit_s - monotonic()
+            if left <= -ALIVE_S:  # not at once: the machine may have been suspended
+                host = self._control.host
+                lost = Gone(f"no sign of life from {host} for {self._limit_s:g} s")
+                self._report(self._control.node, lost)
+                os._exit(1)
+            if self._orders.poll(max(0.1, left)):
                 try:
                     self._queue.append(self._orders.recv_bytes())
                 except (EOFError, OSError):
                     break
                 self._wake.set()
-            if monotonic() >= self._answer_due_at and self._is_open:
-                threading.Event().wait(ALIVE_S)  # the machine may have been suspended
-            if monotonic() >= self._answer_due_at:
-                control = self._control
-                lost = f"no sign of life from {control.host} for {control.silence_s:g} s"
-                self._report_lost(self._control.node, lost if self._is_open else self._no_answer)
-                os._exit(1)
         self._queue.append(messages.write(Gone()))
         self._closing = True
         self._wake.set()

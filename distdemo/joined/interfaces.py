@@ -6,20 +6,16 @@ Only the system's resolver sends packets, to look up names.
 from __future__ import annotations
 
 import array
-import errno
 import fcntl
 import ipaddress
 import re
 import socket
 import struct
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from distdemo.errors import UsageError
-
-RESOLVE_TIMEOUT_S = 5.0
 
 BACKLOG = 4096  # pending connections; the kernel may lower it
 _SIOCGIFCONF = 0x8912  # linux/sockios.h: IPv4 addresses of all interfaces
@@ -73,32 +69,17 @@ def resolved(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
         Families and addresses, in the form for ``bind`` and ``connect``.
 
     Raises:
-        UsageError: The name doesn't resolve, or the resolver doesn't reply in time.
+        UsageError: The name doesn't resolve.
     """
-    places: list[tuple[socket.AddressFamily, Any]] = []
-    reason = f"no answer within {RESOLVE_TIMEOUT_S:g} s"
-
-    def query() -> None:
-        nonlocal reason
-        try:
-            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            places.extend((family, address) for family, _, _, _, address in answers)
-        except (OSError, UnicodeError) as error:  # UnicodeError: a label is longer than 63 letters
-            reason = str(error)
-
-    if numeric(host) is not None:
-        query()  # no thread, because ranks can't be forked from a threaded process
-    else:
-        thread = threading.Thread(target=query, daemon=True)  # getaddrinfo has no timeout
-        thread.start()
-        thread.join(RESOLVE_TIMEOUT_S)
-    if not places:
+    try:
+        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # UnicodeError: a label is longer than 63 letters
         raise UsageError(
             f"The host {host} can't be found.",
-            f"Its name does not resolve on this machine: {reason}.",
+            f"Its name does not resolve on this machine: {error}.",
             "Give its address instead, or add the name to /etc/hosts.",
-        )
-    return places
+        ) from error
+    return [(family, address) for family, _, _, _, address in answers]
 
 
 def is_loopback(host: str) -> bool:
@@ -118,23 +99,13 @@ def name_for_others(host: str) -> str:
 
     Debian's installer maps a machine's own name to 127.0.1.1 in /etc/hosts, which no other host can
     reach. In that case return the address that this machine uses towards other networks, or else
-    its only address. ``localhost`` and numeric addresses are returned as they are.
-
-    Raises:
-        UsageError: This machine has several addresses, and no route shows which one to use.
+    its first one. ``localhost`` and numeric addresses are returned as they are.
     """
     if numeric(host) or host.rstrip(".").lower() == "localhost" or not is_loopback(host):
         return host
     with suppress(UsageError):
         return address_towards("192.0.2.1", 0)  # reserved for documentation
-    own = reachable_addresses()
-    if len(own) > 1:
-        raise UsageError(
-            f"{host} is this machine, but it isn't clear which address other hosts reach.",
-            f"Its name resolves to loopback here; it has {', '.join(own)}.",
-            "Give the same address on all hosts, instead of the name.",
-        )
-    return own[0] if own else host
+    return next(iter(reachable_addresses()), host)
 
 
 def address_towards(host: str, port: int) -> str:
@@ -161,13 +132,12 @@ def address_towards(host: str, port: int) -> str:
 # -------------------------------------------------------------------------------------- listening
 
 
-def listening_socket(address: str, port: int, nnodes: int = 0) -> socket.socket:
+def listening_socket(address: str, port: int) -> socket.socket:
     """Return a TCP socket that listens on one address of this machine.
 
     Args:
         address: Numeric address or host name.
         port: Port; 0 for a free one.
-        nnodes: Number of terminals that form the world; 0 under an engine.
 
     Raises:
         UsageError: The address isn't this machine's or means all of them, or the port is
@@ -189,14 +159,11 @@ def listening_socket(address: str, port: int, nnodes: int = 0) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        hint = "Start node 0 on the machine with that address, and on a free port above 1023."
-        if nnodes > 1 and error.errno == errno.EADDRINUSE:
-            others = "1" if nnodes == 2 else f"1 to {nnodes - 1}"
-            hint = f"If node 0 is running already, use --node-rank {others}; otherwise a free port."
         raise UsageError(
             f"Can't listen on {address}, port {port}.",
             f"{error.strerror or error}. This machine has {own}.",
-            hint,
+            "Only one process is node 0. Start it on the machine with that address, and on a free "
+            "port above 1023.",
         ) from error
     return listener
 
@@ -212,15 +179,13 @@ def addresses() -> dict[str, tuple[str, ...]]:
     return known
 
 
-def interface_of(address: str) -> str | None:
-    """Return the interface with this address, or None."""
-    wanted = numeric(address)
-    if wanted is None:
-        return None
-    known = {numeric(text): name for name, texts in addresses().items() for text in texts}
-    if wanted.is_loopback and wanted not in known:  # 127.0.0.0/8 belongs to one interface
-        return known.get(numeric("127.0.0.1"))
-    return known.get(wanted)
+def interface_towards(host: str, port: int) -> str:
+    """Return the interface of the route to this host; empty for loopback or if unknown."""
+    own = numeric(address_towards(host, port))
+    if own is None or own.is_loopback:
+        return ""
+    names = (name for name, texts in addresses().items() if own in map(numeric, texts))
+    return next(names, "")
 
 
 def reachable_addresses() -> list[str]:
@@ -230,19 +195,11 @@ def reachable_addresses() -> list[str]:
 
 
 def _ipv4() -> list[tuple[str, str]]:
-    """Return interfaces and IPv4 addresses from ``SIOCGIFCONF``, which includes secondary ones.
-
-    Elsewhere than on Linux, return the addresses of this machine's name.
-    """
+    """Return interfaces and IPv4 addresses from ``SIOCGIFCONF``, which includes secondary ones."""
     buffer = array.array("B", bytes(_MAX_ADDRESSES * _IFREQ))
     request = struct.pack("iP", buffer.buffer_info()[1], buffer.buffer_info()[0])
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            reply = fcntl.ioctl(probe.fileno(), _SIOCGIFCONF, request)
-    except OSError:
-        with suppress(OSError):
-            return [("", own) for own in socket.gethostbyname_ex(socket.gethostname())[2]]
-        return []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        reply = fcntl.ioctl(probe.fileno(), _SIOCGIFCONF, request)
     length = struct.unpack("iP", reply)[0]
     entries = [buffer[start : start + _IFREQ].tobytes() for start in range(0, length, _IFREQ)]
     return [

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from distdemo.encoding import Json, decode, encode, loads
 from distdemo.launcher.records import Died, Lost, Raised, Returned, Stopped, TimedOut
+from distdemo.launcher.workers import StopReason
 
 MAX_BYTES = 8 << 20
 """Size limit of a message. A TCPStore takes no larger value."""
@@ -60,20 +61,16 @@ class RankEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The node can't join the world."""
-
-    kind: ClassVar[str] = "refused"
-    what: str
-    why: str = ""
-    hint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Gone:
-    """The node's process has exited. Its control process sends this last."""
+    """The node takes no further part; or, from an own control process, it or the store is lost.
+
+    Attributes:
+        why: Reason, as the end of a sentence.
+    """
 
     kind: ClassVar[str] = "gone"
+    why: str = "its process exited without a report"
+    hint: str = "Check what ended it."
 
 
 # --------------------------------------------------------------------------- from the coordinator
@@ -102,7 +99,7 @@ class StopWorld:
 
     kind: ClassVar[str] = "stop"
     world: int
-    reason: Literal["ended", "timed out", "interrupted"] = "ended"
+    reason: StopReason = StopReason.ENDED_EARLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +114,7 @@ class Exit:
             raise ValueError(f"{self.code} is not an exit code")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLost:
-    """Report of a control process to its own launcher: a node can't send anything more."""
-
-    why: str
-    hint: str = "Check the network between the hosts, and that host."
-
-
-ToCoordinator: TypeAlias = Hello | Sent | RankEnded | Refused | Gone
+ToCoordinator: TypeAlias = Hello | Sent | RankEnded | Gone
 FromCoordinator: TypeAlias = StartWorld | StopWorld | Exit
 Message: TypeAlias = ToCoordinator | FromCoordinator
 
@@ -142,8 +131,8 @@ def write(message: Message) -> bytes:
     return data
 
 
-def read(node: int, data: bytes) -> Message | NodeLost:
-    """Decode a message that a node sent; return `NodeLost` if it is invalid."""
+def read(node: int, data: bytes) -> Message:
+    """Decode a message that a node sent; return `Gone` if it is invalid."""
     kinds: Any = ToCoordinator if node else FromCoordinator
     try:
         message: Message = decode(kinds, loads(data, max_bytes=MAX_BYTES))
@@ -152,7 +141,7 @@ def read(node: int, data: bytes) -> Message | NodeLost:
     return message
 
 
-def unreadable(node: int, error: ValueError) -> NodeLost:
-    """Return the `NodeLost` for a message that can't be read; its node is ignored from then on."""
+def unreadable(node: int, error: ValueError) -> Gone:
+    """Return the `Gone` for a message that can't be read; its node is ignored from then on."""
     why = f"a message of node {node} can't be read: {error!s:.200}"
-    return NodeLost(why, "Check who else can reach the address and port of node 0.")
+    return Gone(why, "Check who else can reach the address and port of node 0.")

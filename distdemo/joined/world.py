@@ -19,64 +19,44 @@ decodes them into the types in the target's annotations.
 from __future__ import annotations
 
 import hashlib
-import os
-import re
+import json
 import select
 import selectors
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from distdemo.encoding import encode
 from distdemo.errors import DistdemoError
 from distdemo.joined import interfaces
 from distdemo.joined.control import Control
-from distdemo.joined.messages import Hello, Message, NodeLost, Refused, unreadable
-from distdemo.joined.mpi import (
-    MpiAddress,
-    MpiRendezvous,
-    check_mpi4py,
-    mpi_offers,
-    shared_segments,
-)
-from distdemo.joined.placement import Placement
+from distdemo.joined.engines import Placement
+from distdemo.joined.messages import Gone, Hello, Message, unreadable
+from distdemo.joined.mpi import MpiAddress, MpiRendezvous, own_listener
 from distdemo.launcher.local import World
-from distdemo.launcher.records import Outcome
 from distdemo.launcher.rendezvous import LocalRanks, Rendezvous, StoreRendezvous
 from distdemo.launcher.torch_import import load_torch
-from distdemo.launcher.workers import Callbacks, StopReason, Workers
+from distdemo.launcher.workers import StopReason
 from distdemo.signals import Interrupts
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldSpec
 
 JOIN_TIMEOUT_S = 1800.0  # for all nodes to join, at most; torch's own limit
-SILENCE_TIMEOUT_S = 4.0, 8.0  # without a message until a node is lost: minimum and maximum
 RANKS_EXIT_TIMEOUT_S = 5.0  # for ranks to exit, on several hosts and over MPI
 POLL_S = 0.05  # between checks of a condition that no message announces
 
 
 class JoinedWorld(World):
-    """This process's part of a joined world; base class of both kinds of nodes.
-
-    Attributes:
-        outcomes: Outcomes of other nodes' ranks so far.
-        failed_at: Time of the first failure among them, on the monotonic clock, or None.
-        failed: True if one of them failed before this node stopped the world.
-        stalled: True if the ranks of another node made no progress for too long.
-        interrupted: True if a signal to another node ended its ranks.
-    """
+    """This process's part of a joined world; base class of both kinds of nodes."""
 
     def __init__(self, placement: Placement, command: str) -> None:
-        super().__init__()
+        super().__init__(self)
         self.engine = placement.engine
-        self.outcomes: dict[int, Outcome] = {}
-        self.failed_at: float | None = None
-        self.failed = self.stalled = self.interrupted = False
-        self._peers = self
         self._placement = placement
         self._command = command
         self._number = -1  # of the current or last world
@@ -85,18 +65,6 @@ class JoinedWorld(World):
         self._timeout_s = 0.0
         self._control: Control | None = None
         self._selector = selectors.DefaultSelector()  # the control process may start later
-        self._offers: list[socket.socket] = []  # ports that rank 0 chooses from, over MPI
-        self._segments: set[str] = set()
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Host of each rank; empty if all are on this host, or unknown."""
-        return ()
-
-    @property
-    def running(self) -> bool:
-        """True if this node must wait for ranks of other nodes."""
-        return False
 
     @property
     def stop_reason(self) -> StopReason | None:
@@ -113,24 +81,26 @@ class JoinedWorld(World):
             return
         load_torch()
         self._first_args = args
-        # A default repr contains an address, which differs between processes.
-        work = re.sub(r" at 0x[0-9a-f]+", "", repr((target.__qualname__, args)))
-        meaning = f"{target.__module__} {work} {spec.world_size} {spec.backend} {spec.device}"
-        self._digest = hashlib.sha256(meaning.encode()).hexdigest()[:16]
+        name = f"{target.__module__}.{target.__qualname__}"
+        work = [name, *map(_canonical, args), spec.world_size, spec.backend, spec.device]
+        self._digest = hashlib.sha256(json.dumps(work).encode()).hexdigest()[:16]
         self._timeout_s = min(spec.deadline, spec.stall or spec.deadline, JOIN_TIMEOUT_S)
         place = self._placement
-        if not place.master:  # the ranks will agree on the store's address
-            check_mpi4py()
-            self._offers = mpi_offers() if place.node == 0 else []
-            return
         host = place.master
         listening = None
+        if not host:  # mpiexec: node 0 chooses the address, and the ranks learn it over MPI
+            if place.node != 0:
+                return
+            listening = own_listener(place)
+            host, port = listening.getsockname()[:2]
+            self._open(host, port, listening)
+            return
         if not place.one_host:
             host = interfaces.name_for_others(host)
         elif place.hosted:
             host = "127.0.0.1"
         if place.node == 0 and not place.hosted:
-            listening = interfaces.listening_socket(host, place.port, place.nnodes)
+            listening = interfaces.listening_socket(host, place.port)
             host = listening.getsockname()[0]
         self._open(host, place.port, listening)
 
@@ -141,14 +111,7 @@ class JoinedWorld(World):
         """End the command on this node, and on all nodes if this is the coordinator."""
         if self._control is not None:
             self._control.close()
-        for offer in self._offers:
-            offer.close()
         self._selector.close()
-        for path in self._segments:  # of killed MPI ranks
-            with suppress(OSError):  # the ranks have removed it
-                os.unlink(path)  # noqa: PTH108 - a path is all it is
-
-    # ---------------------------------------------------------------------------- local ranks
 
     def _begin(self, spec: WorldSpec, stack: ExitStack) -> tuple[LocalRanks, Sequence[int]]:
         """Begin a world; return the ranks that this node starts."""
@@ -156,14 +119,13 @@ class JoinedWorld(World):
         control = self._control
         rendezvous: Rendezvous
         interface = None
-        if control is None:
-            offers = tuple(offer.getsockname()[:2] for offer in self._offers)
-            rendezvous = MpiRendezvous(offers, place.one_host)
-        else:
-            own = interfaces.address_towards(control.host, control.port)
-            interface = "" if interfaces.is_loopback(own) else interfaces.interface_of(own) or ""
+        if place.master and control is not None:
+            interface = interfaces.interface_towards(control.host, control.port)
             prefix = f"{control.prefix}/world/{self._number}"
             rendezvous = StoreRendezvous(control.host, control.port, prefix)
+        else:
+            address = None if control is None else MpiAddress(control.host, control.port)
+            rendezvous = MpiRendezvous(address)
         local_ranks = LocalRanks(
             place.ranks_of(place.node),
             rendezvous,
@@ -172,33 +134,7 @@ class JoinedWorld(World):
             interface,
             RANKS_EXIT_TIMEOUT_S,
         )
-        descriptors = [self.fileno(), *(offer.fileno() for offer in self._offers)]
-        return local_ranks, [*descriptors, *(() if control is None else control.descriptors)]
-
-    def _open_at_address(self, workers: Workers, rank: int, address: MpiAddress) -> None:
-        """Open the store at the address that a local rank sent."""
-        self._segments |= shared_segments(workers.pid(rank))
-        if self._control is None:
-            chosen = None
-            for offer in self._offers:
-                if offer.getsockname()[1] == address.port:
-                    offer.listen(interfaces.BACKLOG)
-                    chosen = offer
-                else:
-                    offer.close()
-            self._offers = []
-            self._open(address.host, address.port, chosen)
-
-    def _with_address(self, workers: Workers, callbacks: Callbacks) -> Callbacks:
-        """Return the callbacks with one for the store's address, which ranks over MPI send."""
-
-        def receive(rank: int, value: Any) -> bool | None:
-            if isinstance(value, MpiAddress):
-                self._open_at_address(workers, rank, value)
-                return None
-            return None if callbacks.on_message is None else callbacks.on_message(rank, value)
-
-        return replace(callbacks, on_message=receive)
+        return local_ranks, [self.fileno(), *(() if control is None else control.descriptors)]
 
     # ------------------------------------------------------------------------------- messages
 
@@ -216,24 +152,16 @@ class JoinedWorld(World):
         return True
 
     def _open(self, host: str, port: int, listening: socket.socket | None) -> None:
-        """Connect to the store, or serve it."""
+        """Connect to the store at this address, or serve it."""
         place = self._placement
-        least, most = SILENCE_TIMEOUT_S
         self._control = Control(
-            host=host,
-            port=port,
-            prefix=f"distdemo/{place.job}",
-            node=place.node,
-            peers=[0] if place.node else range(1, place.nodes),
-            timeout_s=self._timeout_s,
-            silence_s=max(least, min(most, self._timeout_s / 2)),
-            listening=listening,
+            host=host, port=port, place=place, timeout_s=self._timeout_s, listening=listening
         )
         self._selector.register(self._control, selectors.EVENT_READ)
         if place.node:
             self._send(Hello(socket.gethostname()))
 
-    def _on_message(self, node: int, message: Message | NodeLost) -> None:
+    def _on_message(self, node: int, message: Message) -> None:
         """Handle a message.
 
         Raises:
@@ -246,8 +174,7 @@ class JoinedWorld(World):
             try:
                 self._control.send(message)
             except ValueError as error:
-                what = f"its message {message.kind!r} is too large: {error}"
-                self._control.send(Refused(what))
+                self._control.send(Gone(f"its message {message.kind!r} is too large: {error}"))
 
     def _wait(
         self, interrupts: Interrupts | None, until: Callable[[], object], seconds: float
@@ -270,6 +197,20 @@ class JoinedWorld(World):
                 return
             ready.poll(1000 * min(left, POLL_S))
             self.on_message()
+
+
+def _canonical(value: Any) -> Any:
+    """Return JSON data that is equal in all processes for equal arguments.
+
+    Fields of a record that its repr leaves out may differ.
+    """
+    if is_dataclass(value):
+        shown = [field.name for field in fields(value) if field.repr]
+        return {name: _canonical(getattr(value, name)) for name in shown}
+    try:
+        return encode(value, decodable=True)
+    except TypeError:  # compared by type
+        return type(value).__qualname__
 
 
 def annotation_of(target: Any, name: str) -> Any:

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
 
 from distdemo.launcher.records import Position, Raised
 from distdemo.launcher.stacks import is_library, is_ours, source_line
@@ -32,32 +33,28 @@ def raised(rank: int, error: BaseException) -> Raised:
         type=type(error).__qualname__,
         message=message,
         where=_position(error),
-        traceback=_safe_text(whole_traceback, error),
+        traceback=text_of(error, traceback_of),
         consequence=bool(missing) or (is_from_backend(error) and lost_peer(message)),
         missing=missing,
-        excerpt=_safe_text(excerpt, error),
     )
 
 
-def text_of(thing: object) -> str:
-    """Return the text of an object, shortened in the middle: it may hold a whole data set."""
+def text_of(thing: Any, describe: Callable[[Any], str] = str) -> str:
+    """Return the text of an object, shortened in the middle: it may hold a whole data set.
+
+    Args:
+        thing: Object to describe.
+        describe: Function that returns the text.
+    """
     try:
-        text = str(thing)
-    except BaseException:  # a user's __str__ may raise anything
+        text = describe(thing)
+    except BaseException:  # a user's __str__ may raise anything; chained errors recurse too deeply
         return "(its text can't be shown)"
     if len(text) <= MAX_CHARS:
         return text
     half = MAX_CHARS // 2
     left_out = len(text) - MAX_CHARS
     return f"{text[:half]}\n[... {left_out:,} characters left out ...]\n{text[-half:]}"
-
-
-def _safe_text(describe: Callable[[BaseException], str], error: BaseException) -> str:
-    """Return ``describe(error)``, or the type and text if that raises."""
-    try:
-        return text_of(describe(error))
-    except BaseException:  # as above; chained errors may also recurse too deeply
-        return f"{type(error).__qualname__}: {text_of(error)}\n"
 
 
 # -------------------------------------------------------------------------------------------- cause
@@ -122,41 +119,18 @@ def _position(error: BaseException) -> Position | None:
 # -------------------------------------------------------------------------------------- tracebacks
 
 
-def whole_traceback(error: BaseException) -> str:
+def traceback_of(error: BaseException) -> str:
     """Return the traceback of an exception and of those chained to it, without distdemo's frames.
 
     The frames of libraries before the user's first one are left out too: they started the program.
     A traceback of distdemo's frames only, which shows an error of its own, keeps them.
     """
-
-    def select(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-        own = (at for at, frame in enumerate(frames) if not is_library(frame.filename))
-        return frames[next(own, 0) :]
-
-    return _formatted(error, select)
-
-
-def excerpt(error: BaseException) -> str:
-    """Return the traceback of an exception and of those chained to it, with user frames only.
-
-    A traceback without user frames keeps those of libraries: the user's program is a library then.
-    """
-
-    def select(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-        return [frame for frame in frames if not is_library(frame.filename)] or frames
-
-    return _formatted(error, select)
-
-
-def _formatted(
-    error: BaseException,
-    select: Callable[[list[traceback.FrameSummary]], list[traceback.FrameSummary]],
-) -> str:
-    """Return the traceback with the frames that are selected from those that aren't distdemo's."""
     whole = traceback.TracebackException.from_exception(error)
     for member in _chain(whole):
-        others = [frame for frame in member.stack if not is_ours(frame.filename)]
-        member.stack = traceback.StackSummary.from_list(select(others) or member.stack)
+        frames = [frame for frame in member.stack if not is_ours(frame.filename)]
+        own = (at for at, frame in enumerate(frames) if not is_library(frame.filename))
+        frames = frames[next(own, 0) :]
+        member.stack = traceback.StackSummary.from_list(frames or member.stack)
     return "".join(whole.format())
 
 

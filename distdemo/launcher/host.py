@@ -19,7 +19,6 @@ it: see ``Channel``. If either process exits, however it does, so do the other o
 from __future__ import annotations
 
 import atexit
-import ctypes
 import gc
 import os
 import signal
@@ -30,7 +29,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from typing import Any
 
 from distdemo.launcher.process_tree import die_with_parent
@@ -38,9 +36,6 @@ from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.workers import StopReason
 
 EXIT_S = 0.8  # for a host to exit, before it is killed; its ranks die with it
-MADV_COLLAPSE = 25  # from linux/mman.h; Python has no constant for it
-LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""Environment in which glibc (2.35 or later) allocates memory that suits `prepare_to_fork`."""
 PROGRAM = "from distdemo.launcher.host import main; main()"
 
 
@@ -168,26 +163,6 @@ class Channel:
         return not self.closed
 
 
-def prepare_to_fork() -> None:
-    """Make this process fast to fork, once all that ranks need is loaded; for many worlds.
-
-    The garbage collector skips what exists now. Memory moves to huge pages, which takes 0.1 s and
-    halves the time of forking and exiting. It needs `LARGE_PAGES` and Linux 6.1 or later
-    (MADV_COLLAPSE, madvise(2)); older kernels ignore it.
-    """
-    gc.freeze()
-    maps = Path("/proc/self/maps")
-    if not maps.exists():
-        return
-    advise = ctypes.CDLL(None).madvise
-    advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    for line in maps.read_text().splitlines():
-        addresses, rights, _, _, file = line.split()[:5]
-        if (rights, file) == ("rw-p", "0"):
-            start, end = (int(address, 16) for address in addresses.split("-"))
-            advise(start, end - start, MADV_COLLAPSE)
-
-
 def main() -> None:
     """Load torch and run the service."""
     die_with_parent()  # the connection isn't read while torch is imported
@@ -195,8 +170,6 @@ def main() -> None:
     if os.getppid() != parent:
         os._exit(0)
     os.set_inheritable(descriptor, False)
-    if LARGE_PAGES.items() <= os.environ.items():
-        del os.environ["GLIBC_TUNABLES"]  # ranks see what the client was started with
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client sends an `Interrupt`
     channel = Channel(Connection(descriptor))
     request = channel.receive()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +20,9 @@ MIB = 1 << 20
 SPAWNED_RANK = 180 * MIB
 """Private bytes of one rank, measured on Linux with torch 2.13 for the CPU."""
 FORKED_RANK = 10 * MIB
-FILES_PER_RANK = 4  # in the launcher: result pipe, output, and multiprocessing's two
+FILES_PER_RANK = 6
+"""In the launcher: result pipe, output, exit, a socket of MPI, and multiprocessing's two."""
 FILES_OF_ITS_OWN = 64
-FILES_PER_MPI_RANK = FILES_PER_RANK + 2
 TASKS_PER_RANK = 4
 """A rank's process and gloo's three threads (torch 2.13). Every limit on processes counts both."""
 UNLIMITED = sys.maxsize
@@ -50,18 +49,16 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
     """
     limit = min(limits(world), key=lambda limit: limit.ranks)
     if world.world_size > limit.ranks:
-        if limit.ranks < 1:
-            raise UsageError("This machine can't hold a single rank.", limit.why, limit.remedy)
         raise UsageError(
-            f"This machine can't hold {world.world_size:,} ranks: {limit.ranks:,} at most.",
+            f"This machine can't hold {world.world_size:,} ranks: {max(0, limit.ranks):,} at most.",
             limit.why,
-            f"Try at most {limit.ranks:,}. {limit.remedy}",
+            limit.remedy,
         )
     free = max(0, free_memory() - world.world_size * _rank_memory(world))
     if data_bytes > free:
         raise UsageError(
-            f"The tensors of {world.world_size} ranks need {memory_text(data_bytes)}.",
-            f"About {memory_text(free)} of memory are free in addition to the ranks themselves.",
+            f"The tensors of {world.world_size} ranks need {data_bytes // MIB:,} MiB.",
+            f"About {free // MIB:,} MiB of memory are free in addition to the ranks themselves.",
             "Use smaller tensors or fewer ranks.",
         )
 
@@ -70,21 +67,19 @@ def limits(world: WorldSpec) -> list[Limit]:
     """Return all known limits."""
     memory = free_memory()
     rank_memory = _rank_memory(world)
-    files = _limit_on("RLIMIT_NOFILE", hard=True)
-    rank_files = FILES_PER_RANK if world.mpi_start is None else FILES_PER_MPI_RANK
-    needed = FILES_OF_ITS_OWN + world.world_size * rank_files
-    own_group = world.user_program is not None and not world.user_program.group
+    files = _open_files()
+    needed = FILES_OF_ITS_OWN + world.world_size * FILES_PER_RANK
     return [
         Limit(
             memory // rank_memory,
-            f"Memory: {memory_text(memory)} free, about {memory_text(rank_memory)} per rank.",
+            f"Memory: {memory // MIB:,} MiB free, about {rank_memory // MIB} MiB per rank.",
             "Stop other programs, or give the container more memory.",
         ),
-        _processes(1 if own_group or world.mpi_start is not None else TASKS_PER_RANK),
+        _processes(),
         Limit(
-            (files - FILES_OF_ITS_OWN) // rank_files,
+            (files - FILES_OF_ITS_OWN) // FILES_PER_RANK,
             f"Open files: {files:,} at most; distdemo needs {FILES_OF_ITS_OWN}, and "
-            f"{rank_files} per rank.",
+            f"{FILES_PER_RANK} per rank.",
             f"Start from a new shell, or raise the limit as root: ulimit -n {max(1024, needed)}.",
         ),
     ]
@@ -96,32 +91,21 @@ def check_loopback() -> None:
     Raises:
         UsageError: They can't.
     """
-    reason, hint = loopback_problem()
-    if reason:
-        raise UsageError("The ranks can't reach each other on this machine.", f"{reason}.", hint)
-
-
-def loopback_problem() -> tuple[str, str]:
-    """Return why 127.0.0.1 can't be used, and what to try; two empty strings if it can."""
-    reason, hint = "No interface has the address 127.0.0.1", "ip addr add 127.0.0.1/8 dev lo"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.bind(("127.0.0.1", 0))  # works on an interface that is down, too
-            reason, hint = "The loopback interface is down", "ip link set lo up"
             probe.connect(("127.0.0.1", 9))  # a datagram socket: nothing is sent
         except OSError as error:
-            return f"{reason} ({error.strerror})", f"As root: {hint}."
-    return "", ""
+            raise UsageError(
+                "The ranks can't reach each other on this machine.",
+                f"127.0.0.1 can't be reached: {error.strerror}.",
+                "As root: ip link set lo up.",
+            ) from error
 
 
 @contextmanager
 def open_files(world: WorldSpec) -> Iterator[None]:
     """Context in which the soft limit on open files is as high as the world needs."""
-    in_use = 0
-    with suppress(OSError):
-        in_use = len(os.listdir("/proc/self/fd"))
-    rank_files = FILES_PER_RANK if world.mpi_start is None else FILES_PER_MPI_RANK
-    needed = world.world_size * rank_files + FILES_OF_ITS_OWN + in_use
+    needed = world.world_size * FILES_PER_RANK + FILES_OF_ITS_OWN
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         yield
@@ -156,16 +140,6 @@ def free_memory() -> int:
     return min(free, max(0, most - now + cached))
 
 
-def memory_text(count: int) -> str:
-    """Format bytes in binary units."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:,.3g} TiB"
-
-
 def _rank_memory(world: WorldSpec) -> int:
     return SPAWNED_RANK if world.start_method == "spawn" else FORKED_RANK
 
@@ -173,48 +147,23 @@ def _rank_memory(world: WorldSpec) -> int:
 # --------------------------------------------------------------------------------------- processes
 
 
-def _processes(rank_tasks: int) -> Limit:
-    """Return the lowest limit on processes and threads.
-
-    Args:
-        rank_tasks: Processes and threads per rank.
-    """
-    known = []
-    needs = f"a rank needs {rank_tasks}" if rank_tasks > 1 else "a rank needs 1 or more"
-
-    def add(name: str, most: int | None, used: int, remedy: str) -> None:
-        if most is not None:
-            why = f"Processes: {name} is {most:,}, {used:,} in use; {needs}."
-            known.append(Limit((most - used) // rank_tasks, why, remedy))
-
+def _processes() -> Limit:
+    """Return the limit on processes and threads of this container."""
     most = _number("/sys/fs/cgroup/pids.max")
     used = _number("/sys/fs/cgroup/pids.current") or 0
-    remedy = "Raise pids.max, or the container's limit."
-    add("the control group's pids.max", most, used, remedy)
-    load = "".join(_lines("/proc/loadavg")).split()
-    running = int(load[3].split("/")[1]) if load else 0  # threads and processes of the machine
-    for name in ("pid_max", "threads-max"):
-        most = _number(f"/proc/sys/kernel/{name}")
-        add(f"kernel.{name}", most, running, f"Raise it: sysctl kernel.{name}.")
-    most = _limit_on("RLIMIT_NPROC")
-    if most != UNLIMITED and os.geteuid() != 0:
-        add("ulimit -u", most, _user_threads(), "Stop other programs, or raise it: ulimit -u.")
-    return min(known, key=lambda limit: limit.ranks, default=Limit(UNLIMITED, ""))
+    if most is None:
+        return Limit(UNLIMITED, "")
+    return Limit(
+        (most - used) // TASKS_PER_RANK,
+        f"Processes: the control group's pids.max is {most:,}, {used:,} in use; a rank needs "
+        f"{TASKS_PER_RANK}.",
+        "Raise pids.max, or the container's limit.",
+    )
 
 
-def _user_threads() -> int:
-    """Return the number of this user's threads, which the limit counts; 0 if unknown."""
-    count = 0
-    for tasks in Path("/proc").glob("[0-9]*/task"):
-        with suppress(OSError):  # it has just exited
-            if tasks.stat().st_uid == os.getuid():
-                count += len(os.listdir(tasks))
-    return count
-
-
-def _limit_on(name: str, *, hard: bool = False) -> int:
-    """Return a limit of this process, by its name in ``resource``."""
-    limit = resource.getrlimit(getattr(resource, name))[hard]
+def _open_files() -> int:
+    """Return the hard limit on open files."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return UNLIMITED if limit == resource.RLIM_INFINITY else limit
 
 

@@ -15,10 +15,9 @@ from distdemo.launcher import verdict
 from distdemo.launcher.limits import check_loopback, open_files
 from distdemo.launcher.pmi import PmiServer
 from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.launcher.rendezvous import Agent, LocalRanks, file_rendezvous
+from distdemo.launcher.rendezvous import LocalRanks, file_rendezvous
 from distdemo.launcher.start_method import StartMethod, choose
 from distdemo.launcher.torch_import import load_torch
-from distdemo.launcher.worker import OnMessage, OnOutput, Poll, Relay
 from distdemo.launcher.workers import Callbacks, Listener, Peers, StopReason, Workers
 from distdemo.signals import Interrupts
 
@@ -39,7 +38,7 @@ def sends(kind: Any) -> Callable[[Function], Function]:
     return declare
 
 
-class World:
+class World(Peers):
     """World whose ranks all run on this machine.
 
     Args:
@@ -55,9 +54,8 @@ class World:
     engine = "local"
 
     def __init__(self, listener: Listener | None = None) -> None:
+        super().__init__()
         self._listener = listener
-        self._agent: Agent | None = None
-        self._peers: Peers | None = None
 
     def run(
         self,
@@ -65,12 +63,8 @@ class World:
         target: Callable[..., Any],
         args: tuple[Any, ...] = (),
         *,
-        after_start: Callable[[], object] | None = None,
-        on_message: OnMessage | None = None,
-        on_output: OnOutput | None = None,
-        poll: Poll | None = None,
-        relay: Relay | None = None,
         modules: Sequence[str] = (),
+        **callbacks: Any,
     ) -> WorldReport:
         """Run ``target(rank, *args)`` on every rank of a new world and report how each ended.
 
@@ -79,18 +73,8 @@ class World:
             target: Function that receives a :class:`distdemo.launcher.rank.Rank` first. Under
                 forkserver and spawn it and ``args`` must be importable and picklable.
             args: Further arguments, the same for every rank.
-            after_start: Called once when all ranks have been started.
-            on_message: Called as ``on_message(rank, value)`` for each value that a rank sends
-                (``Rank.send``), in order of arrival. True ends the world at once.
-            on_output: Called as ``on_output(rank, piece)`` with the output of captured ranks as it
-                arrives, and periodically with an empty piece.
-            poll: Called periodically with the outcome of each rank, None for one that runs. True
-                ends the world at once.
-            relay: Called periodically in a process without rank 0, for further values that its
-                ranks have for ``on_message``.
             modules: Modules that the target needs, imported once for all ranks if they are forked.
-
-        All callbacks run in this process.
+            callbacks: Attributes of :class:`distdemo.launcher.workers.Callbacks`.
 
         Raises:
             UsageError: The ranks can't be started this way.
@@ -110,26 +94,21 @@ class World:
                 local_ranks, descriptors = self._begin(spec, stack)
                 stack.enter_context(open_files(spec))
                 pmi = None
-                if spec.mpi_start is not None:
-                    pmi = stack.enter_context(closing(PmiServer(spec.mpi_start, spec.world_size)))
+                if spec.mpi_environment is not None:
+                    server = PmiServer(spec.mpi_environment, spec.world_size)
+                    pmi = stack.enter_context(closing(server))
                 workers = Workers(
                     spec,
                     local_ranks,
                     method,
                     interrupts,
+                    self,
                     descriptors=descriptors,
-                    modules=modules,
                     pmi=pmi,
-                    peers=self._peers,
                 )
                 try:
-                    workers.start(target, args)
-                    if self._agent is not None:
-                        self._agent.serve()
-                    if after_start is not None:
-                        after_start()
-                    callbacks = Callbacks(on_message, on_output, poll, relay, self._listener)
-                    self._watch(workers, callbacks)
+                    workers.start(target, args, modules)
+                    self._watch(workers, Callbacks(**callbacks))
                 finally:
                     self._stop()
                     workers.end()
@@ -142,16 +121,12 @@ class World:
         """Return the ranks to start, and descriptors of this process that they must close."""
         check_loopback()
         ranks = range(spec.world_size)
-        self._agent = None
-        if spec.user_program is not None and not spec.user_program.group:
-            self._agent = agent = stack.enter_context(closing(Agent(spec.world_size)))
-            return LocalRanks(ranks, agent.store, local_size=len(ranks)), agent.descriptors
         rendezvous = stack.enter_context(file_rendezvous())
         return LocalRanks(ranks, rendezvous, local_size=len(ranks)), ()
 
     def _watch(self, workers: Workers, callbacks: Callbacks) -> None:
         """Watch the ranks until they have ended or must be stopped."""
-        workers.watch(callbacks)
+        workers.watch(callbacks, self._listener)
 
     def _stop(self) -> None:
         """Make other processes of the world stop their ranks."""
@@ -160,13 +135,11 @@ class World:
         """Return the report, once the ranks of this process have exited."""
         outcomes = workers.outcomes()
         interrupts = workers.interrupts
-        peers = self._peers
-        stalled = workers.stop_reason is StopReason.STALLED
-        stalled |= peers is not None and peers.stalled
+        stalled = self.stalled or workers.stop_reason is StopReason.STALLED
         judged = verdict.judge(workers.world, outcomes, stalled=stalled)
-        if peers is not None and peers.failed and verdict.names_cause(judged, outcomes):
+        if self.failed and verdict.names_cause(judged, outcomes):
             interrupts.received = None  # the engine's signal is a consequence of the failure
-        elif interrupts.received is not None or (peers is not None and peers.interrupted):
+        elif interrupts.received is not None or self.interrupted:
             judged = verdict.interrupted(outcomes)
         return WorldReport(
             world=workers.world,
@@ -177,15 +150,15 @@ class World:
             start_reason=method.reason,
             interrupted_by=interrupts.received,
             engine=self.engine,
-            hosts=() if peers is None else peers.hosts,
+            hosts=self.hosts,
         )
 
 
 def run_world(
-    spec: WorldSpec, target: Callable[..., Any], args: tuple[Any, ...] = (), **callbacks: Any
+    spec: WorldSpec, target: Callable[..., Any], args: tuple[Any, ...] = (), **options: Any
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world on this machine.
 
     Arguments, errors and report are those of ``World.run``.
     """
-    return World().run(spec, target, args, **callbacks)
+    return World().run(spec, target, args, **options)

@@ -16,14 +16,11 @@ import sys
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
-from multiprocessing import process
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distdemo.errors import UsageError
 from distdemo.launcher.start_method import StartMethod
-from distdemo.launcher.torch_import import fork_hazard
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import Died, Raised
@@ -193,36 +190,24 @@ def dumps_work(target: Callable[..., Any], args: tuple[Any, ...], method: StartM
     value if cloudpickle is installed.
 
     Raises:
-        UsageError: New processes can't import the main module, or something can't be pickled.
+        UsageError: Something can't be pickled.
     """
-    why = f"The start method is {method.name} ({method.reason})"
-    file = main_file()
-    if file is not None and not file.is_file() and not main_can_be_imported():
-        raise UsageError(
-            "New processes can't import this program.",
-            f"{why}, and each of them would import the main module: {file.name}.",
-            "Put the program into a file, or launch with start_method='fork' before it "
-            "computes or starts threads.",
-        )
+    by_value = has_cloudpickle()
     try:
-        try:
-            return _dumped(_WorkPickler, (target, args))
-        except Exception:
-            if not has_cloudpickle():
-                raise
-            return _dumped_by_value((target, args))
+        if not by_value or main_can_be_imported():
+            try:
+                return _dumped(_Pickler, (target, args))
+            except Exception:
+                if not by_value:
+                    raise
+        return _dumped_by_value((target, args))
     except Exception as error:
-        ways = ["move the function to the top level of a module"]
-        if not has_cloudpickle():
-            install = "install cloudpickle (pip install cloudpickle), which carries it by value"
-            ways.insert(0, install)
-        if fork_hazard() is None:
-            ways.append("use start_method='fork', which takes any function")
-        hint = ", or ".join(ways)
         raise UsageError(
             "The function or its arguments can't be sent to a new process.",
-            f"{why}, which needs to pickle them: {error}",
-            f"{hint[0].upper()}{hint[1:]}.",
+            f"The start method is {method.name} ({method.reason}), which needs to pickle them: "
+            f"{error}",
+            "Move the function to the top level of a module, or install cloudpickle (pip install "
+            "cloudpickle), which carries functions by value.",
         ) from error
 
 
@@ -275,33 +260,10 @@ def _reduced_tensor(obj: Any) -> Any:
     return NotImplemented
 
 
-class _WorkPickler(_Pickler):
-    """Pickler that rejects objects of a main module that new processes can't import."""
-
-    def reducer_override(self, obj: Any) -> Any:
-        if (
-            isinstance(obj, (type, FunctionType))
-            and obj.__module__ == "__main__"
-            and not main_can_be_imported()
-        ):
-            raise pickle.PicklingError(
-                f"{obj.__qualname__} was defined in the main program, which new processes can't "
-                "import (it is a prompt, a notebook, -c, stdin or a package's __main__)."
-            )
-        return super().reducer_override(obj)
-
-
 def main_can_be_imported() -> bool:
     """Return True if multiprocessing finds the main module (``spawn.get_preparation_data``)."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
     if spec is not None:  # started with -m; not the __main__ of a package or archive
         return str(spec.name).rpartition(".")[2] != "__main__"
-    file = main_file()
-    return file is not None and file.is_file()
-
-
-def main_file() -> Path | None:
-    """Return the file that the main module names; it need not exist (a program on stdin)."""
-    file = getattr(sys.modules["__main__"], "__file__", None)
-    start = getattr(process, "ORIGINAL_DIR", None) or ""  # the program may have changed directory
-    return None if file is None else Path(start, file)
+    return Path(getattr(main, "__file__", None) or "").is_file()  # none at a prompt

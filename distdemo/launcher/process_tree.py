@@ -3,7 +3,7 @@
 Each rank of a user program leads a session, to which the processes that it starts belong unless
 they leave it. A small process (``cleanup``) kills the sessions and removes files even if the
 launcher is killed. Processes that have left their session, such as daemons, become children of the
-nearest ancestor that adopts orphans (prctl(2), PR_SET_CHILD_SUBREAPER; Linux only): the launcher,
+nearest ancestor that adopts orphans (prctl(2), PR_SET_CHILD_SUBREAPER): the launcher,
 while these ranks run.
 """
 
@@ -32,7 +32,7 @@ PDEATHSIG = 1  # PR_SET_PDEATHSIG
 
 
 class Cleanup:
-    """Process that removes files and folders when it is closed or the launcher exits.
+    """Process that kills sessions and removes files when it is closed or the launcher exits.
 
     Args:
         paths: Files and folders to remove, if they exist then.
@@ -43,6 +43,7 @@ class Cleanup:
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
         self._paths = paths
+        self._sessions: list[int] = []
         try:
             self._process = subprocess.Popen(  # noqa: S603 - a script and paths of our own
                 [sys.executable, "-I", "-S", cleanup.__file__, *paths],
@@ -58,8 +59,9 @@ class Cleanup:
                 "Check the limits on processes and open files (ulimit -u, -n), and free memory.",
             ) from error
 
-    def watch(self, session: int) -> None:
-        """Also kill this session's processes, if the launcher doesn't end them."""
+    def kill_later(self, session: int) -> None:
+        """Also kill this session's processes."""
+        self._sessions.append(session)
         if self._process.stdin is not None:
             with suppress(OSError):  # the process was killed
                 os.write(self._process.stdin.fileno(), f"{session}\n".encode())
@@ -70,20 +72,14 @@ class Cleanup:
         stdin = self._process.stdin
         return () if stdin is None or stdin.closed else (stdin.fileno(),)
 
-    def close(self, *, ended: bool = True) -> bool:
-        """Remove everything; return False if the process was killed or stopped by someone.
-
-        Args:
-            ended: True if the sessions have ended; otherwise their processes are killed first.
-        """
+    def close(self) -> None:
+        """Clean up now."""
         with suppress(OSError, subprocess.TimeoutExpired):  # the process was killed or stopped
-            self._process.communicate(b"." if ended else b"!", timeout=CLEANUP_TIMEOUT_S)
-        done = self._process.poll() == 0
-        self._process.kill()
-        self._process.wait()
-        for path in () if done else self._paths:
-            cleanup.remove(path)
-        return done
+            self._process.communicate(timeout=CLEANUP_TIMEOUT_S)
+        if self._process.poll() != 0:
+            self._process.kill()
+            self._process.wait()
+            cleanup.clean(self._sessions, self._paths)
 
 
 @contextmanager
@@ -94,12 +90,18 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
         prefix: Start of the folder's name.
 
     Raises:
-        UsageError: The cleanup process can't be started.
-        OSError: The folder can't be created.
+        UsageError: It can't be created.
     """
-    folder = Path(tempfile.gettempdir(), f"{prefix}{secrets.token_hex(6)}")
-    with closing(Cleanup([str(folder)])):  # before the folder exists
+    try:
+        folder = Path(tempfile.gettempdir(), f"{prefix}{secrets.token_hex(6)}")
         folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise UsageError(
+            "A temporary folder can't be created.",
+            f"{error}.",
+            "Set TMPDIR to a folder that you can write to.",
+        ) from error
+    with closing(Cleanup([str(folder)])):
         yield folder
 
 
@@ -124,33 +126,27 @@ class ProcessTree:
             with suppress(OSError):
                 folder.mkdir(mode=0o700)
                 self._config["tempdir"] = str(folder)
-        self._sessions: list[int] = []
         self._before = set(children(os.getpid()))
-        self._adopts = _adopt(1)
+        _prctl(SUBREAPER, 1)
         self.descriptors = self._cleanup.descriptors
 
     def add(self, session: int) -> None:
         """Add the session of a rank that was started; its id is the rank's process id."""
-        self._sessions.append(session)
-        self._cleanup.watch(session)
+        self._cleanup.kill_later(session)
 
     def end(self) -> None:
         """Kill the processes that the ranks left behind, in their sessions and outside."""
         self._config["tempdir"] = self._folder
-        if not self._cleanup.close(ended=False):
-            for session in self._sessions:
-                cleanup.kill_session(session)
-        if not self._adopts:
-            return
+        self._cleanup.close()
         until = time.monotonic() + CLEANUP_TIMEOUT_S
         while (left := self._orphans()) and time.monotonic() < until:
             for pid in left:
-                for orphan in (*_descendants(pid), pid):
+                for orphan in (*descendants(pid), pid):
                     with suppress(OSError):
                         os.kill(orphan, signal.SIGKILL)
                 with suppress(ChildProcessError):
                     os.waitpid(pid, 0)
-        _adopt(0)
+        _prctl(SUBREAPER, 0)
 
     def _orphans(self) -> list[int]:
         """Return the new children that multiprocessing doesn't manage."""
@@ -171,35 +167,26 @@ def children(pid: int) -> list[int]:
     return pids
 
 
-def _descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
+    """Yield the children of a process and theirs, the youngest first."""
     for child in children(pid):
-        yield from _descendants(child)
+        yield from descendants(child)
         yield child
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> bool:
+def die_with_parent(number: int = signal.SIGKILL) -> None:
     """Have the kernel send this process a signal when the thread that started it exits.
 
     Args:
         number: The signal; 0 cancels an earlier request.
-
-    Returns:
-        True if the system can do that: Linux (prctl(2), PR_SET_PDEATHSIG).
     """
-    return _prctl(PDEATHSIG, number)
+    _prctl(PDEATHSIG, number)
 
 
-def _adopt(on: int) -> bool:
-    """Start or stop adopting orphans; return True if the system supports it."""
-    return _prctl(SUBREAPER, on)
-
-
-def _prctl(option: int, value: int) -> bool:
-    if sys.platform != "linux":
-        return False
+def _prctl(option: int, value: int) -> None:
     import ctypes
 
-    return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 # ----------------------------------------------------------------------------------- processor use
@@ -213,7 +200,7 @@ class Activity:
     don't count: they poll while a rank waits in recv.
 
     Args:
-        ranks: Process ids of the ranks; if they lead sessions, these are also the sessions' ids.
+        ranks: Process ids of the ranks.
     """
 
     def __init__(self, ranks: Collection[int]) -> None:
@@ -222,47 +209,29 @@ class Activity:
         self._before = processor_seconds(ranks)
 
     def is_active(self) -> bool:
-        """Return True if the processor was used since the last call, or if unknown.
+        """Return True if the processor was used since the last call.
 
         A thread that has ended drops out of the sum, so a smaller sum counts as work too.
         """
         before = self._before
         passed = time.monotonic() - self._measured_at
-        total = processor_seconds(self._ranks)
+        self._before = processor_seconds(self._ranks)
         self._measured_at += passed
-        self._before = total
-        if total is None or before is None:
-            return True
-        return abs(total - before) > MIN_LOAD * passed
+        return abs(self._before - before) > MIN_LOAD * passed
 
 
-def processor_seconds(ranks: Collection[int]) -> float | None:
-    """Return the processor seconds of all threads and reaped children of ranks.
+def processor_seconds(ranks: Collection[int]) -> float:
+    """Return the processor seconds of ranks and their descendants.
 
-    Those of their descendants and sessions count, too. None if the system doesn't report them.
-    Source: proc_pid_stat(5).
+    These are all threads and children that have exited. Source: proc_pid_stat(5).
     """
-    try:
-        names = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return None
-    fields: dict[int, list[int]] = {}
-    for name in names:
-        with suppress(OSError, ValueError):  # it has just exited
-            words = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-            fields[int(name)] = [int(word) for word in words[1:15]]
     ticks = 0
-    for pid, (parent, _, session, *_, reaped_user, reaped_system) in fields.items():
-        owners, ancestor = {pid, session}, parent
-        while ancestor in fields and ancestor not in owners:
-            owners.add(ancestor)
-            ancestor = fields[ancestor][0]
-        if owners.isdisjoint(ranks):
-            continue
-        ticks += reaped_user + reaped_system
-        with suppress(OSError, ValueError, IndexError):  # as above
+    for pid in {pid for rank in ranks for pid in (rank, *descendants(rank))}:
+        with suppress(OSError):  # it has just exited
+            _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+            ticks += sum(map(int, fields.split()[13:15]))  # children
             for task in Path(f"/proc/{pid}/task").iterdir():
-                called, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
-                if not called.startswith(("gloo", "pt_gloo", "pt_nccl")):
-                    ticks += sum(map(int, rest.split()[11:13]))
+                name, _, fields = (task / "stat").read_text().partition("(")[2].rpartition(")")
+                if not name.startswith(("gloo", "pt_gloo", "pt_nccl")):
+                    ticks += sum(map(int, fields.split()[11:13]))
     return ticks / os.sysconf("SC_CLK_TCK")

@@ -6,7 +6,6 @@ It imports neither torch nor anything else that a program may want to import fir
 from __future__ import annotations
 
 import builtins
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -149,13 +148,11 @@ def no_such_function(program: Program, defined: Sequence[str]) -> UsageError:
         program: Program whose function was not found.
         defined: Names of the functions that it defines.
     """
-    near = difflib.get_close_matches(program.function, defined, n=1) or list(defined[:1])
-    names = f"{', '.join(defined[:20])}{', ...' * (len(defined) > 20)}"
-    listed = f"defines: {names}" if defined else "defines no function"
+    listed = f"defines: {', '.join(defined[:20])}" if defined else "defines no function"
     return UsageError(
         f"{program.name}: there is no such function.",
         f"{program.home.removeprefix('-m ')} {listed}.",
-        f"Try {program.home}:{near[0]}." if near else "Define it first.",
+        f"Try {program.home}:{defined[0]}." if defined else "Define it first.",
     )
 
 

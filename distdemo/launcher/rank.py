@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from distdemo.errors import DistdemoError
 from distdemo.launcher import failures
 from distdemo.launcher.messages import PhaseReached, Sender, ValueSent, dumps
-from distdemo.launcher.rendezvous import AgentStore
+from distdemo.launcher.rendezvous import announce
 from distdemo.launcher.torch_import import load_torch
 
 # Under spawn and forkserver the child imports this module first, so load torch quietly here. A
@@ -92,8 +92,7 @@ class Rank:
 
     def join(self, rendezvous: Rendezvous) -> None:
         """Join the world's default group. Collective."""
-        store = rendezvous.store(self.world_size, self._timeout, self.send)
-        self._store = PrefixStore(rendezvous.prefix, store) if rendezvous.prefix else store
+        self._connect(rendezvous)
         dist.init_process_group(
             self.backend,
             store=self._store,
@@ -106,24 +105,24 @@ class Rank:
         )
         self.report_phase("joined the group")
 
+    def _connect(self, rendezvous: Rendezvous) -> None:
+        store = rendezvous.store(self.world_size, self._timeout, self.send)
+        self._store = PrefixStore(rendezvous.prefix, store) if rendezvous.prefix else store
+
     def announce(self, rendezvous: Rendezvous) -> None:
-        """Set the variables with which the program creates the group itself. Collective."""
-        if isinstance(rendezvous, AgentStore):
-            rendezvous.announce(self.rank, self.world_size, self.local_rank)
-            return
-        store = self._store = rendezvous.store(self.world_size, self._timeout, self.send)
+        """Let the program create the group itself. Collective."""
+        self._connect(rendezvous)
         self.set_variables()
-        AgentStore(store.port, store.host).offer()  # type: ignore[attr-defined]  # a TCPStore
+        announce(self._shared_store())
 
     def set_variables(self) -> None:
         """Set this rank's numbers in the environment, as torchrun does."""
-        numbers = {
-            "RANK": self.rank,
-            "LOCAL_RANK": self.local_rank,
-            "WORLD_SIZE": self.world_size,
-            "LOCAL_WORLD_SIZE": self.local_size,
-        }
-        os.environ.update({name: str(number) for name, number in numbers.items()})
+        os.environ.update(
+            RANK=str(self.rank),
+            LOCAL_RANK=str(self.local_rank),
+            WORLD_SIZE=str(self.world_size),
+            LOCAL_WORLD_SIZE=str(self.local_size),
+        )
 
     def barrier(self, name: str, among: int | None = None) -> None:
         """Return once ``among`` ranks have called this with the same name. Collective.

@@ -9,11 +9,8 @@ import faulthandler
 import gc
 import os
 import pickle
-import select
-import shutil
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -222,15 +219,11 @@ def _detach(assignment: Assignment) -> None:
     if assignment.output is not None:
         os.dup2(assignment.output.fileno(), 1)
         os.dup2(assignment.output.fileno(), 2)
-    if not die_with_parent():
-        threading.Thread(target=_exit_with_launcher, args=(assignment,), daemon=True).start()
-    else:
-        if "multiprocessing.forkserver" in sys.modules:
-            _free_forkserver()
-        closed = select.poll()  # select.select takes no descriptor beyond 1023
-        closed.register(assignment.exit_pipe.fileno(), select.POLLIN | select.POLLHUP)
-        if closed.poll(0):  # the launcher exited before we asked the kernel to watch it
-            os._exit(1)
+    die_with_parent()
+    if "multiprocessing.forkserver" in sys.modules:
+        _free_forkserver()
+    if assignment.exit_pipe.poll():  # the launcher exited before we asked the kernel to watch it
+        os._exit(1)
     if assignment.world.user_program is not None:
         _lead_session(assignment)
 
@@ -246,16 +239,6 @@ def _free_forkserver() -> None:
     if lifeline is not None and getattr(server, "_forkserver_pid", None) is None:
         os.close(lifeline)
         server._forkserver_alive_fd = None  # type: ignore[union-attr]  # noqa: SLF001 - there is no public way
-
-
-def _exit_with_launcher(assignment: Assignment) -> None:
-    """Watch the launcher from a thread, where the kernel can't."""
-    wait_for_close(assignment.exit_pipe.fileno())
-    directory = assignment.local_ranks.rendezvous.directory
-    if directory is not None:
-        shutil.rmtree(directory, ignore_errors=True)
-    time.sleep(0.5)  # for an orderly exit, if the launcher released the ranks
-    os._exit(1)
 
 
 def wait_for_close(fd: int) -> None:

@@ -11,17 +11,6 @@ from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
-class MpiStart:
-    """Settings of MPI ranks, which the launcher serves in PMI-1.
-
-    Attributes:
-        environment: Environment variables of every rank.
-    """
-
-    environment: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class UserProgram:
     """Settings for ranks that run a user's program.
 
@@ -55,7 +44,8 @@ class WorldSpec:
         silent: True for a function of the user that sends nothing: its processor use is progress.
         provider: Module that registers the backend with torch, imported by each rank, or empty.
         rank_per_gpu: True if the backend takes one rank per GPU; the group is bound to that GPU.
-        mpi_start: Settings for a backend over MPI.
+        mpi_environment: Environment variables of ranks over MPI, which the launcher serves in
+            PMI-1; None for other backends and for ranks that mpiexec serves.
         start_method: ``auto``, ``fork``, ``forkserver`` or ``spawn``.
         capture: True to collect the ranks' stdout and stderr.
         lazy: True if gloo connects two ranks at their first transfer (quicker, but even an irecv
@@ -75,7 +65,7 @@ class WorldSpec:
     silent: bool = False
     provider: str = ""
     rank_per_gpu: bool = False
-    mpi_start: MpiStart | None = None
+    mpi_environment: tuple[tuple[str, str], ...] | None = None
     user_program: UserProgram | None = None
 
 
@@ -147,7 +137,6 @@ class Raised(Outcome):
     Attributes:
         consequence: True if the rank only lost a peer, or waited for one that never arrived.
         missing: Ranks that it waited for, if the backend named them (a monitored barrier).
-        excerpt: Traceback without the frames of libraries.
     """
 
     kind: ClassVar[str] = "raised"
@@ -157,7 +146,6 @@ class Raised(Outcome):
     traceback: str
     consequence: bool = False
     missing: tuple[int, ...] = ()
-    excerpt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +203,6 @@ class Verdict:
         ranks: Ranks at fault; empty if none is (all wait for each other).
         consequences: Ranks that failed or waited because of them.
         traceback: Traceback of the first rank at fault, or of one that names it; empty if none.
-        excerpt: Traceback without the frames of libraries.
     """
 
     what: str
@@ -224,7 +211,6 @@ class Verdict:
     ranks: tuple[int, ...] = ()
     consequences: tuple[int, ...] = ()
     traceback: str = ""
-    excerpt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,23 @@
 """Rendezvous of the ranks on one machine, which other machines can't reach.
 
-distdemo's own ranks use a FileStore. On Linux its file is in memory only (``memfd_create``), and
-ranks open it through the launcher's /proc entry, which is accessible to this user only. It has no
-name, needs no temporary directory, and disappears with the last process that has it open. On other
-systems it is a file in a private directory (mode 0700) that is removed at the end.
+The store is a FileStore whose file is in memory only (``memfd_create``). Ranks open it through the
+launcher's /proc entry, which is accessible to this user only. It has no name, needs no temporary
+directory, and disappears with the last process that has it open.
 
 A user's program that creates its group itself, for instance one written for torchrun, reads RANK,
-WORLD_SIZE, MASTER_ADDR and similar variables. As under torchrun the launcher holds the store
-(TORCHELASTIC_USE_AGENT_STORE; torch/distributed/elastic/agent/server/local_elastic_agent.py), but
-only on loopback: ``TCPStore`` listens on every interface unless it gets a bound socket
-(``master_listen_fd``).
+WORLD_SIZE, MASTER_ADDR and similar variables; its groups meet in the same store.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from distdemo.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +31,6 @@ HOST = "127.0.0.1"
 class Rendezvous:
     """Base class for the ways in which the ranks of a world find each other."""
 
-    directory: str | None = None
-    """Directory to remove with it, or None."""
     prefix: str = ""
     """Prefix of this world's keys in a shared store."""
 
@@ -103,10 +93,9 @@ def set_interface(interface: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileRendezvous(Rendezvous):
-    """Path of the FileStore, and the directory to remove with it, if any."""
+    """Path of the FileStore."""
 
     path: str
-    directory: str | None = None
 
     def store(self, world_size: int, timeout: timedelta, send: Callable[[object], None]) -> Store:
         """Return the FileStore at this path."""
@@ -119,44 +108,12 @@ class FileRendezvous(Rendezvous):
 
 @contextmanager
 def file_rendezvous() -> Iterator[FileRendezvous]:
-    """Create the store file of one world, and remove it when the block ends.
-
-    Raises:
-        UsageError: A private directory is needed and can't be created.
-    """
-    fd = _memory_file()
-    if fd is not None:
-        try:
-            yield FileRendezvous(f"/proc/{os.getpid()}/fd/{fd}")
-        finally:
-            os.close(fd)
-        return
+    """Create the store file of one world, and close it when the block ends."""
+    fd = os.memfd_create("distdemo-store", os.MFD_CLOEXEC)
     try:
-        directory = tempfile.mkdtemp(prefix="distdemo-")
-    except OSError as error:
-        raise UsageError(
-            "The ranks' private directory can't be created.",
-            str(error),
-            "Set TMPDIR to a directory that you can write to.",
-        ) from error
-    try:
-        yield FileRendezvous(os.path.join(directory, "store"), directory)  # noqa: PTH118 - a str for torch
+        yield FileRendezvous(f"/proc/{os.getpid()}/fd/{fd}")
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _memory_file() -> int | None:
-    """Create an anonymous file in memory; None if the system has none or hides /proc."""
-    if not hasattr(os, "memfd_create"):
-        return None
-    try:
-        fd = os.memfd_create("distdemo-store", os.MFD_CLOEXEC)
-    except OSError:
-        return None
-    if os.access(f"/proc/{os.getpid()}/fd/{fd}", os.R_OK | os.W_OK):
-        return fd
-    os.close(fd)
-    return None
+        os.close(fd)
 
 
 # ------------------------------------------------------------------------------- a store over TCP
@@ -182,103 +139,38 @@ def connect_store(host: str, port: int, timeout: timedelta) -> Store:
     return TCPStore(host, port, None, False, timeout, wait_for_workers=False)
 
 
-# ------------------------------------------------------------------------- torchrun's agent store
+# ------------------------------------------------------------------ a program that makes its group
 
 
-@dataclass(frozen=True, slots=True)
-class AgentStore(Rendezvous):
-    """Store for programs as under torchrun, held by the launcher or a joined world's rank 0."""
+def announce(store: Store) -> None:
+    """Make this process's program meet in this store, as under torchrun; RANK and more are set.
 
-    port: int
-    host: str = HOST
-
-    def announce(self, rank: int, world_size: int, local_rank: int) -> None:
-        """Set torchrun's variables in this process and make the program use the store."""
-        os.environ.update(self.variables(rank, world_size, local_rank))
-        self.offer()
-
-    def offer(self) -> None:
-        """Make the program in this process use the store, with new keys for each default group.
-
-        Many programs set MASTER_ADDR and MASTER_PORT themselves, to an address at which no store
-        listens, so this wraps torch's function (the same from 2.8 to 2.15; 2.15 also checks the
-        variables for an agent store). A torch without that function uses the variables only.
-        """
-        os.environ.update(self._address())
-        # torch.distributed.rendezvous, as an attribute, is a function of that name.
-        rendezvous = import_module("torch.distributed.rendezvous")
-        create = getattr(rendezvous, "_create_c10d_store", None)
-        if create is None:
-            return
-        from torch._C._distributed_c10d import PrefixStore
-
-        times = Counter[int]()  # by port: requests of the program for the store
-
-        def find(_host: str, port: int, *rest: Any, **named: Any) -> Any:
-            os.environ.update(self._address())
-            times[port] += 1
-            store = create(self.host, self.port, *rest, **named)
-            return PrefixStore(f"{port}/{times[port]}", store)
-
-        vars(rendezvous)["_create_c10d_store"] = find
-
-    def variables(self, rank: int, world_size: int, local_rank: int) -> dict[str, str]:
-        """Return the variables that torchrun sets for a rank of a world on one machine."""
-        size = str(world_size)
-        return {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(local_rank),
-            "ROLE_RANK": str(rank),
-            "GROUP_RANK": "0",
-            "WORLD_SIZE": size,
-            "LOCAL_WORLD_SIZE": size,
-            "ROLE_WORLD_SIZE": size,
-            "GROUP_WORLD_SIZE": "1",
-            "ROLE_NAME": "default",
-            **self._address(),
-            "TORCHELASTIC_RESTART_COUNT": "0",
-            "TORCHELASTIC_MAX_RESTARTS": "0",
-            "TORCHELASTIC_RUN_ID": "none",
-            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get(
-                "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"
-            ),
-            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-        }
-
-    def _address(self) -> dict[str, str]:
-        return {
-            "MASTER_ADDR": self.host,
-            "MASTER_PORT": str(self.port),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-        }
-
-
-class Agent:
-    """The launcher's store: its socket is bound before ranks are forked, and served afterwards.
-
-    Attributes:
-        store: Rendezvous for the ranks, which may connect before it is served.
-        descriptors: Descriptors that a forked rank must close.
+    Many programs set MASTER_ADDR and MASTER_PORT themselves, to an address at which no store
+    listens, so this replaces torch's function (the same from 2.8 to 2.15). Each default group gets
+    new keys.
     """
+    from torch._C._distributed_c10d import PrefixStore
 
-    def __init__(self, world_size: int) -> None:
-        self._world_size = world_size
-        self._held: Any = None
-        self._socket = socket.create_server((HOST, 0), backlog=max(128, world_size))
-        self.store = AgentStore(self._socket.getsockname()[1])
-        self.descriptors = (self._socket.fileno(),)
+    os.environ.update(
+        MASTER_ADDR=HOST,
+        MASTER_PORT="29500",
+        GROUP_RANK="0",
+        GROUP_WORLD_SIZE="1",
+        ROLE_NAME="default",
+        ROLE_RANK=os.environ["RANK"],
+        ROLE_WORLD_SIZE=os.environ["WORLD_SIZE"],
+        TORCHELASTIC_RESTART_COUNT="0",
+        TORCHELASTIC_MAX_RESTARTS="0",
+        TORCHELASTIC_RUN_ID="none",
+    )
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    times = Counter[int]()  # by port: requests of the program for the store
 
-    def serve(self) -> None:
-        """Serve the store from a torch thread; call this after all ranks have been forked."""
-        from torch._C._distributed_c10d import TCPStore
+    def find(_host: str, port: int, _rank: int, _size: int, timeout: timedelta, *_: Any) -> Store:
+        times[port] += 1
+        group_store = PrefixStore(f"{port}/{times[port]}", store)
+        group_store.set_timeout(timeout)
+        return group_store
 
-        port = self.store.port
-        fd = self._socket.detach()
-        self._held = TCPStore(
-            HOST, port, self._world_size, True, wait_for_workers=False, master_listen_fd=fd
-        )
-
-    def close(self) -> None:
-        """Close the store."""
-        self._held = None
-        self._socket.close()
+    # torch.distributed.rendezvous, as an attribute, is a function of that name.
+    vars(import_module("torch.distributed.rendezvous"))["_create_c10d_store"] = find

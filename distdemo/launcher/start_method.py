@@ -13,10 +13,8 @@ Sources: docs/source/notes/multiprocessing.rst of PyTorch, "Poison fork in multi
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.context import BaseContext
 
+    from distdemo.launcher.process_tree import Cleanup
+
 METHODS = ("auto", "fork", "forkserver", "spawn")
 DRIVER = "libcuda.so"
-LAUNCHER = "_DISTDEMO_LAUNCHER"
-"""Variable with the process id of a new forkserver's launcher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +47,16 @@ def choose(wanted: str, device: str) -> StartMethod:
         device: Device of the ranks; CUDA must not have been used before a fork.
 
     Raises:
-        UsageError: The method doesn't exist here, or would break the ranks.
+        UsageError: The method would break the ranks.
     """
-    if wanted == "auto" and sys.platform != "linux":
-        return StartMethod("spawn", f"forking is not safe on {sys.platform}")
     if wanted == "auto":
         hazard = fork_hazard()
-        if hazard is None and device != "cpu" and driver_loaded() is not False:
+        if hazard is None and device != "cpu" and driver_loaded():
             hazard = "this process has loaded the CUDA driver"
         if hazard is not None:
             return StartMethod("forkserver", f"{hazard}, so forking it is not safe")
         alone = "" if device == "cpu" else ", and only they touch CUDA"
         return StartMethod("fork", f"torch is imported once, for all ranks{alone}")
-    if wanted not in multiprocessing.get_all_start_methods():
-        raise UsageError(
-            f"The start method {wanted!r} doesn't exist on {sys.platform}.",
-            f"Choices: {', '.join(multiprocessing.get_all_start_methods())}.",
-            "Leave it out to use the fastest safe one.",
-        )
     import torch
 
     used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch does not say its type
@@ -79,12 +69,9 @@ def choose(wanted: str, device: str) -> StartMethod:
     return StartMethod(wanted, "as requested")
 
 
-def driver_loaded() -> bool | None:
-    """Return True if the CUDA driver's library is loaded in this process; None if unknown."""
-    try:
-        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
+def driver_loaded() -> bool:
+    """Return True if the CUDA driver's library is loaded in this process."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     return any(line.rpartition("/")[2].startswith(DRIVER) for line in maps.splitlines())
 
 
@@ -92,17 +79,26 @@ def preload(context: BaseContext, modules: Sequence[str]) -> None:
     """Make the forkserver import torch and these modules before it forks the first rank.
 
     A forkserver that the program started earlier, without torch, is used as it is: slower, but
-    correct.
+    correct. The folder of its socket is removed even if the program is killed.
 
     Args:
         context: Context of multiprocessing.
         modules: Further modules, such as the one that provides the backend.
     """
-    from multiprocessing.forkserver import ensure_running
+    from multiprocessing import forkserver, util
 
     context.set_forkserver_preload(["distdemo.launcher.forkserver", *modules])
-    os.environ[LAUNCHER] = str(os.getpid())
-    try:
-        ensure_running()
-    finally:
-        del os.environ[LAUNCHER]
+    _remove_later(util.get_temp_dir())
+    forkserver.ensure_running()
+
+
+@cache
+def _remove_later(folder: str) -> Cleanup:
+    """Start the process that removes this folder once this process has exited."""
+    from multiprocessing import util
+
+    from distdemo.launcher.process_tree import Cleanup
+
+    cleanup = Cleanup([folder])
+    util.Finalize(None, cleanup.close, exitpriority=-200)  # after multiprocessing's own removal
+    return cleanup

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import sys
 import tempfile
 import time
@@ -49,30 +48,19 @@ def load_torch() -> None:
             warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
             for module in MODULES:
                 import_module(module)
-    except ImportError as error:
+    except Exception as error:  # torch may also reject the value of an environment variable
         raise UsageError(
             "torch can't be imported.",
-            str(error),
-            "Install it into this Python: pip install torch.",
-        ) from error
-    except Exception as error:  # torch rejects the value of an environment variable
-        why = " ".join(str(error).split())
-        named = [name for name in re.findall(r"[A-Z_]{4,}", why) if name in os.environ]
-        raise UsageError(
-            "torch can't be imported.",
-            f"{why.partition('. ')[0].rstrip('.')}.",
-            f"Unset {named[0] if named else 'the variables that begin with TORCH_'}.",
+            f"{' '.join(str(error).split()).rstrip('.')}.",
+            "Install it into this Python (pip install torch), or unset the variable that it names.",
         ) from error
     if alone:
         _known_threads = threads()
 
 
 def threads() -> frozenset[str]:
-    """Return the ids of this process's threads, including C libraries'; empty if unknown."""
-    try:
-        return frozenset(os.listdir("/proc/self/task"))
-    except OSError:
-        return frozenset()
+    """Return the ids of this process's threads, including C libraries'."""
+    return frozenset(os.listdir("/proc/self/task"))
 
 
 def fork_hazard() -> str | None:
@@ -84,8 +72,6 @@ def fork_hazard() -> str | None:
     until = time.monotonic() + ENDING_S
     while True:
         now = threads()
-        if not now:
-            return "this system doesn't list a process's threads"
         if len(now) == 1 or (_known_threads is not None and now <= _known_threads):
             return None
         if time.monotonic() > until:

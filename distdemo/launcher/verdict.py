@@ -8,7 +8,6 @@ wait.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 
@@ -65,22 +64,14 @@ def judge(
         return _missing_at_barrier(accuser, outcomes)
     late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
     if late:
-        what, longer = (
-            f"Timed out after {world.deadline:g} s",
-            "If the ranks are just slow, raise the timeout.",
-        )
+        what = f"Timed out after {world.deadline:g} s"
+        limit = "timeout"
         if stalled and world.stall is not None:
             what = f"No progress for {world.stall:g} s"
-            if world.user_program is not None:
+            if world.user_program is not None or world.silent:
                 what = f"For {world.stall:g} s no rank wrote anything or used the processor"
-                longer = "If the ranks are waiting for something slow, raise --stall."
-            elif world.silent:
-                what = f"For {world.stall:g} s no rank used the processor"
-                longer = "If the ranks are waiting for something slow, raise stall."
-        if prefix := os.environ.get("TORCH_FR_DUMP_TEMP_FILE"):
-            folder = os.path.dirname(prefix) or "."  # as torch reads it
-            longer += f" If they leave dumps: distdemo postmortem {folder}."
-        return _timed_out(what, longer, late, outcomes)
+            limit = "stall limit"
+        return _timed_out(what, f"If the ranks are just slow, raise the {limit}.", late, outcomes)
     if affected:
         return _exited_early(affected, outcomes) or _failed(world, affected, outcomes)
     return Verdict("The run was ended early.", "Its ranks were stopped.", "")
@@ -113,45 +104,51 @@ def _is_cause(outcome: Outcome) -> bool:
 
 # ------------------------------------------------------------------------------- death and errors
 
+_SIGNALS = {
+    "SIGKILL": "Unless someone killed it, memory ran out: use fewer ranks or smaller data.",
+    "SIGABRT": "The backend aborted in C++: check that tensors have the same size and dtype on all "
+    "ranks.",
+    "SIGSEGV": "A crash in native code: try another backend or torch release.",
+    "SIGBUS": "Shared memory may be full: check the size of /dev/shm.",
+}
+"""Hint by signal."""
+
 
 def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
     first = causes[0]
     if isinstance(first, Lost):  # all ranks of a node are lost for the same reason
-        guilty = tuple(o.rank for o in causes if isinstance(o, Lost) and o.why == first.why)
-        others = tuple(o.rank for o in outcomes if not isinstance(o, Lost | Returned))
-        why = "The other ranks had already returned."
-        if others:
-            why = _stopped(others)
-        return Verdict(f"{ranks_of(guilty)}: {first.why}.", why, first.hint, guilty, others)
+        causes = [o for o in causes if isinstance(o, Lost) and o.why == first.why]
     guilty = tuple(outcome.rank for outcome in causes)
     others = tuple(o.rank for o in outcomes if o.rank not in guilty and not isinstance(o, Returned))
-    why = _reached(world, first)
-    trace = excerpt = ""
-    if isinstance(first, Died):
+    trace = ""
+    reason = _reached(world, first)
+    if isinstance(first, Lost):
+        what = f"{ranks_of(guilty)}: {first.why}."
+        hint = first.hint
+        reason = ""
+    elif isinstance(first, Died):
         what, hint = _death(first)
         if text := headline(first.message):
-            why = f'Its message: "{text}". {why}'.strip()
+            reason = f'Its message: "{text}". {reason}'
     else:
         assert isinstance(first, Raised)  # for the type checker
         trace = first.traceback
-        excerpt = first.excerpt
         said = headline(first.message)
         said = f"{said[:MAX_CHARS]}…" if len(said) > MAX_CHARS else said
         what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
         hint = "The traceback below is from that rank."
+        if first.type == "UsageError":  # its message has a reason and a hint
+            _, why, advice = (*first.message.splitlines(), "", "")[:3]
+            reason = f"{why} {reason}"
+            hint = advice or hint
         if first.consequence:
             hint = "No rank reported another cause: one may have destroyed its process group early."
-        if first.type == "UsageError":  # its message has a reason and a hint
-            _, reason, advice = (*first.message.splitlines(), "", "")[:3]
-            why = f"{reason} {why}".strip()
-            hint = advice or hint
-    no_cause = isinstance(first, Raised) and first.consequence
-    if len(guilty) > 1:
-        later = "lost a peer later" if no_cause else "also failed, later"
-        why += f" {ranks_of(guilty[1:])} {later}."
+    if len(guilty) > 1 and not isinstance(first, Lost):
+        reason += f" {ranks_of(guilty[1:])} also failed, later."
     if others:
-        why += f" {ranks_of(others)} had not failed." if no_cause else f" {_stopped(others)}"
-    return Verdict(what, why.strip(), hint, guilty, others, trace, excerpt)
+        were = "was" if len(others) == 1 else "were"
+        reason += f" {ranks_of(others)} {were} disconnected or stopped as a consequence."
+    return Verdict(what, reason.strip(), hint, guilty, others, trace)
 
 
 def _reached(world: WorldSpec, outcome: Outcome) -> str:
@@ -167,25 +164,19 @@ def _reached(world: WorldSpec, outcome: Outcome) -> str:
 
 def _death(died: Died) -> tuple[str, str]:
     """Return what happened to the rank, and a hint."""
-    if died.signal is None and died.exit_code == 0:
+    if died.signal is not None:
+        name = signal_name(died.signal)
+        hint = _SIGNALS.get(name, "Find out who sent the signal.")
+        return f"Rank {died.rank} was killed by {name}.", hint
+    if died.exit_code == 0:
         return f"Rank {died.rank} exited without returning.", "It called os._exit(0)."
-    if died.signal is None:
-        what = f"Rank {died.rank} exited with code {died.exit_code} before it finished."
-        if died.phase.step < 0:
-            return what, (
-                "It could not start: see its output above. If your script calls launch at its top "
-                "level, put the call under `if __name__ == '__main__':`."
-            )
-        return what, "It called sys.exit or os._exit: check its output."
-    name = signal_name(died.signal)
-    hint = {
-        "SIGKILL": "Unless someone killed it, memory ran out: use fewer ranks or smaller data.",
-        "SIGABRT": "The backend aborted in C++: check that tensors have the same size and dtype "
-        "on all ranks.",
-        "SIGSEGV": "A crash in native code: try another backend or torch release.",
-        "SIGBUS": "Shared memory may be full: check the size of /dev/shm.",
-    }.get(name, "Find out who sent the signal.")
-    return f"Rank {died.rank} was killed by {name}.", hint
+    what = f"Rank {died.rank} exited with code {died.exit_code} before it finished."
+    if died.phase.step < 0:
+        return what, (
+            "It could not start: see its output above. If your script calls launch at its top "
+            "level, put the call under `if __name__ == '__main__':`."
+        )
+    return what, "It called sys.exit or os._exit: check its output."
 
 
 def _exited_early(affected: Sequence[Raised], outcomes: Sequence[Outcome]) -> Verdict | None:
@@ -195,14 +186,12 @@ def _exited_early(affected: Sequence[Raised], outcomes: Sequence[Outcome]) -> Ve
     if not gone:
         return None
     return Verdict(
-        f"{ranks_of(gone)} exited while {ranks_of(lost).lower()} still needed {_it(gone)}.",
-        f"{ranks_of(gone)} exited without returning, with code 0. "
-        f"{ranks_of(lost)} lost {_it(gone)} as a consequence.",
+        f"{ranks_of(gone)} exited, with code 0, while {ranks_of(lost).lower()} still needed it.",
+        f"{ranks_of(lost)} lost the connection as a consequence.",
         "Every rank must make the same collective calls before any rank exits.",
         gone,
         lost,
         affected[0].traceback,
-        affected[0].excerpt,
     )
 
 
@@ -213,12 +202,11 @@ def _missing_at_barrier(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict
     first = outcomes[missing[0]]
     return Verdict(
         f"{ranks_of(missing)} never reached the barrier: {headline(accuser.message)}.",
-        f"Rank {first.rank} {_activity(first)}. {ranks_of(waited)} waited for {_it(missing)}.",
+        f"Rank {first.rank} {_activity(first)}. {ranks_of(waited)} waited.",
         "Find out what delays it; if it is just slow, raise the barrier's timeout.",
         missing,
         waited,
         accuser.traceback,
-        accuser.excerpt,
     )
 
 
@@ -233,36 +221,22 @@ def _timed_out(
         return Verdict(f"{what}: no rank had started.", why, longer)
     guilty = _absent(late, outcomes)
     waiting = tuple(outcome.rank for outcome in late if outcome.rank not in guilty)
+    shown = [ranks[0] for ranks in (guilty, waiting) if ranks]
+    why = " ".join(f"Rank {rank} {_activity(outcomes[rank])}." for rank in shown)
     if not guilty:
-        return Verdict(
-            f"{what}: {ranks_of(waiting).lower()} are waiting for each other.",
-            f"Rank {late[0].rank} {_activity(late[0])}.",
-            f"{_deadlock_advice(late)} {longer}",
-            (),
-            waiting,
+        what += f": {ranks_of(waiting).lower()} are waiting for each other."
+        longer = f"A deadlock: compare the calls that they wait in, and their order. {longer}"
+    elif not waiting:
+        what += f": {ranks_of(guilty).lower()} did not finish."
+    else:
+        are = "is" if len(waiting) == 1 else "are"
+        state = "is not" if len(guilty) == 1 else "are not"
+        if all(isinstance(outcomes[rank], Returned) for rank in guilty):
+            state = "returned"
+        what += (
+            f": {ranks_of(waiting).lower()} {are} waiting, and {ranks_of(guilty).lower()} {state}."
         )
-    why = f"Rank {guilty[0]} {_activity(outcomes[guilty[0]])}."
-    if not waiting:
-        return Verdict(f"{what}: {ranks_of(guilty).lower()} did not finish.", why, longer, guilty)
-    are = "is" if len(waiting) == 1 else "are"
-    why += f" Rank {waiting[0]} {_activity(outcomes[waiting[0]])}."
-    returned = all(isinstance(outcomes[rank], Returned) for rank in guilty)
-    are_not = "is not" if len(guilty) == 1 else "are not"
-    how = "returned" if returned else are_not
-    what += f": {ranks_of(waiting).lower()} {are} waiting, and {ranks_of(guilty).lower()} {how}."
     return Verdict(what, why, longer, guilty, waiting)
-
-
-def _deadlock_advice(late: list[TimedOut]) -> str:
-    """Return what to look for if every rank waits, according to the calls that they wait in."""
-    calls = {outcome.where.collective for outcome in late if outcome.where}
-    if calls == {"send"}:
-        return "A deadlock: all ranks send first. Let some receive first, or use isend."
-    if calls == {"recv"}:
-        return "A deadlock: all ranks receive first. Let some send first, or use irecv."
-    if calls == {"barrier"}:
-        return "All ranks are in a barrier: look for different groups, or calls never waited for."
-    return "A deadlock: compare the calls that the ranks wait in, and their order."
 
 
 def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...]:
@@ -317,15 +291,3 @@ def ranks_of(ranks: Sequence[int]) -> str:
     if len(names) > 8:
         return f"Ranks {', '.join(names[:6])} and {len(names) - 6} more"
     return f"Ranks {', '.join(names)}"
-
-
-def _stopped(ranks: tuple[int, ...]) -> str:
-    return f"{ranks_of(ranks)} {_were(ranks)} disconnected or stopped as a consequence."
-
-
-def _it(ranks: tuple[int, ...]) -> str:
-    return "it" if len(ranks) == 1 else "them"
-
-
-def _were(ranks: tuple[int, ...]) -> str:
-    return "was" if len(ranks) == 1 else "were"

@@ -28,7 +28,6 @@ from distdemo.launcher.records import (
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-EXIT_TIMEOUT_S = 0.5  # for a process to exit once its pipe is closed
 MAX_OUTPUT_BYTES = 1 << 16  # kept of a rank's captured output, from the end
 
 OnMessage = Callable[[int, Any], bool | None]
@@ -51,6 +50,7 @@ class Worker:
         process: Process of the rank.
         reader: Launcher's end of the result pipe.
         receiver: Decoder of the messages from ``reader``.
+        exit_fd: Descriptor that becomes readable when the process has exited.
         output: Launcher's end of the rank's stdout and stderr, if they are captured.
         own_group: True if the rank runs a program that may exit with ``os._exit(0)``.
         captured: Last bytes of the output.
@@ -64,6 +64,7 @@ class Worker:
     process: BaseProcess
     reader: Connection
     receiver: Receiver
+    exit_fd: int
     output: Connection | None = None
     own_group: bool = False
     captured: bytearray = field(default_factory=bytearray)
@@ -92,9 +93,6 @@ class Worker:
                 value = self._unpickled(message.payload, "sent")
                 if self.outcome is None:
                     on_message(self.rank, value)
-        if self.receiver.closed and self.outcome is None:
-            self.process.join(EXIT_TIMEOUT_S)
-            self._record_exit()
         return not self.receiver.closed
 
     def read(self) -> bytes | None:
@@ -109,16 +107,15 @@ class Worker:
         del self.captured[:-MAX_OUTPUT_BYTES]
         return data
 
-    def check_exit(self, on_message: OnMessage | None) -> bool:
-        """Return True if the rank has exited although its pipe, held by a child, is still open.
+    def on_exit(self, on_message: OnMessage | None) -> None:
+        """Handle the last messages of the process, which has exited.
 
-        Return False if its end was known before.
+        Its pipe may still be open, held by a child.
         """
-        if self.outcome is not None or self.process.exitcode is None:
-            return False
+        self.process.join()
         self.receive(on_message)
-        self._record_exit()
-        return True
+        if self.outcome is None:
+            self._record_exit()
 
     def signal(self, number: int) -> None:
         """Send the process a signal, if it still exists."""
@@ -141,6 +138,8 @@ class Worker:
 
     def close(self) -> None:
         """Close the descriptors of the process, which has exited."""
+        if self.exit_fd != self.process.sentinel:
+            os.close(self.exit_fd)
         self.process.close()
         self.reader.close()
         if self.output is not None:
@@ -165,9 +164,7 @@ class Worker:
 
     def _record_exit(self) -> None:
         """Record the end of a process that exited without a final message."""
-        code = self.process.exitcode
-        if self.outcome is not None or code is None:
-            return
+        code = self.process.exitcode or 0
         outcome: Outcome = Died(
             rank=self.rank,
             where=stacks.locate(self.receiver.rest),

@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
 from importlib import import_module
@@ -30,13 +30,12 @@ from distdemo.launcher.worker import OnMessage, OnOutput, Poll, Relay, Worker
 from distdemo.signals import Interrupts
 
 if TYPE_CHECKING:
-    from multiprocessing.context import BaseContext
+    from multiprocessing.process import BaseProcess
 
     from distdemo.launcher.rank_process import Work
 
 TERM_TIMEOUT_S = 0.7  # from SIGTERM until SIGKILL
-POLL_S = 0.2  # seconds between polls of processes whose pipe is silent
-POLLED_AT_ONCE = 64  # processes per poll, each with a system call
+POLL_S = 0.2  # seconds between calls of ``Callbacks.poll``
 OTHERS_TIMEOUT_S = 0.4  # for the other ranks to exit on their own after one failed
 STACKS_TIMEOUT_S = 1.0  # for late ranks to write their stacks, at most
 QUIET_TIMEOUT_S = 0.05  # of silence, after which stacks are complete
@@ -70,21 +69,29 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Functions that the launcher calls while ranks run; see ``local.World.run``.
+    """Functions that the launcher calls in its own process while ranks run.
 
     Attributes:
-        listener: Another source of events.
+        after_start: Called once when all ranks have been started.
+        on_message: Called as ``on_message(rank, value)`` for each value that a rank sends
+            (``Rank.send``), in order of arrival. True ends the world at once.
+        on_output: Called as ``on_output(rank, piece)`` with the output of captured ranks as it
+            arrives, and periodically with an empty piece.
+        poll: Called periodically with the outcome of each rank, None for one that runs. True ends
+            the world at once.
+        relay: Called periodically in a process without rank 0, for further values that its ranks
+            have for ``on_message``.
     """
 
+    after_start: Callable[[], object] | None = None
     on_message: OnMessage | None = None
     on_output: OnOutput | None = None
     poll: Poll | None = None
     relay: Relay | None = None
-    listener: Listener | None = None
 
 
-class Peers(Listener, Protocol):
-    """Ranks of the world that other processes started, as this process knows them.
+class Peers:
+    """Ranks of the world that other processes started; a world on one machine has none.
 
     Attributes:
         outcomes: Outcomes of these ranks so far.
@@ -94,19 +101,22 @@ class Peers(Listener, Protocol):
         interrupted: True if a signal to another process ended its ranks.
     """
 
-    outcomes: dict[int, Outcome]
-    failed_at: float | None
-    failed: bool
-    stalled: bool
-    interrupted: bool
+    def __init__(self) -> None:
+        self.outcomes: dict[int, Outcome] = {}
+        self.failed_at: float | None = None
+        self.failed = False
+        self.stalled = False
+        self.interrupted = False
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Host of each rank of the world; empty if all are on this host."""
+        """Host of each rank of the world; empty if all are on this host, or unknown."""
+        return ()
 
     @property
     def running(self) -> bool:
         """True if this process must wait for the outcomes of other ranks."""
+        return False
 
 
 class Workers:
@@ -123,10 +133,9 @@ class Workers:
         local_ranks: Ranks to start.
         method: Start method of their processes.
         interrupts: Signals that end the wait.
-        descriptors: Further descriptors of this process that forked ranks must close.
-        modules: Modules to import once for all ranks, if they are forked.
-        pmi: PMI server of ranks over MPI.
         peers: Ranks of other processes.
+        descriptors: Further descriptors of this process that forked ranks must close.
+        pmi: PMI server of ranks over MPI.
     """
 
     def __init__(
@@ -135,72 +144,76 @@ class Workers:
         local_ranks: LocalRanks,
         method: StartMethod,
         interrupts: Interrupts,
+        peers: Peers,
         *,
         descriptors: Sequence[int] = (),
-        modules: Sequence[str] = (),
         pmi: PmiServer | None = None,
-        peers: Peers | None = None,
     ) -> None:
-        import torch.multiprocessing as mp
-
         self.stop_reason = StopReason.DONE
         self.started_at = time.monotonic()
         self.world = world
+        self.interrupts = interrupts
         self._local_ranks = local_ranks
         self._method = method
-        self.interrupts = interrupts
-        self._modules = [*modules, world.provider] if world.provider else modules
-        self._pmi = pmi
         self._peers = peers
-        self._listeners: list[Listener] = []
-        self._context: BaseContext = mp.get_context(method.name)
+        self._pmi = pmi
+        self._own = [*descriptors, *interrupts.descriptors]  # a forked rank must close them
+        self._tree: ProcessTree | None = None
+        self._exit_writer: Connection | None = None
         self._workers: list[Worker] = []
         self._running: set[Worker] = set()
-        self._on_message: OnMessage | None = None
-        self._on_output: OnOutput | None = None
+        self._callbacks = Callbacks()
         self._deadline = self.started_at + world.deadline
         self._failed_at: float | None = None
         self._progress_at: float | None = None  # None until the first message of a rank
         self._ended_early = False
         self._activity: Activity | None = None
-        self._polled = 0  # index of the worker that is polled next
-        if method.name == "forkserver":
-            # First: the forkserver outlives this world, and so must the folder of its socket.
-            preload(self._context, self._modules)
-        self._tree = None if world.user_program is None else ProcessTree()
-        self._exit_reader, self._exit_writer = self._context.Pipe(duplex=False)
-        # Descriptors that a forked rank must close: the launcher's ends of all pipes so far.
-        self._own = [*descriptors, *interrupts.descriptors, self._exit_writer.fileno()]
-        self._own += () if self._tree is None else self._tree.descriptors
 
     # ------------------------------------------------------------------------------------ starting
 
-    def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Start every rank; stop at a signal."""
+    def start(
+        self, target: Callable[..., Any], args: tuple[Any, ...], modules: Sequence[str] = ()
+    ) -> None:
+        """Start every rank; stop at a signal.
+
+        Args:
+            target: Function for every rank.
+            args: Its arguments after the rank.
+            modules: Modules to import once for all ranks, if they are forked.
+        """
+        import torch.multiprocessing as mp
+
+        context: Any = mp.get_context(self._method.name)
+        modules = [*modules, self.world.provider] if self.world.provider else modules
         work: Work = (target, args)
         if self._method.name == "fork":
-            for name in self._modules:
+            for name in modules:
                 import_module(name)
         else:
             work = dumps_work(target, args, self._method)  # once, so that ranks share no tensor
+        if self._method.name == "forkserver":
+            preload(context, modules)  # before the tree changes the folder of its socket
+        if self.world.user_program is not None:
+            self._tree = ProcessTree()
+            self._own += self._tree.descriptors
+        exit_reader, self._exit_writer = context.Pipe(duplex=False)
+        self._own.append(self._exit_writer.fileno())
         for rank in self._local_ranks.ranks:
             if self.interrupts.received is not None:
                 break
-            self._workers.append(self._start_one(rank, work))
-            if self._pmi is not None:
-                self._pmi.poll()
+            self._workers.append(self._start_one(context, rank, work, exit_reader))
         self._running = set(self._workers)
-        self._exit_reader.close()
+        exit_reader.close()
 
-    def _start_one(self, rank: int, work: Work) -> Worker:
+    def _start_one(self, context: Any, rank: int, work: Work, exit_pipe: Connection) -> Worker:
         from distdemo.launcher.rank_process import Assignment, rank_main
 
         program = self.world.user_program
-        reader, writer = self._context.Pipe(duplex=False)
+        reader, writer = context.Pipe(duplex=False)
         self._own.append(reader.fileno())
         output = output_writer = stdin = mpi = None
         if self.world.capture and not (program and program.terminal == rank):
-            output, output_writer = self._context.Pipe(duplex=False)
+            output, output_writer = context.Pipe(duplex=False)
             os.set_blocking(output.fileno(), False)
             self._own.append(output.fileno())
         if program is not None and program.stdin == rank:
@@ -216,13 +229,13 @@ class Workers:
             self._local_ranks,
             work,
             result_pipe=writer,
-            exit_pipe=self._exit_reader,
+            exit_pipe=exit_pipe,
             output=output_writer,
             stdin=stdin,
             mpi=mpi,
             inherited=tuple(inherited) if self._method.name == "fork" else (),
         )
-        process = self._context.Process(target=rank_main, args=(assignment,), name=f"rank-{rank}")  # type: ignore[attr-defined]  # every context has it
+        process = context.Process(target=rank_main, args=(assignment,), name=f"rank-{rank}")
         try:
             process.start()
         except (OSError, EOFError) as error:  # the forkserver exits where it can't fork
@@ -236,45 +249,46 @@ class Workers:
         for end in (writer, output_writer, stdin, mpi and mpi[1]):
             if end is not None:
                 end.close()
+        exit_fd = _exit_descriptor(process, self._method)
+        self._own.append(exit_fd)
         own_group = program is not None and not program.group
         receiver = Receiver(reader.fileno())
-        return Worker(rank, self.started_at, process, reader, receiver, output, own_group)
+        return Worker(rank, self.started_at, process, reader, receiver, exit_fd, output, own_group)
 
     # ------------------------------------------------------------------------------------ watching
 
-    def watch(self, callbacks: Callbacks) -> None:
+    def watch(self, callbacks: Callbacks, listener: Listener | None = None) -> None:
         """Wait until every rank of the world has ended or the world must be stopped.
 
         One loop over every pipe. The wait is limited by the world's deadline and by its stall
         limit, the time without progress; then the late ranks are asked for their stacks.
         """
-        self._on_message = callbacks.on_message
-        self._on_output = callbacks.on_output
-        sources = (self._peers, callbacks.listener)
-        self._listeners = [source for source in sources if source is not None]
+        self._callbacks = callbacks
+        if callbacks.after_start is not None:
+            callbacks.after_start()
         if (self._tree is not None or self.world.silent) and self.world.stall is not None:
             self._activity = Activity({worker.process.pid or 0 for worker in self._workers})
         with selectors.DefaultSelector() as selector:
             selector.register(self.interrupts, selectors.EVENT_READ)
-            for source in self._listeners:
-                selector.register(source, selectors.EVENT_READ, source.on_message)
-            for port in self._pmi.open_ports if self._pmi is not None else ():
-                selector.register(port, selectors.EVENT_READ, port.on_message)
+            if listener is not None:
+                selector.register(listener, selectors.EVENT_READ, listener.on_message)
+            for rank, end in self._pmi.sockets.items() if self._pmi is not None else ():
+                selector.register(end, selectors.EVENT_READ, partial(self._pmi.on_message, rank))  # type: ignore[union-attr]  # there are some
             for worker in self._workers:
                 receive = partial(self._receive, worker)
                 selector.register(worker.reader, selectors.EVENT_READ, receive)
+                exited = partial(self._on_exit, worker)
+                selector.register(worker.exit_fd, selectors.EVENT_READ, exited)
                 if worker.output is not None:
                     read = partial(self._read, worker)
                     selector.register(worker.output, selectors.EVENT_READ, read)
             next_poll = time.monotonic() + POLL_S
-            while (reason := self._find_stop_reason()) is None:
+            while (reason := self._find_stop_reason(listener)) is None:
                 for key, _ in selector.select(self._pause()):
                     if key.data is not None and not key.data():
                         selector.unregister(key.fileobj)
                 if time.monotonic() >= next_poll:
                     self._poll()
-                    if callbacks.poll is not None:
-                        self._ended_early |= callbacks.poll(self._outcomes_so_far())
                     next_poll = time.monotonic() + POLL_S
         self.stop_reason = reason
         asks = {StopReason.TIMED_OUT, StopReason.STALLED, StopReason.INTERRUPTED}
@@ -286,17 +300,17 @@ class Workers:
             self._collect_stacks()
 
     def deliver(self, rank: int, value: object) -> None:
-        """Pass a value that a rank sent to the callback, unless the callback has ended the world.
+        """Pass a value that a rank sent to the callback, unless a callback has ended the world.
 
         Progress is recorded afterwards: a slow callback is not the ranks' fault.
         """
-        if self._on_message is not None and not self._ended_early:
-            self._ended_early = self._on_message(rank, value) is True
+        if self._callbacks.on_message is not None and not self._ended_early:
+            self._ended_early = self._callbacks.on_message(rank, value) is True
         self._progress_at = time.monotonic()
 
     def _deliver_from(self, worker: Worker) -> OnMessage | None:
         """Return the callback for a rank's values, which follow the output before them."""
-        if self._on_message is None:
+        if self._callbacks.on_message is None:
             return None
 
         def deliver(rank: int, value: object) -> None:
@@ -313,19 +327,17 @@ class Workers:
                 return
             self._show(worker.rank, piece)
 
-    def _outcomes_so_far(self) -> list[Outcome | None]:
-        outcomes: list[Outcome | None] = [None] * self.world.world_size
-        for worker in self._workers:
-            outcomes[worker.rank] = worker.outcome
-        for rank, outcome in () if self._peers is None else self._peers.outcomes.items():
-            outcomes[rank] = outcome
-        return outcomes
-
     def _receive(self, worker: Worker) -> bool:
         """Handle a rank's messages; False at end of file."""
         more = worker.receive(self._deliver_from(worker))
         self._record_progress(worker)
         return more
+
+    def _on_exit(self, worker: Worker) -> bool:
+        """Handle the exit of a rank's process."""
+        worker.on_exit(self._deliver_from(worker))
+        self._record_progress(worker)
+        return False
 
     def _read(self, worker: Worker) -> bool:
         """Read a rank's output; False at end of file."""
@@ -338,21 +350,23 @@ class Workers:
 
     def _show(self, rank: int, piece: bytes) -> None:
         """Pass output to the callback, unless the callback has raised."""
-        on_output = self._on_output
+        on_output = self._callbacks.on_output
         if on_output is not None:
-            self._on_output = None
+            self._callbacks = replace(self._callbacks, on_output=None)
             on_output(rank, piece)
-            self._on_output = on_output
+            self._callbacks = replace(self._callbacks, on_output=on_output)
 
     def _poll(self) -> None:
-        for worker in self._workers[self._polled : self._polled + POLLED_AT_ONCE]:
-            if worker in self._running and worker.check_exit(self._deliver_from(worker)):
-                self._record_progress(worker)
-        self._polled += POLLED_AT_ONCE
-        if self._polled >= len(self._workers):
-            self._polled = 0
-        for worker in self._workers:
-            self._show(worker.rank, b"")
+        if self._callbacks.on_output is not None:
+            for worker in self._workers:
+                self._show(worker.rank, b"")
+        if self._callbacks.poll is not None:
+            outcomes: list[Outcome | None] = [None] * self.world.world_size
+            for worker in self._workers:
+                outcomes[worker.rank] = worker.outcome
+            for rank, outcome in self._peers.outcomes.items():
+                outcomes[rank] = outcome
+            self._ended_early |= self._callbacks.poll(outcomes)
 
     def _record_progress(self, worker: Worker) -> None:
         self._progress_at = time.monotonic()
@@ -364,19 +378,17 @@ class Workers:
 
     # ------------------------------------------------------------------------- when to stop
 
-    def _find_stop_reason(self) -> StopReason | None:
+    def _find_stop_reason(self, listener: Listener | None) -> StopReason | None:
         """Return the reason to stop waiting, or None."""
         now = time.monotonic()
-        peers = self._peers
         if self.interrupts.received is not None:
             return StopReason.INTERRUPTED
-        if not self._running and not (peers is not None and peers.running):
+        if not self._running and not self._peers.running:
             return StopReason.DONE
         if self._ended_early:
             return StopReason.ENDED_EARLY
-        for listener in self._listeners:
-            if listener.stop_reason is not None:
-                return listener.stop_reason
+        if listener is not None and listener.stop_reason is not None:
+            return listener.stop_reason
         failed_at = self._first_failure_at()
         if failed_at is not None:
             over = now >= min(failed_at + OTHERS_TIMEOUT_S, self._deadline)
@@ -387,8 +399,7 @@ class Workers:
         return StopReason.STALLED if stalled else None
 
     def _first_failure_at(self) -> float | None:
-        peers_failed_at = None if self._peers is None else self._peers.failed_at
-        times = [at for at in (self._failed_at, peers_failed_at) if at is not None]
+        times = [at for at in (self._failed_at, self._peers.failed_at) if at is not None]
         return min(times, default=None)
 
     def _pause(self) -> float:
@@ -444,7 +455,8 @@ class Workers:
 
     def end(self) -> None:
         """Release all ranks; signal, then kill, those that don't exit; close everything."""
-        self._exit_writer.close()
+        if self._exit_writer is not None:
+            self._exit_writer.close()
         quiet = self.succeeded and self.interrupts.received is None
         if not (quiet and wait_for_exit(self._workers, self._local_ranks.exit_timeout_s)):
             self._stop()
@@ -471,10 +483,6 @@ class Workers:
             if wait_for_exit(self._workers, timeout_s):
                 return
 
-    def pid(self, rank: int) -> int:
-        """Return the process id of one of these ranks."""
-        return self._workers[rank - self._local_ranks.ranks.start].process.pid or 0
-
     def outcomes(self) -> list[Outcome]:
         """Return the outcome of each rank of the world, in order.
 
@@ -487,29 +495,31 @@ class Workers:
             worker.final(late=late or (worker.where is not None and not failed))
             for worker in self._workers
         ]
-        if self._peers is not None:
-            outcomes += self._peers.outcomes.values()
+        outcomes += self._peers.outcomes.values()
         return sorted(outcomes, key=lambda outcome: outcome.rank)
 
 
-def wait_for_exit(workers: Iterable[Worker], timeout_s: float) -> bool:
-    """Return True if all processes exit within this time.
+def _exit_descriptor(process: BaseProcess, method: StartMethod) -> int:
+    """Return a descriptor that is readable once the process has exited.
 
-    A process is polled when its sentinel is readable, and every `POLL_S` seconds: a process that a
-    rank left behind may keep the sentinel open.
+    multiprocessing's sentinel also works for children of the forkserver and before Linux 5.3, but a
+    child of the rank may keep it open.
     """
+    if method.name != "forkserver":
+        with suppress(OSError):
+            return os.pidfd_open(process.pid or 0)
+    return process.sentinel
+
+
+def wait_for_exit(workers: Iterable[Worker], timeout_s: float) -> bool:
+    """Return True if all processes exit within this time."""
     until = time.monotonic() + timeout_s
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             if worker.process.exitcode is None:
-                selector.register(worker.process.sentinel, selectors.EVENT_READ, worker.process)
-        next_poll = 0.0
-        while (waiting := selector.get_map()) and (now := time.monotonic()) < until:
-            keys = [key for key, _ in selector.select(min(until - now, POLL_S))]
-            if now >= next_poll:
-                keys = list(waiting.values())
-                next_poll = now + POLL_S
-            for key in keys:
-                if key.data.exitcode is not None:
-                    selector.unregister(key.fileobj)
-        return not selector.get_map()
+                selector.register(worker.exit_fd, selectors.EVENT_READ, worker.process)
+        while (waiting := selector.get_map()) and (left := until - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                key.data.join()
+                selector.unregister(key.fileobj)
+        return not waiting

@@ -86,7 +86,7 @@ def _step_index(text: str) -> int:
     numbers = {str(step.number): name for name, step in STEPS.items()}
     step = find(STEPS, numbers.get(text, text))
     if step is None:
-        raise unknown("step", STEPS, text, "distdemo learn")
+        raise unknown("step", STEPS, text)
     return step.number - 1
 
 
@@ -166,7 +166,7 @@ def mistakes(session: Session, options: MistakesOptions) -> Result:
         return Result(ExampleList(tuple(MISTAKES.values())), view.mistakes_view)
     mistake = find(MISTAKES, options.name)
     if mistake is None:
-        raise unknown("mistake", MISTAKES, options.name, "distdemo mistakes")
+        raise unknown("mistake", MISTAKES, options.name)
     asked = WorldOptions(backend=options.backend, timeout=DEADLINE_S)
     world = session.world(mistake.world_size, asked)
     with session.waiting(f"{mistake.name} on {mistake.world_size} ranks", world):

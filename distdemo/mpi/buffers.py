@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from mpi4py import MPI
 
-from distdemo.mpi import runtime
 from distdemo.mpi.runtime import expect
 
 Tensors = Sequence[torch.Tensor]
@@ -44,24 +43,15 @@ def plain(tensor: torch.Tensor) -> bool:
         TypeError: MPI doesn't support the tensor, not even with a copy.
     """
     if not tensor.is_cpu or tensor.layout is not _STRIDED:
-        _check_supported(tensor)
+        raise TypeError(
+            f"MPI needs dense tensors on the CPU, not {tensor.layout} on {tensor.device}: "
+            "call to_dense() and cpu() first."
+        )
     return (
         tensor.is_contiguous()
         and not tensor.is_neg()
         and not (tensor.dtype in _COMPLEX and tensor.is_conj())
     )
-
-
-def _check_supported(tensor: torch.Tensor) -> None:
-    """Raise `TypeError` if MPI can't read the tensor; synchronize with a GPU that writes it."""
-    if tensor.layout is not torch.strided:
-        raise TypeError(f"MPI needs dense tensors, not {tensor.layout}: call to_dense() first.")
-    if tensor.device.type != "cuda" or not runtime.takes_cuda():
-        raise TypeError(
-            f"{runtime.library()} needs tensors on the CPU, not on {tensor.device}: "
-            "call cpu() first, or use a library that was built for CUDA."
-        )
-    torch.cuda.current_stream(tensor.device).synchronize()
 
 
 def clone(tensor: torch.Tensor) -> torch.Tensor:
@@ -79,7 +69,7 @@ def to_write(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor itself if MPI can write its memory, else an empty one of its shape."""
     if plain(tensor):
         return tensor
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
 def joined(tensors: Tensors) -> torch.Tensor:
@@ -95,7 +85,7 @@ def empty_for(tensors: Tensors) -> torch.Tensor:
     for tensor in tensors:
         plain(tensor)
     total = sum(tensor.numel() for tensor in tensors)
-    return torch.empty(total, dtype=tensors[0].dtype, device=tensors[0].device)
+    return torch.empty(total, dtype=tensors[0].dtype)
 
 
 def fill(tensor: torch.Tensor, result: torch.Tensor) -> None:
@@ -113,17 +103,17 @@ def split_into(result: torch.Tensor, tensors: Tensors, _kept: object = None) -> 
         start += tensor.numel()
 
 
-def copy_back(held: torch.Tensor | None, tensors: Tensors, kept: object = None) -> Callback:
+def copy_back(buffer: torch.Tensor | None, tensors: Tensors, kept: object = None) -> Callback:
     """Return a callback that copies MPI's output to the user's tensors; None if not needed.
 
     Args:
-        held: Buffer that MPI writes to, or None if it writes nothing on this rank.
+        buffer: Buffer that MPI writes to, or None if it writes nothing on this rank.
         tensors: Output tensors of the user.
         kept: Buffer that MPI reads; the callback keeps it alive.
     """
-    if held is None or (len(tensors) == 1 and tensors[0] is held):
+    if buffer is None or (len(tensors) == 1 and tensors[0] is buffer):
         return None if kept is None else partial(_keep, kept)
-    return partial(split_into, held, tensors, kept)
+    return partial(split_into, buffer, tensors, kept)
 
 
 def _keep(_: object) -> None:
@@ -151,13 +141,12 @@ def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def expect_alike(what: str, tensors: Tensors) -> None:
-    """Raise `ValueError` unless all tensors have the same dtype and device."""
+    """Raise `ValueError` unless all tensors have the same dtype."""
     first = tensors[0]
     for tensor in tensors:
         expect(
-            tensor.dtype == first.dtype and tensor.device == first.device,
-            f"{what} needs tensors of the same dtype on the same device, "
-            f"not {first.dtype} on {first.device} and {tensor.dtype} on {tensor.device}.",
+            tensor.dtype == first.dtype,
+            f"{what} needs tensors of the same dtype, not {first.dtype} and {tensor.dtype}.",
         )
 
 

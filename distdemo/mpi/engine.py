@@ -5,13 +5,12 @@ not a hang. Polling needs MPI's nonblocking form. At 8 B it costs less than 1 µ
 blocking one, but from 1 MiB on it takes up to twice as long (Open MPI, two ranks). So beyond
 ``SMALL`` the ranks first pass a nonblocking barrier with the deadline, then call the blocking
 form. The deadline covers the arrival of all ranks. It doesn't cover a peer that stops during the
-op, or passes another size. With Intel MPI, all_reduce uses the nonblocking form at every size: it
-takes 0.6-1.0 of the blocking one's time there (64 KiB to 4 MiB, two ranks).
+op, or passes another size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -19,9 +18,8 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from distdemo.mpi.profiling import ProfilerEvent, profiled
 from distdemo.mpi.runtime import State, done_in_time, expect, timed_out, translated
-from distdemo.mpi.work import DONE, MpiWork, Testable, all_done
+from distdemo.mpi.work import DONE, MpiWork, pending
 
 SMALL = 1 << 15  # bytes of the largest op without a barrier and the blocking form
 
@@ -54,8 +52,6 @@ class CommunicatorGroup(dist.ProcessGroup):
         self.ranks = comm.size
         self.me = comm.rank
         self._seconds = seconds
-        self._batch: list[MpiWork] | None = None
-        self._coalescing = False
         self._name = ""
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -68,7 +64,9 @@ class CommunicatorGroup(dist.ProcessGroup):
             return
         comm = self.comm
         self.comm = None
-        if all_done(0.0) and not State.failed:
+        for work in list(pending):
+            work.is_completed()
+        if not pending and not State.failed:
             comm.Free()
 
     abort = shutdown
@@ -101,7 +99,6 @@ class CommunicatorGroup(dist.ProcessGroup):
         size: int,
         tensors: Sequence[torch.Tensor] = (),
         after: Callable[[], object] | None = None,
-        inputs: Sequence[torch.Tensor] | None = None,
     ) -> dist.Work:
         """Start an op; wait for it unless it is asynchronous.
 
@@ -113,16 +110,14 @@ class CommunicatorGroup(dist.ProcessGroup):
             size: Bytes, the same on every rank.
             tensors: Output tensors.
             after: Callback when MPI is done; keeps MPI's buffers alive.
-            inputs: Input tensors; by default the outputs, for an op in place.
 
         Raises:
             DistBackendError: It failed or timed out.
         """
         nonblocking, blocking = forms
-        event = self.event(what, tensors if inputs is None else inputs) if profiled() else None
         try:
             if opts.asyncOp:
-                return self.handle(what, [nonblocking(*args)], tensors, after, event)
+                return MpiWork(what, self._seconds, nonblocking(*args), tensors, after)
             if blocking is None or size <= SMALL:
                 self._wait(nonblocking(*args), what, opts, (args, tensors, after))
             else:
@@ -132,47 +127,7 @@ class CommunicatorGroup(dist.ProcessGroup):
             raise translated(error, what) from error
         if after is not None:
             after()
-        if event is not None:
-            event.end()
         return DONE
-
-    def handle(
-        self,
-        what: str,
-        requests: Sequence[Testable],
-        tensors: Sequence[torch.Tensor],
-        after: Callable[[], object] | None = None,
-        event: ProfilerEvent | None = None,
-    ) -> MpiWork:
-        """Return the handle of a pending op."""
-        work = MpiWork(what, self._seconds, requests, tensors, after, event)
-        if self._batch is not None:
-            self._batch.append(work)
-        return work
-
-    def all_of(
-        self,
-        what: str,
-        works: Iterator[dist.Work],
-        tensors: Sequence[torch.Tensor],
-        opts: Options,
-        inputs: Sequence[torch.Tensor],
-    ) -> dist.Work:
-        """Start several ops as one, and return their handle."""
-        event = self.event(what, inputs) if profiled() else None
-        self._coalescing = True
-        try:
-            unfinished = [work for work in works if isinstance(work, MpiWork)]
-        finally:
-            self._coalescing = False
-        work = self.handle(what, unfinished, tensors, None, event)
-        if not opts.asyncOp:
-            work.wait()
-        return work
-
-    def event(self, what: str, inputs: Sequence[torch.Tensor]) -> ProfilerEvent | None:
-        """Return the event of an op in the profile; None if it is a part of another."""
-        return None if self._coalescing else ProfilerEvent(what, inputs)
 
     def expect_one_each(self, what: str, tensors: Sequence[torch.Tensor]) -> None:
         """Raise `ValueError` unless a list has one tensor per rank."""
@@ -180,16 +135,6 @@ class CommunicatorGroup(dist.ProcessGroup):
             len(tensors) == self.ranks,
             f"{what} needs a list of {self.ranks} tensors, one per rank, not {len(tensors)}.",
         )
-
-    def _start_coalescing(self, device: torch.device) -> None:
-        """Begin a batch of ops."""
-        self._batch = []
-
-    def _end_coalescing(self, device: torch.device) -> dist.Work:
-        """End the batch and return its handle."""
-        works = self._batch or []
-        self._batch = None
-        return self.handle("batch", works, [])
 
     def _wait(self, request: MPI.Request, what: str, opts: Options, kept: object) -> None:
         test = request.Test

@@ -8,7 +8,7 @@ don't interpret the elements, so they support every dtype.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import torch
@@ -29,17 +29,14 @@ from distdemo.mpi.buffers import (
     joined,
     overlap,
     pieces,
-    split_into,
     to_read,
     to_write,
     units,
 )
-from distdemo.mpi.engine import CommunicatorGroup, Forms, Options
-from distdemo.mpi.profiling import profiled
+from distdemo.mpi.engine import CommunicatorGroup, Options
 from distdemo.mpi.reductions import MpiReduction, reduction_for
 from distdemo.mpi.runtime import expect, translated
-
-INTEL = MPI.get_vendor()[0] == "Intel MPI"
+from distdemo.mpi.work import DONE, MpiWork
 
 _at = MPI.buffer.fromaddress
 _IN_PLACE = MPI.IN_PLACE
@@ -49,7 +46,6 @@ _GATHER = c10d.GatherOptions()
 _ALLGATHER = c10d.AllgatherOptions()
 _ALLTOALL = c10d.AllToAllOptions()
 _ALLREDUCE = c10d.AllreduceOptions()
-_COALESCED = c10d.AllreduceCoalescedOptions()
 _REDUCE = c10d.ReduceOptions()
 _REDUCE_SCATTER = c10d.ReduceScatterOptions()
 _BARRIER = c10d.BarrierOptions()
@@ -65,14 +61,14 @@ class MpiProcessGroup(CommunicatorGroup):
         (tensor,) = tensors
         root = opts.rootRank
         if self.me == root:
-            held = to_read(tensor)
-            after = copy_back(None, (), held)
+            buffer = to_read(tensor)
+            after = copy_back(None, (), buffer)
         else:
-            held = to_write(tensor)
-            after = copy_back(held, tensors)
+            buffer = to_write(tensor)
+            after = copy_back(buffer, tensors)
         forms = (self.comm.Ibcast, self.comm.Bcast)
         return self.start(
-            "broadcast", forms, (units(held), root), opts, held.nbytes, tensors, after
+            "broadcast", forms, (units(buffer), root), opts, buffer.nbytes, tensors, after
         )
 
     def scatter(
@@ -83,18 +79,18 @@ class MpiProcessGroup(CommunicatorGroup):
     ) -> dist.Work:
         """Send each rank its tensor of the root's list."""
         (output,) = output_tensors
-        held, parts = to_write(output), None
-        inputs: Tensors = ()
+        buffer = to_write(output)
+        parts = None
         if self.me == opts.rootRank:
             (inputs,) = input_tensors
             self.expect_one_each("scatter", inputs)
             expect_even("scatter", output, inputs)
             parts = joined(inputs)
         forms = (self.comm.Iscatter, self.comm.Scatter)
-        args = (None if parts is None else units(parts), units(held), opts.rootRank)
-        after = copy_back(held, output_tensors, parts)
-        size = held.nbytes * self.ranks
-        return self.start("scatter", forms, args, opts, size, output_tensors, after, inputs)
+        args = (None if parts is None else units(parts), units(buffer), opts.rootRank)
+        after = copy_back(buffer, output_tensors, parts)
+        size = buffer.nbytes * self.ranks
+        return self.start("scatter", forms, args, opts, size, output_tensors, after)
 
     def gather(
         self,
@@ -127,12 +123,13 @@ class MpiProcessGroup(CommunicatorGroup):
 
     def _gather(self, tensor: torch.Tensor, outputs: Tensors, opts: Options) -> dist.Work:
         """Gather into ``outputs``, which is empty except on the root."""
-        source, held = to_read(tensor), empty_for(outputs) if outputs else None
+        source = to_read(tensor)
+        buffer = empty_for(outputs) if outputs else None
         forms = (self.comm.Igather, self.comm.Gather)
-        args = (units(source), None if held is None else units(held), opts.rootRank)
-        after = copy_back(held, outputs, source)
+        args = (units(source), None if buffer is None else units(buffer), opts.rootRank)
+        after = copy_back(buffer, outputs, source)
         size = source.nbytes * self.ranks
-        return self.start("gather", forms, args, opts, size, outputs, after, (tensor,))
+        return self.start("gather", forms, args, opts, size, outputs, after)
 
     # ----------------------------------------------------------------------------- all to all
 
@@ -143,7 +140,8 @@ class MpiProcessGroup(CommunicatorGroup):
         opts: Options = _ALLGATHER,
     ) -> dist.Work:
         """Gather every rank's tensor into a list on all; lengths may differ."""
-        (outputs,), (tensor,) = output_tensors, input_tensors
+        (outputs,) = output_tensors
+        (tensor,) = input_tensors
         self.expect_one_each("all_gather", outputs)
         expect_alike("all_gather", (tensor, *outputs))
         sizes = [output.numel() for output in outputs]
@@ -152,13 +150,16 @@ class MpiProcessGroup(CommunicatorGroup):
             f"all_gather: rank {self.me} passes {tensor.numel()} elements, "
             f"but its output in the list has {sizes[self.me]}.",
         )
-        source, held = to_read(tensor), empty_for(outputs)
+        source = to_read(tensor)
+        buffer = empty_for(outputs)
+        forms = (self.comm.Iallgatherv, self.comm.Allgatherv)
+        into = pieces(buffer, sizes)
         if len(set(sizes)) == 1:
-            forms, into = (self.comm.Iallgather, self.comm.Allgather), units(held)
-        else:
-            forms, into = (self.comm.Iallgatherv, self.comm.Allgatherv), pieces(held, sizes)
-        args, after = (units(source), into), copy_back(held, outputs, source)
-        return self.start("all_gather", forms, args, opts, held.nbytes, outputs, after, (tensor,))
+            forms = (self.comm.Iallgather, self.comm.Allgather)
+            into = units(buffer)
+        args = (units(source), into)
+        after = copy_back(buffer, outputs, source)
+        return self.start("all_gather", forms, args, opts, buffer.nbytes, outputs, after)
 
     def _allgather_base(
         self,
@@ -168,39 +169,22 @@ class MpiProcessGroup(CommunicatorGroup):
     ) -> dist.Work:
         """Gather every rank's tensor into one on all; the input may be a part of the output."""
         expect_row("all_gather", output, input, self.ranks)
-        source, held = to_read(input), to_write(output)
-        given: object = units(source)
-        if overlap(source, held):
-            in_place = source.data_ptr() == held.data_ptr() + self.me * source.nbytes
-            source = source if in_place else clone(source)
-            given = _IN_PLACE if in_place else units(source)
+        source = to_read(input)
+        buffer = to_write(output)
+        if overlap(source, buffer):
+            source = clone(source)
         forms = (self.comm.Iallgather, self.comm.Allgather)
-        args, after = (given, units(held)), copy_back(held, (output,), source)
-        return self.start("all_gather", forms, args, opts, held.nbytes, (output,), after, (input,))
+        args = (units(source), units(buffer))
+        after = copy_back(buffer, (output,), source)
+        return self.start("all_gather", forms, args, opts, buffer.nbytes, (output,), after)
 
     all_gather_single = _allgather_base
-
-    def allgather_coalesced(
-        self,
-        output_lists: Sequence[Tensors],
-        input_list: Tensors,
-        opts: Options = _ALLGATHER,
-    ) -> dist.Work:
-        """Gather several tensors: ``output_lists[r][i]`` is rank r's ``input_list[i]``."""
-        works = (
-            self.allgather([[outputs[index] for outputs in output_lists]], [tensor], opts)
-            for index, tensor in enumerate(input_list)
-        )
-        filled = [tensor for outputs in output_lists for tensor in outputs]
-        return self.all_of("all_gather_coalesced", works, filled, opts, input_list)
 
     def allgather_into_tensor_coalesced(
         self, output_lists: Tensors, input_list: Tensors, opts: Options = _ALLGATHER
     ) -> dist.Work:
-        """Gather several tensors."""
-        pairs = zip(output_lists, input_list, strict=True)
-        works = (self._allgather_base(output, tensor, opts) for output, tensor in pairs)
-        return self.all_of("all_gather_coalesced", works, output_lists, opts, input_list)
+        """Gather several tensors; functional collectives call this with one."""
+        return _one_by_one(self._allgather_base, output_lists, input_list, opts)
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
@@ -212,8 +196,9 @@ class MpiProcessGroup(CommunicatorGroup):
             self.expect_one_each("all_to_all", tensors)
         expect_alike("all_to_all", (*output_tensors, *input_tensors))
         sizes = [[part.numel() for part in parts] for parts in (input_tensors, output_tensors)]
-        source, held = joined(input_tensors), empty_for(output_tensors)
-        return self._alltoall(source, held, sizes, output_tensors, input_tensors, opts)
+        source = joined(input_tensors)
+        buffer = empty_for(output_tensors)
+        return self._alltoall(source, buffer, sizes, output_tensors, opts)
 
     def alltoall_base(
         self,
@@ -229,26 +214,27 @@ class MpiProcessGroup(CommunicatorGroup):
             self._shares("input", input, input_split_sizes),
             self._shares("output", output, output_split_sizes),
         ]
-        source, held = to_read(input), to_write(output)
-        source = clone(source) if overlap(source, held) else source
-        return self._alltoall(source, held, sizes, (output,), (input,), opts)
+        source = to_read(input)
+        buffer = to_write(output)
+        if overlap(source, buffer):
+            source = clone(source)
+        return self._alltoall(source, buffer, sizes, (output,), opts)
 
     all_to_all_single = alltoall_base  # type: ignore[assignment]  # one of its two forms
 
     def _alltoall(
         self,
         source: torch.Tensor,
-        held: torch.Tensor,
+        buffer: torch.Tensor,
         sizes: Sequence[Sequence[int]],
         outputs: Tensors,
-        inputs: Tensors,
         opts: Options,
     ) -> dist.Work:
         # One rank's parts may be equal and another's not, so all use the uneven form.
         forms = (self.comm.Ialltoallv, None)
-        args = (pieces(source, sizes[0]), pieces(held, sizes[1]))
-        after = copy_back(held, outputs, source)
-        return self.start("all_to_all", forms, args, opts, 0, outputs, after, inputs)
+        args = (pieces(source, sizes[0]), pieces(buffer, sizes[1]))
+        after = copy_back(buffer, outputs, source)
+        return self.start("all_to_all", forms, args, opts, 0, outputs, after)
 
     def _shares(self, which: str, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
         """Return the number of elements of a tensor for each rank."""
@@ -275,43 +261,28 @@ class MpiProcessGroup(CommunicatorGroup):
         (tensor,) = tensors
         reduce_op = opts.reduceOp
         reduction = reduction_for(tensor.dtype, reduce_op)
-        held = reduction.load(tensor, reduce_op, in_place=True)
+        buffer = reduction.load(tensor, reduce_op)
         after = None
-        if held is not tensor or reduction.average:
-            after = partial(reduction.store, held, tensor, self.ranks)
-        args = (_IN_PLACE, _reduced(held, reduction), reduction.op)
-        forms: Forms = (self.comm.Iallreduce, None if INTEL else self.comm.Allreduce)
-        return self.start("all_reduce", forms, args, opts, held.nbytes, tensors, after)
-
-    def allreduce_coalesced(self, tensors: Tensors, opts: Options = _COALESCED) -> dist.Work:
-        """Reduce several tensors over all ranks, in place, in one call."""
-        expect_alike("all_reduce_coalesced", tensors)
-        reduction = reduction_for(tensors[0].dtype, opts.reduceOp)
-        flat = joined(tensors)
-        held = reduction.load(flat, opts.reduceOp, in_place=True)
-
-        def after() -> None:
-            reduction.store(held, flat, self.ranks)
-            split_into(flat, tensors)
-
-        args = (_IN_PLACE, _reduced(held, reduction), reduction.op)
+        if buffer is not tensor or reduction.average:
+            after = partial(reduction.store, buffer, tensor, self.ranks)
+        args = (_IN_PLACE, _reduced(buffer, reduction), reduction.op)
         forms = (self.comm.Iallreduce, self.comm.Allreduce)
-        return self.start("all_reduce_coalesced", forms, args, opts, held.nbytes, tensors, after)
+        return self.start("all_reduce", forms, args, opts, buffer.nbytes, tensors, after)
 
     def reduce(self, tensors: Tensors, opts: Options = _REDUCE) -> dist.Work:
         """Reduce over all ranks into the root's tensor; the other tensors don't change."""
         (tensor,) = tensors
         root = opts.rootRank
         reduction = reduction_for(tensor.dtype, opts.reduceOp)
-        held = reduction.load(tensor, opts.reduceOp, in_place=self.me == root)
+        buffer = reduction.load(tensor, opts.reduceOp)
         forms = (self.comm.Ireduce, self.comm.Reduce)
-        message = _reduced(held, reduction)
-        after: Callback = copy_back(None, (), held)
+        message = _reduced(buffer, reduction)
+        after: Callback = copy_back(None, (), buffer)
         args: tuple[object, ...] = (message, None, reduction.op, root)
         if self.me == root:
-            after = partial(reduction.store, held, tensor, self.ranks)
+            after = partial(reduction.store, buffer, tensor, self.ranks)
             args = (_IN_PLACE, message, reduction.op, root)
-        return self.start("reduce", forms, args, opts, held.nbytes, tensors, after)
+        return self.start("reduce", forms, args, opts, buffer.nbytes, tensors, after)
 
     def reduce_scatter(
         self,
@@ -332,7 +303,7 @@ class MpiProcessGroup(CommunicatorGroup):
         )
         even = len(set(sizes)) == 1
         source = joined(inputs)
-        return self._reduce_scatter(output, source, None if even else sizes, opts, inputs)
+        return self._reduce_scatter(output, source, None if even else sizes, opts)
 
     def _reduce_scatter_base(
         self,
@@ -342,7 +313,7 @@ class MpiProcessGroup(CommunicatorGroup):
     ) -> dist.Work:
         """Reduce one tensor that concatenates all ranks' parts; each rank gets its own."""
         expect_row("reduce_scatter", inputTensor, outputTensor, self.ranks)
-        return self._reduce_scatter(outputTensor, inputTensor, None, opts, (inputTensor,))
+        return self._reduce_scatter(outputTensor, inputTensor, None, opts)
 
     reduce_scatter_single = _reduce_scatter_base
 
@@ -352,10 +323,8 @@ class MpiProcessGroup(CommunicatorGroup):
         inputTensors: Tensors,
         opts: Options = _REDUCE_SCATTER,
     ) -> dist.Work:
-        """Reduce and scatter several tensors."""
-        pairs = zip(outputTensors, inputTensors, strict=True)
-        works = (self._reduce_scatter_base(to, source, opts) for to, source in pairs)
-        return self.all_of("reduce_scatter_coalesced", works, outputTensors, opts, inputTensors)
+        """Reduce and scatter several tensors; functional collectives call this with one."""
+        return _one_by_one(self._reduce_scatter_base, outputTensors, inputTensors, opts)
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
@@ -365,39 +334,43 @@ class MpiProcessGroup(CommunicatorGroup):
         source: torch.Tensor,
         sizes: list[int] | None,
         opts: Options,
-        inputs: Tensors,
     ) -> dist.Work:
         """Reduce one tensor, divided into parts of these sizes, or into equal parts."""
         reduction = reduction_for(output.dtype, opts.reduceOp)
-        held, result = reduction.load(source, opts.reduceOp), reduction.result_buffer(output)
-        if overlap(held, result):  # MPI_IN_PLACE writes every rank's part to the start
+        buffer = reduction.load(source, opts.reduceOp)
+        result = reduction.result_buffer(output)
+        if overlap(buffer, result):  # MPI_IN_PLACE writes every rank's part to the start
             result = torch.empty_like(result)
-        args: tuple[object, ...] = (_reduced(held, reduction), _reduced(result, reduction))
+        args: tuple[object, ...] = (_reduced(buffer, reduction), _reduced(result, reduction))
         if sizes is None:
             forms = (self.comm.Ireduce_scatter_block, self.comm.Reduce_scatter_block)
             args = (*args, reduction.op)
         else:
             forms = (self.comm.Ireduce_scatter, self.comm.Reduce_scatter)
             args = (*args, sizes, reduction.op)
-        after = partial(reduction.store, result, output, self.ranks, held)
-        return self.start(
-            "reduce_scatter", forms, args, opts, held.nbytes, (output,), after, inputs
-        )
+        after = partial(reduction.store, result, output, self.ranks, buffer)
+        return self.start("reduce_scatter", forms, args, opts, buffer.nbytes, (output,), after)
 
     # ------------------------------------------------------------------------- point to point
 
     def send(self, tensors: Tensors, dstRank: int, tag: int) -> dist.Work:  # torch's
         """Send a message to one rank."""
-        held = to_read(*tensors)
-        return self._message("send", held, dstRank, tag, tensors, copy_back(None, (), held))
+        buffer = to_read(*tensors)
+        return self._message("send", buffer, dstRank, tag, tensors, copy_back(None, (), buffer))
 
     def recv(self, tensors: Tensors, srcRank: int, tag: int) -> dist.Work:  # torch's
         """Receive a message from one rank; it may be shorter than the tensor, not longer."""
-        held = to_read(*tensors)  # a shorter message leaves the rest as it was
-        return self._message("recv", held, srcRank, tag, tensors, copy_back(held, tensors))
+        buffer = to_read(*tensors)  # a shorter message leaves the rest as it was
+        return self._message("recv", buffer, srcRank, tag, tensors, copy_back(buffer, tensors))
 
     def _message(
-        self, what: str, held: torch.Tensor, peer: int, tag: int, tensors: Tensors, after: Callback
+        self,
+        what: str,
+        buffer: torch.Tensor,
+        peer: int,
+        tag: int,
+        tensors: Tensors,
+        after: Callback,
     ) -> dist.Work:
         """Start to send or receive a message."""
         largest = _largest_tag()
@@ -405,14 +378,12 @@ class MpiProcessGroup(CommunicatorGroup):
             0 <= tag <= largest,
             f"Tag {tag} is out of range. Tags of this MPI library go from 0 to {largest}.",
         )
-        name = "recvAnySource" if peer == MPI.ANY_SOURCE else what
-        event = self.event(name, tensors) if profiled() else None
         method = self.comm.Isend if what == "send" else self.comm.Irecv
         try:
-            request = method(units(held), peer, tag)
+            request = method(units(buffer), peer, tag)
         except MPI.Exception as error:
             raise translated(error, what) from error
-        return self.handle(what, [request], tensors, after, event)
+        return MpiWork(what, self._seconds, request, tensors, after)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> dist.Work:
         """Receive a message from any rank; the handle's ``source_rank`` returns which."""
@@ -423,9 +394,20 @@ class MpiProcessGroup(CommunicatorGroup):
         return self.start("barrier", (self.comm.Ibarrier, None), (), opts, 0)
 
 
-def _reduced(held: torch.Tensor, reduction: MpiReduction) -> Message:
+def _one_by_one(
+    op: Callable[..., dist.Work], outputs: Tensors, inputs: Tensors, opts: Options
+) -> dist.Work:
+    """Call an op for each pair of tensors; return the last handle when the others are done."""
+    work: dist.Work = DONE
+    for output, tensor in zip(outputs, inputs, strict=True):
+        work.wait()
+        work = op(output, tensor, opts)
+    return work
+
+
+def _reduced(buffer: torch.Tensor, reduction: MpiReduction) -> Message:
     """Return the buffer of a contiguous tensor, for ops that reduce elements."""
-    return (_at(held.data_ptr(), held.nbytes), reduction.datatype)
+    return (_at(buffer.data_ptr(), buffer.nbytes), reduction.datatype)
 
 
 @cache

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch.distributed as dist
 from mpi4py import MPI
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.errors import UsageError
@@ -75,13 +75,6 @@ def _is_mpi(backend: str) -> bool:
     return "mpi" in names
 
 
-def _initialize() -> None:
-    """Initialize MPI, and then query it for the devices that it supports."""
-    runtime.begin()
-    if runtime.takes_cuda():
-        dist.Backend.backend_capability["mpi"] = ["cpu", "cuda"]
-
-
 def _with_numbers_of_mpi(original: Callable[..., None]) -> Callable[..., None]:
     """Wrap ``init_process_group``: initialize MPI, check rank and world size against MPI's."""
     signature = inspect.signature(original)
@@ -91,7 +84,7 @@ def _with_numbers_of_mpi(original: Callable[..., None]) -> Callable[..., None]:
         given = signature.bind(*args, **kwargs).arguments
         if not _is_mpi(str(given.get("backend"))):
             return original(*args, **kwargs)
-        _initialize()
+        runtime.begin()
         runtime.check_rank(given.get("rank", -1), given.get("world_size", -1))
         for unused in ("rank", "world_size", "init_method"):
             given.pop(unused, None)
@@ -112,15 +105,8 @@ def _with_timeout_and_store(original: Callable[..., Any]) -> Callable[..., Any]:
     def new_process_group(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
         if not _is_mpi(str(given["backend"])):
-            placeholder = type(getattr(given["store"], "underlying_store", given["store"]))
-            if given["global_ranks_in_group"] and placeholder is Store:
-                raise UsageError(
-                    f"A group over {given['backend']} needs a store, and this world has none.",
-                    "MPI needs no store, so init_process_group was called without one.",
-                    'Pass one: init_process_group("mpi", store=...).',
-                )
             return original(*args, **kwargs)
-        _initialize()
+        runtime.begin()
         if not given["global_ranks_in_group"]:
             world = MPI.COMM_WORLD
             given |= {"group_rank": world.rank, "group_size": world.size}
@@ -153,9 +139,6 @@ def _of_world(seconds: float) -> MPI.Intracomm:
     runtime.State.timeout = seconds
     if not _control:
         _control.append(_copy(seconds))
-        local = _control[0].Split_type(MPI.COMM_TYPE_SHARED)  # all ranks have arrived
-        runtime.set_polls(local.size)
-        local.Free()
     return _copy(seconds)
 
 

@@ -6,18 +6,14 @@ MPI can be initialized only once per process, so destroying a group doesn't fina
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import re
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, wraps
 from os import sched_yield
-from typing import NoReturn
 
 import mpi4py
 import torch.distributed as dist
@@ -27,6 +23,8 @@ from distdemo.errors import UsageError
 
 FLUSH_S = 0.3  # for mpiexec to forward the last output before it is aborted
 FAILED_EXIT_TIMEOUT_S = 5.0  # for the other ranks at exit, if something failed here
+YIELD_S = 2.0  # seconds of polling with yields
+SLEEP_S = 1e-4  # between polls after that, so that long waits cost little
 
 
 class State:
@@ -36,17 +34,13 @@ class State:
         ours: True if this module initialized MPI and so finalizes it.
         process: Process that initialized it. A fork copies the memory, but has no MPI.
         failed: True if an op failed or timed out, so other ranks may never reach the exit.
-        exit_failed: True if ``sys.exit`` was called with a status other than 0.
         timeout: Seconds to wait for the other ranks at exit.
-        polls: Number of polls without a pause; few until it is known that each rank has a core.
     """
 
     ours = False
     process = 0
     failed = False
-    exit_failed = False
     timeout = 1800.0
-    polls = 2
 
 
 # ----------------------------------------------------------------------------- begin and end
@@ -65,12 +59,11 @@ def begin() -> None:
             "Create the process group before MPI.Finalize is called.",
         )
     if not MPI.Is_initialized():
-        _check_pmix()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="suspicious MPI")  # reported in detail below
             MPI.Init_thread(getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}"))
-        State.ours, State.process = True, os.getpid()
-        _record_exit_status()
+        State.ours = True
+        State.process = os.getpid()
         atexit.register(finalize)
     MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
     _check_not_alone()
@@ -81,8 +74,7 @@ def finalize() -> None:
 
     MPI_Finalize waits for ranks that may be waiting for this one. So a rank that crashed aborts
     the world, and a rank whose peers don't exit in time exits without finalizing. After a failed
-    op or ``sys.exit`` with a failure, that time is short: the launcher then sees the exit status
-    and stops the other ranks.
+    op that time is short: the launcher then sees the exit status and stops the other ranks.
     """
     if not State.ours or State.process != os.getpid():
         return
@@ -94,52 +86,17 @@ def finalize() -> None:
                 stream.flush()
         time.sleep(FLUSH_S)
         MPI.COMM_WORLD.Abort(1)
-    timeout = State.timeout
-    if State.failed or State.exit_failed:
-        timeout = min(timeout, FAILED_EXIT_TIMEOUT_S)
+    timeout = min(State.timeout, FAILED_EXIT_TIMEOUT_S) if State.failed else State.timeout
     with suppress(MPI.Exception):
         barrier = MPI.COMM_WORLD.Ibarrier()
         if done_in_time(barrier.Test, timeout):
             MPI.Finalize()
 
 
-def _record_exit_status() -> None:
-    """Wrap ``sys.exit`` to record its status, which Python doesn't pass to atexit."""
-    original = sys.exit
-
-    @wraps(original)
-    def recording_exit(status: object = None, /) -> NoReturn:
-        if threading.current_thread() is threading.main_thread():  # elsewhere it ends a thread
-            State.exit_failed = status is not None and status != 0  # a string counts as 1
-        original(status)  # type: ignore[arg-type]  # accepts more than its type
-
-    sys.exit = recording_exit
-
-
-@cache
-def takes_cuda() -> bool:
-    """Return True if the MPI library supports CUDA memory."""
-    if MPI.get_vendor()[0] == "Intel MPI":
-        return os.environ.get("I_MPI_OFFLOAD", "0") not in ("", "0")
-    with suppress(OSError, AttributeError):
-        return bool(ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support())
-    return False
-
-
 # --------------------------------------------------------------------------------- launchers
 
-_LAUNCHERS = (
-    # variable that it sets to the number of processes; its name; True if it starts MPI ranks
-    ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec", True),
-    ("PMI_SIZE", "An mpiexec of MPICH or Intel MPI", True),
-    ("SLURM_STEP_NUM_TASKS", "Slurm's srun", True),
-    ("WORLD_SIZE", "torchrun (or whatever set WORLD_SIZE)", False),
-)
-_MIXED = (
-    "A mixed installation: start the program with the mpiexec of that library "
-    "(the one next to this Python, if both came from wheels)."
-)
-_SPEAKS_PMIX = re.compile(r"--with-(?:pmi=|pmilib=)?pmix", re.IGNORECASE)
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE")
+"""Variables that launchers set to the number of processes."""
 
 
 def library() -> str:
@@ -148,44 +105,19 @@ def library() -> str:
     return f"{name} {'.'.join(map(str, version))}"
 
 
-def _check_pmix() -> None:
-    """Raise `UsageError` if MPICH would exit without a message.
-
-    It does so if PMIX_NAMESPACE is set, as by Open MPI's launchers, and it wasn't built for PMIx
-    (its ``check_MPIR_CVAR_PMI_VERSION``).
-    """
-    if MPI.get_vendor()[0] != "MPICH" or "PMIX_NAMESPACE" not in os.environ:
-        return
-    if "MPIR_CVAR_PMI_VERSION" in os.environ or _SPEAKS_PMIX.search(MPI.Get_library_version()):
-        return
-    ompi = "OMPI_COMM_WORLD_SIZE" in os.environ
-    launcher = "Open MPI's mpiexec" if ompi else "A PMIx launcher"
-    raise UsageError(
-        f"{launcher} started this process, but the library that mpi4py loads is {library()}.",
-        "PMIX_NAMESPACE is set, and that library was not built for PMIx: it would end the process.",
-        _MIXED,
-    )
-
-
 def _check_not_alone() -> None:
     """Raise `UsageError` if a launcher started several processes and MPI has one rank."""
     if MPI.COMM_WORLD.Get_size() > 1:
         return
-    known = _LAUNCHERS[-1:] if "TORCHELASTIC_RUN_ID" in os.environ else _LAUNCHERS
-    for variable, name, of_mpi in known:
+    for variable in _SIZES:
         count = os.environ.get(variable, "1")
-        if not count.isdigit() or int(count) <= 1:
-            continue
-        why = "which needs another launcher."
-        hint = _MIXED
-        if not of_mpi:
-            why = "which needs an MPI launcher."
-            hint = f"{_by_mpiexec(int(count))}; or use another backend, such as gloo."
-        raise UsageError(
-            f"{name} started {count} processes, but MPI says that each is rank 0 of 1.",
-            f"{variable} is {count}; the library that mpi4py loads is {library()}, {why}",
-            hint,
-        )
+        if count.isdigit() and int(count) > 1:
+            raise UsageError(
+                f"{count} processes were started, but MPI says that each is rank 0 of 1.",
+                f"{variable} is {count}; the library that mpi4py loads is {library()}, "
+                "which needs its own launcher.",
+                _hint(int(count)),
+            )
 
 
 def check_rank(rank: int, world_size: int) -> None:
@@ -193,64 +125,40 @@ def check_rank(rank: int, world_size: int) -> None:
     world = MPI.COMM_WORLD
     if rank in (-1, world.rank) and world_size in (-1, world.size):
         return
-    alone = world.size == 1 < world_size
     raise UsageError(
         f"init_process_group got rank {rank} of {world_size}, "
         f"but MPI says that this process is rank {world.rank} of {world.size}.",
         f"MPI assigns the ranks; the library that mpi4py loads is {library()}.",
-        f"{_by_mpiexec(world_size)}. If one did start them, it belongs to another MPI: "
-        "a mixed installation."
-        if alone
-        else "Leave rank and world_size out: MPI knows them.",
+        f"Leave rank and world_size out. {_hint(world_size)}",
     )
 
 
-def _by_mpiexec(ranks: int) -> str:
+def _hint(ranks: int) -> str:
     return (
-        f"mpiexec or srun starts MPI's ranks: mpiexec -n {ranks} python program.py "
-        "(the mpiexec next to this Python, if it came as a wheel)"
+        f"Start the program with the mpiexec of that library: mpiexec -n {ranks} python program.py "
+        "(the mpiexec next to this Python, if it came as a wheel), or use another backend."
     )
 
 
 # ------------------------------------------------------------------------------------ waiting
 
-OWN_CORE_POLLS = 200  # polls without a pause if every rank has a core
-YIELD_S = 2.0  # seconds of polling with yields
-SLEEP_S = 1e-4  # between polls after that, so that long waits cost little
-
-
-def set_polls(ranks: int) -> None:
-    """Set the number of polls without a pause from the number of ranks on this machine.
-
-    With more ranks than cores, polling without yielding takes the core from the rank waited for.
-    """
-    State.polls = OWN_CORE_POLLS if ranks <= (os.cpu_count() or 1) else State.polls
-
 
 def done_in_time(test: Callable[[], bool], seconds: float) -> bool:
-    """Poll until `test` returns True; return False on timeout.
+    """Poll until `test` returns True, with yields, later with sleeps; return False on timeout.
+
+    Yields, because with more ranks than cores a rank must leave the core to the one it waits for.
 
     Args:
         test: Function that returns True when done; calling it lets MPI make progress.
         seconds: Timeout.
     """
-    return poll(test, seconds, State.polls, YIELD_S, SLEEP_S)
-
-
-def poll(
-    test: Callable[[], bool], seconds: float, polls: int, yield_s: float, sleep_s: float
-) -> bool:
-    """Poll without a pause, then with yields, then with sleeps; return False on timeout."""
-    for _ in range(polls):
-        if test():
-            return True
     started = time.monotonic()
     while not test():
         waited = time.monotonic() - started
         if waited > seconds:
             return False
-        if waited > yield_s:
-            time.sleep(sleep_s)
+        if waited > YIELD_S:
+            time.sleep(SLEEP_S)
         else:
             sched_yield()
     return True
@@ -281,8 +189,6 @@ def translated(error: MPI.Exception, what: str) -> dist.DistBackendError:
         text += " (a peer has died or closed its connection)"
     elif error.Get_error_class() in (MPI.ERR_ARG, MPI.ERR_COUNT):
         text += " (before MPI 4, and in Open MPI 5, calls are limited to 2^31 - 1 elements)"
-    elif error.Get_error_class() == MPI.ERR_TRUNCATE:
-        text += " (the sender sent more elements than this tensor has)"
     return dist.DistBackendError(text)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from distdemo.ops.contract import BoundCall, Buffers, Form, Group, Op, OpDoc, Slice, Source, Traffic
 from distdemo.ops.spec import OpSpec
@@ -22,7 +21,7 @@ class AllGather(Op):
     """
 
     name = "all_gather"
-    takes = frozenset({"async_op", "variant", "uneven", "objects"})
+    takes = frozenset({"async_op", "variant", "uneven", "sizes", "objects"})
     forms = (
         Form("list", "all_gather", {"objects": False, "variant": "list"}),
         Form(
@@ -39,13 +38,14 @@ class AllGather(Op):
             "all_gather, twice",
             {"objects": False, "variant": "uneven"},
             "--uneven",
-            frozenset({"async_op"}),
+            frozenset({"async_op", "variant", "shape"}),
             "Tensors of unequal sizes: gather the sizes, pad, gather, trim.",
             uneven=True,
         ),
         Form.objects("all_gather_object", "Every rank gets every rank's object."),
     )
     list_after = True
+    shares_own_piece = True
     doc = OpDoc(
         summary="Every rank gets every rank's tensor, in rank order.",
         when="Give every rank all parts, such as the embeddings for a contrastive loss.",
@@ -67,10 +67,6 @@ class AllGather(Op):
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
         """Return all pieces on every rank."""
         return tuple(Source((source,)) for source in range(spec.group_size))
-
-    def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
-        """Return the rank's tensor and its slot in the result, which may share memory."""
-        return None if spec.objects or spec.variant == "uneven" else (0, rank)
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return S = all n pieces, factor (n−1)/n: a rank doesn't receive its own."""
@@ -121,11 +117,5 @@ def _gather_uneven(buffers: Buffers, group: Group) -> None:
     """Gather the sizes, pad, gather and trim; sizes are unknown until then. Collective."""
     from distdemo.comm import all_gather_uneven
 
-    buffers.trail.clear()
-
-    def note(*step: Any) -> None:
-        buffers.trail.append(step)
-
-    gathered = all_gather_uneven(buffers.send[0], group, note=note)
-    for buffer, tensor in zip(buffers.recv, gathered, strict=True):
+    for buffer, tensor in zip(buffers.recv, all_gather_uneven(buffers.send[0], group), strict=True):
         buffer.copy_(tensor)

@@ -23,7 +23,7 @@ class AllToAll(Op):
     """
 
     name = "all_to_all"
-    takes = frozenset({"async_op", "variant", "splits"})
+    takes = frozenset({"async_op", "variant", "uneven", "splits"})
     forms = (
         Form("list", "all_to_all", {"variant": "list", "splits": None}),
         Form(
@@ -37,7 +37,8 @@ class AllToAll(Op):
             "uneven",
             "all_to_all_single",
             {"variant": "single"},
-            "--splits",
+            "--uneven",
+            frozenset({"shape"}),
             summary="Parts of unequal lengths, in a single tensor.",
             uneven=True,
         ),
@@ -45,7 +46,8 @@ class AllToAll(Op):
             "uneven list",
             "all_to_all",
             {"variant": "list"},
-            "--variant list --splits",
+            "--variant list --uneven",
+            frozenset({"shape"}),
             summary="Parts of unequal lengths, as lists.",
             uneven=True,
         ),

@@ -82,7 +82,7 @@ def is_small(spec: OpSpec) -> bool:
     return spec.values is None and spec.numel * spec.group_size <= SMALL
 
 
-def expect_once(op: Op, specs: Sequence[OpSpec]) -> None:
+def expect_once(op: Op, spec: OpSpec) -> None:
     """Compute rank 0's expected result before forking, which saves the ranks n² steps.
 
     All ranks of a reduction or a broadcast expect the same. A single thread computes it, because
@@ -91,9 +91,8 @@ def expect_once(op: Op, specs: Sequence[OpSpec]) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for spec in specs:
-            if is_small(spec) and not spec.objects:
-                expected(op, 0, spec)
+        if is_small(spec) and not spec.objects:
+            expected(op, 0, spec)
     finally:
         torch.set_num_threads(threads)
 

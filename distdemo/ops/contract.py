@@ -113,8 +113,7 @@ Result = tuple[Source, ...] | Undefined
 
 
 OBJECTS_LACK = frozenset(
-    {"async_op", "nonblocking", "dtype", "shape", "seed", "reduce_op", "variant", "pattern"}
-    | {"uneven", "sizes", "splits"}
+    {"async_op", "nonblocking", "dtype", "shape", "seed", "variant", "pattern", "uneven", "sizes"}
 )
 """Options that objects don't have: they are pickled as they are, in one blocking call."""
 
@@ -186,14 +185,12 @@ class Buffers:
         recv: Pieces that the rank receives.
         send_joined: Tensor that contains all of ``send``, if the call takes a single one.
         recv_joined: Tensor that contains all of ``recv``, if the call takes a single one.
-        trail: Name, tensors and bytes sent of every call of an op that makes several.
     """
 
     send: list[Any] = field(default_factory=list)
     recv: list[Any] = field(default_factory=list)
     send_joined: Tensor | None = None
     recv_joined: Tensor | None = None
-    trail: list[tuple[str, list[Tensor], int]] = field(default_factory=list)
 
 
 Handles = Sequence["Work"]
@@ -265,6 +262,8 @@ class Op(ABC):
         list_before: True if a rank gives a list of tensors (or, joined, a single one).
         list_after: True if a rank receives a list of tensors (or, joined, a single one).
         root_is: torch's name of the root in the call, ``src`` or ``dst``.
+        shares_own_piece: True if a rank's own piece may be a part of its result, or the other way
+            round.
         lazy: True if gloo may connect ranks at their first message, faster in large worlds.
         is_barrier: True if no data moves and no rank may leave before all have arrived.
         smallest_world: Smallest sensible number of ranks.
@@ -279,6 +278,7 @@ class Op(ABC):
     list_before: ClassVar[bool] = False
     list_after: ClassVar[bool] = False
     root_is: ClassVar[str] = ""
+    shares_own_piece: ClassVar[bool] = False
     lazy: ClassVar[bool] = True
     is_barrier: ClassVar[bool] = False
     smallest_world: ClassVar[int] = 1
@@ -370,6 +370,12 @@ class Op(ABC):
         They share it only with ``spec.in_place``. None if the call leaves no choice: the result is
         always in the input (``is_in_place``), or must not be.
         """
+        result = self.result(rank, spec)
+        if not self.shares_own_piece or spec.objects or spec.sizes or isinstance(result, Undefined):
+            return None
+        for index, source in enumerate(result):
+            if source.ranks == (rank,) or source.reduced:
+                return source.piece, index
         return None
 
     def has_both(self, spec: OpSpec) -> bool:

@@ -36,6 +36,7 @@ class Gather(Op):
         Form.objects("gather_object", "The root gets every rank's object."),
     )
     list_after = True
+    shares_own_piece = True
     root_is = "dst"
     doc = OpDoc(
         summary="The root gets every rank's tensor, in rank order.",
@@ -56,11 +57,6 @@ class Gather(Op):
         n = spec.group_size
         whole = n * spec.bytes_each()
         return Traffic.of_pieces(n, whole, "all n pieces", "received by the root")
-
-    def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
-        """Return the root's tensor and its slot in the list, which may share memory."""
-        root = spec.root or 0
-        return (0, root) if rank == root and not spec.objects else None
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.gather``, or the call of another form."""

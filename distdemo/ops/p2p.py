@@ -28,15 +28,13 @@ PATTERNS = {
     "exchange": "with both neighbours at once",
 }
 """Communication patterns."""
-RING = "Ring: rank r sends to r + 1 and receives from r − 1 (modulo n)."
-NOTES: dict[Any, str] = {
-    ("ring", False): f"{RING} Even ranks send, then receive; odd ranks receive, then send, which "
-    "prevents a circular wait.",
-    ("ring", True): f"{RING} Every rank posts irecv, then isend, then waits for both.",
+NOTES = {
+    "ring": "Ring: rank r sends to r + 1 and receives from r − 1 (modulo n). With blocking calls, "
+    "even ranks send first and odd ranks receive first, which prevents a circular wait.",
     "exchange": "Exchange: every rank sends to r − 1 and r + 1 and receives from both (modulo n). "
     "A batch has no order that could deadlock.",
 }
-"""Notes on the order of calls, by pattern and, for a ring, by whether it is non-blocking."""
+"""Notes on the order of calls, by pattern."""
 
 
 class PointToPoint(Op):
@@ -134,8 +132,7 @@ class PointToPoint(Op):
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
         """Return the order of calls in a ring or an exchange."""
-        note = NOTES.get(spec.pattern) or NOTES.get((spec.pattern, spec.async_op))
-        return (note,) if note else ()
+        return (NOTES[spec.pattern],) if spec.pattern in NOTES else ()
 
     # ------------------------------------------------------------------------- execution
 

@@ -33,6 +33,7 @@ class ReduceScatter(Op):
         ),
     )
     list_before = True
+    shares_own_piece = True
     default_shape = (2,)
     doc = OpDoc(
         summary="All tensors are combined, and each rank gets one part of the result.",
@@ -64,10 +65,6 @@ class ReduceScatter(Op):
         n = spec.group_size
         whole = n * spec.bytes_each()
         return Traffic.of_pieces(n, whole, "all n pieces of a rank", "sent by each rank")
-
-    def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
-        """Return the rank's own piece and the result, which may share memory."""
-        return rank, 0
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.reduce_scatter``, or the call with a single tensor."""

@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
 
 from distdemo.launcher.clock import Clock, clock_of
 from distdemo.ops.buffers import expected, expected_objects
+from distdemo.ops.contract import NonMember
 from distdemo.ops.spec import CallTiming, Mismatch, Verification
 from distdemo.ops.verify import verify, verify_objects
 
@@ -26,12 +30,87 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from distdemo.launcher.rank import Rank
-    from distdemo.ops.contract import Buffers
-    from distdemo.ops.groups import GroupRole
+    from distdemo.ops.contract import Buffers, Op
+    from distdemo.ops.spec import OpSpec
 
 Observer = Callable[[str, float, "Sequence[Tensor]", str], object]
 """Callback after every call of a non-blocking op: the call (``irecv``), the time at which it was
 made, its tensors, and the permitted use of them from here on."""
+
+# ------------------------------------------------------------------------------- roles and groups
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRole:
+    """The op that one rank runs, and its group.
+
+    Attributes:
+        op: Op to run; ``NonMember`` for a rank in no group.
+        spec: Spec of the rank's group.
+        rank: Rank within the group.
+        group: Index of the group, or None if the rank is in no group.
+        name: Name of this op, unique in its world.
+    """
+
+    op: Op
+    spec: OpSpec
+    rank: int
+    group: int | None
+    name: str = ""
+
+
+def role_of(rank: int, op: Op, specs: Sequence[OpSpec], name: str = "") -> GroupRole:
+    """Return the role of a rank.
+
+    Args:
+        rank: Rank in the world.
+        op: Op that the groups run.
+        specs: One spec per group; their members don't overlap.
+        name: Name of this op, unique in its world.
+    """
+    for number, spec in enumerate(specs):
+        if spec.members is None:
+            return GroupRole(op, spec, rank, number, name)
+        if rank in spec.members:
+            return GroupRole(op, spec, spec.members.index(rank), number, name)
+    first = specs[0]
+    spec = replace(
+        first,
+        op=NonMember.name,
+        group_size=1,
+        members=(rank,),
+        variant=None,
+        sizes=None,
+        splits=None,
+        values=None,
+        objects_json=None,
+        async_op=False,
+        straggler=None,
+    )
+    return GroupRole(NonMember(), spec, 0, None, name)
+
+
+class Groups:
+    """Process groups of a world. All ranks create them once, in the same order."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[int, ...], ProcessGroup] = {}
+
+    def of(self, specs: Sequence[OpSpec], role: GroupRole) -> ProcessGroup | None:
+        """Create the specs' groups; return this rank's, or None for the world. Collective."""
+        for spec in specs:
+            if spec.members is not None and spec.members not in self._groups:
+                self._groups[spec.members] = dist.new_group(list(spec.members))
+        members = None if role.group is None else role.spec.members
+        return None if members is None else self._groups[members]
+
+
+def inference(spec: OpSpec) -> torch.inference_mode:
+    """Return the context in which this spec's tensors are created and its call runs."""
+    return torch.inference_mode(spec.inference)
+
+
+# ------------------------------------------------------------------------------------- the call
 
 
 def run_role(
@@ -91,8 +170,9 @@ def _call(
     clock = clock_of("cpu" if spec.objects or op.is_barrier else rank.device)
     if spec.async_op:
         return _nonblocking(rank, role, buffers, group, clock, observe)
+    call = op.bind(buffers, spec, group, async_op=False)
     started = clock.mark()
-    op.run(buffers, spec, group, async_op=False)
+    call()
     seconds = clock.between(started, clock.mark())
     rank.synchronize()
     return CallTiming(seconds, clock=clock.name)

@@ -25,6 +25,7 @@ class Scatter(Op):
         Form.objects("scatter_object_list", "The root sends one object of its list to each rank."),
     )
     list_before = True
+    shares_own_piece = True
     root_is = "src"
     doc = OpDoc(
         summary="The root cuts its data into pieces and sends one to each rank.",
@@ -50,11 +51,6 @@ class Scatter(Op):
         """Return S = all n pieces, factor (n−1)/n: the root keeps its own."""
         n = spec.group_size
         return Traffic.of_pieces(n, n * spec.bytes_each(), "all n pieces", "sent by the root")
-
-    def in_place_slots(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
-        """Return the root's own piece and its result, which may share memory."""
-        root = spec.root or 0
-        return (root, 0) if rank == root and not spec.objects else None
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> BoundCall:
         """Prepare ``dist.scatter`` or ``dist.scatter_object_list``."""

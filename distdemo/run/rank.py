@@ -152,9 +152,9 @@ def _debugger(rank: int, pdb: int | None) -> Iterator[None]:
         if rank == pdb:
             import pdb as debugger  # noqa: T100 - --pdb was given
 
-            from distdemo.launcher.failures import excerpt
+            from distdemo.launcher.failures import traceback_of
             from distdemo.view.foreign import write_message
 
-            write_message(excerpt(error))
+            write_message(traceback_of(error))
             debugger.post_mortem(error.__traceback__)
         raise

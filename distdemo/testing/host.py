@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from distdemo.launcher.host import Channel, Interrupt, prepare_to_fork
+from distdemo.launcher.host import Channel, Interrupt
 from distdemo.launcher.process_tree import die_with_parent
 from distdemo.launcher.torch_import import load_torch, without_traces
 from distdemo.testing.mark import options_of
@@ -143,7 +144,7 @@ class _Server:
             import_module("numpy.random")  # which ranks seed
         for module in ("testing.rank", "launcher.rank_process", "launcher.local", "backends"):
             import_module(f"distdemo.{module}")
-        prepare_to_fork()
+        gc.freeze()  # collecting what is loaded would copy its pages
 
     def interrupted(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGINT: end the running test."""

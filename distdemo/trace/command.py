@@ -20,7 +20,7 @@ from distdemo.cli.options import (
     count,
 )
 from distdemo.cli.session import Session
-from distdemo.cli.types import Shape, check_rank, offer, parse_shape, unknown
+from distdemo.cli.types import Numbers, check_rank, offer, parse_shape, unknown
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import footprint
@@ -58,7 +58,7 @@ class TraceOptions(WorldOptions):
     root: Root = 0
     dtype: DType = "float32"
     shape: Annotated[
-        Shape | None,
+        Numbers | None,
         typer.Option(
             metavar="SHAPE",
             parser=parse_shape,
@@ -137,7 +137,7 @@ def find_op(name: str | None) -> Op:
     """
     resolved = ops.resolve(name or "all-reduce")
     if resolved is None:
-        raise unknown("operation", [*OPS, "list"], name or "", "distdemo trace")
+        raise unknown("operation", [*OPS, "list"], name or "")
     return resolved[0]
 
 

@@ -151,11 +151,6 @@ def show_blocks(
         show(console, renderable, wrap=not (isinstance(block, Paragraph) and block.verbatim))
 
 
-def to_text(blocks: Callable[[Signs], Iterable[Block]]) -> str:
-    """Return a report as text for a file, without colours."""
-    return as_text(lambda console: show_blocks(console, blocks(signs(console))))
-
-
 def draw_block(block: Block, console: Console) -> RenderableType:
     """Return the block as a Rich renderable for this console."""
     if isinstance(block, Heading):

@@ -79,7 +79,7 @@ def failure(
             yield from _last_output(report.outcomes[verdict.ranks[0]])
     shown = verdict.traceback if traceback else ""
     if is_users and not (traceback or quiet):
-        shown = verdict.excerpt or verdict.traceback
+        shown = verdict.traceback
         files = re.findall(r'^  File "(.*?)", line', shown, re.MULTILINE)
         if files and all(map(is_ours, files)):
             shown = ""  # an error in how the program was started

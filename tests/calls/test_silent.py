@@ -89,6 +89,6 @@ def test_a_check_without_replicas_says_so(start: Start) -> None:
 
 def test_replicas_are_checked_only_as_often_as_asked(start: Start) -> None:
     for every, step in (("2", 4), ("5", 5)):
-        document = document_of(start, "gloo", "drift", REPLICAS, every, wrong=True)
+        document = document_of(start, "gloo", "drift", f"{REPLICAS}={every}", wrong=True)
         assert f"after step {step}." in document["findings"][0]["what"]
     assert "findings" not in document_of(start, "gloo", "drift", wrong=True)

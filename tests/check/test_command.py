@@ -23,7 +23,7 @@ pytestmark = pytest.mark.processes
         ("check --case all_gather/list/no", "There is no case 'all_gather/list/no'."),
         ("check --op barrier --dtype int8", "No case matches."),
         ("check --full --probe", "--full and --probe can't be combined."),
-        ("check -n 2,x", "--world-size 2,x: not a list of world sizes."),
+        ("check -n 2,x", "--world-size 2,x: these are not world sizes of at least 1."),
         ("check --junit-xml out.json", "--junit-xml out.json: unknown suffix."),
         ("check --backend nccl", "--backend nccl needs a GPU."),
     ],

@@ -69,7 +69,6 @@ FOUND = BackendList(
             ("cuda",),
             missing="No GPU here.",
             get="Buy one.",
-            implementation="nccl2",
         ),
         BackendEntry("odd", "Registered.", ("cpu",), works=False, tried="Rank 0 raised an error."),
         BackendEntry("xpu", "Registered.", ("xpu",)),

@@ -193,22 +193,6 @@ def test_data_loaders_leave_nothing_when_the_launcher_is_stopped(start, number, 
     run.leaves_nothing()
 
 
-def test_shared_memory_of_killed_ranks_is_removed(start, tmp_path):
-    program = tmp_path / "shares.py"
-    program.write_text(
-        "import os, signal\n"
-        "open(f'/dev/shm/torch_{os.getpid()}_1', 'w').close()\n"
-        "print('shared', flush=True)\n"
-        "signal.pause()\n"
-    )
-    run = start("distdemo", "run", program, "-n", "2")
-    for _ in range(2):
-        assert "shared" in run.read_line()
-    run.process.kill()
-    run.process.wait(PATIENCE)
-    run.leaves_nothing()
-
-
 def test_a_reader_that_leaves_early_causes_no_error(start):
     reader, writer = os.pipe()
     run = start("distdemo", "all-gather", "-n", "8", "--shape", "64", stdout=writer)
@@ -223,7 +207,7 @@ def test_a_full_disk_behind_standard_output_is_an_error(start):
     with Path("/dev/full").open("w") as full, start("distdemo", "ops", stdout=full) as run:
         code, _, err = run.finish()
     assert code == 1
-    assert "could not be written" in err
+    assert err.startswith("The result could not be read or written.\nNo space left on device.")
     assert "Traceback" not in err
 
 

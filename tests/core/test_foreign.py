@@ -139,7 +139,7 @@ def test_styles_stay_where_they_are_and_tables_keep_their_columns(on_a_terminal:
 
 
 def failed_world(world: WorldSpec) -> WorldReport:
-    verdict = Verdict(HOSTILE, HOSTILE, HOSTILE, (0,), (1,), HOSTILE, HOSTILE)
+    verdict = Verdict(HOSTILE, HOSTILE, HOSTILE, (0,), (1,), HOSTILE)
     all_of_them: dict[str, Any] = {"at": 0.1, "phase": Phase(0, HOSTILE), "output": HOSTILE}
     outcomes = (
         Raised(rank=0, type=HOSTILE, message=HOSTILE, traceback=HOSTILE, **all_of_them),

@@ -9,15 +9,11 @@ import sys
 
 import pytest
 import torch
-import torch.distributed as dist
 from processes import Command, Start
 
-import distdemo as library
-from distdemo import backends, ops
+from distdemo import backends
 from distdemo.backends.gpus import count_gpus, why_none
 from distdemo.launcher.clock import EVENTS, HOST
-from distdemo.ops.groups import Groups, role_of
-from distdemo.ops.spec import OpSpec
 
 GPUS = count_gpus()
 HERE = pytest.mark.skipif(GPUS == 0, reason=why_none()[0] if GPUS == 0 else "there are GPUs")
@@ -79,34 +75,3 @@ def test_nccl_is_shown_at_work_and_takes_no_more_ranks_than_gpus(command: Comman
 def test_objects_within_a_group_travel_beside_nccl(command: Command):
     flags = ("broadcast", "--objects", "--group", "0,2", "--backend", "nccl", "-n", "3")
     assert command.document(*flags)["ok"]
-
-
-# ------------------------------------------------------------------------------ without any GPU
-
-
-def beside_a_bound_group():
-    """Bind the default group to a GPU, as nccl's would be, and make a gloo group beside it.
-
-    In torches before 2.15 the rank outside would be made to split the default group, which the
-    members don't do; with gloo as the default group's backend that is an error at once.
-    """
-    world = dist.group.WORLD
-    assert world is not None
-    world.bound_device_id = torch.device("cuda", 0)
-    specs = (OpSpec("broadcast", 2, root=0, objects=True, members=(0, 2)),)
-    groups = Groups("nccl")
-    role = role_of(dist.get_rank(), ops.REGISTRY["broadcast"], specs)
-    group = groups.of(specs, role)
-    assert groups.of(specs, role) is group, "it is made once and kept"
-    still_bound = str(world.bound_device_id)
-    if group is None or role.group is None:
-        return still_bound, None, None
-    things = ["sent"] if role.rank == 0 else [None]
-    dist.broadcast_object_list(things, group=group, group_src=0)
-    return still_bound, str(group.bound_device_id), things[0]
-
-
-def test_a_gloo_group_beside_a_bound_group_leaves_it_bound():
-    seen = library.launch(beside_a_bound_group, world_size=3)
-    member = ("cuda:0", "None", "sent")
-    assert seen == [member, ("cuda:0", None, None), member]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_memory_ends_where_it_was_to_end() -> None:
 @given(JSON | st.text(max_size=60))
 def test_values_are_numbers_and_objects_or_are_refused(value: Any) -> None:
     for text in (value if isinstance(value, str) else "", json.dumps(value)):
-        for parse in (read_numbers, read_objects):
+        for parse in (partial(read_numbers, dtype="int8"), read_objects):
             try:
                 parse([text, text])
             except UsageError:

@@ -17,7 +17,7 @@ from distdemo import ops
 from distdemo.bench.rank import check, refill
 from distdemo.ops.buffers import expected, laid_out, make_buffers
 from distdemo.ops.contract import Form, Op
-from distdemo.ops.footprint import footprint, memory_of_all
+from distdemo.ops.footprint import footprint
 from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import PERIODS
 from distdemo.ops.verify import verify
@@ -94,8 +94,8 @@ def covers_a_measurement_at_its_worst_and_little_more() -> None:
                 refill(op, rank, spec, buffers)
                 check(op, rank, spec, buffers)
             total += peak.bytes
-        assert total <= memory_of_all(op, spec) + 1024 * 3, spec
-        assert memory_of_all(op, spec) - total <= 3 * (32 << 20), spec
+        assert total <= footprint(op, spec, PERIODS[0]) + 1024 * 3, spec
+        assert footprint(op, spec, PERIODS[0]) - total <= 3 * (32 << 20), spec
 
 
 @pytest.mark.usefixtures("compiler")  # a dispatch mode loads it
@@ -108,7 +108,8 @@ def test_a_piece_in_place_is_counted_once_and_a_terabyte_without_making_it() -> 
     for name in ("all_gather", "reduce_scatter"):
         op, spec = ops.REGISTRY[name], OpSpec(name, 2, shape=(LARGE,), reduce_op="sum")
         spec = replace(spec, variant="single")
-        saved = memory_of_all(op, spec) - memory_of_all(op, replace(spec, in_place=True))
+        together = replace(spec, in_place=True)
+        saved = footprint(op, spec, PERIODS[0]) - footprint(op, together, PERIODS[0])
         assert saved == 2 * LARGE * 4
     spec = OpSpec("all_reduce", 2, shape=(1 << 38,), reduce_op="sum")
-    assert 0 <= memory_of_all(ops.REGISTRY["all_reduce"], spec) - (2 << 40) <= 64 << 20
+    assert 0 <= footprint(ops.REGISTRY["all_reduce"], spec, PERIODS[0]) - (2 << 40) <= 64 << 20

@@ -10,8 +10,7 @@ import torch
 from broken import broken
 from running import run_many
 
-from distdemo.demo.options import Straggler, options_of
-from distdemo.demo.request import make_specs
+from distdemo.demo.options import Straggler, make_spec, options_of
 from distdemo.ops.contract import Buffers
 
 pytestmark = pytest.mark.processes
@@ -90,7 +89,7 @@ CORRUPTED: list[tuple[str, Any, dict[str, Any], set[int], dict[str, Any]]] = [
 def test_a_corrupted_result_is_located():
     ops = [broken(name, how) for name, how, *_ in CORRUPTED]
     options = [options_of(op)(**row[2]) for op, row in zip(ops, CORRUPTED, strict=True)]
-    cases = [make_specs(op, given, 4) for op, given in zip(ops, options, strict=True)]
+    cases = [(make_spec(op, given, 4),) for op, given in zip(ops, options, strict=True)]
     for row, records in zip(CORRUPTED, run_many(4, cases, ops), strict=True):
         _, _, _, ranks, first = row
         wrong = [record for record in records if not record.ok]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
 from distdemo.dtypes import DTYPES
 from distdemo.ops.buffers import Expected
 from distdemo.ops.spec import Mismatch, Verification
-from distdemo.ops.verify import SHOWN, SMALL, same, verify, verify_objects
+from distdemo.ops.verify import SHOWN, verify, verify_objects
 
 NAN, INF = math.nan, math.inf
 
@@ -34,15 +33,9 @@ def test_wrong_elements_are_counted_and_named_by_piece_and_index() -> None:
     swapped = verify([piece.tensor for piece in wanted[::-1]], wanted)
     assert (swapped.ok, swapped.checked, swapped.wrong) == (False, 8, 8)
     assert swapped.mismatches[-1] == Mismatch(1, (1, 1), 3.0, 7.0)
-    zeros = [Expected(torch.zeros(SMALL, 1)), Expected(torch.zeros(SMALL, 1))]
-    large = verify([torch.zeros(SMALL, 1), torch.eye(SMALL, 1)], zeros)
-    assert (large.checked, large.mismatches) == (2 * SMALL, (Mismatch(1, (0, 0), 1.0, 0.0),))
     uneven = verify([tensor(1, 2), tensor(), tensor(4)], [exactly(1, 2), exactly(), exactly(3)])
     assert (uneven.checked, uneven.mismatches) == (3, (Mismatch(2, (0,), 4.0, 3.0),))
     assert verify([tensor(1, 2)], None) == verify([], []) == Verification(ok=True, checked=0)
-    for got in ([tensor(1, 2, 3)], [torch.ones(2, 1)], []):
-        with pytest.raises(ValueError, match=r"shape|pieces"):
-            verify(got, [exactly(1, 2)])
 
 
 def test_every_element_type_can_be_compared() -> None:
@@ -56,8 +49,6 @@ def test_every_element_type_can_be_compared() -> None:
 
 def test_nan_and_infinities_equal_only_themselves() -> None:
     assert verify([tensor(NAN, 1)], [exactly(NAN, 1)]).ok
-    assert same(tensor(1, NAN), tensor(1, NAN))
-    assert not same(tensor(1, NAN), tensor(1, 2))
     # The bound of an infinity is infinite, too, so every number is within it.
     assert verify([tensor(INF)], [within(INF, INF)]).ok
     for got, wanted in (

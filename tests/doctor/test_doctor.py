@@ -83,7 +83,7 @@ def test_injected_faults_are_found_and_explained(command, monkeypatch):
         assert code == 1
         assert_explained(document, "hostname", "no-such-host-of-ours", "does not resolve")
         assert_explained(document, "shared memory", "has 1 MiB free of 1 MiB")
-        assert_explained(document, "open files", "room for 9 ranks")
+        assert_explained(document, "open files", "room for 6 ranks")
         assert_explained(document, "gloo interface", "no interface 'nonexistent0'")
 
     in_a_child(poll)

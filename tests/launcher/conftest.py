@@ -13,7 +13,7 @@ def machine(monkeypatch):
     """Fake machine: the text of its /proc and /sys files by path. Empty means no limits."""
     files: dict[str, str] = {}
     monkeypatch.setattr(limits, "_lines", lambda path: files.get(path, "").splitlines())
-    monkeypatch.setattr(limits, "_limit_on", lambda name, **_: limits.UNLIMITED)
+    monkeypatch.setattr(limits, "_open_files", lambda: limits.UNLIMITED)
     return files
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +16,6 @@ if TYPE_CHECKING:
     from typing_extensions import assert_type
 
 pytestmark = pytest.mark.processes
-NOTEBOOK = Path(__file__).parent / "programs" / "notebook.py"
 
 
 def total(rank: int) -> float:
@@ -57,15 +52,22 @@ def test_launch_in_a_thread_and_its_type():
     assert results == [[2.0, 2.0]]
 
 
-@pytest.mark.skipif(
-    not (find_spec("nbclient") and find_spec("ipykernel")),
-    reason="nbclient or ipykernel is missing",
-)
-def test_a_notebook():
-    done = subprocess.run(
-        [sys.executable, NOTEBOOK], capture_output=True, text=True, timeout=110, check=False
-    )
-    assert done.stdout.splitlines() == [
-        "[(0, 3, True), (1, 3, True)]",
-        "[3, 3]",
-    ], done.stderr
+PROMPT = """
+import torch, torch.distributed as dist, distdemo
+(torch.ones(300, 300) @ torch.ones(300, 300)).sum()
+scale = 3
+class Pair:
+    def __init__(self, rank, total): self.rank, self.total = rank, total
+def work(rank, size):
+    total = torch.tensor([scale * rank])
+    dist.all_reduce(total)
+    return Pair(rank, total.item())
+pairs = distdemo.launch(work, world_size=2)
+print([(pair.rank, pair.total, type(pair) is Pair) for pair in pairs])
+"""
+
+
+def test_a_main_module_that_new_processes_can_not_import(start):
+    """As that of a notebook, whose process has computed and can't be forked."""
+    code, out, err = start("python", "-c", PROMPT).finish()
+    assert (code, out) == (0, "[(0, 3, True), (1, 3, True)]\n"), err

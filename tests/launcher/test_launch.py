@@ -123,9 +123,11 @@ def test_calls_are_compared_unless_that_is_turned_off():
 
 
 def test_ranks_are_stopped_when_none_uses_the_processor_and_not_before():
-    with pytest.raises(distdemo.WorldError, match="For 1 s no rank used the processor") as caught:
+    with pytest.raises(
+        distdemo.WorldError, match="For 1 s no rank wrote anything or used the processor"
+    ) as caught:
         launch(forever, world_size=2, stall=1.0)
-    assert caught.value.hint.endswith("raise stall.")
+    assert caught.value.hint.endswith("raise the stall limit.")
 
     def wait_for_child(rank):
         code = "import os\nwhile sum(os.times()[:2]) < 2.5: pass"
@@ -165,28 +167,6 @@ def test_a_rank_that_raises_is_named_and_those_that_lost_it_are_consequences():
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
     forever()
-
-
-def test_a_rank_killed_before_it_joins():
-    forks = 0
-    armed = True
-
-    def count():
-        nonlocal forks
-        forks += 1
-
-    def third_dies():
-        if armed and forks == 3:
-            die()
-
-    os.register_at_fork(before=count, after_in_child=third_dies)
-    try:
-        error = failing(dist.barrier)
-    finally:
-        armed = False
-    assert error.rank == 2
-    assert "SIGKILL" in error.what
-    assert error.report.outcomes[2].phase.name == "not started"
 
 
 def test_a_rank_killed_in_the_op_whose_child_holds_its_pipes():

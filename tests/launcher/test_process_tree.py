@@ -60,8 +60,6 @@ def burn(name, counted):
     after = processor_seconds({os.getsid(0)})
     stop.set()
     thread.join()
-    assert before is not None
-    assert after is not None
     used = after - before
     assert (used > 0.2) is counted, used
 
@@ -96,13 +94,3 @@ def test_within_the_block_a_signal_is_only_noted_and_then_handed_on(heard):
     interrupts.redeliver()
     assert heard == [signal.SIGTERM]
     assert os.listdir("/proc/self/fd") == before
-
-
-def test_a_signal_that_was_ignored_stays_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with Interrupts() as interrupts:
-            signal.raise_signal(signal.SIGHUP)
-            assert interrupts.received is None
-    finally:
-        signal.signal(signal.SIGHUP, before)

@@ -26,12 +26,3 @@ def test_ranks_work_although_their_parent_has_computed_and_share_no_tensor(
         code, out, err = run.finish()
         run.leaves_nothing()
     assert (code, out.splitlines()) == (0, lines), err
-
-
-def test_a_program_killed_while_the_forkserver_still_imports_leaves_no_folder(start):
-    with start("python", str(PROGRAMS / "launch_slowly.py")) as run:
-        assert run.process.stdout
-        assert run.process.stdout.readline() == "importing\n"
-        run.process.kill()
-        run.process.wait(10)
-        run.leaves_nothing(60.0)  # the forkserver imports torch first

@@ -66,18 +66,13 @@ WORLDS: dict[str, tuple[Outcome, ...]] = {
     # Death and errors.
     "an earlier consequence": (affected(0, 0.1), raised(1, 0.2), affected(2, 0.3)),
     "a killed rank": (affected(0, 0.1), Stopped(rank=1), died(2, 0.9, signal=signal.SIGKILL)),
-    "a rank that waits for it": (late(0), raised(1, 0.1)),
-    "a barrier that misses it": (affected(0, 0.5, BARRIER, (1,)), raised(1, 0.9)),
-    "an early end": (Stopped(rank=0), raised(1, 0.1)),
     "two causes": (raised(0, 0.3, "late"), raised(1, 0.1, "early"), returned(2)),
     "an exit": (died(0, 0.1, exit_code=1, message="no data in /tmp\nreally"), Stopped(rank=1)),
     "an exit at the start": (died(0, 0.1, exit_code=1, phase=NOT_STARTED), Stopped(rank=1)),
     "an exit without returning": (died(0, 0.1, exit_code=0, last_call=CALL), Stopped(rank=1)),
     "SIGSEGV": (died(0, 0.1, signal=signal.SIGSEGV, where=BUSY, last_call=CALL),),
     "SIGABRT": (died(0, 0.1, signal=signal.SIGABRT),),
-    "SIGTERM": (died(0, 0.1, signal=signal.SIGTERM),),
     "a signal without a name": (died(0, 0.1, signal=41),),
-    "the first line of a message": (raised(0, 0.1, "first\nsecond"),),
     "no message": (raised(0, 0.1, ""),),
     "256 ranks": (raised(0, 0.1), *(affected(rank, 0.2) for rank in range(1, 256))),
     "no cause": (affected(1, 0.2), affected(0, 0.1)),
@@ -100,10 +95,7 @@ WORLDS: dict[str, tuple[Outcome, ...]] = {
     # Ended early, and lost nodes.
     "stopped": (Stopped(rank=0), returned(1)),
     "a lost node": (Stopped(rank=0), Stopped(rank=1), lost(2, 9.0), lost(3, 9.0)),
-    "a lost node after its consequence": (affected(0, 0.2), lost(1, 8.3)),
-    "a lost node and late ranks": (late(0), lost(1, 8.3)),
     "two lost nodes": (Stopped(rank=0), lost(1, 3.0), lost(2, 2.0, "its process is gone")),
-    "an error and a lost node": (raised(0, 0.2), lost(1, 8.3)),
     "a lost node after all returned": (returned(0), lost(1, 3.0)),
 }
 

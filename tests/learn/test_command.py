@@ -79,7 +79,7 @@ def test_what_runs_nothing(command: Any, typed: Any, monkeypatch: pytest.MonkeyP
         "learn 0": "There is no step '0'.",
         "learn 13": "There is no step '13'.",
         "mistakes shap": "There is no mistake 'shap'.\nChoices: shape, ",
-        "mistakes shap -q": "Did you mean distdemo mistakes shape?",
+        "mistakes shap -q": "Did you mean shape?",
         "mistakes shape --backend mpj": "--backend mpj: there is no such choice.",
         "mistakes shape --backend mpi": "mpi4py is not installed.",
     }.items():

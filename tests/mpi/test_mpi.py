@@ -28,7 +28,7 @@ def assert_right(printed: str, cases: list[str], ended: str) -> None:
     ("cases", "level"),
     [
         (list(CASES), "multiple"),
-        (["handles_in_any_order", "futures_resolve_without_a_wait"], "serialized"),
+        (["handles_in_any_order", "futures_have_the_result"], "serialized"),
     ],
 )
 def test_what_the_matrix_of_check_lacks(start: Start, cases: list[str], level: str) -> None:

@@ -59,13 +59,6 @@ def test_without_mpi4py_the_error_says_what_to_install() -> None:
     assert re.match(r"ImportError: .*pip install 'distdemo\[mpi\]'", error), error
 
 
-@needs_mpi
-def test_without_an_mpi_library_the_error_says_what_to_install() -> None:
-    """mpi4py keeps the library that it has loaded."""
-    error = error_of_new_python("import distdemo.mpi", MPI4PY_LIBMPI="/nowhere/libmpi.so")
-    assert re.match(r"ImportError: .*MPI library .*pip install 'distdemo\[mpi\]'", error), error
-
-
 def test_torchs_own_mpi_backend_is_not_replaced() -> None:
     class ProcessGroupMPI:
         """Stand-in for torch's class."""
@@ -101,10 +94,9 @@ def test_a_world_of_one_needs_no_mpiexec_and_no_store() -> None:
         assert not mpi.Is_initialized()
         text = usage_error(lambda: dist.init_process_group("mpi", rank=1, world_size=4))
         assert "got rank 1 of 4, but MPI says that this process is rank 0 of 1" in text
-        assert "mixed installation" in text
+        assert "mpiexec -n 4" in text
         init_process_group("mpi")
         assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (0, 1, "mpi")
-        assert "needs a store" in usage_error(lambda: dist.new_group(backend="gloo"))
         found = torch.ones(2)
         dist.all_reduce(found)
         assert found.tolist() == [1, 1]
@@ -113,36 +105,15 @@ def test_a_world_of_one_needs_no_mpiexec_and_no_store() -> None:
 
 
 @needs_mpi
-def test_a_launcher_other_than_mpis_is_reported() -> None:
+@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"])
+def test_a_launcher_other_than_mpis_is_reported(variable: str) -> None:
     def work() -> None:
-        os.environ |= {"OMPI_COMM_WORLD_SIZE": "4", "WORLD_SIZE": "4"}
+        os.environ[variable] = "4"
         import distdemo.mpi  # noqa: F401
 
         text = usage_error(lambda: dist.init_process_group("mpi"))
-        assert "started 4 processes, but MPI says that each is rank 0 of 1" in text
-        del os.environ["OMPI_COMM_WORLD_SIZE"]
-        os.environ |= {"TORCHELASTIC_RUN_ID": "none", "RANK": "1"}
-        text = usage_error(lambda: dist.init_process_group("mpi"))
-        assert re.match(r"torchrun .* started 4 processes, but MPI says", text)
+        assert "4 processes were started, but MPI says that each is rank 0 of 1" in text
+        assert variable in text
         assert "mpiexec -n 4" in text
-        assert "srun" in text
-        assert "mixed installation" not in text
-
-    in_a_child(work)
-
-
-@needs_mpi
-def test_mpich_is_not_initialized_if_it_would_exit() -> None:
-    def work() -> None:
-        os.environ |= {"OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "job@1", "PMIX_RANK": "0"}
-        import distdemo.mpi  # noqa: F401
-
-        mpi = importlib.import_module("mpi4py.MPI")
-        if mpi.get_vendor()[0] != "MPICH" or "pmix" in mpi.Get_library_version():
-            return  # this library doesn't exit
-        text = usage_error(lambda: dist.init_process_group("mpi"))
-        assert text.startswith("Open MPI's mpiexec started this process, but the library")
-        assert "mixed installation" in text
-        assert not mpi.Is_initialized()
 
     in_a_child(work)

@@ -64,7 +64,7 @@ def test_a_program_makes_its_group_twice_and_no_socket_is_open_to_other_machines
         (3.0, rank, str(rank), "3") for rank in range(3)
     ]
     seen = {address for _, addresses in report.values for address in addresses}
-    assert seen  # the store, and gloo
+    assert seen  # gloo
     assert seen <= LOOPBACK
     assert tcp_addresses(os.getpid(), listening=True) == before
 
@@ -219,7 +219,7 @@ def test_an_error_whose_text_is_huge_or_raises_is_told_all_the_same():
     huge, mute = report.outcomes
     assert isinstance(huge, Raised)
     assert isinstance(mute, Raised)
-    assert len(huge.message) < 300_000 > len(huge.excerpt)
+    assert len(huge.message) < 300_000 > len(huge.traceback)
     assert "characters left out" in huge.message
     assert mute.message == "(its text can't be shown)"
 

@@ -19,7 +19,7 @@ REFUSED = [
     ("trace --reduce-op premul_sum", "A schedule can't reduce by premul_sum."),
     ("trace --dtype uint16", "A schedule can't reduce uint16 by sum."),
     ("trace -n 200", "200 ranks are too many to show."),
-    ("trace list -n 1", "--world-size 1: the minimum is 2."),
+    ("trace list -n 1", "--world-size 1: not a whole number of at least 2."),
     ("trace list --sizes 1K", "--sizes requires --world-size."),
     ("trace list barrier", "barrier has no algorithms."),
 ]

@@ -14,11 +14,11 @@ from distdemo.bench.links.records import LinksReport, LinksSpec
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import WorldOptions, count, stall_option, timeout_option
 from distdemo.cli.session import Session
-from distdemo.cli.types import Sizes, decimal, parse_seconds, parse_sizes
+from distdemo.cli.types import Numbers, decimal, parse_seconds, parse_sizes
 from distdemo.errors import UsageError
 from distdemo.view.format import plural
 
-SIZES = Sizes((8, 1 << 20))
+SIZES = Numbers((8, 1 << 20))
 BUFFERS = 2  # large messages per rank: the pattern and the one that is sent or received
 
 
@@ -28,7 +28,7 @@ class LinksOptions(WorldOptions):
 
     timeout: Annotated[float | None, timeout_option("none")] = None
     sizes: Annotated[
-        Sizes,
+        Numbers,
         typer.Option(
             metavar="SMALL,LARGE",
             parser=parse_sizes,
