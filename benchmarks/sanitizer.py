@@ -115,7 +115,7 @@ def world(name: str, variant: str, count: int) -> dict[str, float]:
     """Return the times of one world by clock."""
     option, variables = VARIANTS[variant]
     backend = ("--backend", "mpi") if name.endswith("mpi") else ()
-    options = ("-n", "2", option, *backend, "--capture", "--format", "json")
+    options = ("-n", "2", option, *backend, "--format", "json")
     command = (PYTHON, "-m", "distdemo", "run", __file__, *options, "--", name, str(count))
     output = json.loads(run(command, env={**os.environ, **variables}))["ranks"][0]["output"]
     times: dict[str, float] = json.loads(output.strip().splitlines()[-1])

@@ -17,7 +17,7 @@ import rounds
 from rounds import PYTHON, Result, alternate, compared, in_words, ratios, run
 
 from distdemo.interactive.ranks import Ranks
-from distdemo.interactive.records import Cell, Settings
+from distdemo.interactive.records import Settings
 
 ROUNDS = 7
 CELLS = 30  # per round
@@ -46,13 +46,13 @@ def shell() -> tuple[float, float]:
     with closing(Ranks(Settings(4), lambda *_: None)) as ranks:
         ranks.wait()
         start_s = time.perf_counter() - began
-        ranks.run(Cell("<shell 1>", "t = torch.ones(2); dist.all_reduce(t)"))
+        ranks.run("<shell 1>", "t = torch.ones(2); dist.all_reduce(t)")
         cells = []
         for _ in range(CELLS):
             began = time.perf_counter()
-            ranks.run(Cell("<shell 2>", "dist.all_reduce(t)"))
+            ranks.run("<shell 2>", "dist.all_reduce(t)")
             cells.append(time.perf_counter() - began)
-        ranks.run(Cell("<shell 3>", LOOP))
+        ranks.run("<shell 3>", LOOP)
         return start_s, median(cells) - ranks.pull("times")[0][100]
 
 

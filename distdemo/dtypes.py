@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-_SINGLE = (2 - 2.0**-23) * 2.0**127
-_DOUBLE = (2 - 2.0**-52) * 2.0**1023
-_BRAIN = (2 - 2.0**-7) * 2.0**127
 Kind = Literal["float", "int", "bool", "complex"]
 
 
@@ -21,7 +18,6 @@ class DType:
         kind: Kind of its arithmetic.
         exact: Largest integer n such that 0 to n are represented exactly.
         lowest: Smallest integer that it represents, to check user input.
-        largest: Largest finite number of a floating-point type.
         aliases: Other names that users may type.
     """
 
@@ -30,7 +26,6 @@ class DType:
     kind: Kind
     exact: int
     lowest: int = 0
-    largest: float = 0.0
     aliases: tuple[str, ...] = ()
 
     @property
@@ -39,30 +34,27 @@ class DType:
         return 2.0 / self.exact if self.kind in ("float", "complex") else 0.0
 
 
-def _table() -> dict[str, DType]:
-    types = (
-        DType("float32", 4, "float", 2**24, largest=_SINGLE, aliases=("f32", "float", "fp32")),
-        DType("float64", 8, "float", 2**53, largest=_DOUBLE, aliases=("f64", "double", "fp64")),
-        DType("float16", 2, "float", 2**11, largest=65504.0, aliases=("f16", "half", "fp16")),
-        DType("bfloat16", 2, "float", 2**8, largest=_BRAIN, aliases=("bf16",)),
-        DType("int8", 1, "int", 2**7 - 1, -(2**7), aliases=("i8", "char")),
-        DType("uint8", 1, "int", 2**8 - 1, aliases=("u8", "byte")),
-        DType("int16", 2, "int", 2**15 - 1, -(2**15), aliases=("i16", "short")),
-        DType("int32", 4, "int", 2**31 - 1, -(2**31), aliases=("i32", "int")),
-        DType("int64", 8, "int", 2**63 - 1, -(2**63), aliases=("i64", "long")),
-        DType("uint16", 2, "int", 2**16 - 1, aliases=("u16",)),
-        DType("uint32", 4, "int", 2**32 - 1, aliases=("u32",)),
-        DType("uint64", 8, "int", 2**64 - 1, aliases=("u64",)),
-        DType("float8_e4m3fn", 1, "float", 2**4, largest=448.0, aliases=("f8_e4m3", "fp8")),
-        DType("float8_e5m2", 1, "float", 2**3, largest=57344.0, aliases=("f8_e5m2",)),
-        DType("bool", 1, "bool", 1, aliases=("boolean",)),
-        DType("complex64", 8, "complex", 2**24, largest=_SINGLE, aliases=("c64", "cfloat")),
-        DType("complex128", 16, "complex", 2**53, largest=_DOUBLE, aliases=("c128", "cdouble")),
-    )
-    return {dtype.name: dtype for dtype in types}
+_ALL = (
+    DType("float32", 4, "float", 2**24, aliases=("f32", "float", "fp32")),
+    DType("float64", 8, "float", 2**53, aliases=("f64", "double", "fp64")),
+    DType("float16", 2, "float", 2**11, aliases=("f16", "half", "fp16")),
+    DType("bfloat16", 2, "float", 2**8, aliases=("bf16",)),
+    DType("int8", 1, "int", 2**7 - 1, -(2**7), aliases=("i8", "char")),
+    DType("uint8", 1, "int", 2**8 - 1, aliases=("u8", "byte")),
+    DType("int16", 2, "int", 2**15 - 1, -(2**15), aliases=("i16", "short")),
+    DType("int32", 4, "int", 2**31 - 1, -(2**31), aliases=("i32", "int")),
+    DType("int64", 8, "int", 2**63 - 1, -(2**63), aliases=("i64", "long")),
+    DType("uint16", 2, "int", 2**16 - 1, aliases=("u16",)),
+    DType("uint32", 4, "int", 2**32 - 1, aliases=("u32",)),
+    DType("uint64", 8, "int", 2**64 - 1, aliases=("u64",)),
+    DType("float8_e4m3fn", 1, "float", 2**4, aliases=("f8_e4m3", "fp8")),
+    DType("float8_e5m2", 1, "float", 2**3, aliases=("f8_e5m2",)),
+    DType("bool", 1, "bool", 1, aliases=("boolean",)),
+    DType("complex64", 8, "complex", 2**24, aliases=("c64", "cfloat")),
+    DType("complex128", 16, "complex", 2**53, aliases=("c128", "cdouble")),
+)
 
-
-DTYPES = _table()
+DTYPES = {dtype.name: dtype for dtype in _ALL}
 """Element types by torch's name."""
 
 NAMES = {alias: d.name for d in DTYPES.values() for alias in (d.name, *d.aliases)}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distdemo.ops.spec import OpSpec
 
+PREMUL_FACTOR = 2
 Held = list[list[Any]]
 """By rank and piece: a piece is a list of numbers, or an object."""
 
@@ -108,7 +109,7 @@ def facts_of(op: str) -> OpFacts:
 def folded(rows: list[list[Any]], spec: OpSpec) -> list[Any]:
     """The rows reduced, without rounding and without limits."""
     combine = FOLDS[spec.reduce_op or "sum"]
-    factor = unlimited(spec.factor) if spec.reduce_op == "premul_sum" else 1
+    factor = PREMUL_FACTOR if spec.reduce_op == "premul_sum" else 1
     columns = zip(*rows, strict=True)
     totals = [
         reduce(combine, [scaled(unlimited(number), factor) for number in column])

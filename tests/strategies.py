@@ -153,7 +153,7 @@ def contents(draw: st.DrawFn, op: Op, spec: OpSpec) -> dict[str, Any]:
     kind = draw(st.sampled_from(["default", "seed", "values"]))
     if kind == "values":
         number = numbers(DTYPES[spec.dtype])
-        rows = [op.row(label, spec) for label in op.value_labels(spec)]
+        rows = [op.row(label, spec) for label in range(spec.group_size)]
         return {
             "values": tuple(
                 tuple(draw(st.lists(number, min_size=row, max_size=row))) for row in rows

@@ -351,7 +351,7 @@ def _limit_lines(report: BenchReport) -> Iterator[PlotLine]:
 
 _OMITTED_FIELDS = frozenset(
     {"times_s", "sizes_bytes", "groups", "refused", "shape", "sizes", "splits"}
-    | {"objects", "inference", "factor", "monitored", "straggler", "straggler_delay_s"}
+    | {"objects", "inference", "monitored", "straggler", "straggler_delay_s"}
 )
 """Fields that are the same in every row, or have several values per row."""
 

@@ -142,8 +142,8 @@ class Inspector:
             return report, ()
         for shift in self.judge.matcher.shifts():
             where = " and ".join(row.source_line for row in shift.rows)
-            warning = f"{shift.what[:-1]}: {where}."
-            finding = replace(finding, before=f"{finding.before}\n  {warning}".strip())
+            before = f"{finding.before}\n  {shift.what[:-1]}: {where}."
+            finding = replace(finding, before=before.strip())
         return replace(report, verdict=_verdict(finding, report)), (finding,)
 
     @contextmanager
@@ -176,20 +176,21 @@ class Inspector:
         """Return the finding once all ranks have exited."""
         matcher = self.judge.matcher
         running = _running(report)
-        if report.interrupted_by is not None:
-            finding = self.judge.interrupt(running)
-            self._feed()
-            self.judge.read()
-            return finding
+        interrupted = report.interrupted_by is not None
+        finding = self.judge.interrupt(running) if interrupted else None
         self._feed()
         self.judge.read()
+        if interrupted:
+            return finding
         self._add_ends(report.outcomes)
         old = report.verdict
-        accuser = next((o for o in report.outcomes if isinstance(o, Raised) and o.missing), None)
-        if accuser is not None and old is not None and not (matcher.stopped or matcher.problems):
-            rows = matcher.rows({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
-            rule = KINDS["absent"].rule
-            finding = Finding("absent", old.what, tuple(rows), "", rule, accuser.missing)
+        missing = next(
+            (o.missing for o in report.outcomes if isinstance(o, Raised) and o.missing), ()
+        )
+        if missing and old is not None and not (matcher.stopped or matcher.problems):
+            calls = {rank: state.last for rank, state in enumerate(matcher.ranks) if state.last}
+            rows = tuple(matcher.rows(calls))
+            finding = Finding("absent", old.what, rows, "", KINDS["absent"].rule, missing)
         else:
             finding = self.judge.conclude(running)
         if finding is None or old is None:
@@ -236,25 +237,22 @@ def _end_note(end: Died | Returned, last: RankCall | None) -> EndNote:
         file, _, place = end.where.source_line.rpartition(":")
         line, _, function = place.partition(" in ")
         return EndNote(how, SourceLine(file, int(line), function))
-    if last is None or last.rules.internal:
-        return EndNote(how)
-    return EndNote(f"{how} after {last.op}", last.source_line)
+    return EndNote(f"{how} after {last.op}", last.source_line) if last else EndNote(how)
 
 
 def _with_cause(finding: Finding, old: Verdict, outcomes: Sequence[Outcome]) -> Finding:
     """Replace the finding by the failure that made a rank miss the call, if there is one."""
-    failed = [
-        outcome
+    failed = {
+        outcome.rank: outcome
         for outcome in outcomes
         if isinstance(outcome, Died) or (isinstance(outcome, Raised) and not outcome.consequence)
-    ]
-    guilty = {outcome.rank for outcome in failed}
+    }
     named = {rank for row in finding.rows for rank in row.ranks}
-    if finding.kind not in ("absent", "uneven", "p2p", "stuck"):
+    is_missing = finding.kind in ("absent", "uneven", "p2p", "stuck")
+    if not is_missing or failed.keys().isdisjoint(named) or failed.keys().isdisjoint(old.ranks):
         return finding
-    if not guilty & named or not guilty & set(old.ranks):
-        return finding
-    rule = old.hint if isinstance(failed[0], Died) else KINDS[finding.kind].rule
+    first = next(iter(failed.values()))
+    rule = old.hint if isinstance(first, Died) else KINDS[finding.kind].rule
     return replace(finding, kind="absent", what=old.what, rule=rule, ranks=old.ranks, so_far=False)
 
 

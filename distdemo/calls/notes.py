@@ -31,7 +31,6 @@ import mmap
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -115,10 +114,7 @@ def shared(path: str, size: int, nth: int = 0) -> memoryview:
 
 
 class Writer:
-    """Writes lines of notes, each with its thread.
-
-    Its user has a lock against other threads. In the same thread a signal handler may interrupt a
-    write and write lines itself: these are queued, and the interrupted write continues with them.
+    """Writes lines of notes, each with its thread. Its user has a lock.
 
     Args:
         write: Function that writes the bytes of a line.
@@ -132,42 +128,30 @@ class Writer:
     def __init__(self, write: Callable[[bytes], object], *, timed: bool = False) -> None:
         self.copies: list[bytearray] = []
         self.calls = 0
-        self._queue: deque[bytes] = deque()
-        self._is_writing = False
-        self._put = write
+        self._write = write
         self._timed = timed
         self._main = threading.main_thread().ident
-        self._threads: dict[int, int] = {}
+        self._threads = {self._main: 0}
 
     @property
     def threads(self) -> int:
         """Number of threads that have written a line, and the main thread."""
-        return 1 + len(self._threads)
+        return len(self._threads)
 
     def write(self, line: str, *, is_call: bool = False) -> int:
         """Write one complete line, and return the number of calls before it."""
         thread = threading.get_ident()
         if thread != self._main:
-            number = self._threads.setdefault(thread, 1 + len(self._threads))
+            number = self._threads.setdefault(thread, len(self._threads))
             line = f"@{number} {line}"
         if self._timed:
             line = f"t{time.time_ns() // 1000} {line}"
-        text = f"{line}\n".encode("ascii")
-        queue = self._queue
-        # No handler runs within these three lines: Python looks for signals after calls and jumps.
+        data = f"{line}\n".encode("ascii")
         number = self.calls
         self.calls = number + is_call
-        queue.append(text)
-        while queue and not self._is_writing:
-            try:
-                self._is_writing = True
-                while queue:
-                    text = queue.popleft()
-                    self._put(text)
-                    for copy in self.copies:
-                        copy.extend(text)
-            finally:
-                self._is_writing = False
+        self._write(data)
+        for copy in self.copies:
+            copy.extend(data)
         return number
 
 
@@ -359,7 +343,7 @@ class Reader:
     _rest: bytes = b""
     _broken: bool = False
     _groups: dict[int, GroupKey] = field(default_factory=dict)
-    _members: int = 0
+    _member_count: int = 0
     _calls: dict[int, CallNote] = field(default_factory=dict)
 
     def read(self, piece: bytes) -> list[tuple[int, Note]]:
@@ -373,22 +357,16 @@ class Reader:
         if len(self._rest) > MAX_LINE_BYTES:
             lines.append(b"?")
         notes: list[tuple[int, Note]] = []
-        for line in lines:
-            try:
-                text = line.decode("ascii")
-                time_us = thread = 0
-                if text.startswith("t"):
-                    moment, _, text = text[1:].partition(" ")
-                    time_us = _number(moment)
-                if text.startswith("@"):
-                    number, _, text = text[1:].partition(" ")
-                    thread = _number(number, MAX_THREADS)
+        try:
+            for line in lines:
+                time_us, text = _prefix("t", line.decode("ascii"), MAX_NUMBER)
+                thread, text = _prefix("@", text, MAX_THREADS)
                 note = self._note(text, thread)
-            except (ValueError, LookupError, TypeError):
-                self._broken = True
-                return [*notes, (0, StopNote(UNREADABLE))]
-            if note is not None:
-                notes.append((time_us, note))
+                if note is not None:
+                    notes.append((time_us, note))
+        except (ValueError, LookupError, TypeError):
+            self._broken = True
+            notes.append((0, StopNote(UNREADABLE)))
         return notes
 
     def _note(self, line: str, thread: int) -> Note | None:
@@ -419,38 +397,41 @@ class Reader:
                 return _json(EndNote, rest)
             case "R":
                 name, step, check, text = rest.split(" ", 3)
-                checksums = _json(Checksums, text)
-                return ReplicaNote(
-                    self._groups[int(name)], _number(step), _number(check), checksums
-                )
+                key = self._groups[int(name)]
+                return ReplicaNote(key, _number(step), _number(check), _json(Checksums, text))
             case "D":
                 end = _json(Destruction, rest)
                 groups = tuple(self._groups[group] for group in end.groups)
                 return DestroyNote(groups, end.source_line, end.failing)
             case "G":
-                number, nth, backend, members = rest.split(" ", 3)
-                self._groups[_number(number, MAX_GROUPS)] = (
-                    self._parsed_members(members),
-                    backend,
-                    _number(nth),
-                )
-                return None
+                name, nth, backend, text = rest.split(" ", 3)
+                key = self._members(text), backend, _number(nth)
+                self._groups[_number(name, MAX_GROUPS)] = key
             case "C":
                 number, name, text = rest.split(" ", 2)
                 key = self._groups[int(name)]
                 call = replace(_json(RankCall, text), group=key[0])
                 self._calls[_number(number, MAX_KNOWN)] = CallNote(key, call, agreement(call))
-                return None
             case "H":  # the header, which is read when the file is opened
-                return None
-        raise ValueError("unknown note")
+                pass
+            case _:
+                raise ValueError("unknown note")
+        return None
 
-    def _parsed_members(self, text: str) -> tuple[int, ...]:
+    def _members(self, text: str) -> tuple[int, ...]:
         members = _json(tuple[int, ...], text)
-        self._members += len(members)
-        if self._members > MAX_MEMBERS:
+        self._member_count += len(members)
+        if self._member_count > MAX_MEMBERS:
             raise ValueError("its groups have too many members")
         return members
+
+
+def _prefix(mark: str, line: str, end: int) -> tuple[int, str]:
+    """Return the number after a mark at the beginning of a line, or 0, and the rest."""
+    if not line.startswith(mark):
+        return 0, line
+    number, _, rest = line[1:].partition(" ")
+    return _number(number, end), rest
 
 
 def _json(kind: type[T], text: str) -> T:

@@ -11,11 +11,11 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.notes import UNREADABLE, EndNote, Writer
@@ -25,9 +25,6 @@ from distdemo.errors import UsageError
 from distdemo.files import MEMORY_BYTES, create_file, limited_memory, open_file
 from distdemo.launcher.verdict import ranks_of
 
-if TYPE_CHECKING:
-    from distdemo.calls.timeline import Timeline
-
 FOLDER = "DISTDEMO_RECORD"
 """Environment variable that names the folder."""
 CHUNK = 1 << 16
@@ -36,8 +33,6 @@ MAX_RANKS = 1 << 14
 MAX_OPEN = 200_000
 """Maximum number of calls that other ranks haven't made; reading stops there."""
 _NAME = re.compile(r"rank-(\d{1,9})\.notes")
-_NONE = "Each rank that calls install() writes one, starting when its group is created."
-_ONE_JOB = "Use a separate folder for each job."
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +91,7 @@ def record(folder: Path) -> None:
     recorder = install(Recorder(Writer(_RankFile(folder.absolute()).write, timed=True)))
     show_error = sys.excepthook
     leave = sys.exit
-    calls_at_exit = -1
-    exit_code: object = None
-    exit_line = SourceLine()
+    last_exit: tuple[int, Any, SourceLine] = (-1, None, SourceLine())  # calls before, status, line
 
     def failed(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
@@ -107,18 +100,17 @@ def record(folder: Path) -> None:
         recorder.off = True
         show_error(kind, error, trace)
 
-    def leaving(status: object = None, /) -> NoReturn:
-        nonlocal calls_at_exit, exit_code, exit_line
-        calls_at_exit = recorder.calls
-        exit_code = status
-        exit_line = source_line()
-        leave(status)  # type: ignore[arg-type]  # any object
+    def leaving(status: Any = None, /) -> NoReturn:
+        nonlocal last_exit
+        last_exit = recorder.calls, status, source_line()
+        leave(status)
 
     def ended() -> None:
-        if exit_code in (None, 0) or calls_at_exit != recorder.calls:  # SystemExit was caught
+        calls, status, line = last_exit
+        if status in (None, 0) or calls != recorder.calls:  # SystemExit was caught
             recorder.record_end(None)
         else:
-            recorder.record_end(SystemExit(exit_code), exit_line)
+            recorder.record_end(SystemExit(status), line)
 
     sys.excepthook = failed  # atexit functions can't see the exit code
     sys.exit = leaving
@@ -134,18 +126,18 @@ def rank_of(path: Path) -> int:
     return -1 if match is None else int(match[1])
 
 
-def compare_recordings(paths: Iterable[Path], timeline: Timeline | None = None) -> Comparison:
+def compare_recordings(paths: Iterable[Path]) -> Comparison:
     """Compare the recordings of one world.
 
     Args:
         paths: One file per rank.
-        timeline: Timeline that gets every note, or None.
 
     Raises:
         UsageError: There are no files, none can be read, or they are of several worlds.
     """
-    files, size, hosts, unreadable = _ranks(list(paths))
-    judge = Judge(size, timeline)
+    files, headers, unreadable = _headers(list(paths))
+    size = headers[0].world_size
+    judge = Judge(size)
     for rank in unreadable:
         judge.matcher.stop(f"rank {rank}: {UNREADABLE}")
     try:
@@ -158,43 +150,39 @@ def compare_recordings(paths: Iterable[Path], timeline: Timeline | None = None) 
             "Record fewer calls: install() later, or run fewer steps.",
         ) from None
     absent = tuple(sorted(set(range(size)) - set(files) - unreadable))
-    unended = tuple(
-        rank
-        for rank, state in enumerate(judge.matcher.ranks)
-        if rank in files and rank not in unread and state.ended is None
-    )
+    states = enumerate(judge.matcher.ranks)
+    unended = {rank for rank, state in states if state.ended is None} & (set(files) - unread)
     finding = _finding(judge, set(absent))
-    reasons = (
-        judge.matcher.stopped,
-        _text(unread, f"made {MAX_OPEN:,} calls that other ranks never made"),
-        _text(absent, "left no notes"),
-        _text(unended, "did not end"),
-    )
+    stopped = judge.matcher.stopped
+    for ranks, did in (
+        (unread, f"made {MAX_OPEN:,} calls that other ranks never made"),
+        (absent, "left no notes"),
+        (unended, "did not end"),
+    ):
+        if ranks and not stopped:
+            stopped = f"{ranks_of(tuple(ranks)).lower()} {did}"
     return Comparison(
         size,
         absent,
-        unended,
-        hosts,
+        tuple(sorted(unended)),
+        tuple(sorted({header.host for header in headers})),
         judge.calls(),
         () if finding is None else (finding,),
         tuple(judge.warnings()),
-        stopped=next(filter(None, reasons), "") if finding is None else "",
+        stopped=stopped if finding is None else "",
     )
 
 
-def _ranks(paths: list[Path]) -> tuple[dict[int, Path], int, tuple[str, ...], set[int]]:
-    """Read the first line of each file.
-
-    Returns:
-        Files by rank, the world's size, the hosts, and ranks whose file can't be read.
+def _headers(paths: list[Path]) -> tuple[dict[int, Path], list[_Header], set[int]]:
+    """Return files and headers by rank, and the ranks whose file can't be read.
 
     Raises:
         UsageError: There are no files, none can be read, or they are of several worlds.
     """
     files: dict[int, Path] = {}
     headers: list[_Header] = []
-    broken: dict[int, str] = {}
-    conflict = ""
+    unreadable: set[int] = set()
+    why = "Each rank that calls install() writes one, starting when its group is created."
     for path in paths:
         rank = rank_of(path)
         try:
@@ -204,27 +192,25 @@ def _ranks(paths: list[Path]) -> tuple[dict[int, Path], int, tuple[str, ...], se
                 continue
             header = decode(_Header, loads(first, max_bytes=MAX_HEADER_BYTES))
         except (OSError, ValueError) as error:
-            broken[rank] = f"{path}: {getattr(error, 'strerror', None) or error}."
+            why = f"{path}: {getattr(error, 'strerror', None) or error}."
+            unreadable.add(rank)
             continue
-        if header.rank != rank:
-            conflict = f"{path} has the notes of rank {header.rank}."
-        elif rank in files:
-            conflict = f"{files[rank]} and {path} are both of rank {rank}."
-        files[rank] = path
         headers.append(header)
+        size = headers[0].world_size
+        if header.rank != rank or rank in files or header.world_size != size or rank >= size:
+            raise UsageError(
+                "These are the notes of several worlds.",
+                f"{path} is of rank {header.rank} of {header.world_size}.",
+                "Use a separate folder for each job.",
+            )
+        files[rank] = path
     if not files:
-        what = f"{', '.join(map(str, paths[:3]))}: there are no notes that can be read."
-        why = next(iter(broken.values()), _NONE)
+        what = f"{', '.join(map(str, paths))}: there are no notes that can be read."
         raise UsageError(what, why, f"Set {FOLDER} to a separate folder for each job.")
-    sizes = sorted({header.world_size for header in headers})
-    if sizes[-1] > MAX_RANKS:
-        what = f"These are the notes of {sizes[-1]:,} ranks."
+    if size > MAX_RANKS:
+        what = f"These are the notes of {size:,} ranks."
         raise UsageError(what, f"postmortem compares up to {MAX_RANKS:,}.", "Try another folder.")
-    if len(sizes) > 1 or max((*files, *broken)) >= sizes[0]:
-        conflict = f"These worlds have {' and '.join(map(str, sizes))} ranks."
-    if conflict:
-        raise UsageError("These are the notes of several worlds.", conflict, _ONE_JOB)
-    return files, sizes[0], tuple(sorted({header.host for header in headers})), set(broken)
+    return files, headers, unreadable
 
 
 def _read(files: Mapping[int, Path], judge: Judge) -> set[int]:
@@ -251,11 +237,6 @@ def _read(files: Mapping[int, Path], judge: Judge) -> set[int]:
             if not piece:
                 del positions[rank]
     return set(positions)
-
-
-def _text(ranks: Collection[int], did: str) -> str:
-    """Return ``rank 1 left no notes``, or an empty text if there are no such ranks."""
-    return f"{ranks_of(tuple(ranks)).lower()} {did}" if ranks else ""
 
 
 def _finding(judge: Judge, absent: set[int]) -> Finding | None:

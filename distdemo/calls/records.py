@@ -214,12 +214,9 @@ class RankCall:
     @property
     def part(self) -> int | None:
         """Size of all parts that this rank sends and receives, or None if they differ."""
-        even = self.send_counts[1:] if self.send_counts[:1] == (-1,) else ()
-        sizes = (
-            {*self.send_counts, *self.receive_counts}
-            if not even or self.send_counts != self.receive_counts
-            else {*even}
-        )
+        if self.send_counts[:1] == (-1,):  # equal parts, and their sum
+            return self.send_counts[1] if self.send_counts == self.receive_counts else None
+        sizes = {*self.send_counts, *self.receive_counts}
         if len(self.rules.lists) == 1:
             sizes.add(self.count)
         return sizes.pop() if len(sizes) == 1 else None

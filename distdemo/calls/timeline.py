@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import Any, BinaryIO
@@ -37,10 +37,10 @@ class Timeline:
         self._file = TemporaryFile()  # noqa: SIM115 - closed with this object
         weakref.finalize(self, self._file.close)
         self._error: OSError | None = None
-        self._comma = "["  # written before the next event
         self._first = 0  # time of the first note, µs
         self._call_counts: dict[int, int] = {}  # number of calls by rank
-        self._open: dict[tuple[int, int], tuple[int, CallNote | None, int]] = {}  # slices by row
+        self._open: dict[tuple[int, int], tuple[int, str, CallNote, int]] = {}
+        """Slice that each thread of a rank is in: its begin, name, call and the call's number."""
         self._pending: dict[tuple[int, int], CallNote] = {}  # non-blocking calls by number
 
     @property
@@ -54,26 +54,22 @@ class Timeline:
         Raises:
             DistdemoError: The temporary file could not be written.
         """
-        self._write("\n]\n" if self._comma == "," else "[\n]\n")
-        self._try(lambda: self._file.seek(0))  # writes what is buffered
+        self._write("\n]\n" if self._call_counts else "[\n]\n")
+        try:
+            self._file.seek(0)  # writes what is buffered
+        except OSError as error:
+            self._error = self._error or error
         if self._error is not None:
-            raise DistdemoError(
-                f"--record {self._path}: it could not be written.",
-                f"Its temporary file in {gettempdir()}: {self._error.strerror}.",
-                "Set TMPDIR to a folder with more space.",
-            )
+            what = f"--record {self._path}: it could not be written."
+            why = f"Its temporary file in {gettempdir()}: {self._error.strerror}."
+            raise DistdemoError(what, why, "Set TMPDIR to a folder with more space.")
         return self._file
 
     def _write(self, text: str) -> None:
-        self._try(lambda: self._file.write(text.encode()))
-
-    def _try(self, use: Callable[[], object]) -> None:
-        """Use the temporary file, unless that has failed before."""
-        if self._error is None:
-            try:
-                use()
-            except OSError as error:
-                self._error = error
+        try:
+            self._file.write(text.encode())
+        except OSError as error:
+            self._error = error
 
     def add(self, rank: int, at: int, note: Note) -> None:
         """Add a note. Notes of one rank must arrive in order.
@@ -87,60 +83,58 @@ class Timeline:
             return
         if rank not in self._call_counts:
             self._first = self._first or at
+            self._add_event("M", "process_name", (rank, 0), args={"name": f"rank {rank}"})
             self._call_counts[rank] = 0
-            self._add_event("M", rank, 0, 0, "process_name", {"name": f"rank {rank}"})
-        thread = getattr(note, "thread", 0)
-        row = (rank, thread)
+        row = (rank, getattr(note, "thread", 0))
         if isinstance(note, CallNote):
-            number = self._call_counts[rank]
-            self._call_counts[rank] += 1
-            if note.call.sync:
-                self._open[row] = (at, note, -1)
-            elif note.call.source_line.via:
-                self._add_event("i", rank, at, thread, note.call.op, _event_args(note), s="t")
-            else:
-                self._pending[rank, number] = note
-                self._add_event(
-                    "b", rank, at, thread, note.call.op, _event_args(note), id=number, cat="async"
-                )
+            self._begin(row, at, note)
         elif isinstance(note, WaitNote):
-            self._open[row] = (at, self._pending.pop((rank, note.number), None), note.number)
-        elif isinstance(note, ReturnNote) and row in self._open:
-            began, call_note, number = self._open.pop(row)
-            if call_note is None:
-                return
-            name = call_note.call.op if number < 0 else f"wait for {call_note.call.op}"
-            self._add_event("X", rank, began, thread, name, _event_args(call_note), dur=at - began)
-            if number >= 0:
-                self._add_event(
-                    "e", rank, at, thread, call_note.call.op, {}, id=number, cat="async"
-                )
+            self._open.pop(row, None)
+            if call := self._pending.pop((rank, note.number), None):
+                self._open[row] = at, f"wait for {call.call.op}", call, note.number
+        elif isinstance(note, ReturnNote):
+            self._end(row, at)
         elif isinstance(note, EndNote):
-            for other, (began, call_note, _) in list(self._open.items()):
-                if other[0] == rank and call_note is not None:
-                    args = {**_event_args(call_note), "unfinished": True}
-                    self._add_event(
-                        "X", rank, began, other[1], call_note.call.op, args, dur=at - began
-                    )
-                    del self._open[other]
+            for other in [other for other in self._open if other[0] == rank]:
+                self._end(other, at, unfinished=True)
+
+    def _begin(self, row: tuple[int, int], at: int, note: CallNote) -> None:
+        """Draw a call, or the begin of its slice."""
+        rank, _ = row
+        op = note.call.op
+        number = self._call_counts[rank]
+        self._call_counts[rank] += 1
+        if note.call.sync:
+            self._open[row] = at, op, note, -1
+        elif note.call.source_line.via:
+            self._add_event("i", op, row, at, _event_args(note), s="t")
+        else:
+            self._pending[rank, number] = note
+            self._add_event("b", op, row, at, _event_args(note), id=f"{rank}.{number}", cat="async")
+
+    def _end(self, row: tuple[int, int], at: int, **more: Any) -> None:
+        """Draw the slice that a thread is in."""
+        if row not in self._open:
+            return
+        began, name, note, number = self._open.pop(row)
+        self._add_event("X", name, row, began, {**_event_args(note), **more}, dur=at - began)
+        if number >= 0 and not more:
+            self._add_event("e", note.call.op, row, at, {}, id=f"{row[0]}.{number}", cat="async")
 
     def _add_event(
         self,
         phase: str,
-        rank: int,
-        at: int,
-        thread: int,
         name: str,
-        args: dict[str, Any],
+        row: tuple[int, int],
+        at: int | None = None,
+        args: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> None:
+        rank, thread = row
         event = {"name": name, "ph": phase, "pid": rank, "tid": thread, "args": args, **more}
-        if phase != "M":
+        if at is not None:
             event["ts"] = at - self._first
-        if phase in ("b", "e"):
-            event["id"] = f"{rank}.{more['id']}"
-        self._write(f"{self._comma}\n{json.dumps(event)}")
-        self._comma = ","
+        self._write(f"{',' if self._call_counts else '['}\n{json.dumps(event)}")
 
 
 def _event_args(note: CallNote) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _piece(op: Op, spec: OpSpec, source: Source) -> Piece:
     if source.reduced:
         reduce_op = spec.reduce_op or "sum"
         columns = zip(*parts, strict=True)
-        numbers = [reduce_numbers(reduce_op, list(column), spec.factor) for column in columns]
+        numbers = [reduce_numbers(reduce_op, list(column)) for column in columns]
     kept = tuple(wrapped(number, spec.dtype) for number in numbers)
     if cut.numel <= WHOLE:
         return Piece(cut.shape, kept, source=origin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import codeop
 import re
 import shlex
@@ -11,43 +12,33 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
-from inspect import signature
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import Backend, WorldOptions, WorldSize
 from distdemo.cli.session import Session
-from distdemo.errors import EXIT_INTERRUPTED, EXIT_USAGE, DistdemoError, UsageError
-from distdemo.files import read_file
-from distdemo.interactive.records import Calls, Cell, CellReport, Settings, ShellReport
+from distdemo.errors import EXIT_INTERRUPTED, DistdemoError, UsageError
+from distdemo.interactive.ranks import Ranks, configured
+from distdemo.interactive.records import CellReport, Settings, ShellReport
 from distdemo.view.blocks import Block, Facts, Paragraph
 from distdemo.view.format import plural
 
-if TYPE_CHECKING:
-    from distdemo.interactive.ranks import Ranks
-
 PROMPT, MORE = ">>> ", "... "
 INDENT = "    "
-CONTINUES = re.compile(r"(elif|else|except|finally)\b")
 EXIT = re.compile(r"(exit|quit)\s*(\([^()]*\))?;?")
 HISTORY = "~/.local/state/distdemo/shell_history"
-LABEL = 14  # characters of ``ranks 0-1, 3`` before a value
-COMMANDS = {
-    "only": ("%only 0,2", "Run the next lines on these ranks; %only alone, on all."),
-    "world": ("%world 8", "Start a new world of 8 ranks, without the variables."),
-    "backend": ("%backend mpi", "Start a new world over this backend, without the variables."),
-    "reset": ("%reset", "Start new ranks with the same settings, without the variables."),
-    "calls": ("%calls", "List the calls of this world."),
-    "trace": ("%trace", "Draw the last collective as rounds, with example data."),
-    "load": ("%load 'my lesson.py'", "Run a file of plain Python on the ranks."),
-    "mistake": ("%mistake order", "Run one of `distdemo mistakes` on separate ranks."),
-    "help": ("%help", "List these commands; exit() or Ctrl-D ends the shell."),
-}
-"""An example of each command, and what it does."""
+HELP = (
+    ("%ranks --only 0,2", "Run the next lines on these ranks; %ranks alone, on all."),
+    ("%ranks 8 --backend mpi", "Start a new world, without the variables; --new with the same."),
+    ("%trace all-reduce", "Run any other command of distdemo, on separate ranks."),
+    ("exit()", "End the shell, as Ctrl-D does."),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +64,6 @@ def shell(session: Session, options: ShellOptions) -> Result:
     code is 1 if one of them failed.
     """
     from distdemo.interactive import view
-    from distdemo.interactive.ranks import Ranks
 
     size = session.world_size(options.world_size)
     world = session.world(size, WorldOptions(backend=options.backend))
@@ -92,7 +82,6 @@ class Shell:
     def __init__(self, session: Session, ranks: Ranks) -> None:
         self._session = session
         self._ranks = ranks
-        self._only: frozenset[int] | None = None
         self._reports: list[CellReport] = []
 
     def run(self) -> list[CellReport]:
@@ -112,10 +101,8 @@ class Shell:
                     raise
                 except KeyboardInterrupt:
                     what = "The line was interrupted."
-                except (DistdemoError, RuntimeError) as error:
-                    what = str(error)
                 except Exception as error:  # the variables must not be lost
-                    what = f"{type(error).__name__}: {error}"
+                    what = str(error)
                 self._add(CellReport(source, ok=False, what=what))
         finally:
             signal.signal(signal.SIGINT, handler)
@@ -128,30 +115,15 @@ class Shell:
             UsageError: It is no command, or its words don't fit the command.
         """
         if not source.lstrip().startswith("%"):
-            self._run_cell(f"<shell {len(self._reports) + 1}>", source)
+            self._add(self._ranks.run(f"<shell {len(self._reports) + 1}>", source))
             return
-        try:
-            name, *words = shlex.split(source.strip()[1:]) or [""]
-        except ValueError as error:
-            raise UsageError(f"{source.strip()}: {str(error).lower()}.") from None
-        if name not in COMMANDS:
-            raise UsageError(f"%{name}: there is no such command.", "", "Try %help.")
-        act = getattr(self, f"_do_{name}")
-        parameters = signature(act).parameters.values()
-        required = sum(parameter.default == parameter.empty for parameter in parameters)
-        if not required <= len(words) <= len(parameters):
-            count = "one word" if required else "at most one word"
-            takes = f"{count}, as in {COMMANDS[name][0]}" if parameters else "no words"
-            raise UsageError(f"%{name} takes {takes}.")
-        act(*words)
-
-    def _run_cell(self, file: str, source: str) -> None:
-        from distdemo.view.console import output
-
-        cell = Cell(file, source, self._only)
-        if self._session.is_interactive:
-            cell = replace(cell, width=max(40, output().width - LABEL))
-        self._add(self._ranks.run(cell))
+        name, _, words = source.strip()[1:].partition(" ")
+        if name == "help":
+            self._show(Facts(HELP))
+        elif name != "ranks":
+            self._run_command(name, words)
+        elif configured(self._ranks, words)[1]:
+            self._welcome()
 
     def _add(self, cell: CellReport) -> None:
         from distdemo.interactive import view
@@ -176,8 +148,6 @@ class Shell:
 
     def _complete(self, prefix: str) -> list[str]:
         """Return the names that begin with a prefix."""
-        if prefix.startswith("%"):
-            return [f"%{name}" for name in COMMANDS if name.startswith(prefix[1:])]
         before, dot, start = prefix.rpartition(".")
         try:
             names = self._ranks.pull(f"dir({before})" if dot else "[*globals()]")[0]
@@ -187,52 +157,14 @@ class Shell:
 
     def _piped_lines(self) -> Iterator[str]:
         """Yield the statements of standard input, and show them as if they had been typed."""
-        for lines in piped_statements(sys.stdin):
+        for source in piped_statements(sys.stdin.read()):
             if self._session.shares_output and not self._session.quiet:
-                for line, prompt in zip(lines, [PROMPT, *[MORE] * len(lines)], strict=False):
-                    sys.stdout.write(f"{prompt}{line}".rstrip() + "\n")
+                shown = f"{PROMPT}{source}".replace("\n", f"\n{MORE}")
+                sys.stdout.write(re.sub(" +$", "", shown, flags=re.MULTILINE) + "\n")
                 sys.stdout.flush()
-            yield "\n".join(lines)
+            yield source
 
-    # ------------------------------------------------------------------------------ commands
-
-    def _do_only(self, ranks: str = "") -> None:
-        self._only = self._ranks.parse(ranks) if ranks else None
-
-    def _do_world(self, size: str) -> None:
-        if not size.isdecimal():
-            raise UsageError(f"%world {size}: that isn't a number of ranks.")
-        self._start(replace(self._ranks.settings, world_size=int(size)))
-
-    def _do_backend(self, name: str) -> None:
-        self._start(replace(self._ranks.settings, backend=name))
-
-    def _do_reset(self) -> None:
-        self._start(self._ranks.settings)
-
-    def _start(self, settings: Settings) -> None:
-        self._ranks.ask(settings)
-        self._only = None
-        self._welcome()
-
-    def _do_calls(self) -> None:
-        from distdemo.calls.text import calls_text
-
-        calls, _ = self._ranks.ask(Calls())
-        text = calls_text(calls) if calls else "These ranks have made no call yet."
-        self._show(Paragraph(text, verbatim=True))
-
-    def _do_trace(self) -> None:
-        _, last_call = self._ranks.ask(Calls())
-        if not last_call:
-            raise UsageError("This world has made no call yet.", "", "Try dist.all_reduce(t).")
-        op = last_call.partition(" ")[0].replace("_", "-")
-        self._run_command("trace", op, "-n", str(self._ranks.settings.world_size))
-
-    def _do_mistake(self, name: str) -> None:
-        self._run_command("mistakes", name)
-
-    def _run_command(self, *words: str) -> None:
+    def _run_command(self, name: str, words: str) -> None:
         """Run another command of distdemo, in its own process: this one has no torch.
 
         Raises:
@@ -242,27 +174,16 @@ class Shell:
         shown = None if self._session.shares_output else subprocess.DEVNULL
         handler = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C ends the other process
         try:
-            done = subprocess.run(  # noqa: S603 - this Python and ourselves
-                [sys.executable, "-m", "distdemo", *words], stdout=shown, check=False
-            )
+            line = [sys.executable, "-m", "distdemo", name, *shlex.split(words)]
+            code = subprocess.run(line, stdout=shown, check=False).returncode  # noqa: S603 - this Python and ourselves
+        except ValueError as error:
+            raise UsageError(f"%{name} {words}: {str(error).lower()}.") from None
         finally:
             signal.signal(signal.SIGINT, handler)
-        if done.returncode == EXIT_INTERRUPTED:
+        if code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt
-        if done.returncode:
-            what = "can't be carried out" if done.returncode == EXIT_USAGE else "failed"
-            raise UsageError(f"distdemo {shlex.join(words)} {what}.")
-
-    def _do_load(self, name: str) -> None:
-        try:
-            file = Path(name).expanduser().resolve()
-            source = read_file(file).decode("utf-8-sig")
-        except (OSError, ValueError, RuntimeError) as error:
-            raise UsageError(f"{name} can't be read.", f"{error}.") from error
-        self._run_cell(str(file), source)
-
-    def _do_help(self) -> None:
-        self._show(Facts(tuple(COMMANDS.values())))
+        if code:
+            raise UsageError(f"distdemo {name} {words}".strip() + f" failed with exit code {code}.")
 
 
 # -------------------------------------------------------------------------------- what is typed
@@ -281,28 +202,21 @@ def is_incomplete(source: str) -> bool:
     return bool(last.strip()) and last.startswith((" ", "\t"))
 
 
-def piped_statements(file: Iterator[str]) -> Iterator[list[str]]:
-    """Yield the lines of each statement; a block ends before a line that doesn't continue it."""
-    lines: list[str] = []
-    for line in file:
-        text = line.rstrip("\n")
-        continues = not text.strip() or text[0] in " \t#" or CONTINUES.match(text)
-        if lines and not continues and not is_incomplete("\n".join([*lines, ""])):
-            yield _without_blank_end(lines)
-            lines = []
-        if text.strip() or lines:
-            lines.append(text)
-        if lines and not continues and not is_incomplete("\n".join(lines)):
-            yield _without_blank_end(lines)
-            lines = []
-    if lines:
-        yield _without_blank_end(lines)
-
-
-def _without_blank_end(lines: list[str]) -> list[str]:
-    while not lines[-1].strip():
-        lines.pop()
-    return lines
+def piped_statements(text: str) -> Iterator[str]:
+    """Yield the commands and the statements of a text, with the comments after them."""
+    for part in re.split(r"^(%.*)$", text, flags=re.MULTILINE):
+        try:
+            tree = ast.parse(part)
+        except (SyntaxError, ValueError):  # a command, or an error that the ranks report
+            yield part.strip("\n")
+            continue
+        starts = {
+            min(node.lineno for node in [statement, *getattr(statement, "decorator_list", ())])
+            for statement in tree.body
+        }
+        lines = part.splitlines()
+        for start, end in pairwise([*sorted(starts), len(lines) + 1]):
+            yield "\n".join(lines[start - 1 : end - 1]).rstrip()
 
 
 def typed_lines(complete: Callable[[str], list[str]]) -> Iterator[str]:
@@ -315,6 +229,8 @@ def typed_lines(complete: Callable[[str], list[str]]) -> Iterator[str]:
         ask = _toolkit(complete)
     except ImportError:
         ask = _ask_plainly
+        with suppress(ImportError):
+            import_module("readline")  # lets input() edit lines and recall earlier ones
     while True:
         try:
             source = ask()

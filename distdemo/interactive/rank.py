@@ -17,7 +17,6 @@ import sys
 import threading
 import traceback
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from importlib import import_module
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,12 +24,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from distdemo.calls.record.hooks import current_recorder, record_calls
 from distdemo.calls.records import END_OF_CELL
-from distdemo.interactive.records import Cell, CellResult, CopyVariables, Pull, Push
+from distdemo.interactive.records import Cell, CellResult, CopyVariables
 from distdemo.launcher.failures import raised, text_of
 from distdemo.launcher.host import Interrupt
+from distdemo.launcher.program import value_text
 from distdemo.launcher.stacks import is_ours
-from distdemo.run.value import plain_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from distdemo.calls.records import Notes
     from distdemo.launcher.rank import Rank
 
+LINE_WIDTH = 66  # of printed tensors: 80, less the ranks before a value
 INTERNAL = ("/torch/_ops.py", "/torch/utils/_python_dispatch.py")
 """Files between a cell and distdemo's hooks in a traceback."""
 
@@ -73,32 +74,37 @@ class CellRunner:
         self._pipe = pipe
         self._cells: queue.SimpleQueue[Cell | None] = queue.SimpleQueue()
         self._busy = False
-        self._width = Cell("", "").width  # torch's default
         self._module = ModuleType("__main__")
         self._variables: dict[str, Any] = vars(self._module)
         self._variables.update(rank=rank.rank, world_size=rank.world_size, torch=torch, dist=dist)
         self._given = self._variables.copy()
 
     def run(self, notes: Notes | None, variables: bytes) -> None:
-        """Run the cells that arrive."""
-        from distdemo.calls.record.hooks import current_recorder, record_calls
+        """Run the cells that arrive.
 
+        Args:
+            notes: Settings for recording its calls, or None.
+            variables: Variables to start with, pickled, or empty.
+        """
         sys.modules["__main__"] = self._module
         self._rank.set_variables()
+        torch.set_printoptions(linewidth=LINE_WIDTH)  # type: ignore[no-untyped-call]  # torch's
         signal.signal(signal.SIGINT, self._interrupted)
         with record_calls(notes, self._rank.rank, self._rank.world_size):
             recorder = current_recorder()
-            self._rank.send(self._answer(Push({self._rank.rank: variables})))
+            if variables:
+                self._variables.update(pickle.loads(variables))  # noqa: S301 - of a rank
             threading.Thread(target=self._read, daemon=True).start()
+            result = CellResult()
             while True:
+                for stream in (sys.stdout, sys.stderr):
+                    with suppress(OSError, ValueError):  # closed by the cell
+                        stream.flush()
+                self._rank.send(result)
                 meets = recorder if dist.is_initialized() else None
                 with nullcontext() if meets is None else meets.record_meeting(END_OF_CELL):
                     cell = self._cells.get()
                 result = CellResult() if cell is None else self._result(cell)
-                for stream in (sys.stdout, sys.stderr):
-                    with suppress(OSError, ValueError):  # closed by the cell
-                        stream.flush()
-                self._rank.send(replace(result, has_group=dist.is_initialized()))
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         if self._busy:
@@ -106,35 +112,20 @@ class CellRunner:
             raise KeyboardInterrupt
 
     def _read(self) -> None:
-        """Answer requests; the main thread runs the cells."""
+        """Receive requests; the main thread runs the cells."""
         while True:
             try:
                 request = self._pipe.recv()
             except (EOFError, OSError):
                 os._exit(0)
             match request:
-                case Cell() | None:
-                    self._cells.put(request)
                 case Interrupt():
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-                case _:
-                    with suppress(BrokenPipeError):
-                        self._rank.send(self._answer(request))
-
-    def _answer(self, request: Push | Pull | CopyVariables) -> Any:
-        """Return the answer to a request, or the text of an exception."""
-        try:
-            match request:
-                case Push():
-                    own = request.values[self._rank.rank]
-                    self._variables.update(pickle.loads(own) if own else {})  # noqa: S301 - of a rank or the program
-                    return b""
-                case Pull():
-                    return _dumps(eval(request.expression, self._variables))  # noqa: S307 - the user's own
                 case CopyVariables():
-                    return self._copy()
-        except Exception as error:  # a user's value may raise anything
-            return f"{type(error).__name__}: {text_of(error)}"
+                    with suppress(BrokenPipeError):
+                        self._rank.send(self._copy())
+                case _:
+                    self._cells.put(request)
 
     # --------------------------------------------------------------------------------- cells
 
@@ -142,7 +133,7 @@ class CellRunner:
         """Run a cell and return its result."""
         try:
             self._busy = True
-            value = self._execute(cell)
+            result = self._execute(cell)
         except BaseException as error:  # of the user's code
             self._busy = False
             self._rank.exit_if_forked(error)
@@ -151,29 +142,26 @@ class CellRunner:
         finally:
             self._busy = False
         self._rank.exit_if_forked()
-        return CellResult(value)
+        return result
 
-    def _execute(self, cell: Cell) -> str:
-        """Run a cell; return the text of its last expression's value, or an empty text."""
+    def _execute(self, cell: Cell) -> CellResult:
+        """Run a cell; return the value of its last expression."""
         lines = f"{cell.source}\n".splitlines(keepends=True)  # carets need the last line's end
         linecache.cache[cell.file] = (len(cell.source), None, lines, cell.file)
-        if not cell.file.startswith("<"):
-            self._variables["__file__"] = cell.file
-        if cell.width != self._width:
-            self._width = cell.width
-            torch.set_printoptions(linewidth=cell.width)  # type: ignore[no-untyped-call]  # torch's
         tree = ast.parse(cell.source, cell.file)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, cell.file, "exec", dont_inherit=True), self._variables)  # noqa: S102 - the user's own
         if last is None:
-            return ""
+            return CellResult()
         assert isinstance(last, ast.Expr)  # for the type checker
         expression = compile(ast.Expression(last.value), cell.file, "eval", dont_inherit=True)
         value = eval(expression, self._variables)  # noqa: S307 - as above
+        if cell.pulls:
+            return CellResult(pulled=_dumps(value))
         if value is None or cell.source.rstrip().endswith(";"):
-            return ""
+            return CellResult()
         self._variables["_"] = value
-        return plain_value(value)[0]
+        return CellResult(value_text(value))
 
     # ----------------------------------------------------------------------------- variables
 
@@ -182,7 +170,7 @@ class CellRunner:
         values = {
             name: value
             for name, value in self._variables.copy().items()
-            if not (name.startswith("__") or self._given.get(name) is value)
+            if name != "_" and not (name.startswith("__") or self._given.get(name) is value)
         }
         lost = []
         for name in list(values):
@@ -191,7 +179,7 @@ class CellRunner:
             except Exception:  # depends on the value
                 lost.append(name)
                 del values[name]
-        return CopyVariables(_dumps(values), ", ".join(name for name in lost if name != "_"))
+        return CopyVariables(_dumps(values), ", ".join(lost))
 
 
 class _ValuePickler(pickle.Pickler):
@@ -208,13 +196,9 @@ class _ValuePickler(pickle.Pickler):
 
 
 def _dumps(value: Any) -> bytes:
-    try:
-        import cloudpickle
-    except ImportError:
-        buffer = io.BytesIO()
-        _ValuePickler(buffer, protocol=5).dump(value)
-        return buffer.getvalue()
-    return cloudpickle.dumps(value)  # type: ignore[no-any-return]  # it has no types
+    buffer = io.BytesIO()
+    _ValuePickler(buffer, protocol=5).dump(value)
+    return buffer.getvalue()
 
 
 def _traceback(error: BaseException, file: str) -> str:

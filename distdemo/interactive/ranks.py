@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import pickle
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
+from distdemo.calls.text import rank_label
 from distdemo.cli.types import parse_ranks
 from distdemo.errors import UsageError
-from distdemo.interactive.records import (
-    Cell,
-    CellReport,
-    Done,
-    Output,
-    Pull,
-    Push,
-    Request,
-    Settings,
-)
+from distdemo.interactive.records import Cell, CellReport, Done, Output, Request, Settings
 from distdemo.launcher.host import Host, HostError, Interrupt
 from distdemo.view.format import ranks_text
 
-MAX_INTERRUPTS = 5  # Ctrl-C of one request, before the ranks are given up
+OnOutput = Callable[[int, bytes], object]
 
 
 class Ranks:
@@ -35,13 +29,15 @@ class Ranks:
         settings: World to start with.
         on_output: Called as ``on_output(rank, data)`` with the ranks' output as it arrives; None
             prints it, with the rank in front of every line.
+
+    Attributes:
+        only: Ranks that run the next cells; None for all.
     """
 
-    def __init__(
-        self, settings: Settings, on_output: Callable[[int, bytes], object] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, on_output: OnOutput | None = None) -> None:
         self.on_output = on_output
         self.settings = settings
+        self.only: frozenset[int] | None = None
         self._start()
 
     def _start(self) -> None:
@@ -66,43 +62,35 @@ class Ranks:
             if not done.ok:
                 raise UsageError("The ranks can't be started.", done.what)
 
-    def request(
-        self, request: Request, on_output: Callable[[int, bytes], object] = lambda *_: None
-    ) -> Done:
+    def ask(self, request: Request, on_output: OnOutput = lambda *_: None) -> Done:
         """Send a request and return the answer; Ctrl-C interrupts the cell, not this call.
 
         Raises:
             UsageError: The first world can't be started.
         """
-        pressed: list[int] = []
-        sent = False
+        was_interrupted = False
+        is_sent = False
 
-        def interrupt(number: int, _: object) -> None:  # an exception would cut a message in two
-            pressed.append(number)
-            if len(pressed) > MAX_INTERRUPTS:  # the host doesn't answer
-                self._host.process.kill()
-            elif sent:
+        def interrupt(*_: object) -> None:  # an exception would cut a message in two
+            nonlocal was_interrupted
+            was_interrupted = True
+            if is_sent:
                 self._host.send(Interrupt())
 
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGINT, interrupt) if is_main else None
         try:
             self.wait()
-            if pressed:
+            if was_interrupted:
                 return Done(ok=False, what="The line was interrupted.")
             self._host.send(request)
-            sent = True
-            if pressed:
-                self._host.send(Interrupt())
-            done = self._receive(on_output)
+            is_sent = True
+            return self._receive(on_output)
         finally:
             if is_main:
                 signal.signal(signal.SIGINT, before)
-        if isinstance(request, Settings) and done.ok:
-            self.settings = request
-        return done
 
-    def _receive(self, on_output: Callable[[int, bytes], object]) -> Done:
+    def _receive(self, on_output: OnOutput) -> Done:
         """Return the answer to the last request; until it arrives, pass on the ranks' output."""
         try:
             while isinstance(message := self._host.receive(), Output):
@@ -112,29 +100,34 @@ class Ranks:
             return Done(ok=False, what=f"The host of the ranks {error}. All variables are lost.")
         return message  # type: ignore[no-any-return]  # it sends nothing else
 
-    def run(self, cell: Cell) -> CellReport:
-        """Run a cell and return the report on it."""
+    def run(self, file: str, source: str) -> CellReport:
+        """Run a cell and return the report on it.
+
+        Args:
+            file: File name of the code, ``<shell 4>``.
+            source: Code of the cell.
+        """
+        cell = Cell(file, source, self.only)
         if self.on_output is not None:
-            done = self.request(cell, self.on_output)
+            done = self.ask(cell, self.on_output)
         else:
-            from distdemo.run.view_output import Stream
+            from distdemo.view.stream import Stream
 
             stream = Stream(frozenset(range(self.settings.world_size)))
-            done = self.request(cell, stream.write)
+            done = self.ask(cell, stream.write)
             stream.flush()
-        return done.payload or CellReport(cell.source, ok=False, what=done.what)
+        return done.payload or CellReport(source, ok=False, what=done.what)
 
-    def ask(self, request: Request) -> Any:
-        """Send a request and return the payload of the answer.
+    def start(self, settings: Settings) -> None:
+        """Start a new world in place of the present one.
 
         Raises:
-            UsageError: The first world can't be started.
-            RuntimeError: The request failed.
+            UsageError: It can't be started.
         """
-        done = self.request(request)
+        done = self.ask(settings)
         if not done.ok:
-            raise RuntimeError(done.what)
-        return done.payload
+            raise UsageError(done.what)
+        self.settings = settings
 
     def pull(self, expression: str) -> list[Any]:
         """Return every rank's value of an expression.
@@ -142,33 +135,71 @@ class Ranks:
         Raises:
             RuntimeError: A rank has no such value, or it can't be pickled.
         """
-        values = self.ask(Pull(expression))
-        return [pickle.loads(values[rank]) for rank in sorted(values)]  # noqa: S301 - from ranks of ours
-
-    def push(self, values: dict[str, list[Any]]) -> None:
-        """Set variables: a list with one value per rank for each name.
-
-        Raises:
-            RuntimeError: A rank can't load its values.
-        """
-        pickled = {}
-        for rank in range(self.settings.world_size):
-            own = {name: by_rank[rank] for name, by_rank in values.items()}
-            pickled[rank] = pickle.dumps(own)
-        self.ask(Push(pickled))
-
-    def parse(self, text: str) -> frozenset[int]:
-        """Return the ranks of ``0,2-3``.
-
-        Raises:
-            UsageError: The text is no list of ranks of this world.
-        """
-        ranks = range(self.settings.world_size)
-        chosen = frozenset(parse_ranks(text) or ranks)
-        for rank in sorted(chosen - set(ranks)):
-            raise UsageError(f"There is no rank {rank}: the ranks are {ranks_text(ranks)}.")
-        return chosen
+        done = self.ask(Cell("<pull>", expression, pulls=True))
+        if done.ok:
+            return [pickle.loads(value) for value in done.pulled]  # noqa: S301 - from ranks of ours
+        errors = () if done.payload is None else done.payload.errors
+        texts = [f"{rank_label(error.ranks)}: {error.text.splitlines()[-1]}" for error in errors]
+        raise RuntimeError("; ".join(texts) or done.what)
 
     def close(self) -> None:
         """End the ranks and the host."""
         self._host.close()
+
+
+# -------------------------------------------------------------------------------------- %ranks
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"%ranks: {message}.", "", "Try %ranks 4 --backend gloo --only 0,2.")
+
+
+_parser = _Parser(prog="%ranks", add_help=False)
+_parser.add_argument("world_size", nargs="?", type=int)
+_parser.add_argument("--backend")
+_parser.add_argument("--only")
+_parser.add_argument("--new", action="store_true")
+_parser.add_argument("--no-sanitize", action="store_true")
+
+
+def configured(ranks: Ranks | None, line: str, **options: Any) -> tuple[Ranks, bool]:
+    """Carry out ``%ranks [N] [--backend B] [--only 0,2] [--new] [--no-sanitize]``.
+
+    Args:
+        ranks: Ranks that there are, or None.
+        line: Words after ``%ranks``.
+        options: Options of `Ranks`, if there are none yet.
+
+    Returns:
+        The ranks, and True if the line started a new world in place of theirs.
+
+    Raises:
+        UsageError: The line is invalid, or the world can't be started.
+    """
+    try:
+        given = _parser.parse_args(shlex.split(line))
+    except ValueError as error:
+        raise UsageError(f"%ranks {line}: {str(error).lower()}.") from None
+    old = Settings() if ranks is None else ranks.settings
+    settings = Settings(
+        old.world_size if given.world_size is None else given.world_size,
+        given.backend or old.backend,
+        not given.no_sanitize and (old.sanitize or given.new),
+    )
+    only = frozenset(parse_ranks(given.only)) if given.only else None
+    there_are = range(settings.world_size)
+    for rank in sorted(set(only or ()) - set(there_are)):
+        raise UsageError(f"There is no rank {rank}: the ranks are {ranks_text(there_are)}.")
+    is_replaced = ranks is not None and (given.new or settings != old)
+    if ranks is None:
+        ranks = Ranks(settings, **options)
+        try:
+            ranks.wait()
+        except BaseException:
+            ranks.close()
+            raise
+    elif is_replaced:
+        ranks.start(settings)
+    ranks.only = only
+    return ranks, is_replaced

@@ -1,10 +1,9 @@
-"""Messages between the program, the host and the ranks. No torch."""
+"""Messages between the program, the host and the ranks, and reports. No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from distdemo.calls.records import Row
 
@@ -29,35 +28,16 @@ class Cell:
     Attributes:
         file: File name of the code, ``<shell 4>``.
         ranks: Ranks that run it; None for all.
-        width: Width of printed tensors, in characters.
+        pulls: True to return the value of the code, an expression, pickled.
     """
 
-    file: str
-    source: str
+    file: str = ""
+    source: str = ""
     ranks: frozenset[int] | None = None
-    width: int = 80
+    pulls: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
-    """Set variables: pickled values by rank."""
-
-    values: Mapping[int, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Pull:
-    """Return each rank's value of an expression, pickled, by rank."""
-
-    expression: str
-
-
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """Return the calls of this world so far, and rank 0's last."""
-
-
-Request = Settings | Cell | Push | Pull | Calls
+Request = Settings | Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +55,14 @@ class Done:
     Attributes:
         ok: False if a rank raised, or the world could not go on.
         what: What went wrong, unless the payload says it.
-        payload: Report on a cell, or the answer to ``Pull`` and ``Calls``.
+        payload: Report on the cell, or None.
+        pulled: Pickled values of all ranks, if the cell asks for them.
     """
 
     ok: bool = True
     what: str = ""
-    payload: Any = None
+    payload: CellReport | None = None
+    pulled: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +84,15 @@ class CellResult:
 
     Attributes:
         value: Text of the last expression's value; empty if it is None.
+        pulled: That value, pickled, if the cell asks for it.
         error: Exception with its traceback, from the cell's line inward, or empty.
         consequence: True if another rank's end caused the exception.
-        has_group: False if the rank has destroyed the process group.
     """
 
     value: str = ""
+    pulled: bytes = b""
     error: str = ""
     consequence: bool = False
-    has_group: bool = True
 
 
 @dataclass(frozen=True, slots=True)

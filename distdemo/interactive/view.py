@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.table import Table
 
 from distdemo.calls.text import rank_label, rows_text
 from distdemo.interactive.records import CellReport, RanksText, ShellReport
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Paragraph, Summary, show_blocks
 from distdemo.view.console import Signs, recorder
-from distdemo.view.format import plural, ranks_text
+from distdemo.view.format import plural
 
 NOTEBOOK_WIDTH = 100
 NOTEBOOK_FORMAT = '<pre style="white-space:pre;overflow-x:auto;line-height:normal">{code}</pre>'
 
 
-def cell_view(cell: CellReport, *, values: bool = True) -> Iterator[Block]:
-    """Yield the values, if they are wanted, and the errors and verdict of a cell."""
-    if cell.values and values:
+def cell_view(cell: CellReport) -> Iterator[Block]:
+    """Yield the values, errors and verdict of a cell."""
+    if cell.values:
         yield Paragraph(_aligned(cell.values), verbatim=True)
     for error in cell.errors:
         yield Paragraph(f"{rank_label(error.ranks)}\n{error.text}", colours.WRONG, verbatim=True)
@@ -67,10 +66,5 @@ class CellInNotebook:
 
     def _console(self) -> Console:
         console = recorder(NOTEBOOK_WIDTH)
-        if self._cell.values:
-            table = Table("Ranks", "Value")
-            for value in self._cell.values:
-                table.add_row(ranks_text(value.ranks), value.text)
-            console.print(table)
-        show_blocks(console, cell_view(self._cell, values=False))
+        show_blocks(console, cell_view(self._cell))
         return console

@@ -183,16 +183,16 @@ class _ControlProcess:
     def run(self, timeout_s: float, listening: int | None) -> None:
         """Exchange messages until the launcher has exited or the store is lost."""
         control = self._control
+        self._limit_s = timeout_s
+        lost = self._no_answer()
         try:
             _detach({self._orders.fileno(), self._reports.fileno(), listening or 0})
-            self._limit_s = timeout_s
             threading.Thread(target=self._follow_launcher, daemon=True).start()
-            self._exchange(self._open(timedelta(seconds=timeout_s), listening))
+            store = self._open(timedelta(seconds=timeout_s), listening)
+            lost = f"the connection to {control.host}:{control.port} was closed"
+            self._exchange(store)
         except (RuntimeError, MemoryError):
-            why = f"the connection to {control.host}:{control.port} was closed"
-            if self._limit_s == timeout_s:
-                why = f"nothing answered at {control.host}:{control.port} within {timeout_s:g} s"
-            self._report(control.node, Gone(why))
+            self._report(control.node, Gone(lost))
         finally:
             os._exit(0)
 
@@ -281,14 +281,16 @@ class _ControlProcess:
         with self._reporting, suppress(OSError):  # the launcher has exited
             self._reports.send((node, report))
 
+    def _no_answer(self) -> str:
+        where = f"{self._control.host}:{self._control.port}"
+        return f"nothing answered at {where} within {self._limit_s:g} s"
+
     def _follow_launcher(self) -> None:
         """Queue the launcher's messages; exit after it, or if the store doesn't answer."""
         while True:
             left = self._answered_at + self._limit_s - monotonic()
             if left <= -ALIVE_S:  # not at once: the machine may have been suspended
-                host = self._control.host
-                lost = Gone(f"no sign of life from {host} for {self._limit_s:g} s")
-                self._report(self._control.node, lost)
+                self._report(self._control.node, Gone(self._no_answer()))
                 os._exit(1)
             if self._orders.poll(max(0.1, left)):
                 try:

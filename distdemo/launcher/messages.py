@@ -192,7 +192,7 @@ def dumps_work(target: Callable[..., Any], args: tuple[Any, ...], method: StartM
     Raises:
         UsageError: Something can't be pickled.
     """
-    by_value = has_cloudpickle()
+    by_value = find_spec("cloudpickle") is not None
     try:
         if not by_value or main_can_be_imported():
             try:
@@ -209,11 +209,6 @@ def dumps_work(target: Callable[..., Any], args: tuple[Any, ...], method: StartM
             "Move the function to the top level of a module, or install cloudpickle (pip install "
             "cloudpickle), which carries functions by value.",
         ) from error
-
-
-def has_cloudpickle() -> bool:
-    """Return True if cloudpickle is installed."""
-    return find_spec("cloudpickle") is not None
 
 
 def _dumped(pickler: type[pickle.Pickler], value: Any) -> bytes:

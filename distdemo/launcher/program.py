@@ -161,3 +161,18 @@ def leading(names: Sequence[str]) -> int:
     if list(names[:1]) != ["rank"]:
         return 0
     return 2 if names[1:2] and names[1] in ("size", "world_size") else 1
+
+
+MAX_VALUE_CHARS = 4_000
+
+
+def value_text(value: object) -> str:
+    """Return the ``repr`` of a program's value, shortened in the middle."""
+    try:
+        text = repr(value)
+    except Exception as error:  # a user's __repr__ may raise anything
+        return f"({type(value).__qualname__}: its text can't be shown: {type(error).__qualname__})"
+    if len(text) <= MAX_VALUE_CHARS:
+        return text
+    half = MAX_VALUE_CHARS // 2
+    return f"{text[:half]} ... {len(text) - 2 * half:,} characters more ... {text[-half:]}"

@@ -174,15 +174,13 @@ def device_of(device: str, local_rank: int, gpus: int) -> str:
     """Return the device of a rank. Ranks share GPUs if their host has fewer GPUs than ranks.
 
     Args:
-        device: ``cpu`` or ``cuda``.
+        device: ``cuda``.
         local_rank: Number of the rank among those of its host.
         gpus: Number of GPUs that this process sees.
 
     Raises:
         DistdemoError: This process sees no GPU.
     """
-    if device == "cpu":
-        return "cpu"
     if gpus == 0:
         raise DistdemoError(
             "This rank sees no GPU.",

@@ -155,18 +155,15 @@ def announce(store: Store) -> None:
         MASTER_ADDR=HOST,
         MASTER_PORT="29500",
         GROUP_RANK="0",
-        GROUP_WORLD_SIZE="1",
-        ROLE_NAME="default",
-        ROLE_RANK=os.environ["RANK"],
-        ROLE_WORLD_SIZE=os.environ["WORLD_SIZE"],
         TORCHELASTIC_RESTART_COUNT="0",
-        TORCHELASTIC_MAX_RESTARTS="0",
         TORCHELASTIC_RUN_ID="none",
     )
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     times = Counter[int]()  # by port: requests of the program for the store
 
-    def find(_host: str, port: int, _rank: int, _size: int, timeout: timedelta, *_: Any) -> Store:
+    def find(
+        _host: str, port: int, _rank: int, _size: int, timeout: timedelta, *_: Any, **__: Any
+    ) -> Store:
         times[port] += 1
         group_store = PrefixStore(f"{port}/{times[port]}", store)
         group_store.set_timeout(timeout)

@@ -49,10 +49,6 @@ class Barrier(Op):
         """Return an empty result."""
         return ()
 
-    def value_labels(self, spec: OpSpec) -> tuple[int, ...]:
-        """Return no labels: it takes no values."""
-        return ()
-
     def traffic(self, spec: OpSpec) -> Traffic:
         """Return no payload: a barrier only has a latency."""
         return Traffic(0, "no payload", 1.0, "1")

@@ -14,7 +14,7 @@ import torch
 
 from distdemo.dtypes import DTYPES
 from distdemo.ops.contract import Buffers, Op, Slice, Source, Undefined
-from distdemo.ops.reduction import REDUCTIONS, Reduction
+from distdemo.ops.reduction import PREMUL_FACTOR, REDUCTIONS, Reduction
 from distdemo.ops.spec import object_of
 from distdemo.ops.values import batch, element, value_rule
 
@@ -56,13 +56,8 @@ def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
         )
     buffers = laid_out(op, rank, spec, device)
     if not op.is_in_place(spec):
-        # Outputs differ from the result in every element, so that a gap is detected.
-        wanted = None if spec.values is None else expected(op, rank, spec)
-        for piece, place in enumerate(buffers.recv):
-            if wanted is None:
-                poison(place)
-            else:
-                place.copy_(_unlike(wanted[piece].tensor))
+        for place in buffers.recv:
+            poison(place)
     for place, values in zip(buffers.send, held, strict=True):
         place.copy_(values)
     return buffers
@@ -168,14 +163,6 @@ def _given(cut: Slice, spec: OpSpec, dtype: torch.dtype) -> list[Number]:
     return [int(number) if isinstance(number, float) else number for number in numbers]
 
 
-def _unlike(tensor: Tensor) -> Tensor:
-    """Return a tensor that differs from this one in every element."""
-    flat = tensor.contiguous().reshape(-1)
-    if flat.dtype == torch.bool:
-        return (~flat).reshape(tensor.shape)
-    return (~flat.view(torch.uint8)).view(flat.dtype).reshape(tensor.shape)
-
-
 def reduced(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Expected:
     """Return the reduction of these cuts of one shape, in wider arithmetic, then rounded once.
 
@@ -219,7 +206,7 @@ def _blocks(op: Op, cuts: Sequence[Slice], spec: OpSpec) -> Iterator[Tensor]:
     step = batch(cuts[0].numel)
     for start in range(0, len(cuts), step):
         block = _filled(op, cuts[start : start + step], spec)
-        yield block * spec.factor if spec.reduce_op == "premul_sum" else block
+        yield block * PREMUL_FACTOR if spec.reduce_op == "premul_sum" else block
 
 
 def _collapsed(block: Tensor, reduction: Reduction, so_far: Tensor | None) -> list[Tensor]:

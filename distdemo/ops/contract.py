@@ -231,25 +231,6 @@ def nothing() -> None:
     """Do nothing: the call of a rank that takes no part."""
 
 
-def in_sequence(*calls: BoundCall) -> BoundCall:
-    """Combine blocking calls into one that makes them in this order."""
-    if len(calls) == 1:
-        return calls[0]
-
-    def call_all() -> None:
-        for call in calls:
-            call()
-
-    return call_all if calls else nothing
-
-
-def post_all(*calls: BoundCall) -> BoundCall:
-    """Combine non-blocking calls into one that posts them in order and returns all handles."""
-    if len(calls) == 1:
-        return calls[0]
-    return lambda: [handle for call in calls for handle in handles(call())]
-
-
 class Op(ABC):
     """One collective (or point-to-point exchange).
 
@@ -385,10 +366,6 @@ class Op(ABC):
     def takes_part(self, rank: int, spec: OpSpec) -> bool:
         """Return True if this rank makes the call."""
         return True
-
-    def value_labels(self, spec: OpSpec) -> tuple[int, ...]:
-        """Return the labels for which the user may give values, in order."""
-        return tuple(range(spec.group_size))
 
     def single_row_label(self, spec: OpSpec) -> int | None:
         """Return the label of a single row of values, or None if every row is needed."""

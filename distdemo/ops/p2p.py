@@ -17,8 +17,6 @@ from distdemo.ops.contract import (
     Source,
     Traffic,
     handles,
-    in_sequence,
-    post_all,
 )
 from distdemo.ops.spec import OpSpec
 
@@ -143,12 +141,10 @@ class PointToPoint(Op):
         if spec.pattern == "exchange":
             return _batch(buffers, spec, group, async_op=async_op)
         receives, sends = _calls(buffers, spec, group, async_op=async_op)
-        if async_op:
-            return post_all(*receives, *sends)
         # In a ring even ranks send first and odd ranks receive first. With an odd number of ranks
         # the last and the first both send first, but rank 1 receives and unblocks them.
-        even = dist.get_rank(group) % 2 == 0
-        return in_sequence(*sends, *receives) if even else in_sequence(*receives, *sends)
+        sends_first = not async_op and dist.get_rank(group) % 2 == 0
+        return _in_order([*sends, *receives] if sends_first else [*receives, *sends])
 
     def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[AsyncStage]:
         """Return the receives, then the sends; an exchange is a single batch."""
@@ -156,12 +152,19 @@ class PointToPoint(Op):
             both = partial(self.run, buffers, spec, group, async_op=True)
             return [AsyncStage("batch_isend_irecv", "not to be read yet", buffers.recv, both)]
         receives, sends = _calls(buffers, spec, group, async_op=True)
-        receive = post_all(*receives)
-        send = post_all(*sends)
+        receive = _in_order(receives)
+        send = _in_order(sends)
         return [
             AsyncStage("irecv", "not to be read yet", buffers.recv, lambda: handles(receive())),
             AsyncStage("isend", "not to be changed yet", buffers.send, lambda: handles(send())),
         ]
+
+
+def _in_order(calls: list[BoundCall]) -> BoundCall:
+    """Combine calls into one that makes them in this order and returns their handles."""
+    if len(calls) == 1:
+        return calls[0]
+    return lambda: [handle for call in calls for handle in handles(call())]
 
 
 def _calls(

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from distdemo.ops.spec import Number, OpSpec
 
 
+PREMUL_FACTOR = 2.0
+"""Factor by which ``premul_sum`` multiplies every rank's tensor."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reduction:
     """One reduce operation.
@@ -80,17 +84,11 @@ def why_undefined(kind: str, reduce_op: str) -> str | None:
     return _REASONS.get(reduce_op, "Bitwise operations require integers.")
 
 
-def reduce_numbers(name: str, numbers: list[Number], factor: float = 1.0) -> Number:
-    """Reduce Python numbers, in Python's unlimited arithmetic.
-
-    Args:
-        name: Name of the operation.
-        numbers: Numbers to reduce, one per rank.
-        factor: Factor by which ``premul_sum`` multiplies them.
-    """
+def reduce_numbers(name: str, numbers: list[Number]) -> Number:
+    """Reduce Python numbers, one per rank, in Python's unlimited arithmetic."""
     reduction = REDUCTIONS[name]
     if name == "premul_sum":
-        numbers = [factor * number for number in numbers]
+        numbers = [PREMUL_FACTOR * number for number in numbers]
     total: Any = numbers[0]
     for number in numbers[1:]:
         total = reduction.combine(total, number)
@@ -124,4 +122,4 @@ def torch_reduce_op(spec: OpSpec) -> Any:
     make = getattr(dist, "_make_nccl_premul_sum", None)
     if make is None:
         raise ValueError("this torch has no premul_sum")
-    return make(spec.factor)
+    return make(PREMUL_FACTOR)

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from distdemo.launcher.clock import Clock, clock_of
 from distdemo.ops.buffers import expected, expected_objects
 from distdemo.ops.contract import NonMember
-from distdemo.ops.spec import CallTiming, Mismatch, Verification
+from distdemo.ops.spec import CallTiming, Mismatch, OpSpec, Verification
 from distdemo.ops.verify import verify, verify_objects
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from distdemo.launcher.rank import Rank
     from distdemo.ops.contract import Buffers, Op
-    from distdemo.ops.spec import OpSpec
 
 Observer = Callable[[str, float, "Sequence[Tensor]", str], object]
 """Callback after every call of a non-blocking op: the call (``irecv``), the time at which it was
@@ -74,18 +73,14 @@ def role_of(rank: int, op: Op, specs: Sequence[OpSpec], name: str = "") -> Group
         if rank in spec.members:
             return GroupRole(op, spec, spec.members.index(rank), number, name)
     first = specs[0]
-    spec = replace(
-        first,
-        op=NonMember.name,
-        group_size=1,
+    spec = OpSpec(
+        NonMember.name,
+        1,
+        dtype=first.dtype,
+        shape=first.shape,
+        objects=first.objects,
+        seed=first.seed,
         members=(rank,),
-        variant=None,
-        sizes=None,
-        splits=None,
-        values=None,
-        objects_json=None,
-        async_op=False,
-        straggler=None,
     )
     return GroupRole(NonMember(), spec, 0, None, name)
 

@@ -41,7 +41,6 @@ class Call:
         splits: Lengths of the parts for the ranks, one row per rank, if they are uneven.
         objects: True for Python objects instead of tensors.
         inference: True to run under ``torch.inference_mode``.
-        factor: Factor by which ``premul_sum`` multiplies.
         monitored: True for the barrier that names late ranks.
         straggler: Rank that is late for a barrier.
         straggler_delay_s: Delay of that rank.
@@ -65,7 +64,6 @@ class Call:
     splits: tuple[tuple[int, ...], ...] | None = None
     objects: bool = False
     inference: bool = False
-    factor: float = 2.0
     monitored: bool = False
     straggler: int | None = None
     straggler_delay_s: float = 0.0

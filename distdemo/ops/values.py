@@ -26,6 +26,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from distdemo.dtypes import DTYPES
+from distdemo.ops.reduction import PREMUL_FACTOR
 
 if TYPE_CHECKING:
     from distdemo.ops.contract import Op
@@ -58,7 +59,7 @@ class ValueRule:
 @lru_cache(maxsize=8)
 def value_rule(op: Op, spec: OpSpec) -> ValueRule:
     """Return the rule for default values of this op, for its number of labels and row length."""
-    every = op.value_labels(spec)
+    every = range(spec.group_size)
     numel = max((op.row(label, spec) for label in every), default=0)
     labels = 1 + max((spec.member(label) for label in every), default=0)
     dtype = DTYPES[spec.dtype]
@@ -74,7 +75,7 @@ def value_rule(op: Op, spec: OpSpec) -> ValueRule:
     most = dtype.exact - 1 if dtype.kind == "int" else dtype.exact
     limit = most // spec.group_size if sums else most
     if spec.reduce_op == "premul_sum":
-        limit = int(limit / max(1.0, abs(spec.factor)))
+        limit = int(limit / PREMUL_FACTOR)
     if spec.seed is not None:
         return ValueRule("mixed", modulus=max(2, min(limit + 1, LARGEST)), seed=seed)
     stride = 10

@@ -218,7 +218,7 @@ class Job:
                 for note in notes:
                     if isinstance(note, CallNote):
                         judge.count(rank, note)
-                    judge.order.add(0, note, judge.matcher.add(rank, note))
+                    judge.order.add(note, judge.matcher.add(rank, note))
                 if not notes:
                     del streams[rank]
         return judge

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +17,7 @@ from torch._C._distributed_rpc import PyRRef
 from torch.distributed import autograd, rpc
 from torch.distributed.optim import DistributedOptimizer
 
-from distdemo.rpc.records import RAISED, RpcCall, Value, worker
+from distdemo.rpc.records import RAISED, RpcCall, worker
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
@@ -29,29 +28,12 @@ LEARNING_RATE = 0.5
 """Learning rate. With these numbers every result is exact on any processor."""
 
 
-SWAP_TIMEOUT_S = 60.0  # that one side of a swap waits for the other
-
-_swap_barrier = threading.Barrier(2)
-_swapped: dict[str, str] = {}
-
-
 # ----------------------------------------------------------------- called by name on other workers
 
 
 def who() -> str:
     """Return the name of the worker that runs this."""
     return str(rpc.get_worker_info().name)
-
-
-def swap(mine: str) -> str:
-    """Return the argument of the other one of two concurrent calls.
-
-    Each call waits for the other one, so neither returns unless both run at the same time.
-    """
-    _swap_barrier.wait(SWAP_TIMEOUT_S)  # the first caller waits here
-    _swapped[mine] = mine
-    _swap_barrier.wait(SWAP_TIMEOUT_S)
-    return next(argument for argument in _swapped if argument != mine)
 
 
 def root(number: float) -> float:
@@ -114,62 +96,39 @@ class CallRecorder:
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
-        self._began = time.monotonic()
         self.calls: list[RpcCall] = []
 
     def call(
-        self, callee: str, what: str, expected: Value, function: Callable[..., T], *args: Any
+        self, callee: str, what: str, expected: str, function: Callable[..., T], *args: Any
     ) -> T:
         """Make a blocking call and return its result.
 
         Args:
             callee: Worker, or workers separated by commas.
             what: torch's function and what it calls, such as ``rpc_sync add(3)``.
-            expected: Expected value.
+            expected: Expected value as text; empty if there is none.
             function: Function that makes the call.
             args: Its arguments.
         """
         self._rank.report_phase(f"{callee}: {what}")  # the callee to report if it never answers
         start = time.monotonic()
         result = function(*args)
-        self._record(callee, what, expected, start, result)
+        time_s = time.monotonic() - start
+        value = ""
+        if isinstance(result, Tensor):
+            value = shown(result)
+        elif isinstance(result, PyRRef):
+            value = f"RRef to {result.owner_name()}"
+        elif result is not None:
+            value = str(result)
+        function_name, _, called = what.partition(" ")
+        self.calls.append(RpcCall(callee, function_name, called, value, expected, time_s))
         return result
 
-    def call_concurrently(self, *calls: tuple[str, str, Value, Callable[..., Any], str]) -> None:
-        """Start all calls by rpc_async, then wait for them in the same order.
 
-        Args:
-            calls: Worker, description, expected value, function and its argument, or "" for none.
-        """
-        begun = [
-            (time.monotonic(), rpc.rpc_async(callee, function, (argument,) if argument else ()))
-            for callee, _, _, function, argument in calls
-        ]
-        for (start, future), (callee, what, expected, _, _) in zip(begun, calls, strict=True):
-            self._rank.report_phase(f"{callee}: rpc_async {what}")
-            self._record(callee, f"rpc_async {what}", expected, start, future.wait())
-
-    def _record(self, callee: str, what: str, expected: Value, start: float, result: Any) -> None:
-        time_s = time.monotonic() - start
-        value: Value = ""
-        if isinstance(result, Tensor):
-            value = _numbers(result)
-        elif isinstance(result, PyRRef):
-            owner = "this worker itself" if result.is_owner() else result.owner_name()
-            value = f"RRef to {owner}"
-        elif isinstance(result, bool | int | float | str):
-            value = result
-        function, _, called = what.partition(" ")
-        start_s = start - self._began
-        self.calls.append(RpcCall(callee, function, called, value, expected, start_s, time_s))
-
-
-def _numbers(tensor: Tensor) -> tuple[float, ...]:
-    return tuple(tensor.tolist())
-
-
-def _shown(tensor: Tensor) -> str:
-    return f"[{' '.join(f'{number:g}' for number in tensor.tolist())}]"
+def shown(tensor: Tensor) -> str:
+    """Return all digits of the numbers, ``[1 2 3.5]``."""
+    return f"[{' '.join(repr(number).removesuffix('.0') for number in tensor.tolist())}]"
 
 
 def make_calls(recorder: CallRecorder, world_size: int) -> None:
@@ -178,20 +137,17 @@ def make_calls(recorder: CallRecorder, world_size: int) -> None:
     first = worker(1)
     to_first = f"RRef to {first}"
     numbers = torch.tensor([1.0, 2.0, 3.0])
-    doubled = (2.0, 4.0, 6.0)
+    doubled = "[2 4 6]"
     # A function of torch: send a tensor, receive the result.
-    added = (11.0, 12.0, 13.0)
-    call(first, "rpc_sync add([1 2 3], 10)", added, rpc.rpc_sync, first, torch.add, (numbers, 10))
-    # Concurrent calls: one to each worker, then two that wait for each other.
-    workers = map(worker, range(1, world_size))
-    recorder.call_concurrently(*((name, "who()", name, who, "") for name in workers))
-    recorder.call_concurrently(
-        (first, "swap('ping')", "pong", swap, "ping"),
-        (first, "swap('pong')", "ping", swap, "pong"),
-    )
+    what = "rpc_sync add([1 2 3], 10)"
+    call(first, what, "[11 12 13]", rpc.rpc_sync, first, torch.add, (numbers, 10))
+    # Calls to all workers at the same time.
+    futures = {name: rpc.rpc_async(name, who) for name in map(worker, range(1, world_size))}
+    for name, future in futures.items():
+        call(name, "rpc_async who()", name, future.wait)
     # An object created on another worker stays there; a reference is returned immediately.
     counter = call(first, "remote Counter(5)", to_first, rpc.remote, first, Counter, (5,))
-    for number, total in ((3, 8), (-2, 6)):
+    for number, total in ((3, "8"), (-2, "6")):
         call(first, f"rref.rpc_sync add({number})", total, counter.rpc_sync().add, number)
     what = "remote mul([1 2 3], 2)"
     product = call(first, what, to_first, rpc.remote, first, torch.mul, (numbers, 2))
@@ -223,7 +179,7 @@ def take_step(recorder: CallRecorder, world_size: int) -> None:
     local = [torch.tensor(numbers, requires_grad=True) for numbers in FACTORS]
     factors = []
     for owner, factor in zip(owners, local, strict=True):
-        what = f"remote Factor({_shown(factor)})"
+        what = f"remote Factor({shown(factor)})"
         args = (factor.tolist(),)
         factors.append(call(owner, what, f"RRef to {owner}", rpc.remote, owner, Factor, args))
     triples = list(zip(owners, factors, local, strict=True))
@@ -236,16 +192,16 @@ def take_step(recorder: CallRecorder, world_size: int) -> None:
         product = expected = torch.tensor([1.0, 2.0, 3.0])
         for owner, factor, here in triples:
             expected = expected * here
-            what = f"rref.rpc_sync times({_shown(product)})"
-            product = call(owner, what, _numbers(expected), factor.rpc_sync().times, product)
+            what = f"rref.rpc_sync times({shown(product)})"
+            product = call(owner, what, shown(expected), factor.rpc_sync().times, product)
         expected.sum().backward()  # type: ignore[no-untyped-call]  # untyped in torch
         backward = autograd.backward  # type: ignore[attr-defined]  # missing in torch's stubs
         call(all_owners, "backward (sum)", "", backward, context, [product.sum()])
         for owner, factor, here in triples:
             assert here.grad is not None  # backward has just set it
-            gradient = _numbers(here.grad)
+            gradient = shown(here.grad)
             call(owner, "rref.rpc_sync gradient()", gradient, factor.rpc_sync().gradient, context)
         call(all_owners, "optimizer.step", "", optimizer.step, context)
     torch.optim.SGD(local, lr=LEARNING_RATE).step()
     for owner, factor, here in triples:
-        call(owner, "rref.rpc_sync value()", _numbers(here), factor.rpc_sync().value)
+        call(owner, "rref.rpc_sync value()", shown(here), factor.rpc_sync().value)

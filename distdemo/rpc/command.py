@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from distdemo import backends
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     SizeOptions,
@@ -15,9 +17,15 @@ from distdemo.cli.options import (
 )
 from distdemo.cli.session import Session
 from distdemo.errors import UsageError
+from distdemo.launcher.records import Raised, TimedOut, Verdict, WorldReport
+from distdemo.launcher.verdict import ranks_of
+from distdemo.rpc.records import RAISED, RpcReport
+from distdemo.versions import versions
 
 STALL_S = 10.0
 LOADING_S = 1.5  # CPU seconds to load torch and its optimizers in one rank
+AWAITED = re.compile(r"(worker\d+(?:, worker\d+)*): (.+)")
+"""Phase of a waiting caller: the callees and the call."""
 MAX_WORKERS = 24  # torch 2.13: 36 connecting at once failed 9 of 12 times, 32 never
 
 
@@ -26,7 +34,9 @@ class RpcOptions(StartOptions, SizeOptions):
     """Options of ``distdemo rpc``; the backend and device of the process group are fixed."""
 
     world_size: Annotated[int | None, world_size_option("2")] = None
-    stall: Annotated[float | None, stall_option(f"{STALL_S:g}")] = None
+    stall: Annotated[float | None, stall_option(f"{STALL_S:g} plus {LOADING_S:g} per worker")] = (
+        None
+    )
 
 
 @command(
@@ -48,21 +58,18 @@ def rpc(session: Session, options: RpcOptions) -> Result:
             "TensorPipe refuses connections when more workers connect to one at once.",
             f"Try --world-size {MAX_WORKERS}.",
         )
-    # Unless forked, all ranks load torch at once without progress reports.
-    loading = 20 + LOADING_S * size if options.start_method in ("spawn", "forkserver") else 0
-    deadline = options.timeout or 30.0 + LOADING_S * size
-    stall = min(options.stall or STALL_S + loading, deadline)
+    loading_s = LOADING_S * size
+    deadline = options.timeout or 30.0 + loading_s
+    stall = min(options.stall or STALL_S + loading_s, deadline)
     group = WorldsOptions(  # the calls use TensorPipe
         backend="gloo", device="cpu", timeout=deadline, start_method=options.start_method
     )
     world = session.world(size, group, stall=stall)
     with session.waiting(f"{size} workers over TensorPipe", world):
         from distdemo.rpc.rank import load_rpc, run
-        from distdemo.rpc.report import make_report
 
         load_rpc()  # once, before the ranks are forked
-        world = replace(world, lazy=True)
-        report = make_report(session.start(world, run, (2 * deadline + 60,)))
+        report = make_report(session.start(replace(world, lazy=True), run, (2 * deadline + 60,)))
     from distdemo.rpc.view import rpc_view
 
     errors = tuple(
@@ -70,3 +77,33 @@ def rpc(session: Session, options: RpcOptions) -> Result:
         for call in report.wrong
     )
     return Result(report, rpc_view, errors=errors)
+
+
+def make_report(world: WorldReport) -> RpcReport:
+    """Return the report of a world; if it failed, with the worker at fault."""
+    all_versions = versions() | backends.versions_of(world.world)
+    if world.verdict is None:
+        return RpcReport(world, world.values[0], all_versions)
+    if world.interrupted_by is None:
+        world = replace(world, verdict=_blame(world, world.verdict))
+    return RpcReport(world, versions=all_versions)
+
+
+def _blame(world: WorldReport, verdict: Verdict) -> Verdict:
+    """Return the launcher's verdict, or one that blames the callee instead of its caller."""
+    outcomes = world.outcomes
+    caller = outcomes[0]
+    cause = outcomes[verdict.ranks[0]] if verdict.ranks else caller
+    if isinstance(cause, Raised) and (raised := re.search(RAISED, cause.message)):
+        callees = [int(raised[1])]
+        what = f"Rank {raised[1]} raised {raised[2]}"
+        why = f"Rank {cause.rank} called it and received the exception: {cause.phase.name}."
+    elif isinstance(caller, TimedOut) and (awaited := AWAITED.fullmatch(caller.phase.name)):
+        callees = [int(rank) for rank in re.findall(r"\d+", awaited[1])]
+        lead = verdict.what.partition(":")[0]
+        what = f"{lead}: {ranks_of(callees).lower()} did not finish {awaited[2]}."
+        why = f"Last phase of rank 0: {caller.phase.name}."
+    else:
+        return verdict
+    others = tuple(outcome.rank for outcome in outcomes if outcome.rank not in callees)
+    return replace(verdict, what=what, why=why, ranks=tuple(callees), consequences=others)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport
 
-Value = bool | int | float | str | tuple[float, ...]
-"""Result of a call: a number, the numbers of a tensor, or a description."""
 RAISED = r"On WorkerInfo\(id=(\d+), name=[\w:-]+\):\n(.+)"
 """Start of the message of an exception raised on another worker (torch 2.8 to 2.15)."""
 
@@ -21,18 +19,16 @@ class RpcCall:
         callee: Worker that ran the call, or several, such as ``worker1, worker2``.
         function: Function of torch: ``rpc_sync``, ``rpc_async``, ``remote``, ``rref.to_here``, ...
         what: Called function with its arguments.
-        value: Returned value.
-        expected: Expected value.
-        start_s: Start of the call, in seconds since all workers were connected.
+        value: Returned value as text; empty if there is none.
+        expected: Expected value, likewise.
         time_s: Seconds until the value was available.
     """
 
     callee: str
     function: str
     what: str
-    value: Value
-    expected: Value
-    start_s: float
+    value: str
+    expected: str
     time_s: float
 
     @derived

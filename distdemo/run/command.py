@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,13 +12,12 @@ import typer
 from distdemo import backends
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
-    ADVANCED,
-    OUTPUT,
     Calls,
     Ranks,
     Strict,
     WorldOptions,
     choice,
+    stall_option,
     timeout_option,
 )
 from distdemo.cli.options import Timeline as TimelineFile
@@ -27,16 +25,16 @@ from distdemo.cli.session import Session
 from distdemo.cli.types import (
     MAX_SECONDS,
     check_rank,
-    parse_seconds,
     ranks_to_show,
     whole,
 )
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.program import Program
-from distdemo.launcher.records import UserProgram, WorldSpec
+from distdemo.launcher.records import Returned, UserProgram, WorldSpec
 from distdemo.launcher.verdict import report_of
-from distdemo.run.records import RunReport, shaken_text, with_output
+from distdemo.run.records import RankOutput, RunReport
 from distdemo.run.source import check_source, parse_program, preload
+from distdemo.versions import versions
 
 if TYPE_CHECKING:
     from distdemo.calls.inspector import Inspector
@@ -44,11 +42,6 @@ if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
 
 STALL = 60.0  # seconds
-
-
-def parse_stall(text: Any) -> float:
-    """Parse seconds; return infinity for ``never``."""
-    return math.inf if str(text).lower() == "never" else parse_seconds(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,16 +77,7 @@ class RunOptions(WorldOptions):
     own_group: Annotated[
         bool, typer.Option("--own-group", help="FUNCTION creates the process group itself.")
     ] = False
-    stall: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            parser=parse_stall,
-            help="Limit on the time in which no rank writes or computes; or never. "
-            f"[default: {STALL:g}]",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = None
+    stall: Annotated[float | None, stall_option(f"{STALL:g}")] = None
     sanitize: Annotated[
         str,
         choice(
@@ -125,14 +109,6 @@ class RunOptions(WorldOptions):
     calls: Calls = False
     strict: Strict = False
     record: TimelineFile = None
-    capture: Annotated[
-        bool,
-        typer.Option(
-            "--capture",
-            help="Print output per rank at the end instead of streaming it.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False
     ranks: Ranks = None
 
 
@@ -156,18 +132,18 @@ def run(session: Session, options: RunOptions) -> Result:
     shown = ranks_to_show(options.ranks, size) or frozenset(range(size))
     if options.pdb is not None:
         check_rank("--pdb", options.pdb, size)
-    needs_notes = (options.calls, options.strict, options.record, options.rules)
-    if options.sanitize == "off" and (
-        any(needs_notes) or options.check_replicas or options.shake is not None
-    ):
+    needs_calls = [
+        *(options.calls, options.strict, options.record, options.rules, options.check_replicas),
+        options.shake is not None,
+    ]
+    if options.sanitize == "off" and any(needs_calls):
         raise UsageError(
-            "Without the sanitizer, --calls, --strict, --record, --rules, --shake and "
-            "--check-replicas do nothing.",
-            "They use what the sanitizer records.",
+            "--no-sanitize can't be used here.",
+            "--calls, --strict, --record, --rules, --shake and --check-replicas use the sanitizer.",
             "Leave out --no-sanitize.",
         )
     world = _world(session, options, program, size)
-    captured = options.capture or options.pdb is not None or not session.shares_output
+    captured = options.pdb is not None or not session.shares_output
     streams = not session.joined and not (captured or session.quiet)
     report, timeline = _execute(session, options, program, world, shown if streams else frozenset())
     report = replace(report, ranks=tuple(own for own in report.ranks if own.rank in shown))
@@ -176,7 +152,13 @@ def run(session: Session, options: RunOptions) -> Result:
     has_output = captured and any(own.output for own in report.ranks)
     return Result(
         report,
-        partial(run_view, whole=options.ranks is not None, calls=options.calls, captured=captured),
+        partial(
+            run_view,
+            whole=options.ranks is not None,
+            calls=options.calls,
+            captured=captured,
+            is_compared=options.sanitize != "off",
+        ),
         interrupted=report.interrupted,
         errors=(Error("Interrupted."),) if report.world is None else (),
         partial=options.calls or has_output or any(own.text for own in report.ranks),
@@ -187,21 +169,16 @@ def run(session: Session, options: RunOptions) -> Result:
 
 def _check_output(session: Session, options: RunOptions) -> None:
     """Raise `UsageError` if the ranks would write into a document, or can't be captured."""
-    as_document = f"--format {session.format}"
-    given = {
-        "--pdb": options.pdb is not None,
-        "--capture": options.capture,
-        as_document: not session.shares_output,
-    }
-    option = next((name for name, is_given in given.items() if is_given), "")
-    if session.joined and option:
+    as_document = "" if session.shares_output else f"--format {session.format}"
+    debugged = "" if options.pdb is None else "--pdb"
+    if session.joined and (debugged or as_document):
         why = session.joined
         raise UsageError(
-            f"{option} can't be used here.",
+            f"{debugged or as_document} can't be used here.",
             f"On one node of a world, the ranks write to this process's output ({why}).",
             "Try --output FILE.json, or start all ranks here with --launcher local.",
         )
-    if options.pdb is not None and given[as_document]:
+    if debugged and as_document:
         raise UsageError(
             f"--pdb and {as_document} can't be combined.",
             "Standard output may contain the document only.",
@@ -229,11 +206,11 @@ def _world(session: Session, options: RunOptions, program: Program, size: int) -
                 "Leave it out.",
             )
     # On one node of a world, ranks that wait for those of other nodes are silent.
-    stall = options.stall or (STALL if options.pdb is None and not session.joined else math.inf)
+    is_silent = session.joined or options.pdb is not None
     world = session.world(
         size,
         replace(options, backend=backend, timeout=options.timeout or MAX_SECONDS),
-        stall=None if stall == math.inf else stall,
+        stall=options.stall or (None if is_silent else STALL),
     )
     guest = UserProgram(not program.creates_group, stdin=options.pdb or 0, terminal=options.pdb)
     return replace(world, capture=not session.joined, user_program=guest)
@@ -247,7 +224,8 @@ def _execute(
     Returns:
         The report, and the timeline of ``--record``.
     """
-    from distdemo.run.view_output import Stream, transcripts
+    from distdemo.run.output import transcripts
+    from distdemo.view.stream import Stream
 
     outputs = transcripts(world.world_size)
     stream = Stream(ranks)
@@ -280,8 +258,14 @@ def _execute(
         report = RunReport(program, world.world_size, ended, strict=options.strict)
         if inspector is not None:
             report = _inspected(report, inspector, options)
-    report = with_output(report, [output.finished() for output in outputs])
-    return report, timeline
+    returned = {}
+    if ended is not None:
+        returned = {end.rank: end.value for end in ended.outcomes if isinstance(end, Returned)}
+    ranks_output = []
+    for rank, output in enumerate(outputs):
+        text, plain = returned.get(rank) or ("", None)  # a rank that exited has no value
+        ranks_output.append(RankOutput(rank, *output.finished(), plain, text))
+    return replace(report, ranks=tuple(ranks_output), versions=versions()), timeline
 
 
 def _sanitizer(
@@ -311,9 +295,6 @@ def _inspected(report: RunReport, inspector: Inspector, options: RunOptions) -> 
     ended = report.world
     if ended is not None:
         ended, findings = inspector.conclude(ended)
-        if options.shake is not None and ended.verdict is not None:
-            why = f"{ended.verdict.why}\n{shaken_text(options.shake)}"
-            ended = replace(ended, verdict=replace(ended.verdict, why=why.strip("\n")))
         report = replace(report, world=ended, findings=findings)
     judge = inspector.judge
     return replace(

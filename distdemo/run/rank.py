@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import atexit
 import bdb
-import functools
 import inspect
 import multiprocessing
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import util
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 
 from distdemo.calls.record.hooks import record_calls
 from distdemo.errors import UsageError
 from distdemo.launcher.local import sends
 from distdemo.launcher.program import Program, load_function, run_whole, set_up
-from distdemo.run.records import Finished
 from distdemo.run.value import bind, plain_value
 
 if TYPE_CHECKING:
@@ -34,8 +31,8 @@ if TYPE_CHECKING:
 @sends(str)
 def run_program(
     rank: Rank, program: Program, pdb: int | None = None, notes: Notes | None = None
-) -> Finished:
-    """Run the program on this rank. Collective.
+) -> tuple[str, Any]:
+    """Run the program on this rank; return its function's value as text and as JSON. Collective.
 
     Args:
         rank: This rank, with its default group unless the program creates it.
@@ -51,32 +48,12 @@ def run_program(
         _exit_handlers(),
     ):
         if not program.function:
-            created = _watch_group_creation()
             run_whole(program)
-            return Finished(has_group=bool(created))
+            return plain_value(None)
         rank.set_variables()
         if dist.is_initialized():
             rank.barrier("all ranks are connected")  # else a failing rank breaks connects
-        return Finished(*plain_value(_call_function(program, rank.rank, rank.world_size)))
-
-
-def _watch_group_creation() -> list[bool]:
-    """Return a list that is filled once the program creates a process group or starts RPC."""
-    created: list[bool] = []
-
-    def watch(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def watched(*args: Any, **named: Any) -> Any:
-            created.append(True)
-            return function(*args, **named)
-
-        return watched
-
-    dist.init_process_group = c10d.init_process_group = watch(dist.init_process_group)
-    rpc = sys.modules.get("torch.distributed.rpc")
-    if rpc is not None and hasattr(rpc, "init_rpc"):
-        rpc.init_rpc = watch(rpc.init_rpc)  # type: ignore[attr-defined]  # a function of it
-    return created
+        return plain_value(_call_function(program, rank.rank, rank.world_size))
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def parse_program(words: list[str], module: str | None) -> Program:
     if not text:
         raise UsageError("No program is given.", "run takes a file or, with -m, a module.", TRY)
     home, colon, function = text.rpartition(":")
-    if not colon or _exists(Path(text)):
+    if not colon or os.path.exists(text):  # noqa: PTH110 - Path.exists raises for long names
         home = text
         function = ""
     elif not function.isidentifier():
@@ -67,12 +67,9 @@ def parse_program(words: list[str], module: str | None) -> Program:
 
 def _check_file(path: Path, function: str) -> None:
     """Raise `UsageError` for a missing file, or a folder that Python can't run."""
-    if not _exists(path):
+    if not os.path.exists(path):  # noqa: PTH110 - as above
         names = sorted(file.name for file in path.parent.glob("*.py"))
-        near = difflib.get_close_matches(path.name, names, n=2, cutoff=0.5)
         hint = TRY if path.suffix else f"Try -m {path.name} for a module."
-        if near:
-            hint = f"Did you mean {' or '.join(str(path.parent / name) for name in near)}?"
         why = f"Python files in {path.parent}: {', '.join(names[:8]) or 'none'}."
         raise UsageError(f"There is no file {path}.", why, hint)
     if path.is_dir() and (function or not (path / "__main__.py").is_file()):
@@ -83,21 +80,12 @@ def _check_file(path: Path, function: str) -> None:
         )
 
 
-def _exists(path: Path) -> bool:
-    """Return True if the path exists and can be accessed."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # no permission, a name that is too long, a null byte
-        return False
-
-
 # -------------------------------------------------------------------------------------- the source
 
 # With one of these in its source, a module may have names that its source doesn't contain.
-DYNAMIC = {
-    *("*", "globals", "locals", "vars", "eval", "exec", "setattr", "modules"),
-    *("f_globals", "__globals__", "__dict__", "__getattr__"),
-}
+DYNAMIC = re.compile(
+    r"import \*|globals|locals|vars|eval|exec|setattr|__getattr__|__dict__|modules"
+)
 
 
 def check_source(program: Program) -> None:
@@ -124,26 +112,19 @@ def check_source(program: Program) -> None:
             tree = ast.parse(data, path)
             compile(tree, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError) as error:  # null bytes: up to Python 3.11
+        number = getattr(error, "lineno", None) or 0
+        lines = ["", *data.decode(errors="replace").split("\n"), ""]
         raise UsageError(
             f"{path} has a syntax error: {getattr(error, 'msg', error)}.",
-            _line_text(getattr(error, "lineno", None) or 0, data),
+            f"Line {number}: {lines[number].strip()[:MAX_LINE]}" if number else "It has no line.",
             "Fix the file, then run it again.",
         ) from error
-    values = (value for node in ast.walk(tree) for _, value in ast.iter_fields(node))
-    names = {value for value in values if isinstance(value, str)}
-    if program.function and program.function not in names and not names & DYNAMIC:
+    text = data.decode("utf-8", "replace")
+    is_named = re.search(rf"\b{program.function}\b", text) or DYNAMIC.search(text)
+    if program.function and not is_named:
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
         defined = [statement.name for statement in tree.body if isinstance(statement, kinds)]
         raise no_such_function(program, list(dict.fromkeys(defined)))
-
-
-def _line_text(number: int, data: bytes) -> str:
-    """Return a sentence with a line of the source."""
-    lines = data.decode(errors="replace").split("\n")
-    text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-    if not text:
-        return f"It is on line {number}." if number else "Python can't parse it."
-    return f"Line {number}: {text[:MAX_LINE]}"
 
 
 # ---------------------------------------------------------------------------------------- preload

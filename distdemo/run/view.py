@@ -12,14 +12,14 @@ from distdemo.calls.text import calls_text, stopped_text
 from distdemo.calls.view import finding_view
 from distdemo.errors import ALL_EXITED
 from distdemo.launcher.records import Returned
-from distdemo.run.records import RankOutput, RunReport, shaken_text
-from distdemo.run.view_output import captured_output
+from distdemo.run.output import captured_output
+from distdemo.run.records import RunReport
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
 from distdemo.view.foreign import lines_of
 from distdemo.view.format import duration, plural, ranks_text, start_and_versions
-from distdemo.view.tables import MANY, Column, Grid, select
+from distdemo.view.tables import MANY, Column, Grid
 
 MAX_LATE = 12  # rows in the table of late ranks
 MAX_CHARS = 240  # of a returned value in the table
@@ -32,6 +32,7 @@ def run_view(
     whole: bool = False,
     calls: bool = False,
     captured: bool = False,
+    is_compared: bool = True,
 ) -> Iterator[Block]:
     """Yield the ranks' output, their return values, calls, warnings and the verdict.
 
@@ -41,6 +42,7 @@ def run_view(
         whole: True to show output and return values in full.
         calls: True to show the ranks' calls.
         captured: True to show the ranks' output, which was not printed yet.
+        is_compared: True if the sanitizer has recorded the calls.
     """
     world = report.world
     if captured:
@@ -66,13 +68,13 @@ def run_view(
             "--check-replicas compared nothing: the program has no DDP module, and doesn't call "
             "distdemo.check_replicas()."
         )
-    if report.shake is not None and world is not None and world.ok:
-        yield Paragraph(shaken_text(report.shake))
     unsure = report.ok and bool(report.stopped)
     yield Summary(_verdict(report), None if unsure else report.ok, "!")
-    if not report.has_group:
-        file = report.program.name
-        yield Paragraph(f"{file} created no group. To run a function on every rank:")
+    file = report.program.name
+    if report.ok and is_compared and not (report.program.function or report.calls):
+        yield Paragraph(
+            f"{file} made no call of torch.distributed. To run a function on every rank:"
+        )
         yield Paragraph(f"distdemo run {file}:NAME", verbatim=True)
     if world is not None:
         yield Paragraph(start_and_versions(world, report.versions), colours.QUIET)
@@ -113,21 +115,18 @@ def _late_ranks(late: Sequence[LateRank], sign: Signs) -> Grid:
 def _returned(report: RunReport, sign: Signs, *, whole: bool) -> Grid:
     """Return one row per rank; in large worlds, one row per distinct value."""
     grid = Grid([Column("Rank", right=True), Column("Returned", folds=True)])
-    together: dict[Any, list[RankOutput]] = {}
+    ranks_by_value: dict[Any, list[int]] = {}
     for own in report.ranks:
-        key = own.text if len(report.ranks) > MANY else own.rank
-        together.setdefault(key, []).append(own)
-    firsts = [group[0] for group in together.values()]
-    every = frozenset(first.rank for first in firsts)
-    for first in select(firsts, every if whole else None, lambda _: False):
-        if isinstance(first, int):
-            grid.rows.append([sign.more])
-            continue
-        key = first.text if len(report.ranks) > MANY else first.rank
-        ranks = [own.rank for own in together[key]]
-        text = "\n".join(lines_of(first.text)) or sign.none
+        key = own.text if len(report.ranks) > MANY else (own.rank, own.text)
+        ranks_by_value.setdefault(key, []).append(own.rank)
+    texts = {own.rank: own.text for own in report.ranks}
+    shown = list(ranks_by_value.values()) if whole else list(ranks_by_value.values())[:MANY]
+    for ranks in shown:
+        text = "\n".join(lines_of(texts[ranks[0]])) or sign.none
         if len(text) > MAX_CHARS and not whole:
             text = f"{text[:MAX_CHARS]} {sign.more}"
-        style = colours.of_rank(first.rank) if len(ranks) == 1 else ""
+        style = colours.of_rank(ranks[0]) if len(ranks) == 1 else ""
         grid.rows.append([Text(ranks_text(ranks), style=style), text])
+    if len(shown) < len(ranks_by_value):
+        grid.rows.append([sign.more])
     return grid

@@ -10,10 +10,10 @@ wrong average.
 from __future__ import annotations
 
 import hashlib
-import math
+import random
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -23,19 +23,94 @@ from torch.nn.functional import cross_entropy
 from distdemo.launcher.local import sends
 from distdemo.launcher.torch_import import load_compiler
 from distdemo.train.averaging import AVERAGING_METHODS
-from distdemo.train.data import DTYPE, Samples, generate, order
-from distdemo.train.proofs import compare_epoch
-from distdemo.train.records import HIDDEN, REFERENCE, Epoch, EpochDone, Run, TrainSpec, TrainTask
+from distdemo.train.proofs import loss_difference
+from distdemo.train.records import (
+    CLASSES,
+    FEATURES,
+    HIDDEN,
+    REFERENCE,
+    SAMPLES,
+    TESTS,
+    Epoch,
+    EpochDone,
+    Run,
+    TrainSpec,
+    rank_batch,
+)
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
+DTYPE = torch.float64
+CLOUDS = 3  # of points per class
+LEARNING_RATE = 0.1
 MOMENTUM = 0.9
-REPORT_S = 1.0  # between two reports of progress; an epoch may be longer than the stall limit
+
+
+class Samples(NamedTuple):
+    """Samples: ``inputs`` has one row of numbers per sample, ``labels`` one class."""
+
+    inputs: torch.Tensor
+    labels: torch.Tensor
+
+
+def generate(seed: int, device: str = "cpu") -> tuple[Samples, Samples]:
+    """Generate training and test samples, the same on every machine and torch release.
+
+    A sample is a point. Each class is three clouds of points with random centers, so the classes
+    aren't linearly separable. A center has coordinates from 0 to 127; its points are spread
+    uniformly up to 63 above it. Then all are scaled: training samples have zero mean and unit
+    deviation.
+    """
+    source = random.Random(seed)
+
+    def random_bytes(rows: int) -> torch.Tensor:
+        numbers = bytearray(source.randbytes(rows * FEATURES))
+        return torch.frombuffer(numbers, dtype=torch.uint8).reshape(rows, FEATURES)
+
+    centers = random_bytes(CLASSES * CLOUDS) >> 1
+
+    def points(count: int) -> Samples:
+        clouds = torch.tensor([source.randrange(len(centers)) for _ in range(count)])
+        return Samples((centers[clouds] + (random_bytes(count) >> 2)).to(DTYPE), clouds % CLASSES)
+
+    train = points(SAMPLES)
+    test = points(TESTS)
+    mean = train.inputs.mean()
+    deviation = train.inputs.std(correction=0)
+
+    def scaled(samples: Samples) -> Samples:
+        inputs = (samples.inputs - mean) / deviation
+        return Samples(inputs.to(device), samples.labels.to(device))
+
+    return scaled(train), scaled(test)
+
+
+def order(
+    seed: int, world_size: int, rank: int, epoch: int, samples: int = SAMPLES
+) -> torch.Tensor:
+    """Return the indices of a rank's samples in an epoch, in order.
+
+    As in the PyTorch tutorial, all samples are shuffled once and split evenly. A rank sees its own
+    part in every epoch, each time in a new order::
+
+        [7 2 9 | 4 0 5 | 8 1 3]     # shuffled once; ranks 0, 1 and 2
+        [9 7 2]                     # rank 0, first epoch
+        [2 7 9]                     # rank 0, second epoch
+    """
+    length = samples // world_size
+    part = _permutation(samples, seed)[rank * length : (rank + 1) * length]
+    # A prime and its square keep the seeds of neighboring epochs, ranks and seeds apart.
+    epoch_seed = (seed + 1_000_003 * (epoch + 1) + 1_000_003**2 * rank) % 2**63
+    return part[_permutation(length, epoch_seed)]
+
+
+def _permutation(length: int, seed: int) -> torch.Tensor:
+    return torch.randperm(length, generator=torch.Generator().manual_seed(seed))
 
 
 @sends(EpochDone)
-def train(rank: Rank, spec: TrainSpec, task: TrainTask) -> tuple[Run, ...]:
+def train(rank: Rank, spec: TrainSpec) -> tuple[Run, ...]:
     """Train in every requested mode. Collective.
 
     Returns:
@@ -45,8 +120,8 @@ def train(rank: Rank, spec: TrainSpec, task: TrainTask) -> tuple[Run, ...]:
     if rank.device == "cpu":  # loaded already in forked ranks
         load_compiler()
     data = generate(spec.seed, rank.device)
-    reference = Training(REFERENCE, rank, spec, task, data) if rank.rank == 0 else None
-    modes = [Training(mode, rank, spec, task, data) for mode in spec.modes]
+    reference = Training(REFERENCE, rank, spec, data) if rank.rank == 0 else None
+    modes = [Training(mode, rank, spec, data) for mode in spec.modes]
     trainings = modes if reference is None else [reference, *modes]
     done = 0
     for epoch in range(1, spec.epochs + 1):
@@ -75,35 +150,28 @@ class Training:
     """
 
     def __init__(
-        self,
-        mode: str,
-        rank: Rank,
-        spec: TrainSpec,
-        task: TrainTask,
-        data: tuple[Samples, Samples],
+        self, mode: str, rank: Rank, spec: TrainSpec, data: tuple[Samples, Samples]
     ) -> None:
         self.mode = mode
         self.run = Run(mode)
         self.losses: list[float] = []
         self._rank = rank
         self._seed = spec.seed
-        self._task = task
         self._train, self._test = data
         # Ranks whose part of the data this process takes
         self._parts = range(rank.world_size) if mode == REFERENCE else (rank.rank,)
         torch.manual_seed(spec.seed)
         self._model = nn.Sequential(
-            nn.Linear(task.features, HIDDEN, dtype=DTYPE),
+            nn.Linear(FEATURES, HIDDEN, dtype=DTYPE),
             nn.Tanh(),
-            nn.Linear(HIDDEN, task.classes, dtype=DTYPE),
+            nn.Linear(HIDDEN, CLASSES, dtype=DTYPE),
         ).to(rank.device)
         self._sizes: list[int] = []  # bytes of the collectives of the last step
         self._module, self._average = AVERAGING_METHODS[mode](self._model, self._sizes)
         self._optimizer = torch.optim.SGD(
-            self._model.parameters(), lr=spec.learning_rate, momentum=MOMENTUM
+            self._model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM
         )
         self.initial_weights = self.weights()
-        self._reported = monotonic()
 
     def weights(self) -> torch.Tensor:
         """Return a copy of all weights as one flat tensor."""
@@ -125,7 +193,7 @@ class Training:
         checksum = hashlib.blake2b(weights, digest_size=8).hexdigest()
         self.run = replace(
             self.run,
-            epochs=(*self.run.epochs, Epoch(loss, right / self._task.tests, time_s, (checksum,))),
+            epochs=(*self.run.epochs, Epoch(loss, right / TESTS, time_s, (checksum,))),
             steps=self.run.steps + len(losses),
             collectives_per_step=len(self._sizes),
             bytes_per_step=sum(self._sizes),
@@ -136,10 +204,12 @@ class Training:
         weights = reference.weights()
         difference = float((self.weights() - weights).abs().max())
         change = float((weights - reference.initial_weights).abs().max())
-        if difference:
-            difference = difference / change if change else math.inf
-        comparison = compare_epoch(self.run.comparison, self.losses, reference.losses, difference)
-        self.run = replace(self.run, comparison=comparison)
+        epoch = replace(
+            self.run.epochs[-1],
+            loss_difference=loss_difference(self.losses, reference.losses),
+            weight_difference=difference / change,
+        )
+        self.run = replace(self.run, epochs=(*self.run.epochs[:-1], epoch))
 
     def _step(self, batch: torch.Tensor) -> torch.Tensor:
         """Take one step of SGD and return the mean loss of its samples. Collective."""
@@ -150,17 +220,15 @@ class Training:
         loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
         self._average()
         self._optimizer.step()
-        if monotonic() - self._reported >= REPORT_S:  # no phase: phases show which rank is late
-            self._reported = monotonic()
-            self._rank.send(None)
         return loss.detach()
 
     def _batches(self) -> list[torch.Tensor]:
         """Return the sample indices of each step."""
-        size = self._task.rank_batch
+        world_size = self._rank.world_size
+        size = rank_batch(world_size)
         epoch = len(self.run.epochs)
-        orders = [order(self._seed, self._rank.world_size, part, epoch) for part in self._parts]
-        starts = range(0, size * self._task.steps_per_epoch, size)
+        orders = [order(self._seed, world_size, part, epoch) for part in self._parts]
+        starts = range(0, SAMPLES // world_size - size + 1, size)
         return [torch.cat([part[start : start + size] for part in orders]) for start in starts]
 
     @torch.no_grad()

@@ -1,8 +1,7 @@
 """Prove that a training is data-parallel: compare it with the same batches on one process.
 
 A wrong average (an undivided sum, a missing rank, a forgotten parameter) changes the loss of the
-second step by 1e-4 or more. Rounding starts at 1e-16 and grows by a factor per step. So a
-difference that jumps from below ``ROUNDING`` to above ``TOLERANCE`` in one step is a wrong average.
+second step by 1e-4 or more. Rounding differences stay below 1e-13 in 200 epochs (measured).
 """
 
 from __future__ import annotations
@@ -14,70 +13,28 @@ from dataclasses import replace
 
 from distdemo import backends
 from distdemo.launcher.records import WorldReport
-from distdemo.train.records import Deviation, Run, TrainProof, TrainReport, TrainSpec, TrainTask
+from distdemo.train.records import Run, TrainProof, TrainReport, TrainSpec
 from distdemo.versions import versions
 
 TOLERANCE = 1e-6
 """Largest allowed difference: of a loss, relative to it; of a weight, to the largest change."""
-ROUNDING = 1e-9
-"""Difference above which rounding may have grown beyond ``TOLERANCE`` in the next step."""
-LARGEST_LOSS = 1e6
-"""Loss, in nats, above which a training diverges. Guessing costs a few nats."""
 SMALLEST_LOSS = 1e-6
 """Smallest loss, in nats, to divide by: below it, relative rounding errors are large."""
 
 
-def compare_epoch(
-    previous: Deviation,
-    losses: Sequence[float],
-    reference: Sequence[float],
-    weight_difference: float,
-) -> Deviation:
-    """Return the comparison after one more epoch.
-
-    Args:
-        previous: Comparison of all epochs before.
-        losses: Loss of each step.
-        reference: Losses on one process.
-        weight_difference: Largest difference of a weight after the epoch, relative to the largest
-            change of a weight.
-    """
-    if previous.stopped:
-        return previous
-    if not all(loss <= LARGEST_LOSS for loss in reference):  # false for NaN
-        return replace(previous, stopped="diverged")
-    differences = [
-        abs(loss - expected) / max(expected, SMALLEST_LOSS)
-        for loss, expected in zip(losses, reference, strict=True)
-    ]
-    largest = [previous.loss_difference, previous.weight_difference]
-    stopped = ""
-    for difference in (*differences, weight_difference):
-        if not difference <= TOLERANCE:
-            if max(largest) > ROUNDING:
-                return replace(previous, stopped="rounding")
-            stopped = "wrong"
-            break
-        largest.append(difference)
-    return Deviation(
-        previous.epochs + 1,
-        _largest([previous.loss_difference, *differences]),
-        _largest([previous.weight_difference, weight_difference]),
-        stopped,
-    )
-
-
-def _largest(values: Sequence[float]) -> float:
-    """Return the maximum, or NaN if any value is NaN."""
-    return math.nan if any(map(math.isnan, values)) else max(values)
+def loss_difference(losses: Sequence[float], expected: Sequence[float]) -> float:
+    """Return the largest relative difference between the losses of an epoch; NaN if one is NaN."""
+    pairs = zip(losses, expected, strict=True)
+    differences = [abs(loss - other) / max(other, SMALLEST_LOSS) for loss, other in pairs]
+    return math.nan if any(map(math.isnan, differences)) else max(differences)
 
 
 def prove(run: Run) -> tuple[TrainProof, ...]:
     """Check that a mode's replicas are identical and were trained as in one process."""
     return (
         _prove_replicas(run),
-        _prove_equal(run, "loss", run.comparison.loss_difference),
-        _prove_equal(run, "weights", run.comparison.weight_difference),
+        _prove_equal(run.mode, "loss", [epoch.loss_difference for epoch in run.epochs]),
+        _prove_equal(run.mode, "weights", [epoch.weight_difference for epoch in run.epochs]),
     )
 
 
@@ -91,17 +48,16 @@ def _prove_replicas(run: Run) -> TrainProof:
     return TrainProof(run.mode, "replicas", held=True)
 
 
-def _prove_equal(run: Run, claim: str, difference: float) -> TrainProof:
-    epochs = run.comparison.epochs
-    if not epochs:
-        return TrainProof(run.mode, claim, held=None)
-    held = difference <= TOLERANCE  # false for NaN
-    return TrainProof(run.mode, claim, held, difference, None if held else epochs)
+def _prove_equal(mode: str, claim: str, differences: Sequence[float]) -> TrainProof:
+    for number, difference in enumerate(differences, start=1):
+        if not difference <= TOLERANCE:  # true for NaN
+            return TrainProof(mode, claim, held=False, difference=difference, epoch=number)
+    return TrainProof(mode, claim, held=True, difference=max(differences))
 
 
-def make_report(spec: TrainSpec, task: TrainTask, world: WorldReport) -> TrainReport:
+def make_report(spec: TrainSpec, world: WorldReport) -> TrainReport:
     """Return the report of a training, with its proofs."""
-    report = TrainReport(spec, world, task, versions=versions() | backends.versions_of(world.world))
+    report = TrainReport(spec, world, versions=versions() | backends.versions_of(world.world))
     if not world.ok:
         return report
     reference, *first_rank = world.values[0]

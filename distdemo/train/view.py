@@ -6,7 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from distdemo.train.records import CLAIMS, REFERENCE, Run, TrainProof, TrainReport
+from distdemo.train.records import (
+    CLAIMS,
+    CLASSES,
+    FEATURES,
+    PARAMETERS,
+    REFERENCE,
+    SAMPLES,
+    TESTS,
+    Run,
+    TrainProof,
+    TrainReport,
+    rank_batch,
+)
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -27,10 +39,6 @@ CLAIM_TEXTS = {
     "loss": "Same loss as one process in every step, within 1e-6 of it",
     "weights": "Same weights as one process after every epoch, within 1e-6 of their change",
 }
-STOPPED = {
-    "diverged": "the training on one process diverges",
-    "rounding": "this training magnifies rounding errors, so correct programs differ too",
-}
 
 
 def train_view(report: TrainReport, sign: Signs) -> Iterator[Block]:
@@ -40,32 +48,31 @@ def train_view(report: TrainReport, sign: Signs) -> Iterator[Block]:
         report: Report of a training whose ranks all returned.
         sign: Signs of the terminal.
     """
-    spec = report.spec
-    task = report.task
     world = report.world.world
-    batch = task.rank_batch * world.world_size
-    title = ("train", spec.mode, plural(world.world_size, "rank"), world.backend, world.device)
-    yield Heading(f" {sign.dot} ".join(title))
+    size = rank_batch(world.world_size)
+    trainings = [run for run in (report.reference, *report.runs) if run is not None]
+    title = ("train", report.spec.mode, plural(world.world_size, "rank"), world.backend)
+    yield Heading(f" {sign.dot} ".join((*title, world.device)))
     yield Paragraph(
-        f"generated points: {task.samples:,} samples and {task.tests:,} tests of "
-        f"{plural(task.features, 'number')}, {task.classes} classes.\n"
-        f"The model has {task.parameters:,} parameters. A step takes {batch:,} samples, "
-        f"{task.rank_batch:,} per rank.",
+        f"generated points: {SAMPLES:,} samples and {TESTS:,} tests of {FEATURES} numbers, "
+        f"{CLASSES} classes.\n"
+        f"The model has {PARAMETERS:,} parameters. A step takes {size * world.world_size:,} "
+        f"samples, {size:,} per rank.",
         colours.QUIET,
     )
     yield Heading("Loss and test accuracy by epoch")
-    yield _epochs(report.trainings)
+    yield _epochs(trainings)
     yield Heading("Cost")
-    yield _cost(report.trainings, sign)
+    yield _cost(trainings, sign)
     yield Paragraph(f"{REFERENCE} is one process that takes the same batches without averaging.")
     yield Heading("Proofs, and the largest difference found")
     yield _proofs(report, sign)
     for proof in report.failed:
         yield Paragraph(_failure(report, proof, sign), colours.WRONG)
-    for note in _notes(report, batch):
+    if report.spec.epochs > FEW:
+        note = f"{FEW} of {report.spec.epochs:,} epochs are shown; --format json has all."
         yield Paragraph(note, colours.QUIET)
-    undecided = report.undecided and not report.failed
-    yield Summary(_verdict(report), None if undecided else report.ok, "?")
+    yield Summary(_verdict(report), report.ok)
     yield Paragraph(start_and_versions(report.world, report.versions), colours.QUIET)
 
 
@@ -109,8 +116,6 @@ def _proofs(report: TrainReport, sign: Signs) -> Grid:
 
 
 def _proof_cell(proof: TrainProof, sign: Signs) -> Text:
-    if proof.held is None:
-        return Text(f"? {sign.none}", style=colours.UNSURE)
     difference = f"{proof.difference:.1e}" if proof.difference else "0"
     if proof.claim == "replicas":
         difference = "identical" if proof.held else "differ"
@@ -132,26 +137,6 @@ def _failure(report: TrainReport, proof: TrainProof, sign: Signs) -> str:
     return f"{sign.wrong} {proof.mode}: {CLAIM_TEXTS[proof.claim]}: epoch {proof.epoch}: {what}."
 
 
-def _notes(report: TrainReport, batch: int) -> Iterator[str]:
-    """Yield notes on the settings and results."""
-    task = report.task
-    spec = report.spec
-    if batch != spec.batch_size:
-        yield f"A step takes {batch:,} samples, not {spec.batch_size:,}, to split them evenly."
-    dropped = task.samples - batch * task.steps_per_epoch
-    if dropped:
-        yield (
-            f"{dropped:,} of {task.samples:,} samples are left out of each epoch: they don't fill "
-            "another step."
-        )
-    if spec.epochs > FEW:
-        yield f"{FEW} of {spec.epochs:,} epochs are shown; --format json has all."
-    for run in report.runs:
-        epochs = run.comparison.epochs
-        if run.comparison.stopped in STOPPED and epochs:
-            yield f"{run.mode}: compared up to epoch {epochs}: {STOPPED[run.comparison.stopped]}."
-
-
 def _verdict(report: TrainReport) -> str:
     proofs = plural(len(report.proofs), "proof")
     if report.failed:
@@ -160,15 +145,7 @@ def _verdict(report: TrainReport) -> str:
             f"{len(report.failed)} of {proofs} failed: {first.mode}: {CLAIM_TEXTS[first.claim]}. "
             "Try distdemo check to test this backend's collectives."
         )
-    epochs = min(run.comparison.epochs for run in report.runs)
-    if report.undecided:
-        why = next(
-            STOPPED[run.comparison.stopped] for run in report.runs if not run.comparison.epochs
-        )
-        return f"{len(report.undecided)} of {proofs} could not be made: {why}. Try a smaller --lr."
-    only = f" in the first {epochs:,} of {report.spec.epochs:,} epochs"
     return (
         f"All {proofs} hold: {listing([run.mode for run in report.runs])} trained as one process "
-        f"does on the same batches{only if epochs < report.spec.epochs else ''}. "
-        f"Test accuracy {report.runs[-1].epochs[-1].accuracy:.1%}."
+        f"does on the same batches. Test accuracy {report.runs[-1].epochs[-1].accuracy:.1%}."
     )

@@ -1,4 +1,4 @@
-"""Programs with collectives for torch's compiler: ten right ones, and mistakes.
+"""Programs with collectives for torch's compiler: right ones, and mistakes.
 
 ``distdemo run compiled.py:measured -n 2`` returns what the compiler has made of each right program.
 """
@@ -62,26 +62,6 @@ def plain() -> None:
     total(X)
 
 
-def asynchronous() -> None:
-    @torch.compile(backend="eager")
-    def total(x: Any) -> Any:
-        x = x * 2
-        dist.all_reduce(x, async_op=True).wait()
-        return x + 1
-
-    total(X)
-
-
-def gathered() -> None:
-    @torch.compile(backend="aot_eager")
-    def together(x: Any) -> Any:
-        whole = torch.empty(4 * SIZE)
-        dist.all_gather_into_tensor(whole, x * 2)
-        return whole + 1
-
-    together(X)
-
-
 def breaking() -> None:
     @torch.compile(backend="eager")
     def met(x: Any) -> Any:
@@ -95,12 +75,6 @@ def breaking() -> None:
 
 def ddp() -> None:
     train(torch.compile(nn.parallel.DistributedDataParallel(model()), backend="aot_eager"))
-
-
-def ddp_and_optimizer() -> None:
-    module = nn.parallel.DistributedDataParallel(torch.compile(model(), backend="eager"))
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    train(module, torch.compile(optimizer.step, backend="eager"))
 
 
 def fsdp() -> None:
@@ -123,11 +97,8 @@ RIGHT = [
     functional_full_graph,
     plain,
     functional_waited,
-    asynchronous,
-    gathered,
     breaking,
     ddp,
-    ddp_and_optimizer,
     fsdp,
     tensor_parallel,
 ]

@@ -1,4 +1,4 @@
-"""Programs that are wrong and don't hang: run one with BACKEND NAME [wrong]."""
+"""Programs that are wrong and don't hang: run some with BACKEND NAME,... [wrong]."""
 
 from __future__ import annotations
 
@@ -234,10 +234,11 @@ def right_gradients(rank: int, wrong: bool) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # torch's own, some of them about the mistakes
-    backend, name, *options = sys.argv[1:]
+    backend, names, *options = sys.argv[1:]
     if backend == "mpi":
         import distdemo.mpi
     torch.manual_seed(0)
     dist.init_process_group(backend)
-    globals()[name](dist.get_rank(), options == ["wrong"])
+    for name in names.split(","):
+        globals()[name](dist.get_rank(), options == ["wrong"])
     dist.destroy_process_group()

@@ -36,7 +36,7 @@ def test_programs_compile_as_without_the_sanitizer(start: Start) -> None:
     for before, after in zip(plain["ranks"], noted["ranks"], strict=True):
         assert after["returned"] == before["returned"]
     made = " ".join(f"{call['did']} {call['source_line']}" for call in noted["calls"])
-    for function in ("average", "scattered", "total", "together", "met", "train"):
+    for function in ("average", "scattered", "total", "met", "train"):
         assert f" in {function}" in made
 
 

@@ -11,7 +11,7 @@ from processes import Start
 from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.rules import lacking_in_nccl
 from distdemo.calls.notes import call_line
-from distdemo.calls.record.hooks import MAX_DELAY_S, MAX_TOTAL_S, delays
+from distdemo.calls.record.hooks import delays
 from distdemo.calls.records import RankCall, SourceLine
 
 HERE = Path(__file__).parent
@@ -31,55 +31,40 @@ def run(start: Start, backend: str, program: str, *options: str, status: int = 0
 @pytest.mark.processes
 @backends
 def test_the_rank_that_others_wait_for_is_named_with_its_line(start: Start, backend: str) -> None:
-    found = run(start, backend, f"{LATE}:blocked", "--calls")["late"]
-    (late,) = (each for each in found if each["last"] == 20)
+    ranking = run(start, backend, f"{LATE}:blocked", "--calls")["late"]
+    (late,) = (line for line in ranking if line["last"] == 20)
     assert (late["op"], late["rank"], late["calls"]) == ("all_reduce", 2, 20)
     assert late["source_line"].startswith("late_ranks.py:24 in blocked")
-    found = run(start, backend, f"{LATE}:rooted", "--calls")["late"]
-    (late,) = (each for each in found if each["rank"] == 2)
+    ranking = run(start, backend, f"{LATE}:rooted", "--calls")["late"]
+    (late,) = (line for line in ranking if line["rank"] == 2)
     assert (late["op"], late["last"], late["calls"]) == ("broadcast", 10, 20)
-    assert "late" not in run(start, backend, f"{LATE}:blocked")
 
 
-def lines(finding: Any) -> set[str]:
-    return {row["source_line"].partition(" ")[0] for row in finding["rows"]}
-
-
-@pytest.mark.processes
-@backends
-def test_calls_on_groups_in_different_orders_are_a_warning(start: Start, backend: str) -> None:
-    (found,) = run(start, backend, f"{EXAMPLES}/groups.py:faulty")["warnings"]
-    assert (found["kind"], found["ranks"], len(found["rows"])) == ("order", [0, 1], 4)
-    assert lines(found) == {"groups.py:7"}
-    assert "may deadlock with NCCL" in found["what"]
-    assert "warnings" not in run(start, backend, f"{EXAMPLES}/groups.py:right")
+RULES = ("--rules", "nccl")
 
 
 @pytest.mark.processes
-@backends
-def test_sends_that_nccl_would_not_pair_are_a_warning_by_its_rules(
-    start: Start, backend: str
+@pytest.mark.parametrize(
+    ("name", "options", "kind", "lines"),
+    [
+        ("groups", (), "order", {"groups.py:7"}),
+        ("peers", RULES, "order", {"peers.py:7", "peers.py:8"}),
+        ("tags", RULES, "nccl", {"tags.py:10", "tags.py:14", "tags.py:15"}),
+    ],
+)
+def test_what_nccl_would_not_run_is_reported(
+    start: Start, name: str, options: tuple[str, ...], kind: str, lines: set[str]
 ) -> None:
-    program = f"{EXAMPLES}/peers.py"
-    found = run(start, backend, f"{program}:faulty", "--rules", "nccl")["warnings"]
-    assert {each["kind"] for each in found} == {"order"}
-    assert lines(found[0]) == {"peers.py:7", "peers.py:8"}
-    assert "warnings" not in run(start, backend, f"{program}:right", "--rules", "nccl")
-    assert "warnings" not in run(start, backend, f"{program}:faulty")
-
-
-@pytest.mark.processes
-@backends
-def test_what_nccl_lacks_is_refused_by_its_rules(start: Start, backend: str) -> None:
-    program = f"{EXAMPLES}/tags.py"
-    (found,) = run(start, backend, f"{program}:faulty", "--rules", "nccl", status=1)["findings"]
-    assert (found["kind"], lines(found) <= {"tags.py:10", "tags.py:14", "tags.py:15"}) == (
-        "nccl",
-        True,
-    )
-    assert "which NCCL ignores" in found["what"]
-    run(start, backend, f"{program}:right", "--rules", "nccl")
-    run(start, backend, f"{program}:faulty")
+    program = f"{EXAMPLES}/{name}.py"
+    wrong = run(start, "gloo", f"{program}:faulty", *options, status=int(kind == "nccl"))
+    findings = wrong.get("findings") or wrong["warnings"]
+    assert {finding["kind"] for finding in findings} == {kind}
+    assert {row["source_line"].partition(" ")[0] for row in findings[0]["rows"]} <= lines
+    unsuspicious = [run(start, "gloo", f"{program}:right", *options)]
+    if options:
+        unsuspicious.append(run(start, "gloo", f"{program}:faulty"))
+    for document in unsuspicious:
+        assert not {"findings", "warnings"} & {*document}, document
 
 
 @pytest.mark.parametrize(
@@ -100,31 +85,27 @@ def test_rules_of_nccl(call: dict[str, Any], why: str) -> None:
     assert bool(found) == bool(why)
 
 
-def warned(notes: list[list[str]], *calls: str) -> list[tuple[int, ...]]:
+def warned(notes: list[list[str]], *members: str) -> list[tuple[int, ...]]:
     """Return the ranks in each warning, in every order in which ranks' notes can be read.
 
     Args:
         notes: Notes of each rank, after its groups.
-        calls: Members of the group of each call.
+        members: Members of the group of each call.
     """
-    found = []
+    definitions = [f"G {number} {number} gloo {ranks}" for number, ranks in enumerate(members)]
+    for number in range(len(members)):
+        call = RankCall("all_reduce", SourceLine("a.py", number), sync=False)
+        definitions.append(call_line(number, number, call))
+    results = []
     for order in (range(len(notes)), range(len(notes) - 1, -1, -1)):
         judge = Judge(len(notes))
         for rank in order:
-            groups = [f"G {number} {number} gloo {each}" for number, each in enumerate(calls)]
-            defined = [
-                call_line(
-                    number, number, RankCall("all_reduce", SourceLine("a.py", number), sync=False)
-                )
-                for number in range(len(calls))
-            ]
-            judge.feed(
-                rank, "".join(f"{each}\n" for each in (*groups, *defined, *notes[rank])).encode()
-            )
+            lines = "\n".join([*definitions, *notes[rank], ""])
+            judge.feed(rank, lines.encode())
             judge.read()
-        found.append([each.ranks for each in judge.order.warnings()])
-    assert found[0] == found[1]
-    return found[0]
+        results.append([warning.ranks for warning in judge.order.warnings()])
+    assert results[0] == results[1]
+    return results[0]
 
 
 def test_only_calls_of_one_thread_without_a_common_order_are_a_warning() -> None:
@@ -139,32 +120,18 @@ def test_only_calls_of_one_thread_without_a_common_order_are_a_warning() -> None
     assert warned([["0", "2"], ["0", "1"], ["1", "2"]], *triangle) == []
 
 
-def test_delays_are_bounded_and_follow_from_seed_and_rank() -> None:
-    assert delays(7, 1) == delays(7, 1)
-    assert len({tuple(delays(seed, rank)) for seed in range(3) for rank in range(3)}) == 9
-    assert sum(delays(7, 1)) <= MAX_TOTAL_S
-    assert 0 <= min(delays(7, 1)) < max(delays(7, 1)) <= MAX_DELAY_S
-
-
 @pytest.mark.processes
-@backends
-def test_calls_are_delayed_and_the_report_names_the_seed(
-    start: Start, backend: str, tmp_path: Path
-) -> None:
+def test_calls_are_delayed_and_the_report_names_the_seed(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text(TIMED, encoding="utf-8")
-    found = run(start, backend, f"{file}:work", "--shake", "7")
-    assert found["shake"] == 7
-    for rank, each in enumerate(found["ranks"]):
-        expected = delays(7, rank)[:10]
-        assert all(s >= delay for s, delay in zip(each["returned"], expected, strict=True))
-    program, named = f"{EXAMPLES}/race.py:right", "Calls were delayed at random: --shake 7."
-    line = ["run", program, "--backend", backend, "--shake", "7"]
-    code, out, _ = start("distdemo", *line).finish()
-    assert (code, named in out) == (0, True)
-    file.write_text("def work(rank):\n    assert rank\n", encoding="utf-8")
-    code, out, _ = start("distdemo", "run", f"{file}:work", *line[2:]).finish()
-    assert (code, named in out) == (1, True)
+    document = run(start, "gloo", f"{file}:work", "--shake", "7")
+    assert document["shake"] == 7
+    for rank, own in enumerate(document["ranks"]):
+        pairs = [*zip(own["returned"], delays(7, rank), strict=False)]
+        assert all(seconds >= delay for seconds, delay in pairs), pairs
+    with start("distdemo", "run", f"{file}:fail", "-n", "2", "--shake", "7") as failing:
+        code, out, _ = failing.finish()
+    assert (code, "Calls were delayed at random: --shake 7." in out) == (1, True)
 
 
 TIMED = """
@@ -181,6 +148,10 @@ def seconds():
 
 def work():
     return [seconds() for _ in range(10)]
+
+
+def fail(rank):
+    assert rank
 """
 
 

@@ -124,13 +124,6 @@ def test_any_dtype_travels_and_results_share_no_memory(rank):
         assert same(mine, rows_of(rank, 2, dtype=dtype))
 
 
-@pytest.mark.ranks(3)
-def test_no_rank_continues_until_all_have_arrived(rank, world_size, tmp_path):
-    (tmp_path / str(rank)).touch()
-    comm.synchronize()
-    assert len(list(tmp_path.iterdir())) == world_size, "a rank left too early"
-
-
 @pytest.mark.ranks(5)
 def test_roots_count_in_the_group_and_ranks_outside_are_told_so(rank):
     group = dist.new_group([1, 3, 4])
@@ -163,7 +156,6 @@ MISTAKES = (
         lambda rank: comm.all_gather_objects((lambda: 0) if rank == 1 else rank),
         "Rank 1: its value can't be pickled",
     ),
-    (lambda rank: comm.broadcast_object(lambda: 0, src=1), "lambda"),
     (
         lambda rank: comm.gather_objects(0, dst=rank % 2),
         "Rank 1: gather_objects with root 1.",
@@ -176,10 +168,6 @@ MISTAKES = (
     (
         lambda rank: comm.all_gather_uneven(torch.ones(3, 5 if rank == 1 else 4)),
         "Ranks 0, 2: all_gather_uneven of float32 [*, 4] on cpu. Rank 1: all_gather",
-    ),
-    (
-        lambda rank: comm.all_gather_uneven(torch.ones(3).double() if rank else torch.tensor(2)),
-        "Rank 0: all_gather_uneven doesn't take int64 [] on cpu. Ranks 1, 2: all_gather",
     ),
 )
 

@@ -58,9 +58,9 @@ FEATURES = {
     "learn",
     "testing",
     "postmortem",
+    "interactive",
 }
 MAY |= dict.fromkeys(FEATURES, set(MAY) - {"__main__"})
-MAY["interactive"] = {*MAY["run"], "run"}  # it shows output as run does
 MAY["__init__"] |= {"interactive"}
 
 
@@ -169,7 +169,7 @@ def test_text_reaches_the_terminal_through_few_modules() -> None:
 
 
 MODULES = {"sklearn", "_pytest"}  # of scikit-learn and pytest
-USED_IF_INSTALLED = {"cloudpickle", "hypothesis", "IPython"}
+USED_IF_INSTALLED = {"hypothesis", "IPython"}
 
 
 def test_every_library_is_a_declared_dependency() -> None:

@@ -18,7 +18,7 @@ from distdemo import ops, versions
 from distdemo.dtypes import DTYPES
 from distdemo.ops import contract
 from distdemo.ops.buffers import make_buffers
-from distdemo.ops.contract import Op, post_all
+from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
 
 for_every_op = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
@@ -92,12 +92,6 @@ def test_nothing_of_ours_is_between_a_bound_call_and_torch_s() -> None:
         assert isinstance(call, partial)
         assert call.func.__module__.startswith("torch.distributed")
         assert call.keywords.get("async_op", async_op) == async_op
-
-
-def test_a_nonblocking_exchange_returns_the_handles_of_all_calls() -> None:
-    first, second, third = dist.Work(), dist.Work(), dist.Work()
-    post = post_all(lambda: first, lambda: None, lambda: [second, third])
-    assert post() == [first, second, third]
 
 
 def test_a_form_has_the_name_that_the_installed_torch_prefers(

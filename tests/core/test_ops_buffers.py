@@ -92,16 +92,6 @@ def test_the_user_s_numbers_are_held_as_given() -> None:
         assert before[0] == [[number]]
 
 
-def test_given_values_are_what_the_ranks_hold() -> None:
-    rows = ((1, 2), (3, 4))
-    assert held_by("gather", values=rows) == [[[1, 2]], [[3, 4]]]
-    assert held_by("scatter", values=rows) == [[[1, 2], [3, 4]], []]
-    assert held_by("all_to_all", shape=(1,), values=rows) == [[[1], [2]], [[3], [4]]]
-    assert held_by("broadcast", values=(None, (3, 4)), root=1) == [[[0, 0]], [[3, 4]]]
-    texts = ("[1]", None)
-    assert held_by("gather", objects=True, objects_json=texts) == [[[1]], [None]]
-
-
 def test_a_seed_mixes_the_values_the_same_way_each_time() -> None:
     for dtype in ("float32", "int8", "bool"):
         counted, one, same, other = (

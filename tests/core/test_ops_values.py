@@ -15,9 +15,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from distdemo import ops
-from distdemo.dtypes import DTYPES, NAMES
-from distdemo.ops.buffers import Expected, expected, held_before
-from distdemo.ops.reduction import REDUCTIONS
+from distdemo.dtypes import DTYPES
+from distdemo.ops.buffers import Expected, expected
+from distdemo.ops.reduction import PREMUL_FACTOR, REDUCTIONS
 from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import element, value_rule
 from distdemo.ops.verify import verify
@@ -80,9 +80,9 @@ def test_the_sum_over_all_ranks_is_exact_in_the_dtype() -> None:
         rule = value_rule(ALL_REDUCE, replace(spec(dtype, n, (numel,)), seed=seed))
         elements = element(rule, torch.arange(n).unsqueeze(1), torch.arange(numel))
         assert elements.sum(dim=0).max() <= DTYPES[dtype].exact, (dtype, n, numel, seed)
-    for dtype, n, factor in product(("float64", "float16", "bfloat16"), (2, 8), (2.0, -3.0)):
-        asked = replace(spec(dtype, n, reduce_op="premul_sum"), factor=factor)
-        assert max(map(sum, columns(asked))) * abs(factor) <= DTYPES[dtype].exact, asked
+    for dtype, n in product(("float64", "float16", "bfloat16"), (2, 8)):
+        asked = spec(dtype, n, reduce_op="premul_sum")
+        assert max(map(sum, columns(asked))) * PREMUL_FACTOR <= DTYPES[dtype].exact, asked
 
 
 def test_no_reduction_over_all_ranks_comes_out_the_same_whatever_is_missing() -> None:
@@ -172,18 +172,6 @@ def test_the_rounding_of_any_order_of_the_ranks_is_within_the_bound(
         assert verify([got], [wanted]).ok
 
 
-def test_a_missing_contribution_is_never_within_the_bound() -> None:
-    for reduce_op, n, dtype in product(("sum", "avg"), range(2, 7), FLOATS):
-        op, asked = ops.REGISTRY["all_reduce"], OpSpec("all_reduce", n, dtype, reduce_op=reduce_op)
-        inputs = [held_before(op, rank, asked)[0].double() for rank in range(n)]
-        # Rank 0's ones and twos are a sixth in an average of 30, which bfloat16 rounds away itself.
-        for missing in range(n) if reduce_op == "sum" else range(1, n):
-            total = sum(inputs, start=torch.zeros(4)) - inputs[missing]
-            got = (total / n if reduce_op == "avg" else total).to(getattr(torch, dtype))
-            verified = verify([got], [only("all_reduce", asked)])
-            assert verified.wrong == int((inputs[missing] != 0).sum()), (asked, missing)
-
-
 # ------------------------------------------------------------------------------- dtypes
 
 
@@ -196,16 +184,7 @@ def test_the_table_of_dtypes_agrees_with_torch() -> None:
             assert (dtype.lowest, dtype.exact, dtype.epsilon) == (whole.min, whole.max, 0)
         elif dtype.kind != "bool":
             limits = torch.finfo(theirs)
-            assert (dtype.epsilon, dtype.largest) == (limits.eps, limits.max)
+            assert dtype.epsilon == limits.eps
             numbers = torch.tensor([dtype.exact - 1, dtype.exact, dtype.exact + 1])
             kept = numbers.to(theirs).real.double().long() == numbers
             assert kept.tolist() == [True, True, False], dtype.name
-
-
-def test_every_alias_leads_to_one_type() -> None:
-    every = [name for dtype in DTYPES.values() for name in (dtype.name, *dtype.aliases)]
-    assert len(every) == len(set(every))
-    assert set(NAMES.values()) == set(DTYPES)
-    assert NAMES["bf16"] == "bfloat16"
-    assert NAMES["half"] == "float16"
-    assert NAMES["long"] == "int64"

@@ -52,12 +52,9 @@ def test_torch_is_not_imported_nor_what_other_commands_need_and_may_refuse_a_var
     command = [sys.executable, "-c", CHECK, *WITHOUT_TORCH]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    *_, what, why, hint, ends = done.stderr.splitlines()
-    assert (what, why, hint) == (
-        "torch can't be imported.",
-        "The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL.",
-        "Unset TORCH_DISTRIBUTED_DEBUG.",
-    )
+    *lines, ends = done.stderr.splitlines()
+    assert "torch can't be imported." in lines
+    assert "The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL." in lines
     assert json.loads(ends) == [[line, status, False] for line, status in WITHOUT_TORCH.items()]
     assert f"torch {version('torch').split('+')[0]}" in done.stdout
 

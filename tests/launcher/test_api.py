@@ -96,7 +96,7 @@ def test_a_rank_that_imports_the_script_again_does_not_launch_a_world_of_its_own
 def test_what_new_processes_could_not_find_is_refused_with_what_to_do(monkeypatch):
     with pytest.raises(UsageError, match="new process"):
         launch(work_batch, (threading.Lock(),), start_method="forkserver")
-    monkeypatch.setattr(messages, "has_cloudpickle", lambda: False)
+    monkeypatch.setattr(messages, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="new process") as caught:
         launch(lambda: 1, world_size=2, start_method="forkserver")
     assert "pip install cloudpickle" in caught.value.hint

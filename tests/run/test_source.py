@@ -41,17 +41,8 @@ def test_a_missing_function_is_refused_with_those_that_exist(folder: Path) -> No
         check([f"prog.py:{name}"])
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        "from json import *",
-        "globals()['miss' + 'ing'] = print",
-        "def __getattr__(name): return print",
-        "import sys; setattr(sys.modules[__name__], 'miss' + 'ing', print)",
-    ],
-)
-def test_a_source_that_may_bind_any_name_is_left_to_the_ranks(folder: Path, more: str) -> None:
-    (folder / "prog.py").write_text(f"{SOURCE}\n{more}\n")
+def test_a_source_that_may_bind_any_name_is_left_to_the_ranks(folder: Path) -> None:
+    (folder / "prog.py").write_text(f"{SOURCE}\nfrom json import *\n")
     check(["prog.py:missing"])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -112,23 +111,6 @@ def test_what_ranks_write_comes_as_they_write_it_and_all_of_it():
         assert text == f"begin {rank}\n".encode() + b"x" * 1_000_000 + b"end"
 
 
-def read_all(rank):
-    child = subprocess.run(["cat"], capture_output=True, check=True) if rank.rank else None
-    return sys.stdin.read(), child and child.stdout
-
-
-def test_one_rank_reads_standard_input_and_the_others_find_its_end():
-    def check():
-        reading, writing = os.pipe()
-        os.write(writing, b"one\ntwo\n")
-        os.close(writing)
-        os.dup2(reading, 0)
-        report = run_world(world(2, stdin=0), read_all)
-        assert report.values == [("one\ntwo\n", None), ("", b"")]
-
-    in_a_child(check)  # whose standard input is replaced
-
-
 def test_what_ranks_start_ends_with_them():
     """Leave a daemon and its child behind, which also ignore SIGTERM."""
 
@@ -157,19 +139,6 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def test_ranks_that_work_or_write_have_not_stalled():
-    def work(rank):
-        begun = os.times()
-        while sum(os.times()[:2]) - sum(begun[:2]) < 1.8:
-            pass
-        for _ in range(9):
-            os.write(1, b"still here\n")
-            OUTSIDE.wait(0.2)
-
-    report = run_world(world(1, stall=1.5, deadline=60.0), work)
-    assert report.ok, report.verdict
 
 
 def test_ctrl_c_reaches_a_program_as_it_knows_it(tmp_path):

@@ -32,7 +32,7 @@ def run_schedules(rank: int, world_size: int) -> list[BlockTraffic]:
     return results
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("n", [1, 3, 8])
 def test_it_matches_every_schedule(n: int) -> None:
     by_rank = run_ranks(run_schedules, n, timeout=90)
     for algorithm, results in zip(schedules.REGISTRY, zip(*by_rank, strict=True), strict=True):

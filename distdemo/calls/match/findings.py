@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from distdemo.calls.match.matching import FROM, Matcher, merged
 from distdemo.calls.match.rules import KINDS, MISUSES, OTHER_LINES, differs, size_mismatches
-from distdemo.calls.match.state import Entry, Group, Position, Problem
-from distdemo.calls.match.waits import gaps, near_match
+from distdemo.calls.match.state import CallSet, Entry, Group, Problem
+from distdemo.calls.match.waits import near_match
 from distdemo.calls.records import END_OF_TRAFFIC, Finding, Kind, Row, SourceLine
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
@@ -20,10 +20,10 @@ MAX_UNWAITED = 3  # lines with calls that were never waited for
 NOT_REACHED = "had not reached this call"
 
 
-def mismatch(matcher: Matcher, at: Position) -> Finding:
+def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     """Return the mismatch at a position, according to the calls so far."""
-    group, position = at
-    calls = group.at(position).by_rank
+    group = entries.group
+    calls = entries.by_rank
     difference = differs(calls, group.members)
     assert difference is not None  # the matcher has found one
     kind, guilty = difference
@@ -38,7 +38,7 @@ def mismatch(matcher: Matcher, at: Position) -> Finding:
     rows += matcher.rows({rank: calls[rank] for rank in guilty})
     if kind == "device":
         rows = [replace(row, did=f"{row.did} on {calls[row.ranks[0]].device}") for row in rows]
-    absent = [m for m in group.members if m not in calls and group.reached[m] <= position]
+    absent = [m for m in group.members if m not in calls and group.reached[m] <= entries.position]
     if absent:
         rows.append(Row(tuple(absent), NOT_REACHED))
     rule = KINDS[kind].rule
@@ -49,7 +49,7 @@ def mismatch(matcher: Matcher, at: Position) -> Finding:
         sender, receiver, sent, expected = sizes
         count = plural(sent, "element")
         rule = f"Rank {sender} sends {count} to rank {receiver}, which expects {expected}. {rule}"
-    what = f"Mismatch in {group.call_name(position)}: {KINDS[kind].differs}."
+    what = f"Mismatch in {entries.name}: {KINDS[kind].differs}."
     return Finding(kind, what, tuple(rows), matcher.before(group), rule, guilty, waiting)
 
 
@@ -124,15 +124,25 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
         matcher: Calls of all ranks.
         running: Ranks that were stopped while running, and where they were.
     """
-    gap = next(iter(gaps(matcher, running)), None)
-    if gap is None:
+    waits = [
+        (entry, matcher.awaited(entry))
+        for rank in sorted(running)
+        for entry in matcher.ranks[rank].waits.values()
+    ]
+    waiting = {entry.rank: entry for entry, awaited in reversed(waits) if awaited}
+
+    def cost(gap: tuple[Entry, tuple[int, ...]]) -> tuple[int, int, int]:
+        """Return the number of missing ranks that wait themselves, of all, and of earlier calls."""
+        return len(waiting.keys() & {*gap[1]}), len(gap[1]), gap[0].order
+
+    gaps = [(entry, tuple(r for r in sorted(awaited) if r in running)) for entry, awaited in waits]
+    entry, ranks = min((gap for gap in gaps if gap[1]), key=cost, default=(None, ()))
+    if entry is None:
         return None
-    entry = gap.entry
     group = entry.group
-    ranks = gap.missing
     calls = entry.calls_there or {entry.rank: entry}
     rows = matcher.rows({rank: e.call for rank, e in calls.items() if rank not in ranks})
-    elsewhere = [gap.waiting[rank] for rank in ranks if rank in gap.waiting]
+    elsewhere = [waiting[rank] for rank in ranks if rank in waiting]
     rows += merged(
         [
             Row((e.rank,), f"{e.call} on {e.group.name}", matcher.line(e.call.source_line))
@@ -147,18 +157,17 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
     else:
         did_not = "had not made this call"
         has = "has" if len(ranks) == 1 else "have"
-        call_name = group.call_name(entry.position)
-        what = f"{ranks_of(ranks)} {has} not made {call_name}, {entry.call.op}."
-    rows += merged([Row((r,), did_not, running[r]) for r in ranks if r not in gap.waiting])
-    others = tuple(sorted(gap.waiting.keys() - {*ranks}))
+        what = f"{ranks_of(ranks)} {has} not made {entry.calls_there.name}, {entry.call.op}."
+    rows += merged([Row((r,), did_not, running[r]) for r in ranks if r not in waiting])
+    others = tuple(sorted(waiting.keys() - {*ranks}))
     before = "\n  ".join(filter(None, (matcher.before(group), _unwaited_text(matcher))))
     return Finding("stuck", what, tuple(rows), before, KINDS["stuck"].rule, ranks, others, True)
 
 
-def absent(matcher: Matcher, at: Position, gone: tuple[int, ...]) -> Finding:
+def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding:
     """Return the finding for a collective that some ranks will never call."""
-    group, position = at
-    calls = group.at(position).by_rank
+    group = entries.group
+    calls = entries.by_rank
     others = tuple(sorted(calls))
     call = calls[min(calls)]
     line = call.source_line
@@ -167,7 +176,7 @@ def absent(matcher: Matcher, at: Position, gone: tuple[int, ...]) -> Finding:
         rounds = 0  # other ranks were on another line then: not a loop
     returned = all(_returned(matcher, group, rank) for rank in gone)
     ended = "left" if any(rank in group.destroyed for rank in gone) else "exited"
-    name = group.call_name(position)
+    name = entries.name
     kind: Kind = "uneven" if rounds and returned else "absent"
     guilty = gone
     affected = others

@@ -6,30 +6,20 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from distdemo.calls.match import findings
 from distdemo.calls.match.lateness import Lateness
 from distdemo.calls.match.matching import Matcher
 from distdemo.calls.match.order import OrderRule
-from distdemo.calls.match.state import Entry, Group, Position, Problem
+from distdemo.calls.match.state import CallSet, Entry, Group, Problem
 from distdemo.calls.match.waits import cycle_of, deadlocked_ranks, near_match
-from distdemo.calls.notes import MAX_KNOWN, CallNote, Note, Reader
+from distdemo.calls.notes import MAX_KNOWN, CallNote, Reader
 from distdemo.calls.records import CallCount, Finding
 from distdemo.calls.timeline import Timeline
 from distdemo.launcher.verdict import ranks_of
 
 SETTLE_TIMEOUT_S = 5.0  # until a finding that is true so far is reported
-DEADLOCK_S = 1.2  # likewise for a deadlock, during which no rank may call
-INTERRUPT_S = 1.0  # for which it must have been true if a signal ends the run earlier
 BUSY_POLLS = 8  # polls per search for errors while notes arrive
-
-
-class Rule(Protocol):
-    """Rule over the stream of notes, beside the comparison of calls."""
-
-    def add(self, at: int, note: Note, entry: Entry | None) -> None:
-        """Add a note with its time in µs, and the call that it is about."""
 
 
 class Judge:
@@ -51,18 +41,15 @@ class Judge:
         self.finding: Finding | None = None
         self.lateness = Lateness()
         self.order = OrderRule(self.matcher)
-        self._rules: tuple[Rule, ...] = (self.lateness, self.order)
         self._readers = [Reader() for _ in range(world_size)]
         self._new = [bytearray() for _ in range(world_size)]
         self._received = False
         self._polls = 0
         self._candidate: object = None  # finding that is true so far
         self._candidate_since = 0.0  # time at which it was first seen
-        self._candidate_s = 0.0  # seconds from then to the latest poll
         self._timeline = timeline
         self._counts: dict[int, tuple[CallNote, Counter[int]]] = {}
-        self._uncounted: Counter[int] = Counter()  # calls beyond MAX_KNOWN, by rank
-        self._latest: dict[int, tuple[int, CallNote]] = {}  # each rank's last call, numbered from 1
+        """Number of calls by rank, by the id of their description; 0 for those beyond MAX_KNOWN."""
 
     def feed(self, rank: int, piece: bytes) -> None:
         """Add new notes of a rank; ``poll`` reads them."""
@@ -91,9 +78,7 @@ class Judge:
         if candidate != self._candidate:
             self._candidate = candidate
             self._candidate_since = now
-        self._candidate_s = now - self._candidate_since
-        settle_s = DEADLOCK_S if _only_unknown_threads(matcher, error) else SETTLE_TIMEOUT_S
-        if self._candidate_s >= settle_s:
+        if now - self._candidate_since >= SETTLE_TIMEOUT_S:
             self.finding = error
         return self.finding
 
@@ -130,9 +115,9 @@ class Judge:
         if self.finding is not None or self.matcher.stopped:
             return self.finding
         error = first_error(self.matcher)
-        if error is not None and error.so_far and self._candidate_s < INTERRUPT_S:
-            error = None
-        return error or findings.stuck(self.matcher, running)
+        if error is None or error.so_far:
+            return findings.stuck(self.matcher, running)
+        return error
 
     def warnings(self) -> list[Finding]:
         """Return the possible errors so far."""
@@ -146,21 +131,22 @@ class Judge:
 
     def last_call(self, rank: int) -> str:
         """Return a rank's last call, ``all_reduce at train.py:12 (call 2)``; empty if none."""
-        if rank not in self._latest:
+        last = self.matcher.ranks[rank].last
+        if last is None or self.matcher.stopped:
             return ""
-        number, note = self._latest[rank]
-        return f"{note.call.op} at {self.matcher.line(note.call.source_line)} (call {number:,})"
+        counted = (c for note, c in self._counts.values() if not note.call.rules.internal)
+        number = sum(counts[rank] for counts in counted)
+        return f"{last.op} at {self.matcher.line(last.source_line)} (call {number:,})"
 
     def calls(self) -> tuple[CallCount, ...]:
         """Return the calls in the order in which they first occurred, with their counts."""
         together: dict[tuple[str, str, str], Counter[int]] = {}
-        for note, counts in self._counts.values():
+        for number, (note, counts) in self._counts.items():
             if not note.call.rules.internal:
                 line = self.matcher.line(note.call.source_line)
                 key = str(note.call), self.matcher.group(*note.group).name, line
+                key = key if number else ("other calls", "", "")
                 together.setdefault(key, Counter()).update(counts)
-        if self._uncounted:
-            together["other calls", "", ""] = self._uncounted
         result = []
         for (did, group, line), counts in together.items():
             for count in sorted(set(counts.values()), reverse=True):
@@ -181,26 +167,22 @@ class Judge:
                 if isinstance(note, CallNote):
                     self.count(rank, note)
                 entry = self.matcher.add(rank, note)
-                for rule in self._rules:
-                    rule.add(at, note, entry)
+                self.lateness.add(at, note, entry)
+                self.order.add(note, entry)
                 if self._timeline is not None:
                     self._timeline.add(rank, at, note)
 
     def count(self, rank: int, note: CallNote) -> None:
         """Count a call, for `calls` and `last_call`."""
-        if not note.call.op:
+        call = note.call
+        if not call.op:
             return
-        if not note.call.rules.internal:
-            self._latest[rank] = self._latest.get(rank, (0, note))[0] + 1, note
-        counted = self._counts.get(id(note.call))
-        if counted is None:
-            if len(self._counts) >= MAX_KNOWN:
-                self._uncounted[rank] += 1
-                return
-            line = note.call.source_line
+        number = id(call)
+        if number not in self._counts:
+            number = number if len(self._counts) < MAX_KNOWN else 0
+            line = call.source_line
             self.matcher.stacks[line.file, line.line].add(line.stack)
-            counted = self._counts[id(note.call)] = (note, Counter())
-        counted[1][rank] += 1
+        self._counts.setdefault(number, (note, Counter()))[1][rank] += 1
 
 
 # -------------------------------------------------------------------------------- what is certain
@@ -213,154 +195,135 @@ def first_error(matcher: Matcher, running: Collection[int] | None = None) -> Fin
         matcher: Calls of all ranks.
         running: After the end of the run, the ranks that were stopped; None during the run.
     """
-    stuck = deadlocked_ranks(matcher)
-    first = matcher.first()
-    if isinstance(first, Problem):
-        problems = findings.alike(matcher, first)
+    return _Search(matcher, running).first_error()
+
+
+class _Search:
+    """Search for the first error, and for the ranks that could still change it."""
+
+    def __init__(self, matcher: Matcher, running: Collection[int] | None) -> None:
+        self._matcher = matcher
+        self._running = running
+        self._stuck = deadlocked_ranks(matcher)
+        states = enumerate(matcher.ranks)
+        self._active = {
+            rank for rank, state in states if not state.over and rank not in self._stuck
+        }
+
+    def first_error(self) -> Finding | None:
+        matcher = self._matcher
+        first = matcher.first()
+        if isinstance(first, Problem):
+            return self._problem(first)
+        if first is not None:
+            return self._so_far(findings.mismatch(matcher, first), self._late_members(first))
+        raised = findings.raised(matcher)
+        if raised is not None:
+            return self._so_far(raised, self._active, names=True)
+        return (
+            self._missing_call()
+            or self._missing_peer()
+            or self._cycle(self._stuck)
+            or self._cycle(deadlocked_ranks(matcher, certain=False), certain=False)
+        )
+
+    def _so_far(self, finding: Finding, late: set[int], *, names: bool = False) -> Finding:
+        """Mark a finding if calls of these late ranks could change it.
+
+        Args:
+            finding: Finding.
+            late: Ranks that may still call or raise.
+            names: True if the ranks at fault are so whatever the late ranks do.
+        """
+        if self._running is not None:
+            late = late.intersection(self._running)
+        if not late:
+            return finding
+        what = f"So far: {finding.what[0].lower()}{finding.what[1:]}"
+        rule = f"{finding.rule} {ranks_of(tuple(late))} could still have changed this."
+        ranks = finding.ranks if names else ()
+        return replace(finding, what=what, rule=rule, ranks=ranks, so_far=True)
+
+    def _problem(self, first: Problem) -> Finding:
         entry = first.entry
         if entry is not None and entry.other is not None:
-            problems = [first]
             late = {side.rank for side in (entry, entry.other) if not side.accepted}
-        else:
-            late = _others(matcher, stuck) - {*first.settled}
-            late -= {p.rank for p in problems if p.entry is None or p.entry.accepted}
-            if entry is not None and entry.calls_there is not None:
-                late -= {other.rank for other in entry.calls_there.values() if other.accepted}
-        return _so_far(findings.together(problems), late, running, names=True)
-    if first is not None:
-        late = _late_members(matcher, first, stuck)
-        return _so_far(findings.mismatch(matcher, first), late, running)
-    return (
-        _missing_call(matcher, stuck, running)
-        or _cycle(matcher, stuck, running)
-        or _cycle(matcher, deadlocked_ranks(matcher, certain=False), running, certain=False)
-    )
+            return self._so_far(first.finding, late, names=True)
+        problems = findings.alike(self._matcher, first)
+        late = self._active - {*first.settled}
+        for problem in problems:
+            if problem.entry is None or problem.entry.accepted:
+                late -= {*problem.finding.ranks}
+        if entry is not None and entry.calls_there is not None:
+            late -= {other.rank for other in entry.calls_there.values() if other.accepted}
+        return self._so_far(findings.together(problems), late, names=True)
 
+    def _late_members(self, calls: CallSet) -> set[int]:
+        """Return the members whose call at a position isn't known yet, but may be later."""
+        late = {rank for rank, entry in calls.items() if not entry.accepted}
+        return late | (self._unsettled(calls.group) - {*calls})
 
-def _only_unknown_threads(matcher: Matcher, finding: Finding) -> bool:
-    """Return True for a deadlock that only threads without any call yet could resolve."""
-    named = finding.ranks or {rank for row in finding.rows for rank in row.ranks}
-    return (
-        finding.kind == "deadlock"
-        and all(matcher.ranks[rank].blocked for rank in named)
-        and any(state.others for state in matcher.ranks)
-    )
+    def _unsettled(self, group: Group) -> set[int]:
+        """Return the members that may still make a call on the group, or fail."""
+        left = {rank for rank, note in group.destroyed.items() if not note.failing}
+        return (self._active & {*group.members}) - left
 
-
-def _so_far(
-    finding: Finding, late: set[int], running: Collection[int] | None, *, names: bool = False
-) -> Finding:
-    """Mark a finding if calls of these late ranks could change it.
-
-    Args:
-        finding: Finding.
-        late: Ranks that may still call or raise.
-        running: After the end of the run, the ranks that were stopped; None during the run.
-        names: True if the ranks at fault are so whatever the late ranks do.
-    """
-    late = late if running is None else late.intersection(running)
-    if not late:
-        return finding
-    what = f"So far: {finding.what[0].lower()}{finding.what[1:]}"
-    rule = f"{finding.rule} {ranks_of(tuple(late))} could still have changed this."
-    return replace(finding, what=what, rule=rule, ranks=finding.ranks if names else (), so_far=True)
-
-
-def _others(matcher: Matcher, stuck: Collection[int]) -> set[int]:
-    """Return the ranks that may still make a call."""
-    states = enumerate(matcher.ranks)
-    return {rank for rank, state in states if not state.over and rank not in stuck}
-
-
-def _late_members(matcher: Matcher, at: Position, stuck: Collection[int]) -> set[int]:
-    """Return the members whose call at a position isn't known yet, but may be later."""
-    group, position = at
-    entries = group.at(position)
-    late = {rank for rank, entry in entries.items() if not entry.accepted}
-    return late | (_unsettled(matcher, group, stuck) - {*entries})
-
-
-def _unsettled(matcher: Matcher, group: Group, stuck: Collection[int]) -> set[int]:
-    """Return the members that may still make a call on the group, or fail."""
-    left = {rank for rank, note in group.destroyed.items() if not note.failing}
-    return (_others(matcher, stuck) & {*group.members}) - left
-
-
-def _missing_call(
-    matcher: Matcher, stuck: Collection[int], running: Collection[int] | None
-) -> Finding | None:
-    """Return the first call that a rank, or send that a receiver, will never match."""
-    finding = findings.raised(matcher)
-    if finding is not None:
-        return _so_far(finding, _others(matcher, stuck), running, names=True)
-    for at, gone in matcher.missing_members():
-        group, position = at
-        entries = group.at(position)
-        if not all(_may_skip(matcher, rank, at) for rank in entries):
-            late = _late_members(matcher, at, stuck)
-            if running is None and not any(matcher.ranks[rank].lost for rank in entries):
-                late |= {rank for rank, entry in entries.items() if _may_recover(matcher, entry)}
-            return _so_far(findings.absent(matcher, at, gone), late, running)
-    for entry in matcher.pairing.unmatched():
-        group = entry.group
-        peer = entry.call.peer
-        is_caught = entry.failed and _recovered(matcher, entry.rank)
-        if peer is None or is_caught or not (entry.waited or entry.sends):
-            continue
-        others = {*group.members} - {entry.rank} if peer == -1 else {group.members[peer]}
-        if all(matcher.has_left_group(rank, group) for rank in others):
-            late = _unsettled(matcher, group, stuck) - {entry.rank}
-            if not entry.accepted or (running is None and _may_recover(matcher, entry)):
-                late.add(entry.rank)
-            return _so_far(findings.unmatched(matcher, entry), late, running)
-    return None
-
-
-def _may_recover(matcher: Matcher, entry: Entry) -> bool:
-    """Return True if the backend may raise in this call, and the program may handle that."""
-    return not matcher.ranks[entry.rank].over and any(
-        matcher.is_cut_off(rank, entry.group) for rank in entry.group.members
-    )
-
-
-def _may_skip(matcher: Matcher, rank: int, at: Position) -> bool:
-    """Return True if a rank's call at a position failed, or may time out, without ending it."""
-    state = matcher.ranks[rank]
-    limited = (entry for entry in state.blocked if entry.call.limited)
-    if any((entry.group, entry.position) == at for entry in limited):
-        return True
-    return at in state.failed and _recovered(matcher, rank)
-
-
-def _recovered(matcher: Matcher, rank: int) -> bool:
-    """Return True if a rank apparently caught the exception of a call."""
-    state = matcher.ranks[rank]
-    return not state.lost and (state.ended is None or state.returned)
-
-
-def _cycle(
-    matcher: Matcher,
-    waiting: dict[int, Entry],
-    running: Collection[int] | None,
-    *,
-    certain: bool = True,
-) -> Finding | None:
-    """Return the deadlock: a cycle of ranks, each waiting for the next.
-
-    Args:
-        matcher: Calls of all ranks.
-        waiting: Result of `deadlocked_ranks`.
-        running: After the end of the run, the ranks that were stopped; None during the run.
-        certain: Argument of `deadlocked_ranks`.
-    """
-    path = cycle_of(matcher, waiting)
-    if not path:
+    def _missing_call(self) -> Finding | None:
+        """Return the first call that a rank will never match."""
+        matcher = self._matcher
+        for calls, gone in matcher.missing_members():
+            if not all(map(self._may_skip, calls.values())):
+                late = self._late_members(calls)
+                if not any(matcher.ranks[rank].lost for rank in calls):
+                    late |= {rank for rank, entry in calls.items() if self._may_recover(entry)}
+                return self._so_far(findings.absent(matcher, calls, gone), late)
         return None
-    awaited = {rank for each in path for rank in matcher.awaited(waiting[each])}
-    late = {rank for rank in awaited - {*waiting} if not matcher.ranks[rank].over}
-    if not certain:
-        late.update(path)
-    for rank in path:
-        if near_match(matcher, waiting[rank]) is not None:
-            return _so_far(findings.unmatched(matcher, waiting[rank]), late, running)
-    return _so_far(findings.deadlock(matcher, path, waiting), late, running)
+
+    def _missing_peer(self) -> Finding | None:
+        """Return the first send or receive that its peer will never match."""
+        matcher = self._matcher
+        for entry in matcher.pairing.unmatched():
+            group = entry.group
+            peer = entry.call.peer
+            is_needed = entry.waited or entry.sends
+            if peer is None or not is_needed or self._may_skip(entry):
+                continue
+            others = {*group.members} - {entry.rank} if peer == -1 else {group.members[peer]}
+            if all(matcher.has_left_group(rank, group) for rank in others):
+                late = self._unsettled(group) - {entry.rank}
+                if not entry.accepted or self._may_recover(entry):
+                    late.add(entry.rank)
+                return self._so_far(findings.unmatched(matcher, entry), late)
+        return None
+
+    def _may_recover(self, entry: Entry) -> bool:
+        """Return True if the backend may raise in this call, and the program may handle that."""
+        matcher = self._matcher
+        is_running = self._running is None and not matcher.ranks[entry.rank].over
+        group = entry.group
+        return is_running and any(matcher.is_cut_off(rank, group) for rank in group.members)
+
+    def _may_skip(self, entry: Entry) -> bool:
+        """Return True if a call failed, or may time out, without ending the rank's program."""
+        state = self._matcher.ranks[entry.rank]
+        if entry.call.limited and entry in state.blocked:
+            return True
+        return entry.failed and not state.lost and (state.ended is None or state.returned)
+
+    def _cycle(self, waiting: dict[int, Entry], *, certain: bool = True) -> Finding | None:
+        """Return the deadlock: a cycle of ranks, each waiting for the next.
+
+        Args:
+            waiting: Result of `deadlocked_ranks`.
+            certain: Argument of `deadlocked_ranks`.
+        """
+        matcher = self._matcher
+        path = cycle_of(matcher, waiting)
+        awaited = {other for rank in path for other in matcher.awaited(waiting[rank])}
+        late = {rank for rank in awaited - {*waiting} if not matcher.ranks[rank].over}
+        if not certain:
+            late.update(path)
+        for rank in path:
+            if near_match(matcher, waiting[rank]) is not None:
+                return self._so_far(findings.unmatched(matcher, waiting[rank]), late)
+        return self._so_far(findings.deadlock(matcher, path, waiting), late) if path else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
+from operator import attrgetter
 
 from distdemo.calls.match.pairing import Pairing
 from distdemo.calls.match.replicas import drift_finding, shifted_finding
@@ -21,10 +22,10 @@ from distdemo.calls.match.rules import (
     compare_parts,
     differs,
     lacking_in_nccl,
-    majority,
+    ranks_by_value,
 )
 from distdemo.calls.match.shifts import MAX_LINES, Stack
-from distdemo.calls.match.state import CallSet, Entry, Group, Position, Problem, RankState
+from distdemo.calls.match.state import CallSet, Entry, Group, Problem, RankState
 from distdemo.calls.notes import (
     AcceptNote,
     CallNote,
@@ -53,7 +54,7 @@ class Matcher:
         ranks: State of each rank.
         pairing: Sends and receives.
         stopped: Reason why the comparison has stopped, or empty.
-        problems: Problems, and positions at which calls differ.
+        problems: Problems, and calls at one position that differ.
         stacks: Lines inside and outside each source line, by file and line.
         nccl: True if every group must keep NCCL's rules.
         has_replicas: True if ranks have compared tensors that must be equal.
@@ -66,7 +67,7 @@ class Matcher:
         self.stopped = ""
         self.nccl = False
         self.has_replicas = False
-        self.problems: list[Problem | Position] = []
+        self.problems: list[Problem | CallSet] = []
         self.stacks: defaultdict[tuple[str, int], set[Stack]] = defaultdict(set)
         self.groups: dict[GroupKey, Group] = {}
         self._severed: defaultdict[MisuseNote, set[int]] = defaultdict(set)
@@ -105,48 +106,38 @@ class Matcher:
         if self.stopped:
             return None
         state = self.ranks[rank]
-        entry: Entry | None = None
-        if isinstance(note, CallNote):
-            entry = self._record_call(rank, state, note)
-        elif isinstance(note, AcceptNote):
-            state.others = note.others
-            self._accept(state, note.thread)
-        elif isinstance(note, WaitNote):
-            state.others = note.others
-            entry = state.pending.pop(note.number, None)
-            self._accept(state, note.thread)
-            if entry is not None:
-                entry.waited = True
-                state.waited = max(state.waited, entry.order)
-                state.waits[note.thread] = entry
-        elif isinstance(note, NoWaitNote):
-            entry = state.pending.get(note.number)
-            if entry is not None:
-                entry.no_wait = True
-        elif isinstance(note, ReturnNote):
-            entry = self._record_return(state, note)
-        elif isinstance(note, MisuseNote):
-            self._report_misuse(rank, note)
-        elif isinstance(note, ReplicaNote):
-            self._check_replicas(rank, note)
-        elif isinstance(note, DestroyNote):
-            for key in note.groups:
-                self.group(*key).destroyed.setdefault(rank, note)
-            for thread, entry in list(state.unconfirmed.items()):
-                if rank in entry.group.destroyed:
-                    self._accept(state, thread)
-        elif isinstance(note, StopNote):
-            self.stop(f"rank {rank}: {note.why}")
-        else:
-            self._record_end(state, note)
-        return entry
+        match note:
+            case CallNote():
+                return self._record_call(rank, state, note)
+            case AcceptNote():
+                state.others = note.others
+                self._accept(state, note.thread)
+            case WaitNote():
+                return self._record_wait(state, note)
+            case NoWaitNote():
+                if entry := state.pending.get(note.number):
+                    entry.no_wait = True
+            case ReturnNote():
+                return self._record_return(state, note)
+            case MisuseNote():
+                self._report_misuse(rank, note)
+            case ReplicaNote():
+                self._check_replicas(rank, note)
+            case DestroyNote():
+                self._record_destroy(rank, state, note)
+            case StopNote():
+                self.stop(f"rank {rank}: {note.why}")
+            case EndNote():
+                self._record_end(state, note)
+        return None
 
     def _record_call(self, rank: int, state: RankState, note: CallNote) -> Entry | None:
         call = note.call
         self._accept(state, note.thread)
         state.threads.add(note.thread)
         state.waits.pop(note.thread, None)
-        state.last = call
+        if not call.rules.internal:
+            state.last = call
         state.refused = None
         entry = self._enter(rank, state, note)
         if entry is not None:
@@ -193,16 +184,23 @@ class Matcher:
                 self._accept(state, thread)
         entry.position = group.reached[rank]
         group.reached[rank] += 1
-        while len(group.open) <= entry.position - group.agreed:
-            group.open.append(CallSet())
         calls = group.at(entry.position)
-        at = (group, entry.position)
-        if at not in self.problems and _clashes(entry, calls):
-            self.problems.append(at)
+        if calls not in self.problems and _clashes(entry, calls):
+            self.problems.append(calls)
         calls[rank] = entry
         calls.lacking = None
         calls.unconfirmed += 1
         entry.calls_there = calls
+        return entry
+
+    def _record_wait(self, state: RankState, note: WaitNote) -> Entry | None:
+        state.others = note.others
+        self._accept(state, note.thread)
+        entry = state.pending.pop(note.number, None)
+        if entry is not None:
+            entry.waited = True
+            state.waited = max(state.waited, entry.order)
+            state.waits[note.thread] = entry
         return entry
 
     def _record_return(self, state: RankState, note: ReturnNote) -> Entry | None:
@@ -216,29 +214,32 @@ class Matcher:
         self._accept(state, note.thread)
         if entry is not None and note.failed:
             entry.failed = True
-            if entry.call.peer is None:
-                state.failed.add((entry.group, entry.position))
         elif entry is not None and entry.from_any and not entry.matched:
             self.pairing.resolve_sender(entry, note.source)
         return entry
 
     def _undo(self, entry: Entry) -> None:
         """Remove a call that torch rejected before making it."""
-        group = entry.group
         if entry.wrong is not None and entry.wrong in self.problems:
             self.problems.remove(entry.wrong)
             self.ranks[entry.rank].refused = entry.wrong
-        if entry.call.peer is not None:
+        if entry.calls_there is None:
             self.pairing.undo(entry)
             return
-        group.reached[entry.rank] -= 1
-        at = (group, entry.position)
-        calls = group.at(entry.position)
-        calls.pop(entry.rank, None)
+        calls = entry.calls_there
+        entry.group.reached[entry.rank] -= 1
+        del calls[entry.rank]
         calls.lacking = None
         calls.unconfirmed -= 1
-        if at in self.problems and differs(calls.by_rank, group.members) is None:
-            self.problems.remove(at)
+        if calls in self.problems and differs(calls.by_rank, entry.group.members) is None:
+            self.problems.remove(calls)
+
+    def _record_destroy(self, rank: int, state: RankState, note: DestroyNote) -> None:
+        for key in note.groups:
+            self.group(*key).destroyed.setdefault(rank, note)
+        for thread, entry in list(state.unconfirmed.items()):
+            if rank in entry.group.destroyed:
+                self._accept(state, thread)
 
     def _record_end(self, state: RankState, note: EndNote) -> None:
         self.accept_all(state)
@@ -275,12 +276,11 @@ class Matcher:
         """Drop the calls that all members agreed on."""
         while group.open and len(group.open[0]) == group.size:
             entries = group.open[0]
-            if entries.unconfirmed or (group, group.agreed) in self.problems:
+            if entries.unconfirmed or entries in self.problems:
                 return
             group.open.popleft()
             calls = entries.by_rank
             self._check_steps(group, entries)
-            group.uneven.discard(group.agreed)
             group.lines.add(calls, group.agreed + 1 - group.internal)
             if calls[min(calls)].rules.internal:
                 group.internal += 1
@@ -296,7 +296,7 @@ class Matcher:
         if shifted is not None:
             finding = shifted_finding(shifted, steps, entries.by_rank, self.line)
             entry = entries[finding.ranks[0]]
-            self.problems.append(Problem(finding, entry.rank, entry.order, entry))
+            self.problems.append(Problem(finding, (entry.order, entry.rank), entry))
 
     def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
         self.has_replicas = True
@@ -306,8 +306,8 @@ class Matcher:
         drifted = group.replicas.compare(rank, note, group.reached[rank], len(group.members))
         if drifted is not None:
             finding = drift_finding(note, *drifted, self.line(note.checksums.source_line))
-            order = self.ranks[rank].call_count
-            self.problems.append(Problem(finding, rank, order, settled=group.members))
+            place = self.ranks[rank].call_count, rank
+            self.problems.append(Problem(finding, place, settled=group.members))
 
     def _check_pair(self, send: Entry, receive: Entry) -> None:
         sent = send.call
@@ -328,21 +328,14 @@ class Matcher:
         rows = (self._row(send.rank, sent), self._row(receive.rank, received))
         both = (send.rank, receive.rank)
         finding = Finding("p2p", what, rows, "", KINDS["p2p"].rule, both)
-        problem = Problem(finding, send.rank, send.order, send)
+        problem = Problem(finding, (send.order, send.rank), send)
         send.wrong = problem
         receive.wrong = problem
         self.problems.append(problem)
 
-    def first(self) -> Problem | Position | None:
+    def first(self) -> Problem | CallSet | None:
         """Return the problem that comes first in the order of the ranks' calls."""
-
-        def order(problem: Problem | Position) -> tuple[int, int]:
-            if isinstance(problem, Problem):
-                return problem.order, problem.rank
-            group, position = problem
-            return min((entry.order, entry.rank) for entry in group.at(position).values())
-
-        return min(self.problems, key=order, default=None)
+        return min(self.problems, key=attrgetter("place"), default=None)
 
     # --------------------------------------------------------------------------------- findings
 
@@ -374,7 +367,7 @@ class Matcher:
     ) -> Problem:
         """Add a problem of one rank."""
         finding = Finding(kind, f"{ranks_of((rank,))}: {what}", rows, before, rule, (rank,))
-        problem = Problem(finding, rank, self.ranks[rank].call_count, entry)
+        problem = Problem(finding, (self.ranks[rank].call_count, rank), entry)
         self.problems.append(problem)
         return problem
 
@@ -414,22 +407,19 @@ class Matcher:
         """Return how many calls of the group all ranks agreed on, as text."""
         agreed = group.agreed - group.internal - group.first
         last = group.last
-        for position, calls in enumerate(group.open, group.agreed):
-            if len(calls) < group.size or (group, position) in self.problems:
+        for calls in group.open:
+            if len(calls) < group.size or calls in self.problems:
                 break
             if not calls[min(calls)].call.rules.internal:
                 agreed += 1
                 last = calls.by_rank
         if not last:
             return ""
-        count = f"on {agreed} calls; the last was" if agreed > 1 else "on one call,"
         lines = {rank: self.line(call.source_line) for rank, call in last.items()}
-        usual = majority(dict(lines))
-        others: dict[str, list[int]] = {}
-        for rank, line in lines.items():
-            if line != usual:
-                others.setdefault(line, []).append(rank)
-        places = [str(usual), *(f"{line} ({ranks_of(r).lower()})" for line, r in others.items())]
+        usual, *others = ranks_by_value(lines)
+        places = [lines[usual[0]]]
+        places += (f"{lines[ranks[0]]} ({ranks_of(ranks).lower()})" for ranks in others)
+        count = f"on {agreed} calls; the last was" if agreed > 1 else "on one call,"
         op = next(iter(last.values())).op
         return f"Before that, all ranks agreed {count} {op} at {', '.join(places)}."
 
@@ -454,13 +444,10 @@ class Matcher:
         if calls.lacking is None:
             reached = group.reached
             calls.lacking = tuple(m for m in group.members if reached[m] <= entry.position)
-        late = calls.lacking
-        if calls.enqueued and entry.rank not in calls.enqueued:
-            late += tuple(calls.enqueued)
         makers = {*call.members}  # other ranks may return from new_group immediately
         return tuple(
             rank
-            for rank in late
+            for rank in calls.lacking
             if rank != entry.rank
             and (
                 (
@@ -482,38 +469,32 @@ class Matcher:
         state = self.ranks[rank]
         return rank in group.destroyed or (state.ended is not None and not state.returned)
 
-    def missing_members(self) -> Iterator[tuple[Position, tuple[int, ...]]]:
-        """Yield positions that some members never reach, and these members."""
+    def missing_members(self) -> Iterator[tuple[CallSet, tuple[int, ...]]]:
+        """Yield calls that some members never make, and these members."""
         for group in self.groups.values():
             if not (group.open and group.numbers):
                 continue
             gone = [rank for rank in group.members if self.has_left_group(rank, group)]
-            first = min((group.reached[rank] for rank in gone), default=0)
-            for position in range(first, group.agreed + len(group.open)) if gone else ():
-                lack = tuple(rank for rank in gone if group.reached[rank] <= position)
-                yield (group, position), lack
+            for calls in group.open:
+                lack = tuple(rank for rank in gone if group.reached[rank] <= calls.position)
+                if lack:
+                    yield calls, lack
 
 
-def _clashes(entry: Entry, others: CallSet) -> bool:
+def _clashes(entry: Entry, calls: CallSet) -> bool:
     """Return True if a call doesn't match the other calls at its position."""
     call = entry.call
     members = entry.group.members
-    first = next(iter(others.values()), entry)
+    first = next(iter(calls.values()), entry)
     if first.agreement != entry.agreement:
-        if not call.partial:
-            return True
-        distinct = {other.agreement: (rank, other.call) for rank, other in others.items()}
-        return differs(dict([*distinct.values(), (entry.rank, call)]), members) is not None
+        return differs({**calls.by_rank, entry.rank: call}, members) is not None
     if call.partial or not call.rules.parts:
         return False
-    uneven = entry.group.uneven
     if call.part is None or call.part != first.call.part:
-        uneven.add(entry.position)  # every pair must be compared from now on
-    if entry.position not in uneven:
-        return False
-    return any(
+        calls.is_uneven = True
+    return calls.is_uneven and any(
         compare_parts({rank: other.call, entry.rank: call}, members) is not None
-        for rank, other in others.items()
+        for rank, other in calls.items()
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from itertools import islice
 
 from distdemo.calls.match.matching import MAX_PENDING, Matcher
 from distdemo.calls.match.rules import KINDS
@@ -20,7 +21,6 @@ from distdemo.calls.notes import CallNote, Note, ReturnNote
 from distdemo.calls.records import Finding, Row
 from distdemo.launcher.verdict import ranks_of
 
-Queue = deque[Entry]
 UNORDERED = {"new_group", "monitored_barrier"}  # these aren't kernels
 
 
@@ -35,35 +35,31 @@ class OrderRule:
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
-        self._queues: defaultdict[tuple[int, int, str], Queue] = defaultdict(deque)
-        self._queue_of: dict[Entry, Queue] = {}
+        self._queues: defaultdict[tuple[int, int, str], deque[Entry]] = defaultdict(deque)
         self._cycles: dict[frozenset[str], list[tuple[Entry, Entry]]] = {}
-        self._off = False
 
-    def add(self, at: int, note: Note, entry: Entry | None) -> None:
+    def add(self, note: Note, entry: Entry | None) -> None:
         """Add a note of a rank, and the call that it is about."""
-        if entry is None or self._off:
+        if entry is None:
             return
         if isinstance(note, ReturnNote):
             if note.undone:
                 self._remove([entry])
-            elif note.source >= 0 and entry.other is not None:  # its sender was unknown before
+            elif note.source >= 0:  # its sender was unknown before
                 self._run([entry])
-            return
-        group, call = entry.group, entry.call
-        if not isinstance(note, CallNote) or call.rules.internal or call.op in UNORDERED:
-            return
-        serial = self._matcher.nccl or group.backend.startswith("nccl")
-        if call.peer is not None and (call.batched or not serial):
-            return
-        queue = self._queues[entry.rank, note.thread, group.backend]
-        queue.append(entry)
-        self._queue_of[entry] = queue
-        self._run([entry])
-        if len(queue) > MAX_PENDING:  # a call that failed, and that other ranks never make
-            self._off = True
-            self._queues.clear()
-            self._queue_of.clear()
+        elif isinstance(note, CallNote) and self._is_ordered(entry):
+            queue = self._queues[entry.rank, note.thread, entry.group.backend]
+            queue.append(entry)
+            entry.queue = queue
+            self._run([entry])
+            if len(queue) > MAX_PENDING:  # the first has failed, and other ranks never make it
+                self._run(self._remove([queue[0]]))
+
+    def _is_ordered(self, entry: Entry) -> bool:
+        call = entry.call
+        if call.peer is None:
+            return not call.rules.internal and call.op not in UNORDERED
+        return not call.batched and (self._matcher.nccl or entry.group.backend.startswith("nccl"))
 
     def warnings(self) -> list[Finding]:
         """Return a warning per set of lines whose calls had no common order."""
@@ -74,12 +70,10 @@ class OrderRule:
         waiting = deque(entries)
         while waiting:
             entry = waiting.popleft()
-            if entry not in self._queue_of:
+            if entry.queue is None:
                 continue
-            together = _entries(entry)
-            if not together:
-                continue
-            if any(self._before(member) is not None for member in together):
+            together = entry.together
+            if any(member.comes_after is not None for member in together):
                 cycle = self._cycle(entry)
                 if not cycle:
                     continue
@@ -90,28 +84,23 @@ class OrderRule:
 
     def _remove(self, entries: Iterable[Entry]) -> list[Entry]:
         """Remove entries, and return those that are first now."""
-        first = []
+        first: list[Entry] = []
         for entry in entries:
-            queue = self._queue_of.pop(entry, None)
-            if queue is not None:
-                queue.remove(entry)
-                first += [queue[0]] if queue else []
+            if entry.queue is not None:
+                entry.queue.remove(entry)
+                first += islice(entry.queue, 1)
+                entry.queue = None
         return first
-
-    def _before(self, entry: Entry) -> Entry | None:
-        """Return the call that must end before this one, or None."""
-        queue = self._queue_of.get(entry)
-        return None if queue is None or queue[0] is entry else queue[0]
 
     def _cycle(self, start: Entry) -> list[tuple[Entry, Entry]]:
         """Return (earlier, later) calls of ranks along a cycle, or nothing."""
-        goal = {*_entries(start)}
+        goal = {*start.together}
         paths: deque[list[tuple[Entry, Entry]]] = deque([[]])
         seen: set[Entry] = set()
         while paths:
             path = paths.popleft()
-            for later in _entries(path[-1][0] if path else start):
-                earlier = self._before(later)
+            for later in (path[-1][0] if path else start).together:
+                earlier = later.comes_after
                 if earlier is None or earlier in seen:
                     continue
                 seen.add(earlier)
@@ -135,13 +124,3 @@ class OrderRule:
         calls = "calls on several groups" if several else "sends and receives"
         what = f"{ranks_of(ranks)} make {calls} in an order that may deadlock with NCCL."
         return Finding("order", what, tuple(rows), "", KINDS["order"].rule, ranks)
-
-
-def _entries(entry: Entry) -> list[Entry]:
-    """Return the calls of all members, or nothing while some are missing."""
-    if entry.call.peer is not None:
-        return [entry, entry.other] if entry.other is not None else []
-    calls = entry.calls_there
-    if calls is None or len(calls) < len(entry.group.members):
-        return []
-    return list(calls.values())

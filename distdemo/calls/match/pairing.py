@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -28,17 +28,14 @@ class PairKey(NamedTuple):
     receiver: int
     tag: int
 
+    @property
+    def from_any(self) -> PairKey:
+        """Key of the receives from any rank that may match the same sends."""
+        return self._replace(sender=-1)
 
-@dataclass(slots=True)
-class Unpaired:
-    """Unmatched sends and receives of a channel, oldest first."""
 
-    sends: deque[Entry] = field(default_factory=deque)
-    receives: deque[Entry] = field(default_factory=deque)
-
-    def queue(self, entry: Entry) -> deque[Entry]:
-        """Return the sends if this is a send, or else the receives."""
-        return self.sends if entry.sends else self.receives
+Queues = dict[PairKey, deque[Entry]]
+"""Unmatched sends or receives of each channel, in the order of their rank's calls."""
 
 
 class Pairing:
@@ -50,32 +47,32 @@ class Pairing:
 
     def __init__(self, on_pair: Callable[[Entry, Entry], None]) -> None:
         self._on_pair = on_pair
-        self._channels: dict[PairKey, Unpaired] = {}
+        self._sends: Queues = {}
+        self._receives: Queues = {}
         self._paired_lines: set[SourceLine] = set()
 
     def __len__(self) -> int:
         """Return the number of sends and receives without another side."""
-        return sum(len(queue.sends) + len(queue.receives) for queue in self._channels.values())
+        return sum(map(len, (*self._sends.values(), *self._receives.values())))
 
     def add(self, entry: Entry) -> None:
         """Pair a send or receive with its other side, or queue it."""
         channel = _channel(entry)
         if channel is not None:
-            self._enqueue(channel, entry)
+            queue = self._queues(entry).setdefault(channel, deque())
+            insort(queue, entry, key=attrgetter("order"))
             self._pair_queued(channel)
 
     def undo(self, entry: Entry) -> None:
         """Remove a call that torch rejected before making it."""
-        channel = _channel(entry)
         other = entry.other
-        if other is None or channel is None:
+        if other is None:
             self._dequeue(entry)
             return
         other.matched = False
         other.other = None
         other.wrong = None
-        self._enqueue(channel, other)
-        self._pair_queued(channel)
+        self.add(other)
 
     def resolve_sender(self, entry: Entry, source: int) -> None:
         """Record the source of a receive from any rank; -1 if unknown."""
@@ -89,20 +86,18 @@ class Pairing:
     def awaited(self, entry: Entry, *, certain: bool) -> tuple[int, ...]:
         """Return the ranks that a send or receive waits for; see `Matcher.awaited`."""
         group = entry.group
-        members = group.members
         channel = _channel(entry)
         if certain and entry.sends and not group.backend.startswith("gloo"):
             return ()  # the backend may buffer it
-        if entry.matched or channel is None or entry.call.peer is None:
+        if entry.matched or channel is None:
             return ()
-        if entry.call.peer == -1:  # any of these may match
-            senders = (channel._replace(sender=number) for number in range(len(members)))
-            queues = (self._channels.get(sender) for sender in senders)
-            if any(queue is not None and queue.sends for queue in queues):
-                return ()
-            return tuple(rank for rank in members if rank != entry.rank)
-        peer = members[entry.call.peer]
-        is_taken = entry.sends and channel._replace(sender=-1) in self._channels
+        if entry.from_any:
+            senders = range(len(group.members))
+            if any(channel._replace(sender=sender) in self._sends for sender in senders):
+                return ()  # it may match any of these
+            return tuple(rank for rank in group.members if rank != entry.rank)
+        peer = group.members[channel.receiver if entry.sends else channel.sender]
+        is_taken = entry.sends and channel.from_any in self._receives
         return () if is_taken or peer in group.silent else (peer,)
 
     def unmatched(self) -> list[Entry]:
@@ -111,35 +106,30 @@ class Pairing:
         A send that an open receive from any rank may match isn't included.
         """
         entries: list[Entry] = []
-        for channel, queue in self._channels.items():
-            if channel.sender == -1:
-                entries += (
-                    entry
-                    for entry in queue.receives
-                    if entry.waited and self.awaited(entry, certain=False)
-                )
-            elif channel._replace(sender=-1) not in self._channels:
-                entries += (*queue.sends, *queue.receives)
+        for channel, queue in (*self._sends.items(), *self._receives.items()):
+            if channel == channel.from_any:
+                waiting = (entry for entry in queue if entry.waited)
+                entries += (entry for entry in waiting if self.awaited(entry, certain=False))
+            elif channel.from_any not in self._receives:
+                entries += queue
         return sorted(entries, key=attrgetter("order", "rank"))
 
     def has_paired(self, entry: Entry) -> bool:
         """Return True if a send or receive on the same line was paired."""
         return entry.call.source_line in self._paired_lines
 
-    def _enqueue(self, channel: PairKey, entry: Entry) -> None:
-        """Queue a send or receive in the order of its rank's calls."""
-        queue = self._channels.setdefault(channel, Unpaired()).queue(entry)
-        insort(queue, entry, key=attrgetter("order"))
+    def _queues(self, entry: Entry) -> Queues:
+        return self._sends if entry.sends else self._receives
 
     def _dequeue(self, entry: Entry) -> None:
         channel = _channel(entry)
-        unpaired = None if channel is None else self._channels.get(channel)
-        if channel is None or unpaired is None or entry not in unpaired.queue(entry):
+        queues = self._queues(entry)
+        if channel is None or entry not in queues.get(channel, ()):
             return
-        unpaired.queue(entry).remove(entry)
-        if not (unpaired.sends or unpaired.receives):
-            del self._channels[channel]
-        if channel.sender == -1:  # sends may now match the rank's other receives
+        queues[channel].remove(entry)
+        if not queues[channel]:
+            del queues[channel]
+        if entry.from_any:  # sends may now match the rank's other receives
             for sender in range(len(channel.group.members)):
                 self._pair_queued(channel._replace(sender=sender))
 
@@ -148,16 +138,16 @@ class Pairing:
 
         An older open receive from any rank may match a send first.
         """
-        unpaired = self._channels.get(channel)
-        if unpaired is None or channel.sender == -1:
-            return
-        from_any = self._channels.get(channel._replace(sender=-1))
-        while unpaired.sends and unpaired.receives:
-            if from_any is not None and from_any.receives[0].order < unpaired.receives[0].order:
+        sends = self._sends.get(channel)
+        receives = self._receives.get(channel)
+        from_any = self._receives.get(channel.from_any)
+        while sends and receives:
+            if from_any is not None and from_any[0].order < receives[0].order:
                 return
-            self._pair(unpaired.sends.popleft(), unpaired.receives.popleft())
-        if not (unpaired.sends or unpaired.receives):
-            del self._channels[channel]
+            self._pair(sends.popleft(), receives.popleft())
+        for queues in (self._sends, self._receives):
+            if channel in queues and not queues[channel]:
+                del queues[channel]
 
     def _pair(self, send: Entry, receive: Entry) -> None:
         send.matched = True

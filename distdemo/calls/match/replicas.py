@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from distdemo.calls.match.rules import KINDS, majority
+from distdemo.calls.match.rules import KINDS, ranks_by_value
 from distdemo.calls.notes import ReplicaNote
-from distdemo.calls.records import Finding, RankCall, Row, SourceLine
+from distdemo.calls.records import Finding, Kind, RankCall, Row, SourceLine
 from distdemo.launcher.verdict import ranks_of
 
 MAX_OPEN = 100_000  # remembered tensors per group that some rank hasn't checked
@@ -61,19 +61,9 @@ def drift_finding(note: ReplicaNote, name: str, sums: Sums, line: str) -> Findin
     """
     when = f"after step {note.step}" if note.step else "after DDP's first broadcast"
     when = f"in check {note.check}" if note.check else when
-    usual = majority(dict(sums))
-    guilty = tuple(sorted(rank for rank in sums if sums[rank] != usual))
-    rows = [
-        Row(
-            tuple(sorted(rank for rank in sums if sums[rank] == value)),
-            f"{name} {when}: checksum {value:08x}",
-            line,
-        )
-        for value in sorted(set(sums.values()), key=lambda value: value != usual)
-    ]
-    others = ranks_of(rows[0].ranks).lower()
-    what = f"{ranks_of(guilty)}: {name} differs from {others} {when}."
-    return Finding("replicas", what, tuple(rows), "", KINDS["replicas"].rule, guilty)
+    groups = ranks_by_value(sums)
+    rows = [Row(r, f"{name} {when}: checksum {sums[r[0]]:08x}", line) for r in groups]
+    return _divided("replicas", rows, f": {name} differs from", f" {when}.")
 
 
 @dataclass(slots=True)
@@ -96,17 +86,17 @@ class StepCheck:
             self._start = None
             return None
         if self._start is None:
-            self._start = dict(steps)
+            self._start = steps
         start = self._start
         since = {rank: step - start.get(rank, 0) for rank, step in steps.items()}
         if len(set(since.values())) == 1:
             return None
-        self._start = dict(steps)  # report it once
+        self._start = steps  # report it once
         return since
 
 
 def shifted_finding(
-    shifted: dict[int, int],
+    since: dict[int, int],
     steps: Mapping[int, int],
     calls: Mapping[int, RankCall],
     line: Callable[[SourceLine], str],
@@ -114,20 +104,20 @@ def shifted_finding(
     """Return the finding for gradients of different steps.
 
     Args:
-        shifted: Result of `StepCheck.compare`.
+        since: Result of `StepCheck.compare`.
         steps: Its argument.
         calls: Call of each rank.
         line: Function that returns a source line as text.
     """
-    usual = majority(dict(shifted))
     rows = []
-    for step in sorted(set(shifted.values()), key=lambda step: step != usual):
-        ranks = tuple(sorted(rank for rank in shifted if shifted[rank] == step))
+    for ranks in ranks_by_value(since):
         call = calls[ranks[0]]
         rows.append(Row(ranks, f"{call.op} in step {steps[ranks[0]]}", line(call.source_line)))
-    guilty = tuple(sorted(rank for rank in shifted if shifted[rank] != usual))
-    what = (
-        f"{ranks_of(guilty)} averaged the gradients of another step than "
-        f"{ranks_of(rows[0].ranks).lower()}."
-    )
-    return Finding("step", what, tuple(rows), "", KINDS["step"].rule, guilty)
+    return _divided("step", rows, " averaged the gradients of another step than")
+
+
+def _divided(kind: Kind, rows: list[Row], differ: str, end: str = ".") -> Finding:
+    """Return a finding: the ranks of the first row are right, and all others at fault."""
+    guilty = tuple(sorted(rank for row in rows[1:] for rank in row.ranks))
+    what = f"{ranks_of(guilty)}{differ} {ranks_of(rows[0].ranks).lower()}{end}"
+    return Finding(kind, what, tuple(rows), "", KINDS[kind].rule, guilty)

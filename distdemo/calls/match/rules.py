@@ -18,7 +18,8 @@ class KindInfo:
     Attributes:
         rule: Rule that was broken, and the effect.
         differs: End of the sentence if the ranks' calls differ.
-        value: Getter of a value that must be equal on all ranks, or None.
+        value: Getter of a value that must be equal on all ranks, or None. The value is None or
+            empty if it is unknown, which agrees with every other.
     """
 
     rule: str
@@ -26,7 +27,13 @@ class KindInfo:
     value: Callable[[RankCall], object] | None = None
 
 
+ANY_SIZE = ("all_to_all", "coalesced")  # in names of ops whose sizes may differ between ranks
+
+
 def _size(call: RankCall) -> object:
+    if call.partial:
+        is_unknown = call.count < 0 or any(name in call.op for name in ANY_SIZE)
+        return None if is_unknown else call.count
     if call.rules.parts:
         return None  # every pair of ranks is compared
     return call.send_counts if call.rules.lists else (call.count, call.send_counts)
@@ -136,22 +143,9 @@ MISUSES = {
 """Message and rule of each misuse of a call's memory."""
 
 
-UNKNOWN = object()
-"""Value that agrees with every other."""
-ANY_SIZE = ("all_to_all", "coalesced")  # in names of ops whose sizes may differ between ranks
-
-
 def agreement(call: RankCall) -> tuple[object, ...]:
     """Return the values that must be equal on all ranks, in the order of `COMPARED`."""
-    if not call.partial:
-        return tuple(value(call) for value in COMPARED.values())
-    sized = call.op and call.count >= 0 and not any(name in call.op for name in ANY_SIZE)
-    known = {
-        "call": call.op or UNKNOWN,
-        "dtype": call.dtype or UNKNOWN,
-        "shape": call.count if sized else UNKNOWN,
-    }
-    return tuple(known.get(kind, UNKNOWN) for kind in COMPARED)
+    return tuple(value(call) for value in COMPARED.values())
 
 
 def check_arguments(call: RankCall, rank: int, n: int, backend: str) -> tuple[Kind, str] | None:
@@ -163,26 +157,21 @@ def check_arguments(call: RankCall, rank: int, n: int, backend: str) -> tuple[Ki
         n: Size of the group.
         backend: Backend of the group.
     """
-    if call.root is not None and not 0 <= call.root < n:
-        return (
-            "argument",
-            f"the root of {call.op} is rank {call.root}, but the group has {n} ranks.",
-        )
     if call.partial:
         return None
-    lowest = -1 if call.rules.data == "from peer" else 0  # only a receive can be from any rank
-    if call.peer is not None and not lowest <= call.peer < n:
-        return (
-            "argument",
-            f"the peer of {call.op} is rank {call.peer}, but the group has {n} ranks.",
-        )
-    if call.peer == rank and backend.startswith("gloo"):
+    for name, other in (("root", call.root), ("peer", call.peer)):
+        is_any = other == -1 and call.rules.data == "from peer"
+        if other is not None and not is_any and not 0 <= other < n:
+            what = f"the {name} of {call.op} is rank {other}, but the group has {n} ranks."
+            return "argument", what
+    is_gloo = backend.startswith("gloo")
+    if call.peer == rank and is_gloo:
         return "argument", f"{call.op} has this rank itself as its peer, which gloo rejects."
     lists = call.rules.lists if call.root in (None, rank) else ()
     for sizes in (getattr(call, name) for name in lists):
         if len(sizes) != n:
             return "argument", f"{call.op} got a list of {len(sizes)} tensors for {n} ranks."
-        if backend.startswith("gloo") and len(lists) == 1 and len(set(sizes)) > 1:
+        if is_gloo and len(lists) == 1 and len(set(sizes)) > 1:
             return "shape", f"{call.op} got a list of tensors of unequal size, which gloo rejects."
     if call.aliased:
         return "buffers", f"a list passed to {call.op} contains the same tensor several times."
@@ -201,8 +190,23 @@ def lacking_in_nccl(call: RankCall) -> str:
     return f"{call.op} has tag {call.tag}, which NCCL ignores." if call.tag else ""
 
 
+def ranks_by_value(values: Mapping[int, object]) -> list[tuple[int, ...]]:
+    """Return the ranks that have the same value: the most common value first, then by rank."""
+    groups: dict[object, list[int]] = {}
+    for rank in sorted(values):
+        groups.setdefault(values[rank], []).append(rank)
+    usual = max(groups.values(), key=len)
+    return [tuple(usual), *(tuple(ranks) for ranks in groups.values() if ranks is not usual)]
+
+
+def minority(values: Mapping[int, object]) -> tuple[int, ...]:
+    """Return the ranks that don't have the most common value; in a tie, the lowest rank's."""
+    usual, *_ = ranks_by_value(values)
+    return tuple(rank for rank in sorted(values) if rank not in usual)
+
+
 def differs(
-    calls: dict[int, RankCall], members: Sequence[int]
+    calls: Mapping[int, RankCall], members: Sequence[int]
 ) -> tuple[Kind, tuple[int, ...]] | None:
     """Return the first disagreement between calls at one position, and the ranks in the minority.
 
@@ -210,32 +214,19 @@ def differs(
         calls: Calls by global rank.
         members: Members of the group, in group order.
     """
-    if len(calls) < 2:
-        return None
-    agreements = {rank: agreement(call) for rank, call in calls.items()}
-    for number, kind in enumerate(COMPARED):
-        values = {
-            rank: values[number]
-            for rank, values in agreements.items()
-            if values[number] is not UNKNOWN
-        }
-        if len(set(values.values())) > 1:
-            usual = majority(values)
-            return kind, tuple(sorted(rank for rank, value in values.items() if value != usual))
+    for kind, value in COMPARED.items():
+        values = {rank: value(call) for rank, call in calls.items()}
+        known = {rank: value for rank, value in values.items() if value not in (None, "")}
+        if len(set(known.values())) > 1:
+            return kind, minority(known)
     return compare_parts(calls, members)
 
 
-def majority(values: Mapping[int, object]) -> object:
-    """Return the most common value; in a tie, the one of the lowest rank."""
-    counts = Counter(values[rank] for rank in sorted(values))
-    return counts.most_common(1)[0][0]
-
-
 def compare_parts(
-    calls: dict[int, RankCall], members: Sequence[int]
+    calls: Mapping[int, RankCall], members: Sequence[int]
 ) -> tuple[Kind, tuple[int, ...]] | None:
     """Return the mismatch between the sizes that ranks send and expect, or None."""
-    clashes = [(one, other) for one, other, _, _ in size_mismatches(calls, members)]
+    clashes = [(sender, receiver) for sender, receiver, *_ in size_mismatches(calls, members)]
     if not clashes:
         return None
     first = next(iter(calls.values()))
@@ -250,34 +241,26 @@ def compare_parts(
 
 
 def size_mismatches(
-    calls: dict[int, RankCall], members: Sequence[int]
+    calls: Mapping[int, RankCall], members: Sequence[int]
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield (sender, receiver, sent size, expected size) where the sizes differ."""
     if not all(call.rules.parts and not call.partial for call in calls.values()):
         return
     numbers = {rank: members.index(rank) for rank in calls}
-    for (one, i), (other, j) in permutations(numbers.items(), 2):
-        sent = _sent_size(calls[one], i, j, len(members))
-        expected = _received_size(calls[other], j, i, len(members))
-        if sent is not None and expected is not None and sent != expected:
-            yield one, other, sent, expected
+    for (sender, i), (receiver, j) in permutations(numbers.items(), 2):
+        given = calls[sender]
+        taken = calls[receiver]
+        if given.sends_to(i, j) and taken.receives_from(j, i):
+            sent = _part_size(given, given.send_counts, j, len(members))
+            expected = _part_size(taken, taken.receive_counts, i, len(members))
+            if sent is not None and expected is not None and sent != expected:
+                yield sender, receiver, sent, expected
 
 
-def _sent_size(call: RankCall, own: int, other: int, n: int) -> int | None:
-    """Return the number of elements sent to another rank, or None if none or unknown."""
-    if not call.sends_to(own, other):
-        return None
-    return _part_size(call.send_counts, other, n) if call.send_counts else call.count
-
-
-def _received_size(call: RankCall, own: int, other: int, n: int) -> int | None:
-    """Return the number of elements expected from another rank, or None."""
-    if not call.receives_from(own, other):
-        return None
-    return _part_size(call.receive_counts, other, n) if call.receive_counts else call.count
-
-
-def _part_size(parts: tuple[int, ...], other: int, n: int) -> int | None:
-    if len(parts) == 2 and parts[0] == -1:
+def _part_size(call: RankCall, parts: tuple[int, ...], other: int, n: int) -> int | None:
+    """Return the size of another rank's part; None if the list has a wrong length."""
+    if not parts:
+        return call.count
+    if parts[0] == -1:  # equal parts, and their sum
         return parts[1] // n
     return parts[other] if len(parts) == n else None

@@ -7,10 +7,10 @@ wrong one, which nothing shows if op, dtype and size are the same.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from distdemo.calls.match.rules import KINDS, majority
+from distdemo.calls.match.rules import KINDS, minority
 from distdemo.calls.records import Finding, RankCall, Row, SourceLine
 
 Calls = Mapping[int, RankCall]
@@ -28,13 +28,11 @@ class Mixed:
         calls: First such call.
         number: Its number in the group.
         times: Number of calls made from exactly these lines.
-        is_familiar: True if ranks had called from all of these lines before.
     """
 
     calls: Calls
     number: int
     times: int = 0
-    is_familiar: bool = False
 
     @property
     def shapes(self) -> dict[int, tuple[int, ...]]:
@@ -52,10 +50,9 @@ class Mixed:
             values: Value of each rank. The ranks with an unusual one are named.
             rows: Rows of the call.
         """
-        op, usual = next(iter(self.calls.values())).op, majority(values)
-        guilty = tuple(sorted(rank for rank, value in values.items() if value != usual))
+        op = next(iter(self.calls.values())).op
         what = f"Call {self.number} of {group}, {op}, {how}."
-        return Finding("shift", what, tuple(rows), "", KINDS["shift"].rule, guilty)
+        return Finding("shift", what, tuple(rows), "", KINDS["shift"].rule, minority(values))
 
 
 @dataclass(slots=True)
@@ -75,13 +72,10 @@ class Lines:
 
     def add(self, calls: Calls, number: int) -> None:
         """Add a call that all members agreed on, and its number in the group."""
-        lines: dict[SourceLine, set[int]] = {}
+        lines = {call.source_line for call in calls.values()}
         for rank, call in calls.items():
-            lines.setdefault(call.source_line, set()).add(rank)
-        is_familiar = len(lines) > 1 and lines.keys() <= self._callers.keys()
-        for line, ranks in lines.items():
-            if line in self._callers or len(self._callers) < MAX_LINES:
-                self._callers[line] |= ranks
+            if call.source_line in self._callers or len(self._callers) < MAX_LINES:
+                self._callers[call.source_line].add(rank)
         for key in {(call.source_line, call.source_line.stack) for call in calls.values()}:
             if key in self.counts or len(self.counts) < MAX_LINES:
                 self.counts[key] += 1
@@ -89,27 +83,24 @@ class Lines:
             return  # torch's, not the program's to order
         if len({line.innermost for line in lines}) > 1:
             together = frozenset(lines)
-            mixed = self.mixed.get(together)
-            if mixed is None and len(self.mixed) < MAX_LINES:
-                mixed = Mixed(calls, number, is_familiar=is_familiar)
-                self.mixed[together] = mixed
-            if mixed is not None:
-                mixed.times += 1
+            if together in self.mixed or len(self.mixed) < MAX_LINES:
+                self.mixed.setdefault(together, Mixed(calls, number)).times += 1
         elif len(lines) == 1 and len({call.shape for call in calls.values()}) > 1:
             self._compare_shapes(Mixed(calls, number))
 
     def _compare_shapes(self, last: Mixed) -> None:
         """Find two calls in a row with the same line and size, but exchanged shapes."""
-        first, call = self._reshaped, next(iter(last.calls.values()))
+        call = next(iter(last.calls.values()))
+        shapes = set(last.shapes.values())
         sizes = {call.count for call in last.calls.values()}
-        if call.root is not None or len(sizes) > 1 or len(set(last.shapes.values())) != 2:
+        if call.root is not None or len(sizes) > 1 or len(shapes) != 2:
             return
+        first = self._reshaped
         self._reshaped = last
-        if first is not None and last.number == first.number + 1:
-            same = {*first.shapes.values()} == {*last.shapes.values()}
-            turned = all(first.shapes[rank] != shape for rank, shape in last.shapes.items())
-            if same and turned and len(self._swapped) < MAX_LINES:
-                self._swapped.setdefault(call.source_line, first)
+        if first is None or last.number != first.number + 1 or shapes != {*first.shapes.values()}:
+            return
+        if all(first.shapes[rank] != shape for rank, shape in last.shapes.items()):
+            self._swapped.setdefault(call.source_line, first)
 
     def warnings(
         self, group: str, opened: Iterable[Calls], rows: Callable[[Calls], Iterable[Row]]
@@ -125,14 +116,12 @@ class Lines:
             opened: Calls that some members haven't made yet.
             rows: Function that returns the rows of a call.
         """
-        callers = {line: {*ranks} for line, ranks in self._callers.items()}
-        for calls in opened:
-            for rank, call in calls.items():
-                callers.setdefault(call.source_line, set()).add(rank)
+        callers = {(line, rank) for line, ranks in self._callers.items() for rank in ranks}
+        callers |= {(call.source_line, rank) for made in opened for rank, call in made.items()}
         for mixed in self.mixed.values():
             lines = {rank: call.source_line for rank, call in mixed.calls.items()}
             strayed = any(
-                own != line and rank in callers.get(line, ())
+                own != line and (line, rank) in callers
                 for rank, own in lines.items()
                 for line in set(lines.values())
             )
@@ -141,18 +130,3 @@ class Lines:
         for mixed in self._swapped.values():
             how = "got tensors of different shapes"
             yield mixed.warning(group, how, mixed.shapes, rows(mixed.calls))
-
-    def divergence(self, guilty: Collection[int]) -> tuple[int, SourceLine, SourceLine] | None:
-        """Return the first call from several lines, if these ranks made it from another one.
-
-        Its number, their line and that of the other ranks. Calls had been made from all of its
-        lines before: ranks that just run different code don't count.
-        """
-        first = next(iter(self.mixed.values()), None)
-        if first is None or not first.is_familiar:
-            return None
-        own = next((call.source_line for r, call in first.calls.items() if r in guilty), None)
-        rest = next((call.source_line for r, call in first.calls.items() if r not in guilty), None)
-        if own is None or rest is None or own == rest:
-            return None
-        return first.number, own, rest

@@ -13,6 +13,8 @@ from distdemo.calls.match.shifts import Lines
 from distdemo.calls.notes import DestroyNote, EndNote
 from distdemo.calls.records import Finding, RankCall
 
+MAX_WAITS = 1000  # latest waits for a late rank on one line, for the median
+
 
 @dataclass(eq=False, slots=True)
 class Entry:
@@ -20,34 +22,42 @@ class Entry:
 
     Attributes:
         agreement: Values that must be equal on all ranks.
+        order: Number of calls that its rank made before it.
+        step: Number of training steps before it; -1 if it reduces no gradients.
         accepted: True if torch can't reject it any longer.
         position: Position in the sequence of its group; meaningless for a send or receive.
         calls_there: Calls at that position; None for a send or receive.
         matched: True if the other side of the send or receive has arrived, known or not.
         other: Other side of the send or receive, if known.
-        order: Number of calls that its rank made before it.
         waited: True if the rank waits or has waited for it.
         wrong: Problem of it, or of it and the other side.
         failed: True if it raised after it was made.
-        step: Number of training steps before it; -1 if it reduces no gradients.
         no_wait: True if the rank polled it until it was done, or took its future.
+        queue: Calls of its thread that can't end yet; see `OrderRule`.
+        made_us: Time of the call in µs, or 0 if unknown.
+        waits_us: Time from which the rank waits for it, or 0 if unknown.
+        late: Rank that it waited for, and the time in µs at which that rank made the call.
     """
 
     rank: int
     group: Group
     call: RankCall
     agreement: tuple[object, ...] = ()
+    order: int = 0
+    step: int = -1
     accepted: bool = False
     position: int = 0
     calls_there: CallSet | None = None
     matched: bool = False
     other: Entry | None = None
-    order: int = 0
     waited: bool = False
     wrong: Problem | None = None
     failed: bool = False
-    step: int = -1
     no_wait: bool = False
+    queue: deque[Entry] | None = None
+    made_us: int = 0
+    waits_us: int = 0
+    late: tuple[Late, int] | None = None
 
     @property
     def sends(self) -> bool:
@@ -59,28 +69,78 @@ class Entry:
         """True for a receive from any rank: one sender is enough."""
         return self.call.peer == -1 and not self.sends
 
+    @property
+    def together(self) -> list[Entry]:
+        """Calls of all members, or both sides; empty while some are missing."""
+        if self.calls_there is None:
+            return [] if self.other is None else [self, self.other]
+        complete = len(self.calls_there) == len(self.group.members)
+        return list(self.calls_there.values()) if complete else []
+
+    @property
+    def comes_after(self) -> Entry | None:
+        """Call that must end before this one, or None."""
+        return None if self.queue is None or self.queue[0] is self else self.queue[0]
+
+
+@dataclass(slots=True)
+class Late:
+    """A rank that other ranks waited for, in the calls of one line.
+
+    Attributes:
+        last: Number of calls that it made after a rank that needs its data.
+        total: Total time that other ranks waited for it, in µs.
+        waits: Latest of these times.
+    """
+
+    last: int = 0
+    total: int = 0
+    waits: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_WAITS))
+
+    def count(self, began: int, ended: int) -> None:
+        """Count the time that a rank waited; none if it began to wait afterwards."""
+        waited = max(0, ended - began)
+        self.total += waited
+        self.waits.append(waited)
+
 
 class CallSet(dict[int, Entry]):
     """Calls at one position of a group, by rank.
 
     Attributes:
+        group: The group.
+        position: Index in its sequence of calls.
         unconfirmed: Number of these calls that torch may still reject.
-        enqueued: Ranks whose backend has enqueued the call, and not started it.
         lacking: Ranks that haven't made the call; None if not computed since the last change.
+        is_uneven: True if parts have different sizes, so that every pair of ranks is compared.
     """
 
-    __slots__ = ("enqueued", "lacking", "unconfirmed")
+    __slots__ = ("group", "is_uneven", "lacking", "position", "unconfirmed")
 
-    def __init__(self) -> None:
+    def __init__(self, group: Group, position: int) -> None:
         super().__init__()
+        self.group = group
+        self.position = position
         self.unconfirmed = 0
-        self.enqueued: frozenset[int] = frozenset()
         self.lacking: tuple[int, ...] | None = None
+        self.is_uneven = False
 
     @property
     def by_rank(self) -> dict[int, RankCall]:
         """Properties of the calls."""
         return {rank: entry.call for rank, entry in self.items()}
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Place of the earliest of these calls; see `Problem`."""
+        return min((entry.order, entry.rank) for entry in self.values())
+
+    @property
+    def name(self) -> str:
+        """``call 2 of the default group``, counting the program's own calls from 1."""
+        before = islice(self.group.open, self.position - self.group.agreed)
+        internal = sum(next(iter(calls.values())).call.rules.internal for calls in before if calls)
+        return f"call {self.position + 1 - self.group.internal - internal:,} of {self.group.name}"
 
 
 @dataclass(eq=False, slots=True)
@@ -94,7 +154,6 @@ class Group:
         name: ``the default group``, or the members as text.
         numbers: Group rank by global rank; empty if a member is outside the world.
         reached: Number of calls made, by rank.
-        uneven: Positions at which the parts have different sizes.
         open: Calls that some members haven't made yet, oldest first.
         agreed: Number of calls that all members agreed on.
         internal: Number of these that aren't the program's own.
@@ -114,7 +173,6 @@ class Group:
     name: str
     numbers: dict[int, int]
     reached: dict[int, int]
-    uneven: set[int] = field(default_factory=set)
     open: deque[CallSet] = field(default_factory=deque)
     agreed: int = 0
     internal: int = 0
@@ -149,17 +207,9 @@ class Group:
 
     def at(self, position: int) -> CallSet:
         """Return the calls at a position that not all members have agreed on."""
+        while len(self.open) <= position - self.agreed:
+            self.open.append(CallSet(self, self.agreed + len(self.open)))
         return self.open[position - self.agreed]
-
-    def call_name(self, position: int) -> str:
-        """Return ``call 2 of the default group``, counting the program's own calls from 1."""
-        before = (calls for calls in islice(self.open, position - self.agreed) if calls)
-        internal = sum(next(iter(calls.values())).call.rules.internal for calls in before)
-        return f"call {position + 1 - self.internal - internal:,} of {self.name}"
-
-
-Position = tuple[Group, int]
-"""A group and an index in its sequence of calls."""
 
 
 @dataclass(eq=False, slots=True)
@@ -168,15 +218,13 @@ class Problem:
 
     Attributes:
         finding: The error as it is reported.
-        rank: Rank that made the call.
-        order: Number of calls that the rank made before.
+        place: Number of calls that the rank made before, and the rank.
         entry: Call that has the error, or None.
         settled: Ranks that can't change it.
     """
 
     finding: Finding
-    rank: int
-    order: int
+    place: tuple[int, int]
     entry: Entry | None = None
     settled: tuple[int, ...] = ()
 
@@ -191,9 +239,8 @@ class RankState:
         threads: Threads that have made calls, and the main thread, 0.
         others: True if it has threads that have made no call yet.
         waits: Call that each thread is in.
-        last: Latest call.
+        last: Latest call of the program itself.
         unconfirmed: Latest call of each thread while torch may still reject it.
-        failed: Positions at which its call failed and the rank continued.
         lost: True if it failed because another rank did.
         ended: End of its program; None if it is running or failed because another rank did.
         refused: Problem of its latest call, which raised immediately; the rank may handle that.
@@ -207,7 +254,6 @@ class RankState:
     waits: dict[int, Entry] = field(default_factory=dict)
     last: RankCall | None = None
     unconfirmed: dict[int, Entry] = field(default_factory=dict)
-    failed: set[Position] = field(default_factory=set)
     lost: bool = False
     ended: EndNote | None = None
     refused: Problem | None = None

@@ -2,49 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from distdemo.calls.match.matching import Matcher
 from distdemo.calls.match.state import Entry
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """A call that some running ranks haven't made and another one waits in.
-
-    Attributes:
-        entry: Call of the rank that waits.
-        missing: Ranks that it waits for.
-        waiting: Call of each rank that waits for some rank.
-    """
-
-    entry: Entry
-    missing: tuple[int, ...]
-    waiting: Mapping[int, Entry]
-
-    @property
-    def cost(self) -> tuple[int, int, int]:
-        """Number of missing ranks that wait themselves, of all, and of earlier calls."""
-        waiting = sum(rank in self.waiting for rank in self.missing)
-        return waiting, len(self.missing), self.entry.order
-
-
-def gaps(matcher: Matcher, running: Collection[int]) -> list[Gap]:
-    """Return the calls that running ranks wait in; first that whose missing ranks wait least."""
-    waits = [
-        (entry, awaited)
-        for rank, state in enumerate(matcher.ranks)
-        if rank in running
-        for entry in state.waits.values()
-        if (awaited := matcher.awaited(entry))
-    ]
-    waiting = {entry.rank: entry for entry, _ in reversed(waits)}
-    found = (
-        Gap(entry, tuple(rank for rank in sorted(awaited) if rank in running), waiting)
-        for entry, awaited in waits
-    )
-    return sorted((gap for gap in found if gap.missing), key=lambda gap: gap.cost)
 
 
 def deadlocked_ranks(matcher: Matcher, *, certain: bool = True) -> dict[int, Entry]:

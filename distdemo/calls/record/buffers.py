@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distdemo.calls.notes import MisuseNote
-from distdemo.calls.record.calls import Fields, Method
+from distdemo.calls.record.calls import Fields, Method, described
 from distdemo.calls.record.frames import opaque, source_line
 from distdemo.calls.record.gradients import Results
 from distdemo.calls.records import SourceLine
@@ -28,11 +28,16 @@ SHAPES_ONLY = ("_like", "new_empty", "new_zeros", "new_ones", "new_full", "new_e
 
 
 class AddressRange(NamedTuple):
-    """Address range of a tensor; ``filled`` is True if a backend writes to it."""
+    """Address range of a tensor; ``written`` is True if a call or operation writes to it."""
 
     first: int
     last: int
-    filled: bool
+    written: bool
+
+    def clashes(self, other: AddressRange) -> bool:
+        """Return True if the ranges overlap and one of them is written."""
+        overlaps = self.first < other.last and other.first < self.last
+        return overlaps and (self.written or other.written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +45,14 @@ class Watched:
     """A non-blocking call that has not been waited for.
 
     Attributes:
-        work: Handle, kept so that its address isn't reused.
         note: Note to report.
-        tensors: Tensors, kept for the same reason.
         memory: Address ranges of the tensors.
+        kept: Handle and tensors, so that their addresses aren't reused.
     """
 
-    work: Any
     note: MisuseNote
-    tensors: tuple[Tensor, ...]
     memory: tuple[AddressRange, ...]
+    kept: tuple[Any, ...]
 
 
 class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
@@ -63,9 +66,7 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         results: Results of calls that autograd doesn't know.
     """
 
-    def __init__(
-        self, guard: Callable[..., object], report: Callable[[MisuseNote], object]
-    ) -> None:
+    def __init__(self, guard: Callable[..., Any], report: Callable[[MisuseNote], object]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self._works: dict[int, Watched] = {}
         self._guard = guard
@@ -73,13 +74,7 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         self.results = Results(report)
 
     def on_call(
-        self,
-        work: Any,
-        method: Method,
-        fields: Fields,
-        args: tuple[Any, ...],
-        own: int,
-        note: MisuseNote,
+        self, work: Any, method: Method, fields: Fields, args: tuple[Any, ...], own: int
     ) -> None:
         """Check a call against those in progress, and watch its tensors unless it has waited.
 
@@ -92,23 +87,23 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
             fields: Its fields.
             args: Its arguments.
             own: Group rank of this rank.
-            note: Note to report.
         """
-        memory: list[AddressRange] = []
-        for number in (method.read, method.filled):
-            fills = number == method.filled and not (
-                fields.op == "broadcast" and fields.root == own
-            )
-            given = () if number is None else args[number]
-            memory += (part for tensor in _tensors(given) for part in _memory(tensor, filled=fills))
-        for mine in memory:
-            self._check_access(mine, note.source_line, writes=mine.filled)
+        line = source_line()
+        note = MisuseNote(str(described(fields, line)), line)
+        if any(not tensor.is_contiguous() and not _is_dense(tensor) for tensor in _tensors(args)):
+            self._report(note)  # a backend would also send or fill the gaps
+        read = () if method.read is None else args[method.read]
+        filled = () if method.filled is None else args[method.filled]
+        is_sender = fields.op == "broadcast" and fields.root == own
+        memory = (*_memory(read), *_memory(filled, written=not is_sender))
+        for part in memory:
+            self._check_access(part, line)
         if work is not None and not fields.sync:
-            self._works[id(work)] = Watched(work, note, tuple(_tensors(args)), tuple(memory))
+            self._works[id(work)] = Watched(note, memory, (work, *_tensors(args)))
         if method.read is not None and method.filled is not None:
-            outputs = strided(args[method.filled])
+            outputs = strided(filled)
             outputs = outputs[own : own + 1] if fields.op == "all_gather" else outputs
-            self.results.add(strided(args[method.read]), outputs, note)
+            self.results.add(strided(read), outputs, note)
 
     def on_wait(self, work: Any) -> None:
         """Stop watching a call that is waited for."""
@@ -131,50 +126,51 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         kwargs = kwargs or {}
         if func.namespace != "aten" or not (self._works or self.results):
             return func(*args, **kwargs)
-        self._guard(self._check, func, args, kwargs)
-        done = func(*args, **kwargs)
+        accessed = self._guard(self._check, func, args, kwargs)
+        result = func(*args, **kwargs)
         if self.results:
-            self._guard(self._follow, func, args, kwargs, done)
-        return done
+            self._guard(self._follow, func._schema.name, accessed or (), args, result)
+        return result
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Keep torch from importing its compiler, which takes longer than importing torch."""
         return False
 
-    def _check(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for tensor, writes in _accessed(func, args, kwargs) if self._works else ():
-            for mine in _memory(tensor):
-                self._check_access(mine, None, writes=writes)
+    def _check(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[tuple[Tensor, bool]]:
+        accessed = list(_accessed(func, args, kwargs))
+        for tensor, writes in accessed if self._works else ():
+            for part in _memory(tensor, written=writes):
+                self._check_access(part)
+        return accessed
 
-    def _check_access(self, mine: AddressRange, line: SourceLine | None, *, writes: bool) -> None:
+    def _check_access(self, part: AddressRange, line: SourceLine | None = None) -> None:
         """Report the calls in progress that an access clashes with.
 
         Args:
-            mine: Memory that is accessed.
+            part: Memory that is accessed.
             line: Source line of the access; None for the current line.
-            writes: True if the access writes.
         """
         for key, watched in list(self._works.items()):
-            if any(
-                mine.first < its.last and its.first < mine.last and (its.filled or writes)
-                for its in watched.memory
-            ):
+            if any(part.clashes(other) for other in watched.memory):
                 del self._works[key]
-                what = "written" if writes else "read"
+                what = "written" if part.written else "read"
                 self._report(replace(watched.note, what=what, then=line or source_line()))
 
     def _follow(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self,
+        name: str,
+        accessed: Iterable[tuple[Tensor, bool]],
+        args: tuple[Any, ...],
+        result: Any,
     ) -> None:
-        name = func._schema.name
         if name == "aten::detach":
             self.results.forget(strided(args))
             return
-        read: list[Tensor] = []
-        replaced: list[Tensor] = []
-        for tensor, writes in _accessed(func, args, kwargs):
-            (replaced if writes and name in FILLING else read).append(tensor)
+        replaced = [tensor for tensor, writes in accessed if writes and name in FILLING]
+        read = [tensor for tensor, writes in accessed if not (writes and name in FILLING)]
         self.results.forget(strided(replaced))
         self.results.check(name.removeprefix("aten::"), strided(read), strided(result))
 
@@ -186,26 +182,20 @@ def _accessed(
     schema = func._schema
     if any(part in schema.name for part in SHAPES_ONLY):
         return
-    named = {argument.name: argument for argument in schema.arguments}
-    given = [*zip(schema.arguments, args, strict=False)]
-    given += [(named[name], value) for name, value in kwargs.items()]
-    for argument, value in given:
+    for number, argument in enumerate(schema.arguments):
+        value = args[number] if number < len(args) else kwargs.get(argument.name)
         alias = argument.alias_info
         if alias is None or alias.is_write:  # else it is a view, which reads nothing
             for tensor in _tensors(value):
                 yield tensor, alias is not None
 
 
-def _memory(tensor: Tensor, *, filled: bool = False) -> Iterator[AddressRange]:
-    """Yield the address range of a tensor; none if it has gaps, which may hold other tensors."""
-    if tensor.numel() and _is_dense(tensor) and tensor.layout is torch.strided:
-        first = tensor.data_ptr()
-        yield AddressRange(first, first + tensor.numel() * tensor.element_size(), filled)
-
-
-def is_strided(args: Iterable[Any]) -> bool:
-    """Return True if a tensor has gaps, which a backend would also send or fill."""
-    return any(not t.is_contiguous() and not _is_dense(t) for t in _tensors(args))
+def _memory(given: Any, *, written: bool = False) -> Iterator[AddressRange]:
+    """Yield the address ranges of tensors; none if one has gaps, which may hold other tensors."""
+    for tensor in _tensors(given):
+        if tensor.numel() and _is_dense(tensor) and tensor.layout is torch.strided:
+            first = tensor.data_ptr()
+            yield AddressRange(first, first + tensor.numel() * tensor.element_size(), written)
 
 
 def _is_dense(tensor: Tensor) -> bool:

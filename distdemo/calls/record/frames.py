@@ -31,13 +31,13 @@ from distdemo.launcher.stacks import (
 TORCH = os.path.dirname(torch.__file__) + os.sep  # compared with file names of code
 DISTRIBUTED = f"{TORCH}distributed"
 HOOKS = os.path.dirname(__file__)  # as above
-API = {c10d.__file__, c10d_logger.__file__}  # its calls are those of its caller
+API = (c10d.__file__, c10d_logger.__file__)  # its calls are those of its caller
 MAX_FRAMES = 12  # frames outside the innermost one of the user or a package
 GRAPH = "<eval_with_key>"  # begins the names of the files of graphs
 COMPILED = f"{os.sep}torchinductor_"  # in the names of files that torch's compiler writes
 DDP_FILES = ("/torch/nn/parallel/distributed.py", "/ddp_comm_hooks/", "/torch/_tensor.py")
 BACKWARD_FILES = (*DDP_FILES, "/torch/autograd/", "/torch/distributed/fsdp/")
-STEP_FILES = ("/torch/optim/optimizer.py", "/torch/optim/lr_scheduler.py")
+STEP_FILES = (f"{TORCH}optim{os.sep}optimizer.py", f"{TORCH}optim{os.sep}lr_scheduler.py")
 
 
 def opaque(hook: Callable[..., Any]) -> Any:
@@ -143,31 +143,39 @@ def in_backward() -> bool:
 
 def in_batch() -> bool:
     """Return True if batch_isend_irecv makes the call."""
-    return any(
-        frame.f_code.co_name == "batch_isend_irecv"
-        for frame in itertools.takewhile(
-            lambda frame: frame.f_code.co_filename.startswith((HOOKS, *API)),
-            _outward(sys._getframe(1)),
-        )
-    )
+    functions, _ = _caller(API)
+    return "batch_isend_irecv" in functions
 
 
 def called_by_user() -> bool:
     """Return True if the user's code makes the call rather than another part of torch."""
-    for frame in _outward(sys._getframe(1)):
-        file = frame.f_code.co_filename
-        if file.rpartition(os.sep)[0] not in {HOOKS, DISTRIBUTED}:
-            return owner_of(file) not in {"ours", "torch"}
-    return False
+    _, frame = _caller(API)
+    return frame is not None and owner_of(frame.f_code.co_filename) not in {"ours", "torch"}
 
 
 def called_by_ddp() -> bool:
     """Return True if DDP's reducer makes the call, or one of torch's hooks for it."""
+    _, frame = _caller(API)
+    if frame is None:
+        return False
+    code = frame.f_code
+    return code.co_name == "_engine_run_backward" or "ddp_comm_hooks" in code.co_filename
+
+
+def is_nested_step() -> bool:
+    """Return True if a part of torch.distributed makes the step, such as ZeRO for one shard."""
+    _, frame = _caller(STEP_FILES)
+    return frame is not None and frame.f_code.co_filename.startswith(DISTRIBUTED)
+
+
+def _caller(files: tuple[str, ...]) -> tuple[list[str], FrameType | None]:
+    """Return the innermost functions, in our hooks and in these files, and the frame outside."""
+    functions: list[str] = []
     for frame in _outward(sys._getframe(1)):
-        code = frame.f_code
-        if not code.co_filename.startswith((HOOKS, c10d.__file__)):
-            return code.co_name == "_engine_run_backward" or "ddp_comm_hooks" in code.co_filename
-    return False
+        if not frame.f_code.co_filename.startswith((HOOKS, *files)):
+            return functions, frame
+        functions.append(frame.f_code.co_name)
+    return functions, None
 
 
 def called_by_hook_of_user() -> bool:
@@ -178,15 +186,6 @@ def called_by_hook_of_user() -> bool:
             return False
         if "/torch/" not in file and "/distdemo/" not in file:
             return True
-    return False
-
-
-def is_nested_step() -> bool:
-    """Return True if a part of torch.distributed makes the step, such as ZeRO for one shard."""
-    for frame in _outward(sys._getframe(1)):
-        file = frame.f_code.co_filename
-        if not file.startswith(HOOKS) and not file.endswith(STEP_FILES):
-            return "/torch/distributed/" in file
     return False
 
 

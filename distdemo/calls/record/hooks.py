@@ -24,10 +24,9 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
-from distdemo.calls.notes import MisuseNote, Ring, Writer, shared
+from distdemo.calls.notes import Ring, Writer, shared
 from distdemo.calls.record import frames
-from distdemo.calls.record.buffers import is_strided
-from distdemo.calls.record.calls import METHODS, Fields, Method, described, fields_of
+from distdemo.calls.record.calls import METHODS, Fields, Method, fields_of
 from distdemo.calls.record.gradients import IN_PLACE, watch
 from distdemo.calls.record.recorder import Recorder, Tracked
 from distdemo.calls.records import Notes
@@ -42,9 +41,8 @@ POLLS = (
     "synchronize",
 )
 POSITION_OF_SIZE = 3  # index of world_size in the arguments of init_process_group
-DELAYED = 0.5  # share of the calls that --shake delays
-MAX_DELAY_S = 0.02
-MAX_TOTAL_S = 5.0  # of the delays of one rank
+MAX_DELAY_S = 0.02  # by --shake, of half of a rank's first calls
+SHAKEN_CALLS = 1000
 
 CPP_CALLERS = {
     dist: ("_verify_params_across_processes", "Reducer"),  # called by DDP's constructor
@@ -79,13 +77,9 @@ def install(recorder: Recorder) -> Recorder:
     add(c10d, "split_group", after=partial(_register, recorder))
     _replace(c10d, "new_group", partial(_creating_group, recorder))
     _replace(c10d, "init_process_group", partial(_initializing, recorder))
-    add(torch._C.Future, "then", after=recorder.derive_future)
-    add(
-        torch._C,
-        "_collect_all",
-        after=lambda future, origins: recorder.derive_future(future, *origins),
-    )
-    _replace(torch._C.Future, "wait", partial(_waiting, recorder, recorder.record_future_wait))
+    _replace(torch._C.Future, "wait", partial(_waiting, recorder))
+    add(torch._C.Future, "then", after=recorder.track_future)
+    add(torch._C, "_collect_all", after=lambda done, futures: recorder.track_future(done, *futures))
     for module, names in CPP_CALLERS.items():
         for name in names:
             if hasattr(module, name):
@@ -126,16 +120,11 @@ def record_calls(notes: Notes | None, rank: int, world_size: int) -> Iterator[No
     recorder.safely(recorder.record_end, None)
 
 
-def delays(seed: int, rank: int) -> list[float]:
-    """Return random delays before the first calls of a rank in seconds, which reveal races."""
+def delays(seed: int, rank: int) -> Iterator[float]:
+    """Yield random delays before the first calls of a rank in seconds, which reveal races."""
     random = Random(f"{seed} {rank}")
-    seconds: list[float] = []
-    total = 0.0
-    while total < MAX_TOTAL_S - MAX_DELAY_S:
-        delay = random.uniform(0, MAX_DELAY_S) if random.random() < DELAYED else 0.0
-        seconds.append(delay)
-        total += delay
-    return seconds
+    for _ in range(SHAKEN_CALLS):
+        yield random.uniform(0, MAX_DELAY_S) if random.random() < 0.5 else 0.0
 
 
 # ---------------------------------------------------------------------- replaced functions of torch
@@ -294,7 +283,7 @@ def _calling(recorder: Recorder, name: str, original: Any) -> Any:
                 work = original(self, *args, **named)
             except BaseException:
                 if begun is not None:
-                    accepted = name == "monitored_barrier"
+                    accepted = method.op == "monitored_barrier"
                     recorder.safely(recorder.record_failure, accepted=accepted)
                 raise
             if begun is not None:
@@ -308,19 +297,15 @@ def _calling(recorder: Recorder, name: str, original: Any) -> Any:
 
 def _begin_call(
     recorder: Recorder, method: Method, group: Any, args: tuple[Any, ...], named: dict[str, Any]
-) -> tuple[Fields, int, MisuseNote | None]:
-    """Record a call that is about to be made."""
+) -> tuple[Fields, int]:
+    """Record a call that is about to be made; return its fields and number."""
     fields = fields_of(method, args, named)
     if fields.peer is not None and frames.in_batch():
         fields = fields._replace(batched=True)
     number = recorder.record_call(group, fields)
-    if fields.op == "monitored_barrier":  # it waits in the method itself
+    if method.op == "monitored_barrier":  # it waits in the method itself
         recorder.record_accept()
-    misuse = None
-    if recorder.buffers is not None and frames.called_by_user():
-        line = frames.source_line()
-        misuse = MisuseNote(str(described(fields, line)), line)
-    return fields, number, misuse
+    return fields, number
 
 
 def _follow_call(
@@ -331,25 +316,22 @@ def _follow_call(
     work: Any,
     fields: Fields,
     number: int,
-    misuse: MisuseNote | None,
 ) -> None:
     """Track the handle of a call that was made."""
-    if fields.op in IN_PLACE:
+    if method.op in IN_PLACE:
         watch(fields, args[0] if args else (), recorder.record_misuse)
-    if misuse is not None and is_strided(args):  # and torch has not rejected it
-        recorder.record_misuse(misuse)
     if work is None:
         recorder.record_return()
     else:
         recorder.record_accept()
-        from_any = fields.op == "recv" and fields.peer == -1
+        from_any = method.op == "recv" and fields.peer == -1
         recorder.track(work, Tracked(number, fields.sync, from_any))
-        if fields.op == "all_reduce" and frames.in_backward() and frames.called_by_ddp():
+        if method.op == "all_reduce" and frames.in_backward() and frames.called_by_ddp():
             recorder.record_wait_after_backward(number)
         if not hasattr(type(work).wait, "_recorded"):
             _replace_handle(recorder, type(work))
-    if misuse is not None and recorder.buffers is not None:
-        recorder.buffers.on_call(work, method, fields, args, group.rank(), misuse)
+    if recorder.buffers is not None and frames.called_by_user():
+        recorder.buffers.on_call(work, method, fields, args, group.rank())
 
 
 # ---------------------------------------------------------------------------- handles and futures
@@ -359,39 +341,28 @@ def _replace_handle(recorder: Recorder, kind: type) -> None:
     """Record waits for handles of this class, and what replaces a wait: polls and futures."""
 
     def on_poll(answer: Any, work: Any, *_: object, **__: object) -> None:
-        if answer is not False:
-            is_future = isinstance(answer, torch._C.Future)
-            recorder.record_no_wait(work, done=not is_future)
-            if is_future:
-                recorder.track_future(answer, work)
-            if recorder.buffers is not None:
-                recorder.buffers.on_wait(work)
+        recorder.record_poll(work, answer)
 
     for base in kind.__mro__:
         for name in POLLS:
             _add_hook(recorder, base, name, after=on_poll)
-        _replace(base, "wait", partial(_waiting, recorder, recorder.record_wait))
+        _replace(base, "wait", partial(_waiting, recorder))
 
 
-def _waiting(
-    recorder: Recorder, record_wait: Callable[[Any], Tracked | None], original: Any
-) -> Any:
+def _waiting(recorder: Recorder, original: Any) -> Any:
     """Wrap ``wait`` of a handle or future."""
 
     def wait(self: Any, *args: Any, **named: Any) -> Any:
-        call = recorder.safely(record_wait, self)
-        if recorder.buffers is not None:
-            recorder.buffers.on_wait(self)
+        call = recorder.safely(recorder.record_wait, self)
         try:
             result = original(self, *args, **named)
         except BaseException:
             if call is not None:
-                if isinstance(self, dist.Work):  # it may be waited for again
-                    recorder.track(self, call._replace(sync=False))
+                recorder.track(self, call._replace(sync=False))  # it may be waited for again
                 recorder.safely(recorder.record_failure, accepted=True)
             raise
         if call is not None:
-            source = recorder.safely(self._source_rank) if call.from_any else -1
+            source = recorder.safely(self._source_rank) if call.from_any else None
             recorder.safely(recorder.record_return, -1 if source is None else source)
         return result
 

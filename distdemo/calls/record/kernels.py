@@ -27,46 +27,46 @@ CPU = torch.device("cpu")
 _library: list[torch.library.Library] = []  # torch drops the kernels with their library
 
 
+OPTIONS = {"reduce_op": "reduceOp", "root_rank": "rootRank", "root_tensor": "rootTensor"}
+"""Names of the options for arguments that the backend takes as options."""
+NO_OPERANDS = {*OPTIONS, "process_group", "async_op", "timeout", "sparse_indices"}
+
+
 class Kernel(NamedTuple):
-    """Backend call that a kernel makes. Arguments have the names of its schema.
+    """Kernel, and the backend call that it makes.
 
     Attributes:
-        method: Method of the backend.
+        method: Method of the backend, and name of the kernel without ``_``.
         options: Class of its options.
-        tensors: Names of its first arguments.
-        returns: True if the kernel returns its first argument with the handle.
+        operands: Number of its other arguments: tensors and sizes.
         per_pair: Backend method called per pair of the two lists, because torch has no Python
             method that takes lists; the backends do the same.
+        names: Names of the kernel's arguments.
+        returns: True if the kernel returns its first argument with the handle.
     """
 
     method: str
     options: Any
-    tensors: str
-    returns: bool = True
+    operands: int = 2
     per_pair: str = ""
+    names: tuple[str, ...] = ()
+    returns: bool = False
 
 
-LISTS = "output_tensors input_tensors"
-PAIRS = "outputs inputs"
-SINGLE = "output_tensor input_tensor"
-SPLITS = "output input output_split_sizes input_split_sizes"
 GATHERS = "allgather_into_tensor_coalesced"
 SCATTERS = "reduce_scatter_tensor_coalesced"
 KERNELS = [
-    Kernel("allreduce", cpp.AllreduceOptions, "tensors"),
-    Kernel("broadcast", cpp.BroadcastOptions, "tensors"),
-    Kernel("allgather", cpp.AllgatherOptions, LISTS),
-    Kernel("_allgather_base", cpp.AllgatherOptions, SINGLE),
-    Kernel("_reduce_scatter_base", cpp.ReduceScatterOptions, SINGLE),
-    Kernel("allreduce_coalesced", cpp.AllreduceCoalescedOptions, "tensors", returns=False),
-    Kernel(GATHERS, cpp.AllgatherOptions, PAIRS, returns=False, per_pair="_allgather_base"),
-    Kernel(SCATTERS, cpp.ReduceScatterOptions, PAIRS, False, per_pair="_reduce_scatter_base"),
-    Kernel("alltoall_base", cpp.AllToAllOptions, SPLITS, returns=False),
+    Kernel("allreduce", cpp.AllreduceOptions, 1),
+    Kernel("broadcast", cpp.BroadcastOptions, 1),
+    Kernel("allgather", cpp.AllgatherOptions),
+    Kernel("_allgather_base", cpp.AllgatherOptions),
+    Kernel("_reduce_scatter_base", cpp.ReduceScatterOptions),
+    Kernel("allreduce_coalesced", cpp.AllreduceCoalescedOptions, 1),
+    Kernel(GATHERS, cpp.AllgatherOptions, per_pair="_allgather_base"),
+    Kernel(SCATTERS, cpp.ReduceScatterOptions, per_pair="_reduce_scatter_base"),
+    Kernel("alltoall_base", cpp.AllToAllOptions, 4),
 ]
-"""Replaced kernels. The name of a kernel is that of its method and ``_``."""
-OPTIONS = {"reduce_op": "reduceOp", "root_rank": "rootRank", "root_tensor": "rootTensor"}
-"""Names of the options for arguments that the backend takes as options."""
-OTHERS = {"process_group", "async_op", "timeout", "sparse_indices"}
+"""Replaced kernels."""
 
 
 class _Work(dist.Work):
@@ -126,9 +126,9 @@ def install(recorder: Recorder) -> None:
     for kernel in KERNELS:
         name = f"{kernel.method}_"
         packet = getattr(torch.ops.c10d, name, None)
-        names = [argument.name for argument in packet.default._schema.arguments] if packet else []
-        needed = {"process_group", *kernel.tensors.split()}
-        if not needed <= {*names} <= {*needed, *OPTIONS, *OTHERS}:
+        schema: Any = packet and packet.default._schema
+        names = tuple(argument.name for argument in schema.arguments) if packet else ()
+        if len({*names} - NO_OPERANDS) != kernel.operands:
             write_message(
                 f"distdemo's sanitizer can't record c10d::{name}: "
                 f"its signature is different in torch {torch.__version__}.\n"
@@ -137,33 +137,29 @@ def install(recorder: Recorder) -> None:
         function, key = _call, "CPU"
         if "reduce_op" in names and torch.__version__ < "2.10":
             function, key = _call_original, "AutogradCPU"
+        described = kernel._replace(names=names, returns=len(schema.returns) > 1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about replacing a kernel
-            library.impl(name, partial(function, recorder, kernel, names), key)  # type: ignore[no-untyped-call]  # as above
+            library.impl(name, partial(function, recorder, described), key)  # type: ignore[no-untyped-call]  # as above
 
 
 @opaque
-def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> Any:
+def _call(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:
     """Record the call and make it."""
-    given = dict(zip(names, args, strict=False))  # arguments with a default may be omitted
-    group = dist.ProcessGroup.unbox(given["process_group"])
     opts = kernel.options()
+    group, tensors, given = _arguments(kernel, args)
     for name, option in OPTIONS.items():
         if name in given:
             value = given[name]
             setattr(opts, option, _reduce_op(value) if name == "reduce_op" else value)
     if given.get("timeout", -1) >= 0:
         opts.timeout = timedelta(milliseconds=given["timeout"])
-    tensors = [given[name] for name in kernel.tensors.split()]
     number = recorder.safely(_record, recorder, kernel, group, (*tensors, opts))
-    backend = group._get_backend(CPU)
-    if kernel.per_pair:
-        call = getattr(backend, kernel.per_pair)
-        *others, work = [call(*pair, opts) for pair in zip(*tensors, strict=True)]
-        for other in others:
-            other.wait()
-    else:
-        work = getattr(backend, kernel.method)(*tensors, opts)
+    call = getattr(group._get_backend(CPU), kernel.per_pair or kernel.method)
+    pairs = zip(*tensors, strict=True) if kernel.per_pair else [tensors]
+    *others, work = [call(*operands, opts) for operands in pairs]
+    for other in others:
+        other.wait()
     if number is not None:
         if in_backward() and called_by_ddp():  # DDP waits in C++ for the future
             recorder.safely(recorder.record_wait_after_backward, number)
@@ -174,19 +170,25 @@ def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> A
 
 
 @opaque
-def _call_original(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> Any:
+def _call_original(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:
     """Record the call and make it through the original kernel.
 
     For releases in which Python can't read a boxed ReduceOp. This is registered above the kernel,
     which torch.ops calls without the GIL. Inference tensors lack this key, so their calls aren't
     recorded.
     """
-    given = dict(zip(names, args, strict=False))
-    group = dist.ProcessGroup.unbox(given["process_group"])
-    arguments = (*(given[name] for name in kernel.tensors.split()), kernel.options())
+    group, tensors, _ = _arguments(kernel, args)
+    arguments = (*tensors, kernel.options())
     recorder.safely(_record, recorder, kernel, group, arguments, known_op=False)
     with torch._C._AutoDispatchBelowAutograd():
         return getattr(torch.ops.c10d, f"{kernel.method}_")(*args)
+
+
+def _arguments(kernel: Kernel, args: Any) -> tuple[dist.ProcessGroup, list[Any], dict[str, Any]]:
+    """Return a kernel's group, its operands, and its other arguments by name."""
+    given = dict(zip(kernel.names, args, strict=False))  # those with a default may be omitted
+    tensors = [given.pop(name) for name in kernel.names if name not in NO_OPERANDS]
+    return dist.ProcessGroup.unbox(given["process_group"]), tensors, given
 
 
 def _record(

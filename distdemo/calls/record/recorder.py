@@ -6,7 +6,6 @@ recording with a reason, and the program continues.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import sys
@@ -30,8 +29,7 @@ from distdemo.calls.notes import MAX_KNOWN, EndNote, MisuseNote, Writer, json_li
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, described
-from distdemo.calls.record.checksums import Replicas
-from distdemo.calls.record.steps import Steps
+from distdemo.calls.record.steps import Replicas, Steps
 from distdemo.calls.records import RankCall, SourceLine
 from distdemo.launcher.failures import text_of
 from distdemo.launcher.records import headline
@@ -54,10 +52,6 @@ class Tracked(NamedTuple):
     sync: bool
     from_any: bool
     cpp: bool = False
-
-
-class PendingGroup:
-    """Placeholder for a group that is being created."""
 
 
 class ThreadState(threading.local):
@@ -111,19 +105,18 @@ class Recorder:
         self._defined = 0  # calls with a number
         self._code_refs: list[CodeType] = []  # keeps their ids from being reused
         self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
+        """Numbers of each group by device; one number without a device if all are alike."""
+        self._pending_groups: dict[tuple[str, tuple[int, ...]], dict[str, int]] = {}
         self._group_lines: list[str] = []
-        self._pending_groups: dict[tuple[str, tuple[int, ...]], PendingGroup] = {}
         self._same_members: Counter[tuple[tuple[int, ...], str]] = Counter()
-        self._numbers = itertools.count()
         self._lone_groups = 0
         self._spare_threads = threading.active_count() - 1  # not of the program
-        self._works: dict[int, Tracked] = {}
-        self._futures: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self._handles: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        """Call, or other futures, that each handle or future waits for."""
         self.buffers = BufferWatch(self.safely, self.record_misuse) if buffers else None
         self.replicas = Replicas(replicas, self.record_checksums)
         self.steps = Steps(self.safely, self.replicas)
         self.off = False
-        self._renumbered = False  # True in a new world with different rank numbers
         os.register_at_fork(after_in_child=partial(setattr, self, "off", True))
 
     def safely(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -164,11 +157,12 @@ class Recorder:
         delay = next(self._delays, 0.0)
         if delay:
             time.sleep(delay)
-        self.steps.count_compiled()
+        if self.steps.compiled is not None:
+            self.steps.count_compiled()
         step = self.steps.of_call(group, fields.op) if frames.in_backward() else -1
         if step >= 0:
             self.replicas.reduced.add(group)
-        return self._record(fields, group, cpp=cpp, step=step)
+        return self._record(fields, self._groups[group], cpp=cpp, step=step)
 
     def record_new_group(self, members: tuple[int, ...], how: str = "") -> None:
         """Record a call that creates a group.
@@ -181,45 +175,53 @@ class Recorder:
             how: ``init`` for the default group; ``local`` if only the members call it, so it is a
                 call on a group of these; empty if the whole world calls it.
         """
-        group: Any = dist.group.WORLD
         lone_groups = 0
-        if not how:
+        if not how and len(members) == 1:
+            how = "local"
+            self._lone_groups += 1
+        elif not how:
             lone_groups = self._lone_groups
-            if len(members) == 1:
-                self._lone_groups += 1
-                how = "local"
-                lone_groups = 0
-        if how:
-            with self._lock:
-                group = self._pending_groups.setdefault((how, members), PendingGroup())
-                if group not in self._groups:
-                    number = next(self._numbers)
-                    self._groups[group] = {"": number}
-                    self._write_group(f"G {number} 0 {how} {list(members)}")
+        numbers = self._pending_group(how, members) if how else self._groups[dist.group.WORLD]
         op = "init_process_group" if how == "init" else "new_group"
-        self._record(RankCall(op, SourceLine(), members=members, lone_groups=lone_groups), group)
+        call = RankCall(op, SourceLine(), members=members, lone_groups=lone_groups)
+        self._record(call, numbers)
+
+    def _pending_group(self, how: str, members: tuple[int, ...]) -> dict[str, int]:
+        """Return the number under which these members create groups."""
+        with self._lock:
+            if (how, members) not in self._pending_groups:
+                number = self._define_group(0, how, members)
+                self._pending_groups[how, members] = {"": number}
+            return self._pending_groups[how, members]
 
     def record_non_member(self, op: str) -> None:
         """Record a collective on a group that this rank isn't in, where torch does nothing."""
         if op == "monitored_barrier":  # torch's warning is enough: it moves no data
             return
         if self.is_registered(dist.group.WORLD):
-            self._record(RankCall(f"outside {op}", SourceLine()), dist.group.WORLD)
+            self._record(RankCall(f"outside {op}", SourceLine()), self._groups[dist.group.WORLD])
 
     @contextmanager
     def record_meeting(self, name: str) -> Iterator[None]:
         """Record that this rank waits within the block until every rank of the world does."""
-        self._record(RankCall(name, SourceLine()), dist.group.WORLD)
+        self._record(RankCall(name, SourceLine()), self._groups[dist.group.WORLD])
         self.record_accept()
         yield
         self.record_return()
 
     def _record(
-        self, what: Fields | RankCall, group: Any, *, cpp: bool = False, step: int = -1
+        self, what: Fields | RankCall, groups: dict[str, int], *, cpp: bool = False, step: int = -1
     ) -> int:
-        """Record a call from the current line, which is defined when it is made first."""
+        """Record a call from the current line, which is defined when it is made first.
+
+        Args:
+            what: The call.
+            groups: Number of the group by device.
+            cpp: True for a call from C++.
+            step: Step that it belongs to, or -1.
+        """
         place, stack = frames.user_frames(3)
-        key = (what, place, id(group), cpp)
+        key = (what, place, id(groups), cpp)
         with self._lock:
             number = self._calls.get(key)
             if number is None:
@@ -230,12 +232,11 @@ class Recorder:
                     call = replace(what, source_line=line)
                 if len(self._calls) >= MAX_KNOWN:
                     self._forget_calls()
-                number = self._defined  # no handler runs within these lines: see Writer.write
+                number = self._defined
                 self._defined = number + 1
                 self._calls[key] = number
-                devices = self._groups[group]
-                device = "" if "" in devices else call.device or "cpu"
-                self._writer.write(notes.call_line(number, devices.get(device, 0), call))
+                group = groups.get("" if "" in groups else call.device or "cpu", 0)
+                self._writer.write(notes.call_line(number, group, call))
                 self._code_refs += (frame.f_code for frame in stack)
             text = str(number) if step < 0 else f"{number} {step}"
             index = self._writer.write(text, is_call=True)
@@ -274,47 +275,41 @@ class Recorder:
 
     def track(self, work: Any, call: Tracked) -> None:
         """Remember the call that a handle belongs to."""
-        if len(self._works) > MAX_KNOWN:
-            self._works.clear()
-        self._works[id(work)] = call
+        self._handles[work] = call
 
-    def record_wait(self, work: Any) -> Tracked | None:
-        """Record that a call is waited for, and return it, or None if it isn't a recorded call."""
-        call = self._works.pop(id(work), None)
-        if call is not None and not call.sync:
-            self._write_wait(call.number)
-        return call
-
-    def record_no_wait(self, work: Any, *, done: bool) -> None:
-        """Record that a call needn't be waited for. If it is done, record no more polls of it."""
-        call = self._works.get(id(work))
-        if call is not None and not (call.sync or call.cpp):
-            self._write(f"n {call.number}")
-            if done and not call.from_any:  # only a wait tells the sender
-                self.track(work, call._replace(sync=True))
-
-    def track_future(self, future: Any, work: Any) -> None:
-        """Remember the call whose result a future will have."""
-        call = self._works.get(id(work))
-        if call is not None and not call.sync:
-            self._futures[future] = call
-
-    def derive_future(self, future: Any, *origins: Any) -> None:
-        """Remember the futures that a future waits for."""
-        known = tuple(origin for origin in origins if origin in self._futures)
+    def track_future(self, future: Any, *origins: Any) -> None:
+        """Remember the handle or futures that a future waits for."""
+        known = tuple(origin for origin in origins if origin in self._handles)
         if known:
-            self._futures[future] = known
+            self._handles[future] = known
 
-    def record_future_wait(self, future: Any) -> Tracked | None:
-        """Record that the call of a future is waited for, and return it."""
-        origin = self._futures.pop(future, None)
+    def record_wait(self, handle: Any) -> Tracked | None:
+        """Record that a call is waited for, and return it, or None if it isn't a recorded call."""
+        if self.buffers is not None:
+            self.buffers.on_wait(handle)
+        origin = self._handles.pop(handle, None)
         if isinstance(origin, Tracked):
-            self._write_wait(origin.number)
-            return origin._replace(from_any=False)  # only a handle knows the sender
+            if not origin.sync:
+                self._write_wait(origin.number)
+            return origin
         for other in origin or ():
             with suppress(Exception):  # the future itself raises it, too
                 other.wait()
         return None
+
+    def record_poll(self, work: Any, answer: object) -> None:
+        """Record that a call is known to be done, or that a future of it was taken."""
+        call = self._handles.get(work)
+        if answer is False or call is None:
+            return
+        if self.buffers is not None:
+            self.buffers.on_wait(work)
+        if not (call.sync or call.cpp):
+            self._write(f"n {call.number}")
+        if isinstance(answer, torch._C.Future):
+            self.track_future(answer, work)
+        elif not call.from_any:  # only a wait tells the sender
+            self.track(work, call._replace(sync=True))
 
     def record_wait_after_backward(self, number: int) -> None:
         """Record that this thread waits for a call when the gradients are computed.
@@ -354,25 +349,29 @@ class Recorder:
 
         If devices have different backends, each backend has its own sequence of calls.
         """
-        world = dist.group.WORLD
-        if self._world is not None and world is not None and group is world:
-            numbers = (world.rank(), world.size())
-            self._renumbered = numbers != self._world
-            is_same_size = numbers[1] == self._world[1]  # other ranks may keep their numbers
-            if self._renumbered and (is_same_size or not self._same_members):
-                self.stop("the program numbers its ranks differently from the launcher")
-        if group in self._groups or self.off or self._renumbered:
+        if group in self._groups or self.off or self._is_renumbered():
             return
         members = tuple(int(rank) for rank in c10d._world.pg_group_ranks[group])
-        backends = _backends(group)
         with self._lock:
             self._forget_calls()  # their keys contain group addresses, which may be reused
             self._groups[group] = {}
-            for device, name in backends.items():
+            for device, name in _backends(group).items():
                 nth = self._same_members[members, name]
                 self._same_members[members, name] += 1
-                number = self._groups[group][device] = next(self._numbers)
-                self._write_group(f"G {number} {nth} {name} {list(members)}")
+                self._groups[group][device] = self._define_group(nth, name, members)
+
+    def _is_renumbered(self) -> bool:
+        """Return True if the program's world has other ranks than the launcher's."""
+        world = dist.group.WORLD
+        if self._world is None or world is None:
+            return False
+        numbers = (world.rank(), world.size())
+        if numbers == self._world:
+            return False
+        is_same_size = numbers[1] == self._world[1]  # other ranks may keep their numbers
+        if is_same_size or not self._same_members:
+            self.stop("the program numbers its ranks differently from the launcher")
+        return True
 
     def record_destroy(self, group: Any = None) -> None:
         """Record that the program destroys a group, unless Python does so at exit."""
@@ -392,9 +391,13 @@ class Recorder:
             if groups:
                 self._writer.write(json_line("D", notes.Destruction(tuple(groups), line, failing)))
 
-    def _write_group(self, line: str) -> None:
+    def _define_group(self, nth: int, backend: str, members: tuple[int, ...]) -> int:
+        """Define a group, and return its number."""
+        number = len(self._group_lines)
+        line = f"G {number} {nth} {backend} {list(members)}"
         self._group_lines.append(line)
         self._writer.write(line)
+        return number
 
     @contextmanager
     def copied(self) -> Iterator[bytearray]:

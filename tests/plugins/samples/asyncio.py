@@ -9,10 +9,3 @@ import torch.distributed as dist
 async def test_passes():
     await asyncio.sleep(0)
     dist.barrier()
-
-
-@pytest.mark.ranks(2)
-@pytest.mark.asyncio
-async def test_fails(rank):
-    await asyncio.sleep(0)
-    assert rank == 0

@@ -9,10 +9,3 @@ def test_passes(mocker, rank):
     mocker.patch("os.getcwd", return_value=str(rank))
     dist.barrier()
     assert os.getcwd() == str(rank)
-
-
-@pytest.mark.ranks(2)
-def test_fails(mocker, rank):
-    called = mocker.Mock()
-    called(rank)
-    called.assert_called_once_with(0)
