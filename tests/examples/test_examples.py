@@ -107,7 +107,7 @@ def test_a_whole_program_in_the_docs_is_an_example() -> None:
 
 
 def test_a_program_that_the_docs_run_is_an_example() -> None:
-    started = r"(?:distdemo run|(?:torchrun|mpiexec)\b.*) (?:python )?(\w+\.py)"
+    started = r"(?m)^(?:\$ )?(?:distdemo run|(?:torchrun|mpiexec)\b.*) (?:python )?(\w+\.py)"
     programs = {
         (page, name)
         for language in ("sh", "text")
