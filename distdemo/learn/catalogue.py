@@ -28,26 +28,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
-from distdemo.encoding import derived
-
 HERE = Path(__file__).parent
 WRONG = "  # wrong"
 RIGHT = re.compile(r"(\s*)# right: (.*)")
 OutcomeKind = Literal["right", "wrong", "hang", "abort", "error", "lost"]
 """Outcome of a rank: it returned the right value or a wrong one, hung, aborted or raised, or was
 lost: it lost a peer or was stopped with the other ranks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a program.
-
-    Attributes:
-        role: ``wrong`` if only the broken version has it, ``right`` if only the repaired one has.
-    """
-
-    text: str
-    role: Literal["both", "wrong", "right"] = "both"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +58,9 @@ class Example:
         commands: Commands to try next.
         finding: Kind of the sanitizer's finding of a mistake, or empty; ``shift`` is a warning.
         link: Address of a real-world report.
-        lines: Lines of its code; those of a mistake are of both versions.
+        program: Its code; of a mistake the broken version.
+        wrong_lines: Numbers of the wrong lines of a mistake.
+        repaired: Code of the repaired version of a mistake.
     """
 
     name: str
@@ -91,27 +79,14 @@ class Example:
     commands: tuple[str, ...] = ()
     finding: str = ""
     link: str = ""
-    lines: tuple[Line, ...] = field(metadata={"json": False})
-
-    @derived
-    def program(self) -> str:
-        """Its code; of a mistake the broken version."""
-        return self.source()
-
-    @derived
-    def repaired(self) -> str:
-        """The repaired version of a mistake; empty for other programs."""
-        return self.source(repaired=True) if self.outcomes and not self.question else ""
+    program: str
+    wrong_lines: tuple[int, ...] = ()
+    repaired: str = ""
 
     @property
     def module(self) -> str:
         """Name of its file, without the suffix."""
         return self.name.replace("-", "_")
-
-    def source(self, *, repaired: bool = False) -> str:
-        """Return its code; of a mistake with the mistake, or repaired."""
-        left_out = "wrong" if repaired else "right"
-        return "".join(f"{line.text}\n" for line in self.lines if line.role != left_out)
 
     def documented(self, backend: str) -> list[list[str]]:
         """Return the documented outcomes of each rank; empty if unknown for this backend."""
@@ -140,8 +115,13 @@ def read_examples(folder: str) -> dict[str, Example]:
         header, code = split_header(file.read_text(encoding="utf-8"))
         if header:
             fields = {key: _value(types[key], texts) for key, texts in header.items()}
-            lines = tuple(map(_line, code))
-            examples.append(Example(name=file.stem.replace("_", "-"), lines=lines, **fields))
+            broken = [line for line in code if not RIGHT.fullmatch(line)]
+            wrong = [count for count, line in enumerate(broken, 1) if line.endswith(WRONG)]
+            fields["program"] = "".join(f"{line.removesuffix(WRONG)}\n" for line in broken)
+            if wrong:
+                fixed = [RIGHT.sub(r"\1\2", line) for line in code if not line.endswith(WRONG)]
+                fields |= {"wrong_lines": tuple(wrong), "repaired": "\n".join([*fixed, ""])}
+            examples.append(Example(name=file.stem.replace("_", "-"), **fields))
     examples.sort(key=lambda example: example.number)
     return {example.name: example for example in examples}
 
@@ -168,14 +148,6 @@ def _value(kind: Any, texts: list[str]) -> Any:
         return tuple(texts)
     value = literal_eval(texts[0])
     return tuple(value) if isinstance(value, list) else value
-
-
-def _line(text: str) -> Line:
-    if right := RIGHT.fullmatch(text):
-        return Line(right[1] + right[2], "right")
-    if text.endswith(WRONG):
-        return Line(text.removesuffix(WRONG), "wrong")
-    return Line(text)
 
 
 STEPS = read_examples("steps")

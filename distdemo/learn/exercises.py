@@ -43,7 +43,7 @@ def write_exercises(folder: Path) -> ExerciseFolder:
     for name, exercise in EXERCISES.items():
         home = "mistakes/" if name in MISTAKES else ""
         test = f"test_{exercise.module}.py"
-        files[f"{home}{exercise.module}.py"] = exercise.source()
+        files[f"{home}{exercise.module}.py"] = exercise.program
         files[f"{home}{test}"] = _test_of_mistake(exercise) if home else _text(test)
         hints = (f"{number}. {hint}\n" for number, hint in enumerate(exercise.hints, 1))
         files[f"hints/{name}.md"] = "\n".join(hints)
@@ -68,4 +68,4 @@ def _test_of_mistake(mistake: Example) -> str:
     first, *others = mistake.expected
     same = others.count(first) == len(others)
     expected = repr(first) if same else f"{[*mistake.expected]}[rank]"
-    return TEST.format(mistake=mistake, goal=mistake.lines[0].text, expected=expected)
+    return TEST.format(mistake=mistake, goal=mistake.program.partition("\n")[0], expected=expected)

@@ -102,7 +102,7 @@ def run_example(
     # The sanitizer and tracebacks hide frames of distdemo, so the program must be elsewhere.
     with temporary_folder("distdemo-learn-") as folder:
         file = folder / f"{example.module}.py"
-        file.write_text(example.source(repaired=repaired), encoding="utf-8")
+        file.write_text(example.repaired if repaired else example.program, encoding="utf-8")
         return run_world(world, work, (str(file), notes), poll=poll)
 
 

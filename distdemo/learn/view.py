@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import ndiff
 from typing import Any
 
 from rich.text import Text
@@ -46,22 +47,27 @@ NOTHING = "No finding: all ranks make the same calls in the same order."
 # ------------------------------------------------------------------------- programs and outcomes
 
 
-def program_text(example: Example, marks: Mapping[str, tuple[str, str]]) -> Text:
-    """Return the numbered lines of a program; lines that its repair removes have no number.
+def program_text(example: Example, sign: Signs) -> Text:
+    """Return the numbered lines of a program, with an arrow at the wrong ones."""
+    shown = []
+    for count, line in enumerate(example.program.splitlines(), 1):
+        is_wrong = count in example.wrong_lines
+        mark = f"{sign.arrow} " if is_wrong else "  " if example.wrong_lines else ""
+        style = colours.WRONG if is_wrong else ""
+        shown.append(Text(f"{mark}{count:>2}  {line}".rstrip(), style))
+    return Text("\n").join(shown)
 
-    Args:
-        example: Example to show.
-        marks: Mark and style of the lines of each role; other lines are left out.
-    """
+
+def repaired_text(mistake: Example) -> Text:
+    """Return the numbered lines of a repaired program, and those that it no longer has."""
     shown = []
     count = 0
-    for line in example.lines:
-        if line.role in marks:
-            mark, style = marks[line.role]
-            is_removed = line.role == "wrong" and "right" in marks
-            count += not is_removed
-            text = f"{mark}{'' if is_removed else count:>2}  {line.text}".rstrip()
-            shown.append(Text(text, style=style))
+    for line in ndiff(mistake.program.splitlines(), mistake.repaired.splitlines()):
+        style = {"-": colours.WRONG, "+": colours.RIGHT}.get(line[0], "")
+        count += line[0] in " +"
+        if line[0] != "?":
+            text = f"{line[:2]}{'' if line[0] == '-' else count:>2}  {line[2:]}"
+            shown.append(Text(text.rstrip(), style))
     return Text("\n").join(shown)
 
 
@@ -120,7 +126,7 @@ def step_view(step: Example, sign: Signs) -> Iterator[Block]:
     yield Heading(f" {sign.dot} ".join((place, step.name, plural(step.world_size, "rank"))))
     for text in (step.title, "", step.text, ""):
         yield Paragraph(text)
-    yield Paragraph(program_text(step, {"both": ("", "")}), verbatim=True)
+    yield Paragraph(program_text(step, sign), verbatim=True)
     yield Paragraph()
     yield Paragraph(f"{step.question} ({step.form.partition(', such as')[0]})", "bold")
 
@@ -219,13 +225,11 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
         explain: Add the explanation of the cause.
     """
     mistake = report.mistake
-    broken = {"both": ("  ", ""), "wrong": (f"{sign.arrow} ", colours.WRONG)}
-    repaired = broken | {"wrong": ("- ", colours.WRONG), "right": ("+ ", colours.RIGHT)}
     size = plural(mistake.world_size, "rank")
     yield Heading(f" {sign.dot} ".join((mistake.name, size, report.backend)))
     yield Paragraph(f"{mistake.title}.")
     yield Paragraph()
-    yield Paragraph(program_text(mistake, broken), verbatim=True)
+    yield Paragraph(program_text(mistake, sign), verbatim=True)
     yield Paragraph(f"{sign.arrow} marks the mistake.", colours.QUIET)
     yield Paragraph()
     yield Heading("What happens")
@@ -240,7 +244,7 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
         yield Paragraph(NOTHING)
     yield Paragraph()
     yield Heading("Repaired")
-    yield Paragraph(program_text(mistake, repaired), verbatim=True)
+    yield Paragraph(repaired_text(mistake), verbatim=True)
     yield _outcomes(report.repaired, sign)
     yield Paragraph()
     if explain:

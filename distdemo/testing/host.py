@@ -126,6 +126,7 @@ class _Server:
         config: Any = session.config
         capture = config.pluginmanager.getplugin("capturemanager")
         capture.suspend_global_capture(in_=True)
+        self._unused_capture = capture._global_capturing  # collecting it warns of open files
         capture._global_capturing = None  # every rank starts its own
         self._terminal = os.dup(0) if config.option.usepdb else None
         self._channel = channel

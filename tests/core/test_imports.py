@@ -72,12 +72,17 @@ def room(module: str) -> str:
 
 
 @cache
+def nodes_of(module: str) -> list[ast.AST]:
+    """Return the nodes of a module's syntax tree."""
+    return [*ast.walk(ast.parse(FILES[module].read_text("utf-8")))]
+
+
+@cache
 def imported(module: str) -> set[str]:
     """Return the modules that a module imports anywhere, in functions and for types, too."""
-    nodes = ast.walk(ast.parse(FILES[module].read_text("utf-8")))
     return {
         name
-        for node in nodes
+        for node in nodes_of(module)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in _named(module, node)
     }
@@ -152,10 +157,10 @@ PROGRAMS = ("distdemo.learn.mistakes.", "distdemo.learn.steps.")
 
 
 def test_text_reaches_the_terminal_through_few_modules() -> None:
-    for module, file in FILES.items():
+    for module in FILES:
         if module in MAY_WRITE or module.startswith(PROGRAMS):
             continue
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        for node in nodes_of(module):
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 if called == "os.write":
@@ -183,7 +188,7 @@ def test_every_library_is_a_declared_dependency() -> None:
 
 def at_run_time(module: str) -> Iterator[str]:
     """Yield the modules that a module imports, except those only for types."""
-    nodes: list[ast.AST] = [ast.parse(FILES[module].read_text("utf-8"))]
+    nodes = nodes_of(module)[:1]
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from mpi.worlds import needs_mpi
+from processes import Command, Start
 
 from distdemo import ops
 
@@ -21,7 +20,6 @@ EXAMPLES = ROOT / "examples"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WRITTEN = {"mistakes.md", "learn.md"}  # pages with programs that distdemo writes for learners
 FAULTY = {"absent.py", "ddp.py", "raises.py", "step.py", "swap.py", "waits.py"}
-Command = Callable[..., tuple[int, str, str]]
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
@@ -63,13 +61,11 @@ def test_an_operations_example_is_short_and_runs_on_four_ranks(command: Command,
     assert {f"rank {rank} of 4" for rank in range(4)} <= set(re.findall(r"rank \d of 4", out))
 
 
-def test_torchrun_runs_an_example() -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    line = [*torchrun, "--nproc-per-node", "2", str(EXAMPLES / "ops" / "all_reduce.py")]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for rank in range(2):
-        assert f"rank {rank} of 2 has the sum [3.0, 3.0, 3.0, 3.0]" in done.stdout
+def test_an_example_runs_as_under_torchrun(start: Start) -> None:
+    for rank, run in enumerate(start.by_hand("python", EXAMPLES / "ops" / "all_reduce.py")):
+        code, out, err = run.finish()
+        assert code == 0, err
+        assert f"rank {rank} of 2 has the sum [3.0, 3.0, 3.0, 3.0]" in out
 
 
 @pytest.mark.parametrize("name", ops.REGISTRY)
@@ -84,28 +80,18 @@ def test_explain_prints_the_example_as_it_is(command: Command, name: str) -> Non
 # ------------------------------------------------------------------------- the programs of the docs
 
 
-@pytest.mark.parametrize("line", ["mean.py", "absent.py", "swap.py -n 2"])
-def test_a_script_succeeds_or_fails_as_it_says(command: Command, line: str) -> None:
-    name, *options = line.split()
-    assert command("run", str(EXAMPLES / name), *options)[0] == (name in FAULTY)
-
-
 @pytest.mark.mpi
 @needs_mpi
-def test_a_script_runs_over_mpi() -> None:
-    line = ["run", str(EXAMPLES / "over_mpi.py"), "--backend", "mpi", "-n", "3"]
-    # In a process of its own, because MPI stays loaded.
-    done = subprocess.run(
-        [sys.executable, "-m", "distdemo", *line], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert all(f"rank {rank} of 3: 6\n" in done.stdout for rank in range(3))
+def test_a_script_runs_over_mpi(start: Start) -> None:
+    line = ["run", EXAMPLES / "over_mpi.py", "--backend", "mpi", "-n", "3"]
+    code, out, err = start("distdemo", *line).finish()  # here MPI would stay loaded
+    assert code == 0, err
+    assert all(f"rank {rank} of 3: 6\n" in out for rank in range(3))
 
 
-def test_python_runs_the_program_that_launches_ranks() -> None:
-    line = [sys.executable, str(EXAMPLES / "launched.py")]
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert any(f"$ python launched.py\n{done.stdout}" == block for _, block in blocks("text"))
+def test_python_runs_the_program_that_launches_ranks(start: Start) -> None:
+    _, out, err = start("python", EXAMPLES / "launched.py").finish()
+    assert any(f"$ python launched.py\n{out}" == block for _, block in blocks("text")), err
 
 
 def test_a_whole_program_in_the_docs_is_an_example() -> None:
@@ -121,7 +107,7 @@ def test_a_whole_program_in_the_docs_is_an_example() -> None:
 
 
 def test_a_program_that_the_docs_run_is_an_example() -> None:
-    started = r"(?:distdemo run|(?:torchrun|mpiexec)\b.*) (?:python )?(\w+\.py)"
+    started = r"(?m)^(?:\$ )?(?:distdemo run|(?:torchrun|mpiexec)\b.*) (?:python )?(\w+\.py)"
     programs = {
         (page, name)
         for language in ("sh", "text")
@@ -134,6 +120,7 @@ def test_a_program_that_the_docs_run_is_an_example() -> None:
     assert missing == []
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(
     ("line", "output"), [pytest.param(*run, id=run[0]) for run in shown_runs()]
 )

@@ -43,7 +43,7 @@ def test_an_exercise_fails_until_it_is_solved(start: Start, tmp_path: Path) -> N
     repaired = [MISTAKES[name].module for name in REPAIRED]
     for name in REPAIRED:
         file = folder / f"mistakes/{MISTAKES[name].module}.py"
-        file.write_text(MISTAKES[name].source(repaired=True))
+        file.write_text(MISTAKES[name].repaired)
     files = [f"test_{module}.py" for module in (*wrong, *MODULES)]
     files += [f"mistakes/test_{module}.py" for module in (*BROKEN, *repaired)]
     only = ["-k", "ranks4 or mistakes"]  # the number of ranks
@@ -97,7 +97,7 @@ def test_the_folder_has_no_solutions(tmp_path: Path) -> None:
     modules = [file.name for file in files.values() if file.suffix == ".py"]
     assert len({*modules}) == len(modules)  # pytest needs different names
     for name, mistake in MISTAKES.items():
-        assert files[f"mistakes/{mistake.module}.py"].read_text() == mistake.source()
+        assert files[f"mistakes/{mistake.module}.py"].read_text() == mistake.program
         assert files[f"hints/{name}.md"].read_text().count("\n") == 2 * len(mistake.hints) - 1
     for module in MODULES:
         assert files[f"{module}.py"].read_text().endswith("    raise NotImplementedError\n")

@@ -44,7 +44,7 @@ def run(program: Example, backend: str) -> Any:
 
 def assert_hangs_in_calls(program: Example, outcomes: Any) -> None:
     """Check that every rank that hangs does so on a line with a call."""
-    lines = program.source().splitlines()
+    lines = program.program.splitlines()
     for outcome in outcomes:
         if outcome.kind == "hang":
             match = re.fullmatch(rf"in \w+ at {program.module}\.py:(\d+)", outcome.what)
