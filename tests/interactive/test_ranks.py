@@ -86,6 +86,8 @@ def test_a_forked_child_ends_with_the_cell(world: Collected) -> None:
 
 def test_ranks_that_are_stuck_are_explained_and_their_variables_kept(world: Collected) -> None:
     world("import math\nn = {'a': torch.ones(1)}\nlock = __import__('threading').Lock()")
+    world("class Pair:\n    def area(self):\n        return math.floor(self.a)\n\npair = Pair()")
+    world("pair.a = 2.5")
     done = world("if rank != 2: dist.barrier()")
     assert done.what == "Waiting: ranks 0-1. Finished: rank 2."
     assert [(row.ranks, row.did, row.source_line) for row in done.rows] == [
@@ -94,6 +96,7 @@ def test_ranks_that_are_stuck_are_explained_and_their_variables_kept(world: Coll
     assert done.variables.startswith("The variables were kept, except ")
     assert "lock of ranks 0-2. Tensors of a call that didn't finish may" in done.variables
     assert by_rank(world("n, math.pi").values)[2].startswith("({'a': tensor([1.])}, 3.14")
+    assert by_rank(world("pair.area(), isinstance(pair, Pair)").values)[2] == "(2, True)"
     done = world("if rank == 1: raise ValueError('no')\ndist.barrier()")
     assert done.what == "Waiting: ranks 0, 2. Finished: rank 1."
     assert by_rank(done.errors)[1].endswith("ValueError: no")
