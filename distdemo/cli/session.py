@@ -276,6 +276,7 @@ class Session:
                 how = backend.how_to_install
                 hint = f"{how} Or try --backend gloo." if how else "Try --backend gloo."
                 raise UsageError(f"--backend {backend.name} can't be used here.", reason, hint)
+            prepared(world, joined=place is not None)
 
     def start(
         self,
