@@ -218,7 +218,8 @@ def _check_backend(world: WorldSpec) -> None:
         if name.upper() in dist.Backend._plugins or (ours is None and is_known):  # noqa: SLF001 - registered with torch
             continue
         if ours is None:
-            why = f"torch.distributed has {', '.join(dist.Backend.backend_list)}."
+            known = [name for name in dist.Backend.backend_list if name != dist.Backend.UNDEFINED]
+            why = f"torch.distributed has {', '.join(known)}."
             raise UsageError(f"The backend {name!r} is not available.", why, "Use 'gloo'.")
         reason = ours.missing()
         if reason is not None:

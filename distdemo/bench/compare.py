@@ -141,7 +141,7 @@ class CompareReport:
 def compare(old: BenchFile, new: BenchFile, fail_over: float | None = None) -> CompareReport:
     """Return the changes from the old to the new file.
 
-    A series whose ranks were disturbed in either file is undecided.
+    A series whose ranks were disturbed in either file is undecided, unless its times are the same.
 
     Args:
         old: The earlier file.
@@ -171,7 +171,7 @@ def compare(old: BenchFile, new: BenchFile, fail_over: float | None = None) -> C
         ]
         all_disturbances += disturbances
         rows = _compared_rows(pairs, sizes, len(matches), threshold)
-        if disturbances:
+        if disturbances and old.series[key].rows != new.series[key].rows:
             rows = (replace(row, change=Change.UNKNOWN) for row in rows)
         compared.append(ComparedSeries(new.series[key].spec, tuple(rows)))
     return CompareReport(

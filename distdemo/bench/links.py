@@ -459,6 +459,7 @@ def verdict_text(report: LinksReport) -> str:
         parts.append(plural(report.wrong, "wrong element"))
     if report.slow_ranks:
         ranks = ranks_text(report.slow_ranks)
-        parts.append(f"slow ranks: {ranks} (check the host, not the links)")
+        slow = f"slow: rank{'s' * (len(report.slow_ranks) > 1)} {ranks}"
+        parts.append(f"{slow} (check the host, not the links)")
     parts.append(f"slow links: {len(report.slow)}")
     return f"{'Interrupted: ' * report.interrupted}{', '.join(parts)}."

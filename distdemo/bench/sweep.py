@@ -18,7 +18,7 @@ from distdemo.bench.judge import judge
 from distdemo.bench.rank import Key, Launch, Launches, Sample, bench
 from distdemo.bench.records import BenchReport, BenchSpec, Series, Setup, SizeRow, StreamLimit
 from distdemo.dtypes import DTYPES
-from distdemo.errors import Terminated
+from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.measure.machine import LaunchLoad, available_cores, environment, taken_cores
 from distdemo.measure.statistics import FEWEST_LAUNCHES, interval, median, quantile
@@ -200,7 +200,13 @@ class Sweep:
             return False
         world = replace(self.world, deadline=max(0.1, round(left_s, 1)))
         arguments = (self._spec, launches)
-        self.last = self._start(world, bench, arguments, on_message=self._on_message)
+        try:
+            self.last = self._start(world, bench, arguments, on_message=self._on_message)
+        except UsageError as refusal:  # the system has no room for its ranks
+            if not self._launches_before and not self._launches:
+                raise
+            self.error = f"{refusal.what} {refusal.why}"
+            return False
         self._launches += 1
         if not self.last.ok:
             self.error = "A world failed."

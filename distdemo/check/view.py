@@ -77,16 +77,20 @@ def _reasons(report: CheckReport, status: Status, sign: Signs) -> Iterator[Parag
     for case in report.of(status):
         groups[one_line(case.why)].append(case)
     for why, cases in sorted(groups.items(), key=lambda item: -len(item[1])):
-        forms = _names(f"{case.op.op}/{case.form}".removesuffix("/tensor") for case in cases)
-        dtypes = _names(short(case.dtype) for case in cases)
+        forms = _names("forms", (_form(case) for case in cases))
+        dtypes = _names("dtypes", (short(case.dtype) for case in cases))
         line = f"{_mark(status, sign)} {plural(len(cases), 'case')} {status}: {why.rstrip('.')}"
         yield Paragraph(f"{line} ({forms}; {dtypes})", STYLES[status])
 
 
-def _names(names: Iterable[str]) -> str:
-    """Return these names, each once; of many, the number."""
+def _form(case: CaseResult) -> str:
+    return f"{case.op.op}/{case.form}".removesuffix("/tensor")
+
+
+def _names(kind: str, names: Iterable[str]) -> str:
+    """Return these names, each once; of many, the number and what they are."""
     every = sorted(set(names))
-    return ", ".join(every) if len(every) <= NAMES else f"{len(every)} of them"
+    return ", ".join(every) if len(every) <= NAMES else f"{len(every)} {kind}"
 
 
 def _failures(report: CheckReport, sign: Signs) -> Iterator[Paragraph]:

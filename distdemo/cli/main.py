@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import typer
 
 from distdemo import signals
-from distdemo.cli.app import END, app
+from distdemo.cli.app import END, app, find_command
 from distdemo.cli.runner import CommandEnded, envelope
 from distdemo.cli.types import BadValue
 from distdemo.errors import (
@@ -83,7 +83,7 @@ def _report(error: DistdemoError, arguments: list[str]) -> None:
             from distdemo.encoding import dumps
 
             entry = {"what": error.what, "why": error.why, "hint": error.hint}
-            document = envelope(own[0], {}, ok=False, errors=[entry])
+            document = envelope(find_command(own)[0], {}, ok=False, errors=[entry])
             sys.stdout.write(dumps(document) + "\n")
             sys.stdout.flush()
         else:
@@ -99,7 +99,7 @@ def _usage_error(error: Exception) -> UsageError:
     if isinstance(error, BadValue):
         return error.usage_error()
     context = getattr(error, "ctx", None)
-    program = "distdemo" if context is None else context.command_path
+    program = "distdemo COMMAND" if context is None else context.command_path
     message = str(getattr(error, "format_message", lambda: str(error))()).strip()
     why = 'Write the value after a space or "=".'  # the parser names no command only then
     if context is not None:

@@ -213,8 +213,9 @@ class Session:
             raise UsageError(f"{what} needs a GPU.", "This machine has none.", hint)
         place = self.placement
         if place is not None and place.engine not in (chosen.engines or (place.engine,)):
+            where = "with --nnodes" if place.nnodes else f"on ranks of {place.engine}"
             raise UsageError(
-                f"--backend {chosen.name} can't be used on ranks of {place.engine}.",
+                f"--backend {chosen.name} can't be used {where}.",
                 "Its processes find each other through MPI's own launcher.",
                 "Try mpiexec -n 4 distdemo ..., or srun; or --backend gloo.",
             )
@@ -276,6 +277,7 @@ class Session:
                 how = backend.how_to_install
                 hint = f"{how} Or try --backend gloo." if how else "Try --backend gloo."
                 raise UsageError(f"--backend {backend.name} can't be used here.", reason, hint)
+            prepared(world, joined=place is not None)
 
     def start(
         self,

@@ -17,7 +17,8 @@ WIDTHS = (60, 28, 22, 17, 12, 0)
 """Maximal widths of a tensor's cell, in the order in which they are tried."""
 UNLIMITED = 10_000  # columns, to measure a table's full width
 NARROW = 60  # columns; on a narrower terminal, a table that doesn't fit becomes a list
-LEAST = 9  # columns that a folding column needs to be readable, including its frame
+FRAME = 3  # columns around a cell
+LONG_WORD = 12  # letters; only longer words, such as paths, are broken
 LISTED = 3  # highest drop order of the columns in a list
 MANY = 16  # largest number of ranks of which all are shown
 ENDS = 4  # ranks shown from each end of more than that
@@ -120,14 +121,22 @@ def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
 
 
 def _folds_well(console: Console, grid: Grid) -> bool:
-    """Return True if the columns that fold would be wide enough to be readable."""
+    """Return True if the columns that fold would be wide enough for their words."""
     rigid = [index for index, column in enumerate(grid.columns) if not column.folds]
     rest = Grid(
         [grid.columns[index] for index in rigid],
         [[row[index] for index in rigid if index < len(row)] for row in grid.rows],
     )
-    folding = len(grid.columns) - len(rigid)
-    return folding > 0 and full_width(console, rest.table()) + folding * LEAST <= console.width
+    folding = [index for index, column in enumerate(grid.columns) if column.folds]
+    needed = full_width(console, rest.table()) + sum(_least_width(grid, i) for i in folding)
+    return bool(folding) and needed <= console.width
+
+
+def _least_width(grid: Grid, index: int) -> int:
+    """Return the width of a folding column, with its frame, in which no common word is broken."""
+    cells = [grid.columns[index].name, *(row[index] for row in grid.rows if index < len(row))]
+    words = (word for cell in cells for word in _text(cell).plain.split())
+    return FRAME + min(LONG_WORD, max(map(len, words), default=0))
 
 
 def full_width(console: Console, table: Table) -> int:

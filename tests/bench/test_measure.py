@@ -17,6 +17,7 @@ from distdemo.bench import records, stream
 from distdemo.bench.rank import Launches
 from distdemo.bench.sweep import measure
 from distdemo.encoding import decode, encode
+from distdemo.errors import UsageError
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Died
 from distdemo.measure import timing
@@ -204,6 +205,21 @@ def test_a_rank_that_dies_keeps_finished_rows_and_stops_no_other_backend(monkeyp
     assert "4,096 B" in report.world.outcomes[1].phase.name
     assert [[row.size_bytes for row in one.rows] for one in report.series] == [[8], [8, 4096]]
     assert report.series[0].error == "A world failed. 1 of 2 sizes are missing."
+
+
+def test_a_backend_whose_ranks_cannot_be_started_keeps_the_rows_of_the_one_before():
+    def start(it, target, args, on_message, **_):
+        if it.backend == "mpi":
+            raise UsageError("Rank 1 could not be started.", "No memory.")
+        return run_world(it, target, args, on_message=on_message)
+
+    worlds = [world(), world(backend="mpi")]
+    report = measure(asked(series(), series(backend="mpi"), iters=2), worlds, start)
+    assert not report.ok
+    assert [len(one.rows) for one in report.series] == [2, 0]
+    assert report.series[1].error.startswith("Rank 1 could not be started. No memory. 2 of 2")
+    with pytest.raises(UsageError):
+        measure(asked(series(backend="mpi")), worlds[1:], start)
 
 
 def test_the_deadline_is_named_in_every_series_that_it_cut():

@@ -134,6 +134,8 @@ def test_a_bad_command_line_is_refused_in_three_lines(command: Command) -> None:
         document = json.loads(out)
         assert (code, err, document["ok"]) == (2, "", False), line
         assert all(document["errors"][0][part] for part in ("what", "hint"))
+    _, out, _ = command("bench", "fit", "--format=json")
+    assert json.loads(out)["command"] == "bench fit"
     for line in ("--version", "--help", "all-reduce --help"):
         code, out, err = command(*line.split())
         assert (code, bool(out), err) == (0, True, "")
