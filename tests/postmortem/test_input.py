@@ -78,7 +78,7 @@ def slow_pickle() -> bytes:
     return b"\x80\x04K\x01\x940" + pairs + b"}h\x3cK\x01s."
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_ends_the_workers(start: Start, tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "dumps"
     folder.mkdir()
