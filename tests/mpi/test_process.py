@@ -34,7 +34,7 @@ def test_without_mpi4py_the_error_says_what_to_install() -> None:
         sys.modules["mpi4py"] = None  # type: ignore[assignment]  # makes its import fail
         backend = backends.REGISTRY["mpi"]
         assert not dist.is_mpi_available()
-        assert backend.missing().startswith("mpi4py is missing or finds no MPI library.")
+        assert (backend.missing() or "").startswith("mpi4py is missing or finds no MPI library.")
         assert "distdemo[mpi]" in backend.how_to_install
         with pytest.raises(ImportError, match=r"pip install 'distdemo\[mpi\]'"):
             importlib.import_module("distdemo.mpi")
