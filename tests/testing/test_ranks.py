@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-import torch
 import torch.distributed as dist
 
 from distdemo.testing import RanksError, run_ranks
@@ -13,19 +12,9 @@ from distdemo.testing import RanksError, run_ranks
 pytestmark = pytest.mark.processes
 
 
-def total(rank: int, each: float) -> float:
-    tensor = torch.tensor([each * rank])
-    dist.all_reduce(tensor)
-    return float(tensor)
-
-
 def alone(rank: int) -> None:
     if rank == 0:
         dist.barrier()
-
-
-def test_what_ranks_return() -> None:
-    assert run_ranks(total, 3, 2.0) == [6.0] * 3
 
 
 def test_a_failure_is_an_assertion_error() -> None:
