@@ -86,14 +86,6 @@ def test_a_signal_ends_a_line_that_runs_and_its_ranks(start: Start, number: int)
         run.leaves_nothing()
 
 
-def test_other_commands_run_beside_the_ranks(start: Start) -> None:
-    code, out, _ = run(start, "kept = rank\n%mistakes order\n%mistakes none\nkept\n", "-n", "2")
-    assert code == 1
-    assert "Mismatch in call 1 of the default group: the sizes don't match." in out
-    assert "distdemo mistakes none failed with exit code 2." in out
-    assert out.endswith("rank 0  0\nrank 1  1\n✗ 1 line failed.\n")
-
-
 def test_lines_are_completed_and_indented_on_a_terminal(start: Start, tmp_path: Path) -> None:
     settings = {"HOME": str(tmp_path), "PROMPT_TOOLKIT_NO_CPR": "1"}
     terminal = start.terminal("distdemo", "shell", "-n", "2", env=settings)

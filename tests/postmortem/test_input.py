@@ -22,7 +22,7 @@ from distdemo.postmortem import reader
 
 pytestmark = pytest.mark.processes
 Command = Callable[..., tuple[int, str, str]]
-SOME = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOME = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 # ------------------------------------------------------------------------------------- recordings
 
