@@ -93,7 +93,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("all_to_all", {"splits": [(1, 2)] * 3, "world_size": 2}, "--splits has 3 items for 2 ranks."),
     ("p2p", {"world_size": 1}, "--world-size 1 is too small: at least 2."),
     ("p2p", {"src": 1, "dst": 1}, "--src and --dst are both 1."),
-    ("p2p", {"src": 1, "pattern": "ring"}, "--src and --dst can't be combined with"),
+    ("p2p", {"src": 1, "pattern": "ring"}, "--src or --dst and --pattern ring can't"),
     ("barrier", {"monitored": True, "async_op": True}, "--async and --monitored can't be"),
     ("barrier", {"straggler": Straggler(4, 1)}, "--straggler 4: there is no such rank."),
     ("broadcast", {"values": ["2"], "dtype": "bool"}, "--values 2: '2' is not a number of bool."),
