@@ -29,7 +29,6 @@ from distdemo.cli.options import (
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
     check_rank,
-    decimal,
     offer,
     parse_bytes,
     parse_seconds,
@@ -93,16 +92,7 @@ class BenchOptions(WorldOptions):
     max_bytes: Annotated[
         int | None, _bytes("--max-bytes", "-e", "Largest size. [default: 64M]")
     ] = None
-    step_factor: Annotated[
-        float,
-        typer.Option(
-            "--step-factor",
-            "-f",
-            metavar="NUMBER",
-            parser=decimal(1.1, "2"),
-            help="Factor between sizes.",
-        ),
-    ] = 4.0
+    step_factor: Annotated[int, count("Factor between sizes.", 2, 10**6, "--step-factor", "-f")] = 4
     sizes: SizeList = None
     dtype: DType = "float32"
     reduce_op: ReduceOp = "sum"

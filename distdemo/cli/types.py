@@ -22,7 +22,6 @@ from distdemo.errors import UsageError
 
 T = TypeVar("T")
 MAX_SECONDS = 1e9
-MAX_DECIMAL = 1_000_000
 MAX_BYTES = 1 << 60
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -151,19 +150,6 @@ def whole(least: int = 1, most: int | None = None) -> Callable[[Any], int]:
     return parse
 
 
-def decimal(least: float, example: str) -> Callable[[Any], float]:
-    """Return a parser of numbers from ``least`` to a million. Typer's ``min`` lets NaN pass."""
-
-    @_parser
-    def parse(text: str) -> float:
-        number = _number(text)
-        if not least <= number <= MAX_DECIMAL:
-            raise BadValue(text, f"not a number from {least:g} to {MAX_DECIMAL:,}.", "", example)
-        return number
-
-    return parse
-
-
 # -------------------------------------------------------------------------------- ranks and groups
 
 
@@ -178,19 +164,6 @@ def parse_ranks(text: str) -> Numbers:
             raise BadValue(text, "not a list of ranks.", "", "0,5-7")
         ranks += range(first, last + 1)
     return Numbers(ranks)
-
-
-def ranks_to_show(ranks: Numbers | None, world_size: int) -> frozenset[int] | None:
-    """Return the ranks of ``--ranks``: all if the list is empty, None if it was not given.
-
-    Raises:
-        UsageError: A rank doesn't exist in the world.
-    """
-    if ranks is None:
-        return None
-    for rank in ranks:
-        check_rank("--ranks", rank, world_size)
-    return frozenset(ranks or range(world_size))
 
 
 def check_rank(flag: str, rank: int, world_size: int, of: str = "A world") -> int:
@@ -221,7 +194,6 @@ def one_of(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
     """Return a parser of one of these names, or of an alias, in upper or lower case."""
     choices = tuple(names)
     known = {name: name for name in choices} | dict(aliases or {})
-    known |= {word: name for word, name in words.VALUES.items() if name in known}
 
     @_parser
     def parse(text: str) -> str:
@@ -244,18 +216,17 @@ def offer(names: Iterable[str]) -> Callable[[str], list[str]]:
 parse_dtype = one_of(dtypes.DTYPES, dtypes.NAMES)
 
 
-def unknown(kind: str, names: Iterable[str], given: str, hint: str = "") -> UsageError:
+def unknown(kind: str, names: Iterable[str], given: str) -> UsageError:
     """Return the error for an unknown name, with the closest known name.
 
     Args:
         kind: What it names: ``command``.
         names: Known names.
         given: Name as typed.
-        hint: What to try, if that isn't a known name.
     """
     known = list(names)
     near = difflib.get_close_matches(given.lower(), known, 1)
-    hint = hint or (f"Did you mean {near[0]}?" if near else "Use one of them.")
+    hint = f"Did you mean {near[0]}?" if near else "Use one of them."
     return UsageError(f"There is no {kind} {given!r}.", f"Choices: {', '.join(known)}.", hint)
 
 

@@ -21,7 +21,6 @@ from distdemo.cli.options import (
     Options,
     Pattern,
     ReduceOp,
-    Seed,
     WorldOptions,
     count,
     option,
@@ -191,7 +190,6 @@ class DataOptions(Options):
             help="Input values of one rank: 1,2,3. Repeat it for every rank.",
         ),
     ] = None
-    seed: Seed = None
 
 
 _MIXINS: tuple[type, ...] = (
@@ -274,7 +272,7 @@ def make_spec(op: Op, options: OpOptions, world_size: int) -> OpSpec:
     members = None if options.group is None else _members(options.group, world_size)
     size, of = (world_size, "A world") if members is None else (len(members), "A group")
     # Options that are fields of the spec.
-    names = ("reduce_op", "pattern", "async_op", "variant", "objects", "monitored", "dtype", "seed")
+    names = ("reduce_op", "pattern", "async_op", "variant", "objects", "monitored", "dtype")
     call = {name: getattr(options, name) for name in names if hasattr(options, name)}
     if op.root_is:
         call["root"] = check_rank("--root", getattr(options, "root", 0), size, of)
@@ -394,20 +392,13 @@ def _rows(op: Op, spec: OpSpec, options: DataOptions) -> list[Any]:
     """Return the numbers or objects of ``--values`` by label, None for unused ones."""
     if not options.values:
         return []
-    if options.seed is not None:
-        raise _clash("--values", "--seed", "Each sets the input values.")
     rows: list[Any]
     if spec.objects:
         rows = list(read_objects(options.values))
     else:
-        rows = list(read_numbers(options.values, spec.dtype, uneven=bool(spec.shape)))
+        rows = list(read_numbers(options.values, spec.dtype))
     sender = op.single_row_label(spec)
     if len(rows) == 1 and sender is not None:
         return [rows[0] if label == sender else None for label in range(spec.group_size)]
-    if len(rows) != spec.group_size:
-        raise UsageError(
-            f"--values has {plural(len(rows), 'row')} for {plural(spec.group_size, 'rank')}.",
-            f"{op.command} takes one row per rank.",
-            f"Give --values {spec.group_size} times.",
-        )
+    _check_length("--values", rows, spec.group_size)
     return rows

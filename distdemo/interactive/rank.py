@@ -47,7 +47,7 @@ INTERNAL = ("/torch/_ops.py", "/torch/utils/_python_dispatch.py")
 def serve(
     rank: Rank,
     pipes: list[tuple[Connection, Connection]],
-    notes: Notes | None,
+    notes: Notes,
     copies: Mapping[int, CopyVariables],
 ) -> None:
     """Run cells until the world ends.
@@ -55,7 +55,7 @@ def serve(
     Args:
         rank: This rank.
         pipes: The host's end and the rank's end of the pipe to each rank.
-        notes: Settings for recording its calls, or None.
+        notes: Settings for recording its calls.
         copies: Variables to start with, by rank: a copy of those of an earlier world.
     """
     pipe = pipes[rank.rank][1]
@@ -79,11 +79,11 @@ class CellRunner:
         self._variables.update(rank=rank.rank, world_size=rank.world_size, torch=torch, dist=dist)
         self._given = self._variables.copy()
 
-    def run(self, notes: Notes | None, variables: bytes) -> None:
+    def run(self, notes: Notes, variables: bytes) -> None:
         """Run the cells that arrive.
 
         Args:
-            notes: Settings for recording its calls, or None.
+            notes: Settings for recording its calls.
             variables: Variables to start with, pickled, or empty.
         """
         sys.modules["__main__"] = self._module

@@ -160,16 +160,14 @@ _parser.add_argument("world_size", nargs="?", type=int)
 _parser.add_argument("--backend")
 _parser.add_argument("--only")
 _parser.add_argument("--new", action="store_true")
-_parser.add_argument("--no-sanitize", action="store_true")
 
 
-def configured(ranks: Ranks | None, line: str, **options: Any) -> tuple[Ranks, bool]:
-    """Carry out ``%ranks [N] [--backend B] [--only 0,2] [--new] [--no-sanitize]``.
+def configured(ranks: Ranks | None, line: str) -> tuple[Ranks, bool]:
+    """Carry out ``%ranks [N] [--backend B] [--only 0,2] [--new]``.
 
     Args:
         ranks: Ranks that there are, or None.
         line: Words after ``%ranks``.
-        options: Options of `Ranks`, if there are none yet.
 
     Returns:
         The ranks, and True if the line started a new world in place of theirs.
@@ -185,7 +183,6 @@ def configured(ranks: Ranks | None, line: str, **options: Any) -> tuple[Ranks, b
     settings = Settings(
         old.world_size if given.world_size is None else given.world_size,
         given.backend or old.backend,
-        not given.no_sanitize and (old.sanitize or given.new),
     )
     only = frozenset(parse_ranks(given.only)) if given.only else None
     there_are = range(settings.world_size)
@@ -193,7 +190,7 @@ def configured(ranks: Ranks | None, line: str, **options: Any) -> tuple[Ranks, b
         raise UsageError(f"There is no rank {rank}: the ranks are {ranks_text(there_are)}.")
     is_replaced = ranks is not None and (given.new or settings != old)
     if ranks is None:
-        ranks = Ranks(settings, **options)
+        ranks = Ranks(settings)
         try:
             ranks.wait()
         except BaseException:
