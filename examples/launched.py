@@ -9,7 +9,7 @@ import torch.distributed as dist
 import distdemo
 
 
-def mean(rank, world_size, scale):
+def mean(rank, world_size, scale: float):
     tensor = torch.full((2,), float(scale * rank))
     dist.all_reduce(tensor)
     return (tensor / world_size).tolist()
