@@ -121,7 +121,7 @@ def test_only_calls_of_one_thread_without_a_common_order_are_a_warning() -> None
 
 
 @pytest.mark.processes
-def test_calls_are_delayed_and_the_report_names_the_seed(start: Start, tmp_path: Path) -> None:
+def test_calls_are_delayed(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text(TIMED, encoding="utf-8")
     document = run(start, "gloo", f"{file}:work", "--shake", "7")
@@ -129,9 +129,6 @@ def test_calls_are_delayed_and_the_report_names_the_seed(start: Start, tmp_path:
     for rank, own in enumerate(document["ranks"]):
         pairs = [*zip(own["returned"], delays(7, rank), strict=False)]
         assert all(seconds >= delay for seconds, delay in pairs), pairs
-    with start("distdemo", "run", f"{file}:fail", "-n", "2", "--shake", "7") as failing:
-        code, out, _ = failing.finish()
-    assert (code, "Calls were delayed at random: --shake 7." in out) == (1, True)
 
 
 TIMED = """
@@ -148,10 +145,6 @@ def seconds():
 
 def work():
     return [seconds() for _ in range(10)]
-
-
-def fail(rank):
-    assert rank
 """
 
 
