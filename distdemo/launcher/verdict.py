@@ -191,7 +191,6 @@ def _exited_early(affected: Sequence[Raised], outcomes: Sequence[Outcome]) -> Ve
         "Every rank must make the same collective calls before any rank exits.",
         gone,
         lost,
-        affected[0].traceback,
     )
 
 
