@@ -225,7 +225,7 @@ def unknown(kind: str, names: Iterable[str], given: str) -> UsageError:
         given: Name as typed.
     """
     known = list(names)
-    near = difflib.get_close_matches(given.lower(), known, 1)
+    near = difflib.get_close_matches(given.lower(), known, 1, 0.7)  # help isn't shell
     hint = f"Did you mean {near[0]}?" if near else "Use one of them."
     return UsageError(f"There is no {kind} {given!r}.", f"Choices: {', '.join(known)}.", hint)
 
