@@ -208,7 +208,8 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             from distdemo.cli.app import subcommands
 
             known = [op.command for op in ops.REGISTRY.values()]
-            raise unknown("operation", [*known, EVERY, *subcommands("bench")], word)
+            others = [f"bench {name}" for name in subcommands("bench")]
+            raise unknown("operation", [*known, EVERY, *others], word)
     return list(chosen.values())
 
 
