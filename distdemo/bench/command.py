@@ -208,8 +208,9 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             from distdemo.cli.app import subcommands
 
             known = [op.command for op in ops.REGISTRY.values()]
-            others = [f"bench {name}" for name in subcommands("bench")]
-            raise unknown("operation", [*known, EVERY, *others], word)
+            others = subcommands("bench")
+            hint = f"Try distdemo bench {word}, without an operation." if word in others else ""
+            raise unknown("operation", [*known, EVERY, *others], word, hint)
     return list(chosen.values())
 
 
