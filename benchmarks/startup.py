@@ -94,7 +94,7 @@ ALTERNATIVES: Sequence[Comparison] = (
     ("tutorial's spawn / distdemo, 4 ranks", tutorial(4), op(4), 5, None, None),
     ("tutorial's spawn / distdemo, 16 ranks", tutorial(16), op(16), 3, None, None),
 )
-SMOKE = ("4 ranks / bare loop", "--help / import")
+SMOKE = ("--help / import",)
 
 
 @dataclass(frozen=True)

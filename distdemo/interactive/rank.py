@@ -18,7 +18,7 @@ import threading
 import traceback
 from contextlib import nullcontext, suppress
 from importlib import import_module
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     from distdemo.calls.records import Notes
     from distdemo.launcher.rank import Rank
 
+DEFINITIONS = (
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.FunctionDef,
+    ast.Import,
+    ast.ImportFrom,
+)
 LINE_WIDTH = 66  # of printed tensors: 80, less the ranks before a value
 INTERNAL = ("/torch/_ops.py", "/torch/utils/_python_dispatch.py")
 """Files between a cell and distdemo's hooks in a traceback."""
@@ -63,7 +70,7 @@ def serve(
         host_end.close()
         if rank_end is not pipe:
             rank_end.close()
-    CellRunner(rank, pipe).run(notes, copies.get(rank.rank, CopyVariables()).variables)
+    CellRunner(rank, pipe).run(notes, copies.get(rank.rank, CopyVariables()))
 
 
 class CellRunner:
@@ -78,13 +85,15 @@ class CellRunner:
         self._variables: dict[str, Any] = vars(self._module)
         self._variables.update(rank=rank.rank, world_size=rank.world_size, torch=torch, dist=dist)
         self._given = self._variables.copy()
+        self._definitions: list[tuple[str, str]] = []
+        """File and source of the cells that define something."""
 
-    def run(self, notes: Notes | None, variables: bytes) -> None:
+    def run(self, notes: Notes | None, copy: CopyVariables) -> None:
         """Run the cells that arrive.
 
         Args:
             notes: Settings for recording its calls, or None.
-            variables: Variables to start with, pickled, or empty.
+            copy: Variables to start with.
         """
         sys.modules["__main__"] = self._module
         self._rank.set_variables()
@@ -92,8 +101,11 @@ class CellRunner:
         signal.signal(signal.SIGINT, self._interrupted)
         with record_calls(notes, self._rank.rank, self._rank.world_size):
             recorder = current_recorder()
-            if variables:
-                self._variables.update(pickle.loads(variables))  # noqa: S301 - of a rank
+            self._definitions += copy.definitions
+            for file, source in copy.definitions:
+                _define(file, source, self._variables)
+            if copy.variables:
+                self._variables.update(_Unpickler(copy.variables, self._variables).load())
             threading.Thread(target=self._read, daemon=True).start()
             result = CellResult()
             while True:
@@ -146,9 +158,9 @@ class CellRunner:
 
     def _execute(self, cell: Cell) -> CellResult:
         """Run a cell; return the value of its last expression."""
-        lines = f"{cell.source}\n".splitlines(keepends=True)  # carets need the last line's end
-        linecache.cache[cell.file] = (len(cell.source), None, lines, cell.file)
-        tree = ast.parse(cell.source, cell.file)
+        tree = _parse(cell.file, cell.source)
+        if any(isinstance(node, DEFINITIONS) for node in tree.body):
+            self._definitions.append((cell.file, cell.source))
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, cell.file, "exec", dont_inherit=True), self._variables)  # noqa: S102 - the user's own
         if last is None:
@@ -157,7 +169,7 @@ class CellRunner:
         expression = compile(ast.Expression(last.value), cell.file, "eval", dont_inherit=True)
         value = eval(expression, self._variables)  # noqa: S307 - as above
         if cell.pulls:
-            return CellResult(pulled=_dumps(value))
+            return CellResult(pulled=_dumps(value, {}))
         if value is None or cell.source.rstrip().endswith(";"):
             return CellResult()
         self._variables["_"] = value
@@ -167,6 +179,9 @@ class CellRunner:
 
     def _copy(self) -> CopyVariables:
         """Return the variables, pickled together so that they go on sharing values."""
+        defined = self._given.copy()  # what the new rank will have defined
+        for file, source in self._definitions:
+            _define(file, source, defined)
         values = {
             name: value
             for name, value in self._variables.copy().items()
@@ -175,15 +190,44 @@ class CellRunner:
         lost = []
         for name in list(values):
             try:
-                _dumps(values[name])
+                _dumps(values[name], defined)
             except Exception:  # depends on the value
                 lost.append(name)
                 del values[name]
-        return CopyVariables(_dumps(values), ", ".join(lost))
+        return CopyVariables(tuple(self._definitions), _dumps(values, defined), ", ".join(lost))
 
 
-class _ValuePickler(pickle.Pickler):
-    """Pickles values; refuses what cells define, which new ranks couldn't find."""
+def _parse(file: str, source: str) -> ast.Module:
+    """Parse a cell, and let tracebacks show its lines."""
+    lines = f"{source}\n".splitlines(keepends=True)  # carets need the last line's end
+    linecache.cache[file] = (len(source), None, lines, file)
+    return ast.parse(source, file)
+
+
+def _define(file: str, source: str, variables: dict[str, Any]) -> None:
+    """Execute the definitions of a cell, except those that need what other statements set."""
+    for node in _parse(file, source).body:
+        if isinstance(node, DEFINITIONS):
+            definition = compile(ast.Module([node], []), file, "exec", dont_inherit=True)
+            with suppress(Exception):
+                exec(definition, variables)  # noqa: S102 - the user's own
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles values, and refers by name to what the new rank will have defined.
+
+    Args:
+        file: File to write.
+        defined: What the new rank will have defined, by name.
+    """
+
+    def __init__(self, file: io.BytesIO, defined: Mapping[str, Any]) -> None:
+        super().__init__(file, protocol=5)
+        self._defined = defined
+
+    def persistent_id(self, thing: Any) -> str | None:
+        is_defined = isinstance(thing, (type, FunctionType)) and thing.__module__ == "__main__"
+        return thing.__qualname__ if is_defined and thing.__qualname__ in self._defined else None
 
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, dist.ProcessGroup):
@@ -195,9 +239,25 @@ class _ValuePickler(pickle.Pickler):
         return NotImplemented
 
 
-def _dumps(value: Any) -> bytes:
+class _Unpickler(pickle.Unpickler):
+    """Unpickles what a rank has pickled.
+
+    Args:
+        data: Pickle.
+        defined: What this rank has defined, by name.
+    """
+
+    def __init__(self, data: bytes, defined: Mapping[str, Any]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._defined = defined
+
+    def persistent_load(self, name: str) -> Any:
+        return self._defined[name]
+
+
+def _dumps(value: Any, defined: Mapping[str, Any]) -> bytes:
     buffer = io.BytesIO()
-    _ValuePickler(buffer, protocol=5).dump(value)
+    _Pickler(buffer, defined).dump(value)
     return buffer.getvalue()
 
 

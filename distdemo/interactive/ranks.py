@@ -85,6 +85,8 @@ class Ranks:
                 return Done(ok=False, what="The line was interrupted.")
             self._host.send(request)
             is_sent = True
+            if was_interrupted:  # before this thread knew that it was sent
+                self._host.send(Interrupt())
             return self._receive(on_output)
         finally:
             if is_main:

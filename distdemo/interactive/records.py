@@ -70,10 +70,12 @@ class CopyVariables:
     """Have a rank copy its variables, for the world that replaces this one.
 
     Attributes:
+        definitions: In the answer: file and source of the cells that define functions and classes.
         variables: In the answer: the variables, pickled together.
         lost: In the answer: names of the variables that can't be pickled.
     """
 
+    definitions: tuple[tuple[str, str], ...] = ()
     variables: bytes = b""
     lost: str = ""
 

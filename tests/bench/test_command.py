@@ -24,12 +24,8 @@ REFUSED = (
     ("-b 64K -e 1K", "From -b 64 KiB to -e 1 KiB there is no size.", "Try -b 8 -e 64M -f 4."),
     ("-f 1", "--step-factor 1: not a number of at least 1.1", "Try --step-factor 2."),
     ("-e 1T", "The tensors of 2 ranks need ", "fewer ranks."),
-    ("--root 1", "No option --root for all-reduce.", "Leave it out."),
-    ("all-reduc", "There is no operation 'all-reduc'.", "Did you mean all-reduce?"),
     ("--dtype bool", "gloo can't do all-reduce", "complex128."),
     ("-a ringg", "all-reduce has no algorithm 'ringg'.", "Try --algorithm ring."),
-    ("barrier -a ring", "barrier has no algorithms.", "trace list."),
-    ("-a ring --dtype uint16", "A schedule can't reduce uint16 by sum.", "complex128."),
 )
 
 

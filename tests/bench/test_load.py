@@ -6,21 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from distdemo.measure.machine import LaunchLoad, busy_s, taken_cores
-
-STAT = """cpu  900 10 90 5000 0 0 0 300 77 0
-cpu0 400 10 50 2000 11 12 13 100 33 0
-cpu1 500 0 40 3000 21 22 23 200 44 0
-cpu12 7 7 7 7
-intr 1 2 3
-"""
-
-
-def test_the_busy_time_of_the_cpus_that_a_rank_may_use():
-    """User, nice and system, and what the hypervisor took; no idle, waiting or interrupt time."""
-    for cpus, expected in (((0,), 5.6), ((0, 1), 13.0), ((12,), 0.21), ((0, 2), None), ((), None)):
-        assert busy_s(STAT, cpus, 100) == (expected and pytest.approx(expected)), cpus
-    assert busy_s("", (0,)) is None
+from distdemo.measure.machine import LaunchLoad, taken_cores
 
 
 def test_only_time_that_the_cores_lack_was_taken_from_the_ranks():

@@ -31,8 +31,13 @@ def rooted(rank: int, size: int) -> None:
     """The root of a broadcast is late; then a rank that no rank waits for."""
     for call in range(CALLS):
         if rank == 2:
-            _after_others(rank, size, str(call))
+            _after_others(rank, size, f"rooted {call}")
         work = dist.broadcast(torch.ones(4), src=2 * (call % 2), async_op=True)
         if rank != 2:
-            _after_others(rank, size, str(call))
+            _after_others(rank, size, f"rooted {call}")
         work.wait()
+
+
+def blocked_and_rooted(rank: int, size: int) -> None:
+    blocked(rank, size)
+    rooted(rank, size)

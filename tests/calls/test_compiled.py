@@ -40,26 +40,23 @@ def test_programs_compile_as_without_the_sanitizer(start: Start) -> None:
         assert f" in {function}" in made
 
 
-@pytest.mark.parametrize("backend", ["gloo", "mpi"])
-def test_mistakes_in_compiled_functions_are_found(backend: str) -> None:
-    if backend == "mpi":
-        pytest.importorskip("mpi4py")
-    reports = in_a_child(reports_of, backend)
+def test_mistakes_in_compiled_functions_are_found() -> None:
+    reports = in_a_child(reports_of)
     for mistake, texts in compiled.MISTAKES.items():
         for text in texts:
             assert text in reports[mistake.__name__], reports
 
 
-def reports_of(backend: str) -> dict[str, str]:
+def reports_of() -> dict[str, str]:
     """Return the reports on the mistakes."""
     warnings.simplefilter("ignore")  # torch's own
     torch.compile(torch.neg, backend="aot_eager")(compiled.X)  # imports once what ranks need
-    return {mistake.__name__: report_of(mistake, backend) for mistake in compiled.MISTAKES}
+    return {mistake.__name__: report_of(mistake) for mistake in compiled.MISTAKES}
 
 
-def report_of(mistake: Callable[[int], None], backend: str) -> str:
+def report_of(mistake: Callable[[int], None]) -> str:
     """Return the report on a mistake."""
     faulthandler.disable()  # pytest enables it, and a backend that aborts would print its stack
     with pytest.raises(WorldError) as caught:
-        launch(mistake, (), compiled.SIZE, backend, 60, start_method="fork", sanitize=True)
+        launch(mistake, (), compiled.SIZE, timeout=60, start_method="fork", sanitize=True)
     return str(caught.value)

@@ -67,14 +67,14 @@ def test_a_finding_under_torchrun_is_reported_once(start: Start, tmp_path: Path)
     assert has_row(out, "rank 1", "PRODUCT", "steps.py:8")
 
 
-def test_a_right_program_under_torchrun_gets_its_arguments(start: Start, tmp_path: Path) -> None:
+def test_a_right_program_gets_its_arguments(start: Start, tmp_path: Path) -> None:
     line = ["--sanitize=buffers", written(tmp_path, RIGHT), "-n", "--", "x"]
-    with start("python", *TORCHRUN, "2", *SANITIZED, *line) as run:
-        code, out, err = run.finish()
-    assert code == 0, out + err
-    *lines, last = out.splitlines()
-    assert sorted(lines) == [f"rank {rank} [1] ['-n', '--', 'x']" for rank in range(2)]
-    assert "Both ranks finished" in last
+    runs = start.by_hand("python", *SANITIZED, *line)
+    (code, out, err), second = [run.finish() for run in runs]
+    assert (code, second[0]) == (0, 0), out + err
+    own, verdict = out.splitlines()
+    assert (own, second[1]) == ("rank 0 [1] ['-n', '--', 'x']", "rank 1 [1] ['-n', '--', 'x']\n")
+    assert "Both ranks finished" in verdict
 
 
 def test_node_0_reports_ranks_that_left_while_its_own_rank_waits(

@@ -6,7 +6,6 @@ import json
 import signal
 import threading
 import time
-from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 from distdemo.calls import notes as texts
 from distdemo.calls.inspector import Inspector
 from distdemo.calls.match.judge import BUSY_POLLS, SETTLE_TIMEOUT_S, Judge
-from distdemo.calls.match.rules import KINDS, check_arguments
+from distdemo.calls.match.rules import check_arguments
 from distdemo.calls.notes import HEAD, Reader, Ring, Writer, call_line
 from distdemo.calls.records import Finding, RankCall, Row, SourceLine
 from distdemo.calls.timeline import Timeline
@@ -134,23 +133,6 @@ def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(
     assert events[-1]["args"]["unfinished"]
 
 
-def test_sends_that_pile_up_are_paired_in_their_order() -> None:
-    judge, count = Judge(2), 20_000
-    sides = {0: ("send", 1), 1: ("recv", 0)}
-    for rank, (op, peer) in sides.items():
-        lines = ["G 0 0 gloo [0, 1]"]
-        for tag in (0, 7):
-            made = RankCall(
-                op, SourceLine("t.py", 1), "float32", (1,), 1, peer=peer, tag=tag, sync=False
-            )
-            lines.append(call_line(tag, 0, made))
-        lines += ["0"] * count + ["7"] * (3 if rank == 0 else 2)
-        judge.feed(rank, "".join(f"{line}\n" for line in lines).encode())
-        assert judge.poll() is None
-    (left,) = judge.matcher.pairing.unmatched()
-    assert (left.rank, left.call.tag) == (0, 7)
-
-
 def test_calls_beyond_the_limit_are_counted_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -167,12 +149,6 @@ def test_calls_beyond_the_limit_are_counted_together(
         ("all_reduce(SUM, float32[8])", everyone, 1),
         ("other calls", everyone, 2),
     ]
-
-
-def test_a_note_larger_than_the_ring_is_rejected() -> None:
-    ring = Ring(memoryview(bytearray(HEAD + 7)))
-    with pytest.raises(ValueError, match="8 bytes"):
-        ring.write(b"1234567\n")
 
 
 @pytest.mark.parametrize(
@@ -248,14 +224,14 @@ def test_after_an_interrupt_only_what_was_certain_before_it_is_reported() -> Non
 
 
 def test_the_one_rank_behind_of_many_is_named_with_its_place() -> None:
-    many, late = 1000, 499
+    many, late = 200, 99
     judge = Judge(many)
     group, call = f"G 0 0 gloo {list(range(many))}\n", f"{call_line(0, 0, reduction(10))}\n0\n"
     for rank in range(many):
         judge.feed(rank, (group + call + ("a\nr\n" + "0\n" * (rank != late))).encode())
     finding = known(judge.conclude(dict.fromkeys(range(many), "loader.py:7 in batch")))
     assert (finding.kind, finding.ranks, len(finding.consequences)) == ("stuck", (late,), many - 1)
-    assert finding.what == "Rank 499 has not made call 2 of the default group, all_reduce."
+    assert finding.what == "Rank 99 has not made call 2 of the default group, all_reduce."
     assert finding.rows[-1] == Row((late,), "had not made this call", "loader.py:7 in batch")
 
 
@@ -266,18 +242,6 @@ def test_of_several_stuck_calls_the_one_whose_missing_ranks_do_not_wait_is_repor
     finding = known(judge.conclude({rank: f"train.py:{rank}" for rank in range(N)}))
     assert (finding.kind, finding.ranks, finding.consequences) == ("stuck", (3,), (0, 2))
     assert finding.what == "Rank 3 has not made call 1 of group [2, 3], all_reduce."
-
-
-def test_ranks_that_were_stopped_may_not_be_at_fault() -> None:
-    judge = judged("0\nr\n")
-    for rank, line in enumerate((b"0", b"3", b"0")):
-        judge.feed(rank, line + b"\na\n")
-    finding = known(judge.conclude({3: "train.py:8"}))
-    assert (finding.ranks, finding.so_far) == ((), True)
-    assert judge.conclude() == replace(
-        finding, what=finding.what.replace("So far: m", "M"), rule=KINDS["reduce_op"].rule,
-        ranks=(1,), so_far=False,
-    )  # fmt: skip
 
 
 def test_the_time_of_a_mismatch_restarts_if_it_was_undone(clock: list[float]) -> None:

@@ -16,7 +16,6 @@ REPLICAS = "--check-replicas"
 ALL = [0, 1, 2, 3]
 FINDINGS = {
     ("gloo", "skipped_batch"): ("", "step", [1], "averaged the gradients"),
-    ("mpi", "skipped_batch"): ("", "step", [1], "averaged the gradients"),
     ("gloo", "skipped_step"): ("", "step", [1], "averaged the gradients"),
     ("gloo", "skipped_batch_in_fsdp"): ("", "step", [1], "averaged the gradients"),
     ("gloo", "drift"): (REPLICAS, "replicas", [2], "2.weight differs from ranks 0, 1, 3 after s"),
@@ -33,12 +32,8 @@ WARNINGS = {
     "swapped": ("shift", [2], "all_reduce all_reduce"),
 }
 """Kind, ranks at fault and what they did, by program."""
-RIGHT = {
-    "": ["severed", "severed_loss", "swapped", "unwaited", "right_gradients", "skipped_step"],
-    REPLICAS: ["drift", "unequal_start", "named_tensors", "right_steps", "skipped_batch_in_fsdp"],
-    BUFFERS: ["severed_gather", "severed_experts", "right_gradients"],
-}
-"""Programs that right ranks can run one after the other, by option."""
+RIGHT = [*WARNINGS, "skipped_step", "right_gradients", "right_steps"]
+RIGHT += ["drift", "unequal_start", "named_tensors", "skipped_batch_in_fsdp"]
 backends = pytest.mark.parametrize("backend", ["gloo", "mpi"])
 
 
@@ -66,30 +61,22 @@ def test_a_mistake_is_found(start: Start, backend: str, name: str) -> None:
 
 
 @backends
-@pytest.mark.parametrize(
-    ("option", "names"),
-    [
-        ("", ["severed", "severed_loss", "swapped", "unwaited"]),
-        (BUFFERS, ["severed_gather", "severed_experts"]),
-    ],
-)
-def test_possible_mistakes_are_warnings(
-    start: Start, backend: str, option: str, names: list[str]
+def test_possible_mistakes_are_warnings_and_with_buffers_a_lost_handle_is_an_error(
+    start: Start, backend: str
 ) -> None:
-    document = document_of(start, backend, ",".join(names), option, wrong=True)
-    assert "findings" not in document
+    document = document_of(start, backend, ",".join(WARNINGS), BUFFERS, wrong=True)
+    assert [finding["kind"] for finding in document["findings"]] == ["buffers"]
     warnings = {}
-    for warning in document["warnings"]:
+    for warning in document["findings"] + document["warnings"]:
         _, _, function = warning["rows"][-1]["source_line"].partition(" in ")
         calls = " ".join(row["did"].partition("(")[0] for row in warning["rows"])
         warnings[function.partition(",")[0]] = warning["kind"], warning["ranks"], calls
-    assert warnings == {name: WARNINGS[name] for name in names}
+    assert warnings == WARNINGS
 
 
 @backends
-@pytest.mark.parametrize("option", RIGHT)
-def test_right_programs_have_no_findings(start: Start, backend: str, option: str) -> None:
-    document = document_of(start, backend, ",".join(RIGHT[option]), option, wrong=False)
+def test_right_programs_have_no_findings(start: Start, backend: str) -> None:
+    document = document_of(start, backend, ",".join(RIGHT), REPLICAS, BUFFERS, wrong=False)
     assert not {"findings", "warnings", "no_replicas"} & {*document}, document
 
 

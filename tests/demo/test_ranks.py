@@ -13,9 +13,6 @@ from running import assert_right, run_many
 from strategies import FORMS, example, lengths, requests, right_over_gloo, splits
 
 from distdemo import ops
-from distdemo.demo.rank import run_op
-from distdemo.launcher.local import run_world
-from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
 
 pytestmark = pytest.mark.processes
@@ -146,13 +143,3 @@ def test_buffers_between_calls_are_reported():
     assert sender["isend"].returned_s <= receiver["wait"].called_s
     assert receiver["wait"].buffer.pieces[0].values == (20, 21, 22, 23)
     assert (ranks[1].events, ranks[1].takes_part) == ((), False)
-
-
-def test_a_monitored_barrier_names_the_missing_rank():
-    late = OpSpec("barrier", 3, shape=(), monitored=True, straggler=2, straggler_delay_s=60)
-    spec = replace(late, monitor_timeout_s=1.5)
-    done = run_world(WorldSpec(3, lazy=False), run_op, (ops.REGISTRY["barrier"], (spec,)))
-    assert not done.ok
-    assert done.verdict is not None
-    assert done.verdict.what.startswith("Rank 2 never reached the barrier")
-    assert done.verdict.ranks == (2,)

@@ -134,33 +134,28 @@ TABLE: Any = (
     (network.hostname, resolves("127.0.1.1"), "warning", "127.0.1.1, which is loopback"),
     (network.hostname, resolves("10.9.9.9"), "warning", "which no interface here has"),
     (network.hostname, resolves(), "broken", "node does not resolve"),
-    (network.gloo_interface, env(GLOO_SOCKET_IFNAME="eth0"), "fine", "eth0, set by GLOO_SOCKET"),
     (network.gloo_interface, env(GLOO_SOCKET_IFNAME="lo"), "warning", "loopback only"),
     (network.gloo_interface, env(GLOO_SOCKET_IFNAME="eth0,eth1"), "broken", "interface 'eth1' is"),
     (network.nccl_interface, env(NCCL_SOCKET_IFNAME="=eth0"), "fine", "eth0, set by NCCL"),
     (network.nccl_interface, env(NCCL_SOCKET_IFNAME="ib"), "broken", "matches no interface"),
     (network.default_port, {"port_problem": returns("in use")}, "warning", "29500 is in use"),
     (network.firewall, {"files": ["run/firewalld/x"]}, "warning", "firewalld is enabled"),
-    (network.firewall, {"files": ["etc/ufw/ufw.conf:ENABLED=yes\n"]}, "warning", "ufw"),
     (memory.shared_memory, free(64), "warning", "64 MiB free"),
     (memory.shared_memory, free(1), "broken", "1 MiB free"),
     (memory.shared_memory, READ_ONLY, "broken", "can't be written to"),
     (memory.shared_memory, READ_ONLY | free(0), "broken", "is full"),
     (memory.memory, limited(0, 3), "warning", "3 ranks"),
     (memory.memory, limited(0, -1), "broken", "0 ranks"),
-    (memory.memory, limited(1, 3), "fine", "unlimited"),
     (memory.processes, limited(1, 3), "broken", "3 ranks"),
     (memory.open_files, limited(2, 100), "warning", "100 ranks"),
     (memory.temporary, READ_ONLY, "broken", "tmp"),
     (memory.locked_memory, memlock(8 << 20), "fine", "8 MiB"),
-    (memory.locked_memory, memlock(-1), "fine", "unlimited"),
     (memory.locked_memory, memlock(8 << 20, RDMA), "warning", "RDMA"),
     (software.torch, {"built_in_backends": returns({"mpi": "mpi"})}, "broken", "gloo is missing"),
     (software.test_world, {"runs_world": False}, "skipped", "--no-world"),
     (software.test_world, {"test_world": returns(world(3.0, 4.0))}, "broken", "instead of 3"),
     (software.test_world, {"test_world": returns(world(verdict=DIED))}, "broken", "Rank 1 died"),
     (environment.master, master("node", "1", RANK="1", WORLD_SIZE="2"), "fine", "for rank 1 of 2"),
-    (environment.master, master("", "29500"), "warning", "(no MASTER_ADDR):29500"),
     (environment.master, master("node", "http"), "broken", "is not a port"),
     (environment.master, master("gone", "1"), "broken", "gone does not resolve"),
 )
@@ -184,7 +179,6 @@ MPICH = "MPICH Version:      5.0.2\nMPICH Device: ch4:ucx ofi\n"
 HYDRA = "HYDRA build details:\n    Version:                                 5.0.2\n"
 OPENMPI = "Open MPI v5.0.11, package: Open MPI x@y Distribution, ident: 5.0.11\n"
 OLD_OPENMPI = "mpiexec (OpenRTE) 4.1.4\n\nReport bugs to"
-INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (id: b44796a)\n"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +186,6 @@ INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (i
     [
         (MPICH, "", HYDRA, "fine", "bin/mpiexec is from MPICH 5.0.2"),
         (MPICH, OPENMPI, HYDRA, "broken", "but {path} is from Open MPI 5.0.11"),
-        (MPICH, INTEL, "", "fine", "MPICH 5.0.2, loaded by mpi4py 4.1.2; {path} is from MPICH"),
         (MPICH, "what?", "", "skipped", "names no known MPI"),
         (OPENMPI, OLD_OPENMPI, "", "fine", "is from Open MPI 4.1.4"),
         (MPICH, "", "", "warning", "no mpiexec on PATH"),
@@ -219,22 +212,7 @@ def test_mpiexec_matches_the_library(
     assert level != "broken" or "bin/mpiexec" in finding.hint  # the one that matches
 
 
-@pytest.mark.parametrize(
-    ("output", "why"),
-    [
-        (ProgramOutput(1, "Traceback\nRuntimeError: cannot load MPI library.\n"), "cannot load"),
-        (ProgramOutput(None), "didn't load within"),
-        (ProgramOutput(-11), "exited with -11"),
-    ],
-)
-def test_mpi_that_does_not_load(make_machine, output, why):
-    simulated = make_machine(installed=returns(True), run=returns(output))
-    finding = software.mpi(simulated)
-    assert_finding(finding, "broken", "can't be loaded")
-    assert why in finding.why
-
-
-H100, T4 = ("H100", 80 << 30), ("T4", 15 << 30)
+H100 = ("H100", 80 << 30)
 GPUS = {"gpus": [H100], "archs": ["sm_90"], "error": "", "warnings": ""}
 NO_GPUS = {"gpus": [], "for_gpus": True, "why_none": ["It is hidden.", "Unset it."]}
 
@@ -243,7 +221,6 @@ NO_GPUS = {"gpus": [], "for_gpus": True, "why_none": ["It is hidden.", "Unset it
     ("output", "level", "words"),
     [
         (GPUS, "fine", "H100, 80 GiB"),
-        (GPUS | {"gpus": [T4, H100, H100]}, "fine", "T4, 15 GiB; 2 × H100, 80 GiB each"),
         (GPUS | {"warnings": "sm_120 is not compatible."}, "warning", "H100"),
         (GPUS | {"error": "CUDA error: no image."}, "broken", "kernel fails"),
         (NO_GPUS, "broken", "torch can use none"),

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from forked import ForkedHost
 from helpers import MARK, marked_processes, wait_until
+from processes import Start
 
 from distdemo.errors import UsageError
 from distdemo.interactive.ranks import Ranks
 from distdemo.interactive.records import CellReport, RanksText, Settings
-from distdemo.launcher.host import EXIT_S
+from distdemo.launcher import host
 
 pytestmark = pytest.mark.processes
 CELL = "<cell 1>"
@@ -41,6 +43,15 @@ class Collected:
         self.printed.clear()
         self.ranks.only = frozenset(only) or None
         return self.ranks.run(CELL, source)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked_hosts() -> Iterator[None]:
+    """Fork hosts from this process, which has loaded torch; a notebook starts a real one."""
+    forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHost})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "subprocess", forking)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +97,8 @@ def test_a_forked_child_ends_with_the_cell(world: Collected) -> None:
 
 def test_ranks_that_are_stuck_are_explained_and_their_variables_kept(world: Collected) -> None:
     world("import math\nn = {'a': torch.ones(1)}\nlock = __import__('threading').Lock()")
+    world("class Pair:\n    def area(self):\n        return math.floor(self.a)\n\npair = Pair()")
+    world("pair.a = 2.5")
     done = world("if rank != 2: dist.barrier()")
     assert done.what == "Waiting: ranks 0-1. Finished: rank 2."
     assert [(row.ranks, row.did, row.source_line) for row in done.rows] == [
@@ -94,6 +107,7 @@ def test_ranks_that_are_stuck_are_explained_and_their_variables_kept(world: Coll
     assert done.variables.startswith("The variables were kept, except ")
     assert "lock of ranks 0-2. Tensors of a call that didn't finish may" in done.variables
     assert by_rank(world("n, math.pi").values)[2].startswith("({'a': tensor([1.])}, 3.14")
+    assert by_rank(world("pair.area(), isinstance(pair, Pair)").values)[2] == "(2, True)"
     done = world("if rank == 1: raise ValueError('no')\ndist.barrier()")
     assert done.what == "Waiting: ranks 0, 2. Finished: rank 1."
     assert by_rank(done.errors)[1].endswith("ValueError: no")
@@ -176,6 +190,7 @@ def test_a_host_process_that_does_not_answer_is_killed_with_its_ranks(
 ) -> None:
     mark = f"stopped-{os.getpid()}"
     monkeypatch.setenv(MARK, mark)
+    monkeypatch.setattr(host, "subprocess", subprocess)  # its environment has the mark
     ranks = Ranks(Settings(2), lambda *_: None)
     assert ranks.run(CELL, "1").ok
     process = ranks._host.process
@@ -183,23 +198,20 @@ def test_a_host_process_that_does_not_answer_is_killed_with_its_ranks(
     ranks.close()
     assert process.returncode == -signal.SIGKILL
     assert wait_until(lambda: not marked_processes(mark))
-    assert 2 * EXIT_S < 2  # a command of the shell may have a second host
+    assert 2 * host.EXIT_S < 2  # a command of the shell may have a second host
 
 
-def test_nothing_is_left_when_the_program_is_killed() -> None:
-    mark = f"ranks-{os.getpid()}"
-    program = (
-        "from distdemo.interactive.ranks import Ranks\n"
-        "from distdemo.interactive.records import Settings\n"
-        "ranks = Ranks(Settings(2), lambda rank, data: print(data, flush=True))\n"
-        "ranks.run('<cell 1>', 'print(1, flush=True)\\nwhile True: pass')\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        env={**os.environ, MARK: mark},
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline()
-        process.kill()
-    assert wait_until(lambda: not marked_processes(mark))
+PROGRAM = """
+from distdemo.interactive.ranks import Ranks
+from distdemo.interactive.records import Settings
+ranks = Ranks(Settings(2), lambda rank, data: print(data, flush=True))
+ranks.run("<cell 1>", "print(1, flush=True)\\nwhile True: pass")
+"""
+
+
+def test_nothing_is_left_when_the_program_is_killed(start: Start) -> None:
+    with start("python", "-c", PROGRAM) as run:
+        assert run.read_line()
+        assert len(run.left()) >= 4  # among them its host and two ranks
+        run.process.kill()
+        assert wait_until(lambda: not run.left())

@@ -11,8 +11,6 @@ import pytest
 from golden import matches
 from processes import ESCAPES, Start
 
-from distdemo.interactive.command import is_incomplete
-
 pytestmark = pytest.mark.processes
 HERE = Path(__file__).parent
 LESSON = """\
@@ -86,31 +84,6 @@ def test_a_signal_ends_a_line_that_runs_and_its_ranks(start: Start, number: int)
         code, _, err = run.finish()
         assert (code, err.splitlines()[0]) == (1, f"Stopped by {signal.Signals(number).name}.")
         run.leaves_nothing()
-
-
-def test_other_commands_run_beside_the_ranks(start: Start) -> None:
-    code, out, _ = run(start, "kept = rank\n%mistakes order\n%mistakes none\nkept\n", "-n", "2")
-    assert code == 1
-    assert "Mismatch in call 1 of the default group: the sizes don't match." in out
-    assert "distdemo mistakes none failed with exit code 2." in out
-    assert out.endswith("rank 0  0\nrank 1  1\n✗ 1 line failed.\n")
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("x = 1", False),
-        ("if rank: x = 1", False),
-        ("if rank:", True),
-        ("if rank:\n    x = 1", True),
-        ("if rank:\n    x = 1\n    ", False),
-        ("print(", True),
-        ("x = '''", True),
-        ("x = )", False),
-    ],
-)
-def test_what_needs_more_lines(source: str, expected: bool) -> None:
-    assert is_incomplete(source) == expected
 
 
 def test_lines_are_completed_and_indented_on_a_terminal(start: Start, tmp_path: Path) -> None:

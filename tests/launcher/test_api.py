@@ -36,7 +36,6 @@ def work_size_first(size, rank): ...
 @pytest.mark.processes
 def test_rank_and_size_are_given_to_a_function_that_names_them_first():
     for fn, args, count in (
-        (work, (), 0),
         (work_batch, (32,), 0),
         (work_rank_lr, (), 1),
         (work_rank_size, (), 2),

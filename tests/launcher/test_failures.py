@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
-from distdemo.launcher.failures import is_from_backend, traceback_of
+from distdemo.launcher.failures import is_from_backend
 
 
 def error_of(call: Callable[[], object]) -> BaseException:
@@ -53,19 +53,3 @@ def test_whose_error_it_is_whatever_it_says() -> None:
     for own in (raises_its_own, raises_from_the_backend, lambda: [*generates()], lambda: int("x")):
         assert not is_from_backend(error_of(own))
     assert not is_from_backend(RuntimeError("never raised: connection reset"))
-
-
-# ------------------------------------------------------------------------------------ tracebacks
-
-
-def test_long_chains_of_errors_and_circles_end():
-    error: BaseException = ValueError("the first")
-    for number in range(3000):
-        later = KeyError(number)
-        later.__cause__ = error
-        error = later
-    assert "KeyError: 2999" in traceback_of(error)
-    one = ValueError("one")
-    one.__context__ = KeyError("two")
-    one.__context__.__context__ = one
-    assert "ValueError: one" in traceback_of(one)

@@ -54,16 +54,6 @@ def test_a_world_is_refused_with_the_number_that_fits(machine):
         assert caught.value.hint
 
 
-@pytest.mark.usefixtures("machine")
-def test_open_files_limit_the_ranks(monkeypatch):
-    monkeypatch.setattr(limits, "_open_files", lambda: 1064)
-    fit = (1064 - limits.FILES_OF_ITS_OWN) // limits.FILES_PER_RANK
-    check_machine(WorldSpec(fit))
-    with pytest.raises(UsageError) as caught:
-        check_machine(WorldSpec(fit + 1))
-    assert "Open files: 1,064 at most" in caught.value.why
-
-
 def test_the_soft_limit_on_open_files_is_raised_only_as_far_as_needed(monkeypatch):
     for soft, hard, raised in (
         (64, 100_000, True),

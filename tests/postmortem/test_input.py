@@ -22,7 +22,7 @@ from distdemo.postmortem import reader
 
 pytestmark = pytest.mark.processes
 Command = Callable[..., tuple[int, str, str]]
-SOME = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOME = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 # ------------------------------------------------------------------------------------- recordings
 
@@ -78,7 +78,7 @@ def slow_pickle() -> bytes:
     return b"\x80\x04K\x01\x940" + pairs + b"}h\x3cK\x01s."
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_ends_the_workers(start: Start, tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "dumps"
     folder.mkdir()
@@ -116,12 +116,9 @@ def test_values_are_checked_before_they_are_hashed_or_formatted(
     for rank, change in enumerate(
         (
             {"process_group": (pair, "")},
-            {"process_group": ("0", pair)},
             {"profiling_name": pair},
             {"input_sizes": shapes},
-            {"output_sizes": pair},
             {"input_dtypes": [pair]},
-            {"state": pair},
             {"collective_seq_id": pair},
             {"frames": [{"name": "f", "filename": pair, "line": 1}]},
             {"frames": [{"name": "f", "filename": "f", "line": pair}]},

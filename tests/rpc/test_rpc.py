@@ -172,17 +172,6 @@ def test_the_table():
     golden(GOLDEN / "table.txt", partial(view.rpc_view, report))
 
 
-@pytest.mark.usefixtures("no_rank_starts")
-def test_invalid_options_are_rejected(command):
-    for line, first in (
-        ("-n 1", "--world-size 1 is too small"),
-        ("-n 25", "--world-size 25: at most 24 workers."),
-    ):
-        code, out, err = command("rpc", *line.split())
-        assert (code, out) == (2, ""), line
-        assert err.startswith(first), line
-
-
 def test_ranks_of_an_engine_are_workers_without_torch_s_own_output(start):
     verdict = "✓ All 18 calls returned the right values.\n"
     ended = [run.finish() for run in start.by_hand("distdemo", "rpc", "-q")]

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from forked import ForkedHost
 from traces import spec_of
 
 from distdemo import schedules
+from distdemo.launcher import host
 from distdemo.schedules.count import by_formula, count
 from distdemo.schedules.run import Runner
 from distdemo.testing import RanksError, run_ranks, traffic
 from distdemo.testing.counting import BlockTraffic, CollectiveCall
 
 pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked_hosts() -> Iterator[None]:
+    """Fork hosts from this process, which has loaded torch; the plugin's tests start real ones."""
+    forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHost})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "subprocess", forking)
+        yield
 
 
 def run_schedules(rank: int, world_size: int) -> list[BlockTraffic]:
@@ -32,7 +46,7 @@ def run_schedules(rank: int, world_size: int) -> list[BlockTraffic]:
     return results
 
 
-@pytest.mark.parametrize("n", [1, 3, 8])
+@pytest.mark.parametrize("n", [1, 5])
 def test_it_matches_every_schedule(n: int) -> None:
     by_rank = run_ranks(run_schedules, n, timeout=90)
     for algorithm, results in zip(schedules.REGISTRY, zip(*by_rank, strict=True), strict=True):
@@ -64,11 +78,6 @@ def exchange_with_neighbours(rank: int, world_size: int) -> list[tuple[int, int,
         pending.append(dist.isend(mine, right))
         receiving.wait()
 
-    def by_batch() -> None:
-        send, receive = dist.P2POp(dist.isend, mine, right), dist.P2POp(dist.irecv, theirs, left)
-        for work in dist.batch_isend_irecv([send, receive]):
-            work.wait()
-
     def one_after_the_other() -> None:
         steps: list[Any] = [partial(dist.send, mine, right), partial(dist.recv, theirs, left)]
         for step in steps[:: -1 if rank % 2 else 1]:
@@ -90,7 +99,6 @@ def exchange_with_neighbours(rank: int, world_size: int) -> list[tuple[int, int,
     results = []
     for function in (
         by_handles,
-        by_batch,
         one_after_the_other,
         unwaited_until_the_end,
         from_any,
@@ -109,7 +117,7 @@ def exchange_with_neighbours(rank: int, world_size: int) -> list[tuple[int, int,
 def test_ways_to_send_and_receive() -> None:
     around, in_turn = (16, 64, 1), (16, 64, 2)
     for results in run_ranks(exchange_with_neighbours, 4):
-        assert results == [around, around, in_turn, around, around, (0, 0, 0)]
+        assert results == [around, in_turn, around, around, (0, 0, 0)]
 
 
 # -------------------------------------------------------------------------------- collective calls
@@ -162,13 +170,4 @@ def test_a_rank_that_waits_at_the_end_is_part_of_a_deadlock() -> None:
     with pytest.raises(RanksError, match="Deadlock: ranks 0, 1 are waiting") as caught:
         run_ranks(send_one_message_too_few, 2)
     assert "made no more calls and waits for rank 0" in str(caught.value)
-
-
-def enter() -> None:
-    with traffic():
-        pass
-
-
-def test_it_requires_the_sanitizer() -> None:
-    with pytest.raises(RanksError, match="requires the sanitizer"):
-        run_ranks(enter, 1, sanitize=False)
+    assert isinstance(caught.value, AssertionError)

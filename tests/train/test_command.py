@@ -87,14 +87,3 @@ def test_more_ranks_than_samples_are_rejected(command):
     code, out, err = command("train", "-n", "2001")
     assert (code, out) == (2, "")
     assert err.startswith("--world-size 2001 is too large.")
-
-
-@pytest.mark.processes
-def test_ranks_of_an_engine_train_together_and_rank_0_writes(start):
-    asked = ["train", "--epochs", "1", "--mode", "flat", "--format", "json"]
-    (code, out, err), second = [run.finish() for run in start.by_hand("distdemo", *asked)]
-    assert second == (0, "", "")
-    assert (code, err) == (0, "")
-    document = json.loads(out)
-    assert document["world"]["engine"] == "environment"
-    assert all(proof["held"] for proof in document["proofs"])
