@@ -197,7 +197,9 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             from distdemo.cli.app import subcommands
 
             known = [op.command for op in ops.REGISTRY.values()]
-            raise unknown("operation", [*known, EVERY, *subcommands("bench")], word)
+            others = subcommands("bench")
+            hint = f"Try distdemo bench {word}, without an operation." if word in others else ""
+            raise unknown("operation", [*known, EVERY, *others], word, hint)
     return list(chosen.values())
 
 
