@@ -80,6 +80,7 @@ class Grid:
                 no_wrap=not column.folds,
             )
         for row in self.rows:
+            assert len(row) <= len(self.columns), "a row has more cells than there are columns"
             table.add_row(*row)
         return table
 
