@@ -53,7 +53,7 @@ class Backend:
     devices: ClassVar[tuple[str, ...]]
     dtypes: ClassVar[frozenset[str]]
     unsupported_reduce_ops: ClassVar[Mapping[str, str]] = {
-        "premul_sum": "Only nccl and mpi have premul_sum."
+        "premul_sum": "Only NCCL and MPI have premul_sum."
     }
     has_monitored_barrier: ClassVar[bool] = False
     how_to_install: ClassVar[str] = ""

@@ -197,9 +197,7 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             from distdemo.cli.app import subcommands
 
             known = [op.command for op in ops.REGISTRY.values()]
-            others = subcommands("bench")
-            hint = f"Try distdemo bench {word}, without an operation." if word in others else ""
-            raise unknown("operation", [*known, EVERY, *others], word, hint)
+            raise unknown("operation", [*known, EVERY, *subcommands("bench")], word)
     return list(chosen.values())
 
 
