@@ -22,9 +22,7 @@ import re
 import reprlib
 import types
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from functools import cache
-from pathlib import PurePath
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Json = Any
@@ -48,14 +46,13 @@ class derived(property):  # noqa: N801 - it is used as a decorator, as property 
     """A property that is encoded like a field, but not decoded."""
 
 
-def encode(value: Any, *, decodable: bool = False, defaults: bool = False) -> Json:
+def encode(value: Any, *, decodable: bool = False) -> Json:
     """Return a value as JSON data: dictionaries, lists, strings, numbers, booleans and None.
 
     Args:
         value: Records and plain data.
         decodable: Encode exactly the fields that ``decode`` needs, including those that documents
             leave out, and no derived ones. For messages between processes.
-        defaults: Include fields that equal their default.
 
     Raises:
         TypeError: A part of it is neither a record nor plain data.
@@ -74,7 +71,7 @@ def encode(value: Any, *, decodable: bool = False, defaults: bool = False) -> Js
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             if not decodable and hasattr(value, "document"):
                 return put(value.document())
-            omitted = {} if defaults else defaults_of(type(value))
+            omitted = defaults_of(type(value))
             entry = {
                 name: put(member)
                 for name, own in names(type(value)).items()
@@ -84,16 +81,12 @@ def encode(value: Any, *, decodable: bool = False, defaults: bool = False) -> Js
             return {"kind": kind, **entry} if isinstance(kind, str) else entry
         if isinstance(value, Mapping):
             return {str(put(key)): put(item) for key, item in value.items()}
-        if isinstance(value, AbstractSet):
-            return [put(item) for item in sorted(value)]
         if isinstance(value, bytes):
             return base64.b64encode(value).decode()
         if isinstance(value, Sequence):
             return [put(item) for item in value]
         if isinstance(value, complex):
             return str(value).strip("()")
-        if isinstance(value, PurePath):
-            return str(value)
         raise TypeError(f"a {type(value).__name__} can't be encoded")
 
     return put(value)
@@ -212,14 +205,14 @@ def _decode(kind: Any, data: Json) -> Any:
         return data
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _decode_record(kind, data)
-    if origin in (tuple, list, set, frozenset, Sequence):
+    if origin in (tuple, list, Sequence):
         items = _expect(data, list)
         if origin is tuple and inside[-1:] != (Ellipsis,):
             if len(items) != len(inside):
                 raise ValueError(f"{len(items)} items instead of {len(inside)}")
             return tuple(map(_decode, inside, items))
         decoded = (_decode(inside[0], item) for item in items)
-        return (tuple if origin in (tuple, Sequence) else origin)(decoded)
+        return list(decoded) if origin is list else tuple(decoded)
     if origin in (dict, Mapping):
         pairs = _expect(data, dict).items()
         return {_key(inside[0], key): _decode(inside[1], item) for key, item in pairs}
@@ -272,8 +265,6 @@ def _decode_plain(kind: Any, data: Json) -> Any:
         return complex(data)
     elif kind is bytes and isinstance(data, str):
         return base64.b64decode(data, validate=True)
-    elif isinstance(kind, type) and issubclass(kind, PurePath) and isinstance(data, str):
-        return kind(data)
     elif kind is object or (type(data) is kind and not large):
         return data
     raise ValueError(f"{_short(data)} is not a {getattr(kind, '__name__', kind)}")

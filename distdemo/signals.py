@@ -40,16 +40,20 @@ _report: Callable[[str], object]
 _result_code: int | None = None  # exit code of the result that has been shown
 
 
-def install() -> None:
+def install(report: Callable[[str], object] | None = None) -> None:
     """Handle Ctrl-C, SIGTERM and SIGHUP (the terminal was closed).
 
     What is ignored, as by nohup, stays ignored.
+
+    Args:
+        report: Function that reports a signal that ends the process before a rank has started; by
+            default the text is written to standard error.
     """
-    global _result_code  # noqa: PLW0603 - a process has one set of handlers
+    global _report, _result_code  # noqa: PLW0603 - a process has one set of handlers
     _received.clear()
     _result_code = None
+    _report = report or _write
     enter(Stage.STARTING)
-    on_early_stop(_write)
     owner = os.getpid()
 
     def resend(discarded: UnraisableHookArgs) -> None:
@@ -93,12 +97,6 @@ def shown(code: int) -> None:
     """Exit with this code from now on: the result has been shown."""
     global _result_code  # noqa: PLW0603 - as above
     _result_code = code
-
-
-def on_early_stop(report: Callable[[str], object]) -> None:
-    """Call this before the process exits because of a signal before a rank has been started."""
-    global _report  # noqa: PLW0603 - as above
-    _report = report
 
 
 def _write(what: str) -> None:

@@ -11,25 +11,6 @@ OPS = {
     "alltoallv": "all_to_all --uneven",
 }
 """Operations of MPI and NCCL, as torch's names with the flags that select the form."""
-COMMANDS = {
-    **dict.fromkeys(("all_reduce_perf", "osu_allreduce"), "bench all-reduce"),
-    **dict.fromkeys(("broadcast_perf", "osu_bcast"), "bench broadcast"),
-    **dict.fromkeys(("reduce_perf", "osu_reduce"), "bench reduce"),
-    **dict.fromkeys(("all_gather_perf", "osu_allgather"), "bench all-gather"),
-    **dict.fromkeys(("reduce_scatter_perf", "osu_reduce_scatter"), "bench reduce-scatter"),
-    **dict.fromkeys(("alltoall_perf", "osu_alltoall"), "bench all-to-all"),
-    **dict.fromkeys(("gather_perf", "osu_gather"), "bench gather"),
-    **dict.fromkeys(("scatter_perf", "osu_scatter"), "bench scatter"),
-    **dict.fromkeys(("sendrecv_perf", "osu_latency", "osu_bw"), "bench p2p"),
-    "osu_barrier": "bench barrier",
-}
-"""Commands for the programs of nccl-tests and the OSU benchmarks."""
-HINTS = {
-    "new_group": "Try distdemo all-reduce --group 0,1.",
-    "ring": "Try distdemo p2p --pattern ring, or distdemo trace all-reduce.",
-    "torchrun": "Try distdemo run FILE.py -n 4.",
-}
-"""What to try for a name that isn't a command."""
 OPTIONS = {
     **dict.fromkeys(
         ("-np", "--np", "--nproc", "--nproc-per-node", "--ntasks", "--nranks"), "--world-size"
@@ -46,13 +27,6 @@ OPTIONS = {
 """Options for the names in torchrun, mpiexec, srun and nccl-tests, if the command has them."""
 IMPLIED_VALUES = {"--check-replicas": "--check-replicas=1", "--sanitize": "--sanitize=calls"}
 """Options whose value may be left out; a value follows after "="."""
-VALUES = {"gpu": "cuda"}
-"""Other names of values."""
-
-
-def find(names: dict[str, str], word: str) -> str:
-    """Return the meaning of a word in a table, in any spelling; empty if it has none."""
-    return next((names[name] for name in names if letters(name) == letters(word)), "")
 
 
 def letters(name: str) -> str:

@@ -55,7 +55,7 @@ def other_names() -> Iterator[str]:
     yield "| Typed | Meaning |"
     yield "|---|---|"
     means: dict[str, list[str]] = {}
-    for typed, meaning in (words.OPS | words.COMMANDS | words.OPTIONS).items():
+    for typed, meaning in (words.OPS | words.OPTIONS).items():
         means.setdefault(meaning.replace("_", "-"), []).append(f"`{typed}`")
     for meaning, typed_names in means.items():
         yield f"| {', '.join(typed_names)} | `{meaning}` |"

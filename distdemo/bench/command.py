@@ -29,8 +29,6 @@ from distdemo.cli.options import (
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
     check_rank,
-    decimal,
-    make_pair,
     offer,
     parse_bytes,
     parse_seconds,
@@ -94,16 +92,7 @@ class BenchOptions(WorldOptions):
     max_bytes: Annotated[
         int | None, _bytes("--max-bytes", "-e", "Largest size. [default: 64M]")
     ] = None
-    step_factor: Annotated[
-        float,
-        typer.Option(
-            "--step-factor",
-            "-f",
-            metavar="NUMBER",
-            parser=decimal(1.1, 1e6, "2"),
-            help="Factor between sizes.",
-        ),
-    ] = 4.0
+    step_factor: Annotated[int, count("Factor between sizes.", 2, 10**6, "--step-factor", "-f")] = 4
     sizes: SizeList = None
     dtype: DType = "float32"
     reduce_op: ReduceOp = "sum"
@@ -333,7 +322,7 @@ def _smallest(op: Op, options: BenchOptions, n: int) -> OpSpec:
     if "root" in call:
         check_rank("--root", options.root, n)
     if "pattern" in call and n >= op.smallest_world:
-        call["src"], call["dst"] = make_pair(options.pattern, None, None, n, "A world")
+        call["src"], call["dst"] = (0, 1) if options.pattern == "pair" else (None, None)
     shape = () if op.is_barrier else (1,)
     return OpSpec(op.name, n, dtype=options.dtype, shape=shape, **call)
 

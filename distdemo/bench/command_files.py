@@ -11,10 +11,22 @@ import typer
 
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import SizeList, count
-from distdemo.cli.types import parse_share
+from distdemo.cli.types import BadValue
 from distdemo.errors import UsageError
 
 MOST_RANKS = 1_000_000
+
+
+def parse_share(text: str) -> float:
+    """Parse a share: ``5%`` or ``0.05``. A number of 1 or more without a sign is ambiguous."""
+    number = text.removesuffix("%")
+    try:
+        share = float(number) / (1 if number == text else 100)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise BadValue(text, "not a share between 0 and 1.", "0.05 is 5%.", "5%")
+    return share
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar
 
-from distdemo import ops
+from distdemo import ops, schedules
 from distdemo.bench.files import BenchFile, comparable, differences
 from distdemo.bench.judge import disturbance
 from distdemo.bench.records import Series, SeriesSpec
 from distdemo.encoding import derived
 from distdemo.errors import UsageError
 from distdemo.measure.statistics import median
-from distdemo.schedules.count import Cost, costs
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -201,13 +200,39 @@ def _points(members: Sequence[Series]) -> list[Point]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Cost of an algorithm on n ranks with a payload of S bytes: ``rounds · α + share · S · β``.
+
+    Exact if all chunks are equal. S is what ``Op.traffic`` counts: one rank's tensor, or all n
+    parts if a rank has one for each rank.
+
+    Attributes:
+        rounds: Multiple of α.
+        share: Multiple of S · β.
+    """
+
+    algorithm: str
+    rounds: int
+    share: Fraction
+
+    def seconds(self, size_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+        """Return the predicted time in seconds."""
+        return self.rounds * alpha_s + float(self.share) * size_bytes * beta_s_per_byte
+
+
 def costs_of(op: str, ranks: int) -> list[Cost]:
     """Return the cost of each algorithm of this op; empty for a barrier.
 
     An op with a sender has only one: a single message.
     """
-    sends = op in ops.REGISTRY and "src" in ops.REGISTRY[op].takes
-    return [Cost(MESSAGE, 1, Fraction(1))] if sends else costs(op, ranks)
+    if op in ops.REGISTRY and "src" in ops.REGISTRY[op].takes:
+        return [Cost(MESSAGE, 1, Fraction(1))]
+    costs = []
+    for algorithm in schedules.of_op(op):
+        values = algorithm.formulas.values(ranks, algorithm.chunks(ranks))
+        costs.append(Cost(algorithm.name, int(values["rounds"]), values["serial"]))
+    return costs
 
 
 def _fitted(spec: SeriesSpec, points: Sequence[Point]) -> FittedSeries:

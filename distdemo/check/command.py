@@ -15,7 +15,7 @@ import typer
 from distdemo import backends, ops
 from distdemo.check import matrix
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import ADVANCED, OUTPUT, Stall, WorldsOptions, timeout_option
+from distdemo.cli.options import ADVANCED, OUTPUT, WorldsOptions, stall_option, timeout_option
 from distdemo.cli.session import Session
 from distdemo.cli.types import Numbers, file_to_write, numbers, offer, parse_dtype, unknown
 from distdemo.dtypes import DTYPES
@@ -89,7 +89,7 @@ class CheckOptions(WorldsOptions):
             rich_help_panel=OUTPUT,
         ),
     ] = None
-    stall: Stall = STALL_S
+    stall: Annotated[float | None, stall_option()] = STALL_S
 
     @property
     def scope(self) -> str:

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from distdemo.launcher.local import sends
 from distdemo.ops.buffers import make_buffers
-from distdemo.ops.run import Groups, inference, role_of, run_role, verify_role
+from distdemo.ops.run import Groups, role_of, run_role, verify_role
 
 if TYPE_CHECKING:
     from distdemo.check.matrix import Case
@@ -95,7 +97,7 @@ def run_verified(
     """
     role = role_of(rank.rank, op, specs, name)
     group = groups.of(specs, role)
-    with inference(role.spec):
+    with torch.inference_mode(role.spec.inference):
         buffers = make_buffers(role.op, role.rank, role.spec, rank.device)
         timing = run_role(rank, role, buffers, group)
         return verify_role(role, buffers, timing.present)

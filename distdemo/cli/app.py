@@ -136,7 +136,7 @@ class Commands(_PlainTypes, TyperGroup):
             return name, typer_command(name), rest
         if ctx.resilient_parsing:  # the shell completes an unknown command
             return None, None, rest
-        raise unknown("command", COMMANDS, name, words.find(words.HINTS, name))
+        raise unknown("command", COMMANDS, name)
 
 
 app = typer.Typer(
@@ -214,9 +214,6 @@ def find_command(args: Sequence[str]) -> tuple[str, list[str]]:
     The first word is ``all-reduce``, or another name, which can imply options.
     """
     word, *rest = args
-    meant = words.find(words.COMMANDS, word)
-    if meant:
-        return find_command([*meant.split(), *rest])
     name = word.replace("_", "-")
     resolved = ops.resolve(word)
     if rest and f"{name} {rest[0]}" in COMMANDS:

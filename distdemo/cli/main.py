@@ -32,7 +32,11 @@ _JSON = re.compile(r"--format[= ]json|--json")
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code. Never raises."""
-    signals.install()
+
+    def report_stop(what: str) -> None:
+        _report(DistdemoError(what, ALL_EXITED), list(arguments))
+
+    signals.install(report_stop)
     code = EXIT_OK
     try:
         code = _run_command(list(arguments) or ["--help"])
@@ -48,7 +52,6 @@ def run(arguments: Sequence[str]) -> int:
 def _run_command(arguments: list[str]) -> int:
     """Run the command, and report errors in the requested format."""
     error: DistdemoError
-    signals.on_early_stop(lambda what: _report(DistdemoError(what, ALL_EXITED), arguments))
     try:
         code = app(args=arguments, prog_name="distdemo", standalone_mode=False)
         sys.stdout.flush()

@@ -17,14 +17,10 @@ import typer
 from distdemo import backends
 from distdemo.cli.types import (
     Numbers,
-    Split,
-    file_to_write,
     offer,
     one_of,
-    parse_ranks,
     parse_seconds,
     parse_sizes,
-    parse_split,
     whole,
 )
 from distdemo.dtypes import DTYPES
@@ -113,41 +109,13 @@ WorldSize = Annotated[int | None, world_size_option()]
 Backend = Annotated[str, choice("NAME", _BACKENDS, _BACKEND)]
 Device = Annotated[str | None, choice("DEVICE", ("cpu", "cuda"), _DEVICE, rich_help_panel=ADVANCED)]
 Timeout = Annotated[float | None, timeout_option()]
-Stall = Annotated[float | None, stall_option()]
 StartMethod = Annotated[str, choice("METHOD", METHODS, _METHOD, rich_help_panel=ADVANCED)]
 DType = Annotated[str, choice("DTYPE", DTYPES, _DTYPE, DTYPE_NAMES)]
 ReduceOp = Annotated[str, choice("OP", REDUCTIONS, f"{', '.join(REDUCTIONS)}.", REDUCTION_NAMES)]
 Root = Annotated[int, count("Root rank.", 0, metavar="RANK")]
-Sender = Annotated[int | None, count("Sending rank. [default: 0]", 0, metavar="RANK")]
-Destination = Annotated[int | None, count("Receiving rank. [default: 1]", 0, metavar="RANK")]
 Pattern = Annotated[str, choice("PATTERN", PATTERNS, _PATTERN)]
-Group = Annotated[
-    Numbers | None, option(parse_ranks, "RANKS", "Run on these ranks only: 0,2 or 1-3.")
-]
-SplitWorld = Annotated[
-    Split | None,
-    option(parse_split, "N|%N", "Split into N groups of neighbours; %N: by rank modulo N."),
-]
-Ranks = Annotated[
-    Numbers | None,
-    option(parse_ranks, "LIST", "Ranks to show: 0,5-7 or all.", rich_help_panel=OUTPUT),
-]
 SizeList = Annotated[Numbers | None, option(parse_sizes, "BYTES", "Sizes in bytes: 1K,16M.")]
-Seed = Annotated[
-    int | None,
-    count("Seed of the random numbers.", 0, 2**31 - 2, metavar="NUMBER", rich_help_panel=ADVANCED),
-]
 Calls = Annotated[bool, typer.Option("--calls", help="Show what each rank called, and how often.")]
-Timeline = Annotated[
-    Path | None,
-    option(
-        file_to_write(".json"), "FILE", "Write a timeline for Perfetto.", rich_help_panel=OUTPUT
-    ),
-]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Treat warnings and incomplete comparisons as failures.")
-]
-
 # ----------------------------------------------------------------------------------------- mixins
 
 

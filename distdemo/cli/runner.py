@@ -128,8 +128,8 @@ def _run(session: Session, nodes: NodeOptions | None, function: Callable[[], Res
         raise
     except DistdemoError as error:
         code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
-        if session.refuse(error):
-            raise
+        session.refuse(error)
+        raise
     except (KeyboardInterrupt, Terminated) as stop:
         code = signals.exit_code() or EXIT_INTERRUPTED
         _raise_interrupted(stop)

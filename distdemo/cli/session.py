@@ -353,12 +353,10 @@ class Session:
 
     # ------------------------------------------------------------------------------- the end
 
-    def refuse(self, error: DistdemoError) -> bool:
-        """Send rank 0 an error of this node. Return True if this process must show it, too."""
-        if self._joined_world is None:
-            return True
-        self._joined_world.refuse(error)
-        return True
+    def refuse(self, error: DistdemoError) -> None:
+        """Send rank 0 an error of this node."""
+        if self._joined_world is not None:
+            self._joined_world.refuse(error)
 
     def end(self, code: int = EXIT_FAILED) -> None:
         """End the command on all nodes with this exit code, whatever happened."""

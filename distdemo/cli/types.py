@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
@@ -128,16 +128,6 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-@_parser
-def parse_share(text: str) -> float:
-    """Parse a share: ``5%`` or ``0.05``. A number of 1 or more without a sign is ambiguous."""
-    number = _number(text.removesuffix("%").strip())
-    share = number / 100 if text.endswith("%") else number
-    if not 0 < share < 1:
-        raise BadValue(text, "not a share between 0 and 1.", "0.05 is 5%.", "5%")
-    return share
-
-
 def _number(text: str) -> float:
     """Parse a number. Return NaN, which is in no range, for anything else."""
     try:
@@ -160,39 +150,7 @@ def whole(least: int = 1, most: int | None = None) -> Callable[[Any], int]:
     return parse
 
 
-def decimal(least: float, below: float, example: str) -> Callable[[Any], float]:
-    """Return a parser of numbers that are at least ``least`` and below ``below``.
-
-    Typer's ``min`` and ``max`` let NaN pass.
-    """
-
-    @_parser
-    def parse(text: str) -> float:
-        number = _number(text)
-        if not least <= number < below:
-            what = f"not a number of at least {least:g} and below {below:g}."
-            raise BadValue(text, what, "", example)
-        return number
-
-    return parse
-
-
 # -------------------------------------------------------------------------------- ranks and groups
-
-
-class Split(NamedTuple):
-    """Split of a world into groups of equal size.
-
-    Attributes:
-        groups: Number of groups.
-        strided: True for groups by rank modulo the number of groups instead of neighbours.
-    """
-
-    groups: int
-    strided: bool
-
-    def __str__(self) -> str:
-        return f"{'%' * self.strided}{self.groups}"
 
 
 @_parser
@@ -206,90 +164,6 @@ def parse_ranks(text: str) -> Numbers:
             raise BadValue(text, "not a list of ranks.", "", "0,5-7")
         ranks += range(first, last + 1)
     return Numbers(ranks)
-
-
-@_parser
-def parse_split(text: str) -> Split:
-    """Parse a split: ``2`` groups of neighbours, or ``%2`` by rank modulo 2."""
-    match = re.fullmatch(r"(%?)([1-9]\d{0,8})", text)
-    if match is None:
-        raise BadValue(text, "not a way to split a world.", "", "2")
-    return Split(int(match[2]), strided=bool(match[1]))
-
-
-def make_groups(
-    group: Numbers | None, split: Split | None, world_size: int
-) -> tuple[tuple[int, ...], ...]:
-    """Return the ranks of every group of ``--group`` or ``--split``; () without either option.
-
-    Raises:
-        UsageError: Both were given, a rank is repeated or doesn't exist, a group has one rank, or
-            groups differ in size.
-    """
-    if group is not None and split is not None:
-        raise UsageError(
-            "--group and --split can't be combined.", "Both make groups.", "Use one of them."
-        )
-    if group is not None:
-        ranks = sorted(group or range(world_size))  # torch sorts the ranks of a group, too
-        if len(ranks) < 2 or len(set(ranks)) < len(ranks):
-            raise UsageError(
-                f"--group {','.join(map(str, ranks))}: not a group.",
-                "A group has at least two ranks, each of them once.",
-                "Try --group 0,1.",
-            )
-        for rank in ranks:
-            check_rank("--group", rank, world_size)
-        return (tuple(ranks),)
-    if split is None:
-        return ()
-    size, rest = divmod(world_size, split.groups)
-    if size < 2 or rest:
-        raise UsageError(
-            f"--split {split}: {world_size} ranks can't be split like that.",
-            "The groups are of equal size, with at least two ranks each.",
-            f"Try --world-size {2 * split.groups}.",
-        )
-    if split.strided:
-        return tuple(tuple(range(first, world_size, split.groups)) for first in range(split.groups))
-    return tuple(tuple(range(first, first + size)) for first in range(0, world_size, size))
-
-
-def make_pair(
-    pattern: str, src: int | None, dst: int | None, size: int, of: str
-) -> tuple[int | None, int | None]:
-    """Return sender and receiver of a point-to-point pair; the defaults are ranks 0 and 1.
-
-    Raises:
-        UsageError: The pattern has no pair, a rank doesn't exist, or both are the same.
-    """
-    if pattern != "pair":
-        if (src, dst) != (None, None):
-            raise UsageError(
-                f"--src and --dst can't be combined with --pattern {pattern}.",
-                "Every rank sends to its neighbours.",
-                "Leave them out, or use --pattern pair.",
-            )
-        return None, None
-    sender = int(dst == 0) if src is None else check_rank("--src", src, size, of)
-    receiver = int(src != 1) if dst is None else check_rank("--dst", dst, size, of)
-    if sender == receiver:
-        why = "A rank can't send to itself."
-        raise UsageError(f"--src and --dst are both {sender}.", why, "Name two ranks.")
-    return sender, receiver
-
-
-def ranks_to_show(ranks: Numbers | None, world_size: int) -> frozenset[int] | None:
-    """Return the ranks of ``--ranks``: all if the list is empty, None if it was not given.
-
-    Raises:
-        UsageError: A rank doesn't exist in the world.
-    """
-    if ranks is None:
-        return None
-    for rank in ranks:
-        check_rank("--ranks", rank, world_size)
-    return frozenset(ranks or range(world_size))
 
 
 def check_rank(flag: str, rank: int, world_size: int, of: str = "A world") -> int:
@@ -320,7 +194,6 @@ def one_of(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
     """Return a parser of one of these names, or of an alias, in upper or lower case."""
     choices = tuple(names)
     known = {name: name for name in choices} | dict(aliases or {})
-    known |= {word: name for word, name in words.VALUES.items() if name in known}
 
     @_parser
     def parse(text: str) -> str:
@@ -343,18 +216,17 @@ def offer(names: Iterable[str]) -> Callable[[str], list[str]]:
 parse_dtype = one_of(dtypes.DTYPES, dtypes.NAMES)
 
 
-def unknown(kind: str, names: Iterable[str], given: str, hint: str = "") -> UsageError:
+def unknown(kind: str, names: Iterable[str], given: str) -> UsageError:
     """Return the error for an unknown name, with the closest known name.
 
     Args:
         kind: What it names: ``command``.
         names: Known names.
         given: Name as typed.
-        hint: What to try, if that isn't a known name.
     """
     known = list(names)
-    near = difflib.get_close_matches(given.lower(), known, 1)
-    hint = hint or (f"Did you mean {near[0]}?" if near else "Use one of them.")
+    near = difflib.get_close_matches(given.lower(), known, 1, 0.7)  # help isn't shell
+    hint = f"Did you mean {near[0]}?" if near else "Use one of them."
     return UsageError(f"There is no {kind} {given!r}.", f"Choices: {', '.join(known)}.", hint)
 
 

@@ -17,14 +17,10 @@ from distdemo import backends
 from distdemo.backends.contract import check_support
 from distdemo.cli.options import (
     OUTPUT,
-    Destination,
     DType,
-    Group,
     Options,
     Pattern,
     ReduceOp,
-    Seed,
-    Sender,
     WorldOptions,
     count,
     option,
@@ -36,12 +32,11 @@ from distdemo.cli.types import (
     BadValue,
     Numbers,
     check_rank,
-    make_groups,
-    make_pair,
     numbers,
+    parse_ranks,
     parse_shape,
 )
-from distdemo.cli.values import Row, read_numbers, read_objects
+from distdemo.demo.values import Row, read_numbers, read_objects
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import footprint
@@ -83,7 +78,9 @@ def parse_straggler(text: str) -> Straggler:
 class OpOptions(WorldOptions):
     """Options of every op."""
 
-    group: Group = None
+    group: Annotated[
+        Numbers | None, option(parse_ranks, "RANKS", "Run on these ranks only: 0,2 or 1-3.")
+    ] = None
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Draw the operation first.", rich_help_panel=OUTPUT),
@@ -101,8 +98,8 @@ class ReduceOptions(Options):
 class PairOptions(Options):
     """Ranks and kind of point-to-point calls."""
 
-    src: Sender = None
-    dst: Destination = None
+    src: Annotated[int | None, count("Sending rank. [default: 0]", 0, metavar="RANK")] = None
+    dst: Annotated[int | None, count("Receiving rank. [default: 1]", 0, metavar="RANK")] = None
     nonblocking: Annotated[
         bool,
         typer.Option(
@@ -193,7 +190,6 @@ class DataOptions(Options):
             help="Input values of one rank: 1,2,3. Repeat it for every rank.",
         ),
     ] = None
-    seed: Seed = None
 
 
 _MIXINS: tuple[type, ...] = (
@@ -273,15 +269,15 @@ def make_spec(op: Op, options: OpOptions, world_size: int) -> OpSpec:
     Raises:
         UsageError: An option can't be used.
     """
-    members = next(iter(make_groups(options.group, None, world_size)), None)
+    members = None if options.group is None else _members(options.group, world_size)
     size, of = (world_size, "A world") if members is None else (len(members), "A group")
     # Options that are fields of the spec.
-    names = ("reduce_op", "pattern", "async_op", "variant", "objects", "monitored", "dtype", "seed")
+    names = ("reduce_op", "pattern", "async_op", "variant", "objects", "monitored", "dtype")
     call = {name: getattr(options, name) for name in names if hasattr(options, name)}
     if op.root_is:
         call["root"] = check_rank("--root", getattr(options, "root", 0), size, of)
     if isinstance(options, PairOptions):
-        call["src"], call["dst"] = make_pair(options.pattern, options.src, options.dst, size, of)
+        call["src"], call["dst"] = _pair(options, size, of)
         call["async_op"] = options.nonblocking
     if isinstance(options, BarrierOptions) and options.straggler is not None:
         check_rank("--straggler", options.straggler.rank, size, of)
@@ -295,6 +291,37 @@ def make_spec(op: Op, options: OpOptions, world_size: int) -> OpSpec:
         flag = f"--{name.removesuffix('_op')}"
         raise _clash(flag, form.flags, f"{form.call} doesn't have it.")
     return _with_data(op, spec, options) if isinstance(options, DataOptions) else spec
+
+
+def _members(group: Numbers, world_size: int) -> tuple[int, ...]:
+    """Return the ranks of ``--group``, sorted as torch sorts them."""
+    ranks = tuple(sorted(group or range(world_size)))
+    if len(ranks) < 2 or len(set(ranks)) < len(ranks):
+        raise UsageError(
+            f"--group {','.join(map(str, ranks))}: not a group.",
+            "A group has at least two ranks, each of them once.",
+            "Try --group 0,1.",
+        )
+    for rank in ranks:
+        check_rank("--group", rank, world_size)
+    return ranks
+
+
+def _pair(options: PairOptions, size: int, of: str) -> tuple[int | None, int | None]:
+    """Return sender and receiver, by default ranks 0 and 1; None for a pattern of all ranks."""
+    src = options.src
+    dst = options.dst
+    if options.pattern != "pair":
+        if (src, dst) != (None, None):
+            what = f"--pattern {options.pattern}"
+            raise _clash("--src or --dst", what, "Every rank sends to its neighbours.")
+        return None, None
+    sender = int(dst == 0) if src is None else check_rank("--src", src, size, of)
+    receiver = int(src != 1) if dst is None else check_rank("--dst", dst, size, of)
+    if sender == receiver:
+        why = "A rank can't send to itself."
+        raise UsageError(f"--src and --dst are both {sender}.", why, "Name two ranks.")
+    return sender, receiver
 
 
 def _clash(one: str, other: str, why: str) -> UsageError:
@@ -365,20 +392,13 @@ def _rows(op: Op, spec: OpSpec, options: DataOptions) -> list[Any]:
     """Return the numbers or objects of ``--values`` by label, None for unused ones."""
     if not options.values:
         return []
-    if options.seed is not None:
-        raise _clash("--values", "--seed", "Each sets the input values.")
     rows: list[Any]
     if spec.objects:
         rows = list(read_objects(options.values))
     else:
-        rows = list(read_numbers(options.values, spec.dtype, uneven=bool(spec.shape)))
+        rows = list(read_numbers(options.values, spec.dtype))
     sender = op.single_row_label(spec)
     if len(rows) == 1 and sender is not None:
         return [rows[0] if label == sender else None for label in range(spec.group_size)]
-    if len(rows) != spec.group_size:
-        raise UsageError(
-            f"--values has {plural(len(rows), 'row')} for {plural(spec.group_size, 'rank')}.",
-            f"{op.command} takes one row per rank.",
-            f"Give --values {spec.group_size} times.",
-        )
+    _check_length("--values", rows, spec.group_size)
     return rows

@@ -6,7 +6,6 @@ elements. Field names are those of the JSON documents: ``_s`` is seconds, ``_byt
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -36,12 +35,6 @@ class Piece:
     source: int | None = None
     value: Any = None
     pickled_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.is_object or self.last_values:
-            return
-        if min(self.shape, default=0) < 0 or len(self.values) != math.prod(self.shape):
-            raise ValueError(f"{len(self.values)} values for the shape {self.shape}")
 
     @classmethod
     def of_object(cls, value: Any, source: int | None) -> Piece:

@@ -10,29 +10,23 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
 
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import Backend, WorldOptions, WorldSize
 from distdemo.cli.session import Session
-from distdemo.errors import EXIT_INTERRUPTED, DistdemoError, UsageError
+from distdemo.errors import EXIT_INTERRUPTED, UsageError
 from distdemo.interactive.ranks import Ranks, configured
 from distdemo.interactive.records import CellReport, Settings, ShellReport
 from distdemo.view.blocks import Block, Facts, Paragraph
 from distdemo.view.format import plural
 
 PROMPT, MORE = ">>> ", "... "
-INDENT = "    "
 EXIT = re.compile(r"(exit|quit)\s*(\([^()]*\))?;?")
-HISTORY = "~/.local/state/distdemo/shell_history"
 HELP = (
     ("%ranks --only 0,2", "Run the next lines on these ranks; %ranks alone, on all."),
     ("%ranks 8 --backend mpi", "Start a new world, without the variables; --new with the same."),
@@ -47,9 +41,6 @@ class ShellOptions:
 
     world_size: WorldSize = None
     backend: Backend = "auto"
-    sanitize: Annotated[
-        bool, typer.Option("--sanitize/--no-sanitize", help="Compare the ranks' calls.")
-    ] = True
 
 
 @command(
@@ -67,7 +58,7 @@ def shell(session: Session, options: ShellOptions) -> Result:
 
     size = session.world_size(options.world_size)
     world = session.world(size, WorldOptions(backend=options.backend))
-    settings = Settings(size, world.backend, options.sanitize)
+    settings = Settings(size, world.backend)
     on_output = None if session.shares_output else lambda *_: None
     with closing(Ranks(settings, on_output)) as ranks:
         cells = Shell(session, ranks).run()
@@ -88,7 +79,7 @@ class Shell:
         """Run what is typed until its end, and return the report on each cell."""
         self._welcome()
         is_typed = self._session.is_interactive
-        lines = typed_lines(self._complete) if is_typed else self._piped_lines()
+        lines = typed_lines() if is_typed else self._piped_lines()
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             for source in lines:
@@ -145,15 +136,6 @@ class Shell:
             "every rank; rank, world_size, torch and dist are defined. %help lists commands."
         )
         self._show(Paragraph(text))
-
-    def _complete(self, prefix: str) -> list[str]:
-        """Return the names that begin with a prefix."""
-        before, dot, start = prefix.rpartition(".")
-        try:
-            names = self._ranks.pull(f"dir({before})" if dot else "[*globals()]")[0]
-        except (DistdemoError, RuntimeError):
-            return []
-        return sorted(f"{before}{dot}{name}" for name in names if name.startswith(start))
 
     def _piped_lines(self) -> Iterator[str]:
         """Yield the statements of standard input, and show them as if they had been typed."""
@@ -219,88 +201,20 @@ def piped_statements(text: str) -> Iterator[str]:
             yield "\n".join(lines[start - 1 : end - 1]).rstrip()
 
 
-def typed_lines(complete: Callable[[str], list[str]]) -> Iterator[str]:
-    """Yield each statement that is typed, until Ctrl-D.
-
-    Args:
-        complete: Function that returns the names that begin with a text.
-    """
-    try:
-        ask = _toolkit(complete)
-    except ImportError:
-        ask = _ask_plainly
-        with suppress(ImportError):
-            import_module("readline")  # lets input() edit lines and recall earlier ones
+def typed_lines() -> Iterator[str]:
+    """Yield each statement that is typed, until Ctrl-D."""
+    with suppress(ImportError):
+        import_module("readline")  # lets input() edit lines and recall earlier ones
     while True:
         try:
-            source = ask()
+            source = input(PROMPT)
+            while is_incomplete(source):
+                source = f"{source}\n{input(MORE)}"
         except KeyboardInterrupt:
-            sys.stdout.write("KeyboardInterrupt\n")
+            sys.stdout.write("\nKeyboardInterrupt\n")
             continue
         except EOFError:
             sys.stdout.write("\n")
             return
         if source.strip():
             yield source
-
-
-def _ask_plainly() -> str:
-    source = input(PROMPT)
-    while is_incomplete(source):
-        source = f"{source}\n{input(MORE)}"
-    return source
-
-
-def _toolkit(complete: Callable[[str], list[str]]) -> Callable[[], str]:
-    """Return a function that asks for a statement.
-
-    Raises:
-        ImportError: prompt_toolkit isn't installed.
-    """
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.completion import Completer, Completion
-    from prompt_toolkit.filters import Condition
-    from prompt_toolkit.history import FileHistory, InMemoryHistory
-    from prompt_toolkit.key_binding import KeyBindings
-
-    class Known(Completer):
-        def get_completions(self, document: Any, _: Any) -> Iterator[Completion]:
-            word = last_name(document.text_before_cursor)
-            for name in complete(word) if word else ():
-                yield Completion(name, start_position=-len(word))
-
-    path = Path(HISTORY).expanduser()
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    history = FileHistory(str(path)) if path.parent.is_dir() else InMemoryHistory()
-    keys = KeyBindings()
-    session: PromptSession[str] = PromptSession(
-        history=history, completer=Known(), complete_while_typing=False, key_bindings=keys
-    )
-    buffer = session.default_buffer
-
-    def line_before_cursor() -> str:
-        return buffer.document.current_line_before_cursor.strip()
-
-    @keys.add("tab", filter=Condition(lambda: not line_before_cursor()))
-    def _(_: object) -> None:
-        buffer.insert_text(INDENT)
-
-    @keys.add("enter", filter=Condition(lambda: line_before_cursor().endswith(":")))
-    def _(_: object) -> None:
-        buffer.newline()
-        buffer.insert_text(INDENT)
-
-    def ask() -> str:
-        return session.prompt(
-            PROMPT,
-            multiline=Condition(lambda: is_incomplete(buffer.text)),
-            prompt_continuation=lambda _width, _line, wraps: "" if wraps else MORE,
-        )
-
-    return ask
-
-
-def last_name(text: str) -> str:
-    """Return the dotted name that a line ends with."""
-    return str(re.findall(r"[\w.%]*$", text)[0])

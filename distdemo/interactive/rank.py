@@ -54,7 +54,7 @@ INTERNAL = ("/torch/_ops.py", "/torch/utils/_python_dispatch.py")
 def serve(
     rank: Rank,
     pipes: list[tuple[Connection, Connection]],
-    notes: Notes | None,
+    notes: Notes,
     copies: Mapping[int, CopyVariables],
 ) -> None:
     """Run cells until the world ends.
@@ -62,7 +62,7 @@ def serve(
     Args:
         rank: This rank.
         pipes: The host's end and the rank's end of the pipe to each rank.
-        notes: Settings for recording its calls, or None.
+        notes: Settings for recording its calls.
         copies: Variables to start with, by rank: a copy of those of an earlier world.
     """
     pipe = pipes[rank.rank][1]
@@ -88,11 +88,11 @@ class CellRunner:
         self._definitions: list[tuple[str, str]] = []
         """File and source of the cells that define something."""
 
-    def run(self, notes: Notes | None, copy: CopyVariables) -> None:
+    def run(self, notes: Notes, copy: CopyVariables) -> None:
         """Run the cells that arrive.
 
         Args:
-            notes: Settings for recording its calls, or None.
+            notes: Settings for recording its calls.
             copy: Variables to start with.
         """
         sys.modules["__main__"] = self._module

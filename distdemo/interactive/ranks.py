@@ -68,12 +68,11 @@ class Ranks:
         Raises:
             UsageError: The first world can't be started.
         """
-        was_interrupted = False
+        interrupts: list[int] = []
         is_sent = False
 
-        def interrupt(*_: object) -> None:  # an exception would cut a message in two
-            nonlocal was_interrupted
-            was_interrupted = True
+        def interrupt(number: int, _: object) -> None:  # an exception would cut a message in two
+            interrupts.append(number)
             if is_sent:
                 self._host.send(Interrupt())
 
@@ -81,11 +80,11 @@ class Ranks:
         before = signal.signal(signal.SIGINT, interrupt) if is_main else None
         try:
             self.wait()
-            if was_interrupted:
+            if interrupts:
                 return Done(ok=False, what="The line was interrupted.")
             self._host.send(request)
             is_sent = True
-            if was_interrupted:  # before this thread knew that it was sent
+            if interrupts:  # before this thread knew that it was sent
                 self._host.send(Interrupt())
             return self._receive(on_output)
         finally:
@@ -162,16 +161,14 @@ _parser.add_argument("world_size", nargs="?", type=int)
 _parser.add_argument("--backend")
 _parser.add_argument("--only")
 _parser.add_argument("--new", action="store_true")
-_parser.add_argument("--no-sanitize", action="store_true")
 
 
-def configured(ranks: Ranks | None, line: str, **options: Any) -> tuple[Ranks, bool]:
-    """Carry out ``%ranks [N] [--backend B] [--only 0,2] [--new] [--no-sanitize]``.
+def configured(ranks: Ranks | None, line: str) -> tuple[Ranks, bool]:
+    """Carry out ``%ranks [N] [--backend B] [--only 0,2] [--new]``.
 
     Args:
         ranks: Ranks that there are, or None.
         line: Words after ``%ranks``.
-        options: Options of `Ranks`, if there are none yet.
 
     Returns:
         The ranks, and True if the line started a new world in place of theirs.
@@ -187,7 +184,6 @@ def configured(ranks: Ranks | None, line: str, **options: Any) -> tuple[Ranks, b
     settings = Settings(
         old.world_size if given.world_size is None else given.world_size,
         given.backend or old.backend,
-        not given.no_sanitize and (old.sanitize or given.new),
     )
     only = frozenset(parse_ranks(given.only)) if given.only else None
     there_are = range(settings.world_size)
@@ -195,7 +191,7 @@ def configured(ranks: Ranks | None, line: str, **options: Any) -> tuple[Ranks, b
         raise UsageError(f"There is no rank {rank}: the ranks are {ranks_text(there_are)}.")
     is_replaced = ranks is not None and (given.new or settings != old)
     if ranks is None:
-        ranks = Ranks(settings, **options)
+        ranks = Ranks(settings)
         try:
             ranks.wait()
         except BaseException:

@@ -10,15 +10,10 @@ from distdemo.calls.records import Row
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a world. As a request: start it in place of the present one.
-
-    Attributes:
-        sanitize: True to compare the ranks' calls.
-    """
+    """Settings of a world. As a request: start it in place of the present one."""
 
     world_size: int = 4
     backend: str = "gloo"
-    sanitize: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ class ShellWorld:
 
         world = _checked(self._settings)
         self._inspector = Inspector(world)
-        notes = replace(self._inspector.notes, buffers=True) if self._settings.sanitize else None
+        notes = replace(self._inspector.notes, buffers=True)
         try:
             report = local.World(self).run(
                 world,

@@ -179,9 +179,10 @@ def named(name: str, environ: Environ) -> Placement:
     rank_name = _first_set(environ, engine.rank)
     size_name = _first_set(environ, engine.size)
     if not (rank_name and size_name):
+        only = f" Only {rank_name or size_name} is set." if rank_name or size_name else ""
         raise UsageError(
             f"This process is not a rank of {name}.",
-            f"{name} sets {engine.looks_for}.",
+            f"{name} sets {engine.looks_for}.{only}",
             f"Start it like this: {engine.start} {_ALONE}",
         )
     size = _number(environ, size_name, 1)

@@ -129,7 +129,7 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
     elif isinstance(first, Died):
         what, hint = _death(first)
         if text := headline(first.message):
-            reason = f'Its message: "{text}". {reason}'
+            reason = f'Its message: "{text}". {reason}'.strip()
     else:
         assert isinstance(first, Raised)  # for the type checker
         trace = first.traceback
@@ -139,7 +139,7 @@ def _failed(world: WorldSpec, causes: Sequence[Outcome], outcomes: Sequence[Outc
         hint = "The traceback below is from that rank."
         if first.type == "UsageError":  # its message has a reason and a hint
             _, why, advice = (*first.message.splitlines(), "", "")[:3]
-            reason = f"{why} {reason}"
+            reason = f"{why} {reason}".strip()
             hint = advice or hint
         if first.consequence:
             hint = "No rank reported another cause: one may have destroyed its process group early."
@@ -191,7 +191,6 @@ def _exited_early(affected: Sequence[Raised], outcomes: Sequence[Outcome]) -> Ve
         "Every rank must make the same collective calls before any rank exits.",
         gone,
         lost,
-        affected[0].traceback,
     )
 
 

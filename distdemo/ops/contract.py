@@ -113,7 +113,7 @@ Result = tuple[Source, ...] | Undefined
 
 
 OBJECTS_LACK = frozenset(
-    {"async_op", "nonblocking", "dtype", "shape", "seed", "variant", "pattern", "uneven", "sizes"}
+    {"async_op", "nonblocking", "dtype", "shape", "variant", "pattern", "uneven", "sizes"}
 )
 """Options that objects don't have: they are pickled as they are, in one blocking call."""
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed as dist
 
 from distdemo.launcher.clock import Clock, clock_of
@@ -98,11 +97,6 @@ class Groups:
                 self._groups[spec.members] = dist.new_group(list(spec.members))
         members = None if role.group is None else role.spec.members
         return None if members is None else self._groups[members]
-
-
-def inference(spec: OpSpec) -> torch.inference_mode:
-    """Return the context in which this spec's tensors are created and its call runs."""
-    return torch.inference_mode(spec.inference)
 
 
 # ------------------------------------------------------------------------------------- the call

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,20 +13,21 @@ import typer
 from distdemo import backends
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
+    OUTPUT,
     Calls,
-    Ranks,
-    Strict,
     WorldOptions,
     choice,
+    option,
     stall_option,
     timeout_option,
 )
-from distdemo.cli.options import Timeline as TimelineFile
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
     MAX_SECONDS,
+    Numbers,
     check_rank,
-    ranks_to_show,
+    file_to_write,
+    parse_ranks,
     whole,
 )
 from distdemo.errors import Terminated, UsageError
@@ -107,9 +109,23 @@ class RunOptions(WorldOptions):
         ),
     ] = None
     calls: Calls = False
-    strict: Strict = False
-    record: TimelineFile = None
-    ranks: Ranks = None
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Treat warnings and incomplete comparisons as failures."),
+    ] = False
+    record: Annotated[
+        Path | None,
+        option(
+            file_to_write(".json"),
+            "FILE",
+            "Write a timeline for Perfetto.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None
+    ranks: Annotated[
+        Numbers | None,
+        option(parse_ranks, "LIST", "Ranks to show: 0,5-7 or all.", rich_help_panel=OUTPUT),
+    ] = None
 
 
 @command(
@@ -129,7 +145,9 @@ def run(session: Session, options: RunOptions) -> Result:
     check_source(program)
     program = replace(program, creates_group=options.own_group or not program.function)
     size = session.world_size(options.world_size)
-    shown = ranks_to_show(options.ranks, size) or frozenset(range(size))
+    shown = frozenset(options.ranks or range(size))
+    for rank in sorted(shown):
+        check_rank("--ranks", rank, size)
     if options.pdb is not None:
         check_rank("--pdb", options.pdb, size)
     needs_calls = [

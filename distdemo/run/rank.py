@@ -117,7 +117,7 @@ def _debugger(rank: int, pdb: int | None) -> Iterator[None]:
 
     def refuse(*_: object, **__: object) -> None:
         if pdb is None:
-            raise RuntimeError("breakpoint() needs a rank that has the terminal: --pdb 0")
+            raise RuntimeError(f"breakpoint() needs a rank that has the terminal: --pdb {rank}")
 
     if "PYTHONBREAKPOINT" not in os.environ and rank != pdb:
         sys.breakpointhook = refuse

@@ -11,7 +11,7 @@ from distdemo import backends
 from distdemo import ops as operations
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
-from distdemo.ops.reduction import REDUCTIONS, why_undefined
+from distdemo.ops.reduction import why_undefined
 from distdemo.ops.spec import OpSpec
 from distdemo.schedules import movements, reductions  # noqa: F401 - they register their algorithms
 from distdemo.schedules.contract import REGISTERED, Algorithm
@@ -19,11 +19,8 @@ from distdemo.schedules.schedule import Schedule
 
 REGISTRY = tuple(sorted(REGISTERED, key=lambda algorithm: not algorithm.goal.reduced))
 """Registry of algorithms. The first one of each op is its default."""
-NO_ARITHMETIC = {
-    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), frozenset(REDUCTIONS)),
-    **dict.fromkeys(("uint16", "uint32", "uint64"), frozenset({"sum", "avg", "min", "max"})),
-}
-"""Reduce ops for which torch has no elementwise function, by dtype (on 2.8, 2.13 and 2.15)."""
+NO_ARITHMETIC = {"float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64"}
+"""Dtypes for which torch lacks elementwise functions to reduce with (2.8, 2.13 and 2.15)."""
 
 
 def ops() -> tuple[str, ...]:
@@ -75,25 +72,14 @@ def schedule(op: OpSpec, name: str) -> Schedule:
 
 def check_arithmetic(spec: OpSpec) -> None:
     """Raise `UsageError` if torch has no arithmetic to reduce this dtype with; the ranks use it."""
-
-    def why_not(dtype: str) -> str | None:
-        if spec.reduce_op in NO_ARITHMETIC.get(dtype, ()):
-            return "The ranks reduce with torch's elementwise functions, and torch has none for it."
-        return why_undefined(DTYPES[dtype].kind, spec.reduce_op or "sum")
-
     if spec.reduce_op is None:
         return
-    if spec.reduce_op == "premul_sum":
-        why = "The ranks reduce with torch's elementwise functions; premul_sum is one of NCCL."
-        raise UsageError("A schedule can't reduce by premul_sum.", why, "Try --reduce-op sum.")
-    reason = why_not(spec.dtype)
+    reason = why_undefined(DTYPES[spec.dtype].kind, spec.reduce_op)
+    if spec.dtype in NO_ARITHMETIC or spec.reduce_op == "premul_sum":
+        reason = "The ranks reduce with torch's elementwise functions, and torch has none for it."
     if reason is not None:
-        fitting = ", ".join(name for name in DTYPES if why_not(name) is None)
-        raise UsageError(
-            f"A schedule can't reduce {spec.dtype} by {spec.reduce_op}.",
-            reason,
-            f"These dtypes work: {fitting}.",
-        )
+        what = f"A schedule can't reduce {spec.dtype} by {spec.reduce_op}."
+        raise UsageError(what, reason, "Try --dtype float32 --reduce-op sum.")
 
 
 def check_backend(backend: str, device: str, n: int) -> None:

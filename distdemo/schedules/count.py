@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
-from distdemo import schedules
 from distdemo.schedules.schedule import Schedule
 
 
@@ -26,39 +24,6 @@ class Counts:
     busiest_bytes: int
     total_bytes: int
     serial_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Cost of an algorithm on n ranks with a payload of S bytes: ``rounds · α + share · S · β``.
-
-    Exact if all chunks are equal. S is what ``Op.traffic`` counts: one rank's tensor, or all n
-    parts if a rank has one for each rank.
-
-    Attributes:
-        rounds: Multiple of α.
-        share: Multiple of S · β.
-    """
-
-    algorithm: str
-    rounds: int
-    share: Fraction
-
-    def seconds(self, size_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """Return the predicted time in seconds."""
-        return self.rounds * alpha_s + float(self.share) * size_bytes * beta_s_per_byte
-
-
-# ------------------------------------------------------------------------------------- by formula
-
-
-def costs(op: str, n: int) -> list[Cost]:
-    """Return the costs of all algorithms of this op (``all_reduce``) on n ranks."""
-    lines = []
-    for algorithm in schedules.of_op(op):
-        values = algorithm.formulas.values(n, algorithm.chunks(n))
-        lines.append(Cost(algorithm.name, int(values["rounds"]), values["serial"]))
-    return lines
 
 
 def by_formula(schedule: Schedule, payload: int) -> Counts:

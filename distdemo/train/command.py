@@ -7,7 +7,7 @@ from typing import Annotated
 
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
-    Seed,
+    ADVANCED,
     WorldOptions,
     choice,
     count,
@@ -33,7 +33,16 @@ class TrainOptions(WorldOptions):
         str, choice("MODE", ("compare", *MODES), "manual, flat, ddp, or compare (all three).")
     ] = DEFAULT.mode
     epochs: Annotated[int, count("Number of passes over the data.", most=100_000)] = DEFAULT.epochs
-    seed: Seed = DEFAULT.seed
+    seed: Annotated[
+        int,
+        count(
+            "Seed of the random numbers.",
+            0,
+            2**31 - 2,
+            metavar="NUMBER",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = DEFAULT.seed
     stall: Annotated[float | None, stall_option(f"{STALL_S:g}")] = None
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from distdemo.view import colours
-from distdemo.view.console import ASCII_SIGNS, Signs, as_text, can_redraw, show, signs
+from distdemo.view.console import Signs, as_text, can_redraw, show, signs
 from distdemo.view.foreign import printable
 from distdemo.view.tables import WIDTHS, Grid, fitting
 
@@ -83,13 +83,6 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Bullets:
-    """A list with a bullet in front of each item."""
-
-    items: tuple[Text | str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Drawing:
     """A picture made of characters.
 
@@ -102,7 +95,7 @@ class Drawing:
     play: Callable[[Console], None] | None = None
 
 
-Block = Heading | Paragraph | Summary | Grid | Fitted | Facts | Bullets | Drawing
+Block = Heading | Paragraph | Summary | Grid | Fitted | Facts | Drawing
 View = Callable[[Any, Signs], Iterable[Block]]
 """Function of a record and the terminal's signs."""
 
@@ -146,21 +139,13 @@ def draw_block(block: Block, console: Console) -> RenderableType:
     if isinstance(block, Fitted):
         return fitting(console, block.draw)
     if isinstance(block, Facts):
-        return _list((Text(f" {name} ", style="bold"), text) for name, text in block.rows)
-    if isinstance(block, Bullets):
-        bullet = "-" if signs(console) == ASCII_SIGNS else "•"
-        return _list((bullet, item) for item in block.items)
+        table = Table.grid(padding=(0, 1))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, text in block.rows:
+            table.add_row(Text(f" {name} ", style="bold"), text)
+        return table
     return block.draw(console)
-
-
-def _list(rows: Iterable[tuple[Text | str, Text | str]]) -> Table:
-    """Return two columns without a frame, of which the second folds."""
-    table = Table.grid(padding=(0, 1))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _verdict(block: Summary, sign: Signs) -> Text:
@@ -194,8 +179,6 @@ def _markdown(block: Block, sign: Signs) -> Iterator[str]:
             yield bold + lines.replace("\n", "\\\n") + bold
     elif isinstance(block, Facts):
         yield "\n".join(f"- **{_escaped(name)}**: {_escaped(text)}" for name, text in block.rows)
-    elif isinstance(block, Bullets):
-        yield "\n".join(f"- {_escaped(_plain(item))}" for item in block.items)
     elif isinstance(block, Drawing):
         yield _fenced(as_text(lambda console: show(console, block.draw(console))))
     else:

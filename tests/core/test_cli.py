@@ -105,7 +105,6 @@ def test_help_of_an_option_is_one_short_sentence() -> None:
 
 BAD = {
     "trian": "Did you mean train?",
-    "new-group": "Try distdemo all-reduce --group 0,1.",
     "-n 4 hello": "distdemo has no option -n.",
     "all-reduce --dtpye": "Did you mean --dtype?",
     "all-reduce --dtype flaot32": "Try --dtype float32.",

@@ -68,8 +68,8 @@ def test_a_world_is_lazy_where_no_rank_may_wait_for_a_connection() -> None:
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("broadcast", {"root": 2, "group": Numbers((1, 3))}, "--root 2: there is no such rank."),
-    ("all_reduce", {"values": ["1", "2,3"]}, "--values has rows of 1 and of 2 numbers."),
-    ("all_reduce", {"values": ["1", "2"], "world_size": 3}, "--values has 2 rows for 3 ranks."),
+    ("all_reduce", {"values": ["1", "2,3"]}, "--values has 1 number for rank 0, which needs 2."),
+    ("all_reduce", {"values": ["1", "2"], "world_size": 3}, "--values has 2 items for 3 ranks."),
     (
         "all_reduce",
         {"values": ["1", "2"], "shape": Numbers((3,))},

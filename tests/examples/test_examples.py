@@ -94,6 +94,11 @@ def test_python_runs_the_program_that_launches_ranks(start: Start) -> None:
     assert any(f"$ python launched.py\n{out}" == block for _, block in blocks("text")), err
 
 
+def test_run_calls_the_function_of_the_program_that_launches_ranks(command: Command) -> None:
+    code, out, err = command("run", f"{EXAMPLES / 'launched.py'}:mean", "--", "10")
+    assert (code, out.count("[15.0, 15.0]")) == (0, 4), err
+
+
 def test_a_whole_program_in_the_docs_is_an_example() -> None:
     examples = {file.read_text(encoding="utf-8") for file in EXAMPLES.rglob("*.py")}
     whole = [

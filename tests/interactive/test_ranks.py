@@ -126,7 +126,7 @@ def test_a_rank_that_ends_loses_its_own_variables_only(world: Collected) -> None
 def test_a_rank_that_ends_between_two_cells_is_reported_with_the_next(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     os.mkfifo(gone)
-    collected = Collected(Settings(2, sanitize=False))
+    collected = Collected(Settings(2))
     with closing(collected.ranks) as ranks:
         pids = ranks.pull("__import__('os').getpid()")
         watch = f"import os\npipe = os.open({str(gone)!r}, os.O_WRONLY)"

@@ -64,7 +64,7 @@ def test_a_session_without_failures_exits_with_0_and_its_document_has_the_values
 
 def test_commands_are_strict_and_never_end_the_session(start: Start) -> None:
     lines = "\n".join(["kept = rank", *COMMANDS, "kept", "exit(3)", "1 / 0"])
-    _, out, _ = run(start, lines, "-n", "2", "--no-sanitize", "--format", "json")
+    _, out, _ = run(start, lines, "-n", "2", "--format", "json")
     _, *cells, last = json.loads(out)["cells"]
     for cell, expected in zip(cells, COMMANDS.values(), strict=True):
         assert cell["what"].startswith(expected)
@@ -86,16 +86,21 @@ def test_a_signal_ends_a_line_that_runs_and_its_ranks(start: Start, number: int)
         run.leaves_nothing()
 
 
-def test_lines_are_completed_and_indented_on_a_terminal(start: Start, tmp_path: Path) -> None:
-    settings = {"HOME": str(tmp_path), "PROMPT_TOOLKIT_NO_CPR": "1"}
-    terminal = start.terminal("distdemo", "shell", "-n", "2", env=settings)
+def test_other_commands_run_beside_the_ranks(start: Start) -> None:
+    code, out, _ = run(start, "kept = rank\n%mistakes order\n%mistakes none\nkept\n", "-n", "2")
+    assert code == 1
+    assert "Mismatch in call 1 of the default group: the sizes don't match." in out
+    assert "distdemo mistakes none failed with exit code 2." in out
+    assert out.endswith("rank 0  0\nrank 1  1\n✗ 1 line failed.\n")
+
+
+def test_lines_are_typed_on_a_terminal(start: Start) -> None:
+    terminal = start.terminal("distdemo", "shell", "-n", "2")
     terminal.wait_for(">>>")
-    terminal.type("10 * world_s\t")
-    terminal.wait_for("10 * world_size")
-    terminal.type("\r")
+    terminal.type("10 * world_size\r")
     terminal.wait_for("ranks 0-1  20")
     terminal.wait_for(">>>")
-    terminal.type("if rank:\rkept = 7\r\r")
+    terminal.type("if rank:\r    kept = 7\r\r")
     terminal.type("kept\r")
     terminal.wait_for("NameError")
     terminal.wait_for(">>>")

@@ -19,7 +19,7 @@ from distdemo import ops, schedules
 from distdemo.ops.buffers import expected
 from distdemo.ops.spec import OpSpec
 from distdemo.schedules.contract import REGISTERED, Algorithm, Move, Round
-from distdemo.schedules.count import by_formula, costs, count
+from distdemo.schedules.count import by_formula, count
 from distdemo.schedules.schedule import Exchange, Schedule, ScheduleError, Transfer
 from distdemo.trace.report import Holdings, contributions
 
@@ -128,13 +128,6 @@ def test_unequal_chunks_are_counted_exactly() -> None:
     counts, sent, _ = count(Schedule.of(schedules.find("all_reduce", "ring"), 3, 4), 1)
     assert sum(sent) == counts.total_bytes == 16
     assert (counts.rounds, counts.sent_bytes, counts.serial_bytes) == (4, 6, 8)
-
-
-def test_a_cost_is_a_line_in_the_payload() -> None:
-    ring = costs("all_reduce", 4)[0]
-    assert (ring.rounds, float(ring.share)) == (6, 1.5)
-    assert ring.seconds(100, 10.0, 1.0) == 6 * 10 + 150
-    assert costs("all_to_all", 4)[0].share == 0.75  # S is all 4 parts of a rank
 
 
 def test_an_impossible_schedule_is_rejected() -> None:

@@ -13,16 +13,15 @@ from distdemo.ops.spec import Number, object_text, pickled_size
 Row = tuple[Number, ...]
 
 
-def read_numbers(arguments: Sequence[str], dtype: str, *, uneven: bool = False) -> list[Row]:
+def read_numbers(arguments: Sequence[str], dtype: str) -> list[Row]:
     """Return the rows of ``--values``, one per rank.
 
     Args:
         arguments: Arguments of the option, in order.
         dtype: Element type that must hold the numbers.
-        uneven: True if rows may be empty and of unequal length.
 
     Raises:
-        UsageError: No numbers, numbers that the dtype can't hold, or rows of unequal length.
+        UsageError: The dtype can't hold one of them.
     """
     rows = []
     for text in arguments:
@@ -37,13 +36,6 @@ def read_numbers(arguments: Sequence[str], dtype: str, *, uneven: bool = False) 
                 )
             numbers.append(number)
         rows.append(tuple(numbers))
-    lengths = sorted({len(row) for row in rows})
-    if not uneven and (len(lengths) > 1 or lengths == [0]):
-        raise UsageError(
-            f"--values has rows of {lengths[0]} and of {lengths[-1]} numbers.",
-            "In this operation all ranks need tensors of the same shape.",
-            "Give every rank the same number of values.",
-        )
     return rows
 
 
