@@ -198,8 +198,10 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
 
             known = [op.command for op in ops.REGISTRY.values()]
             others = subcommands("bench")
-            hint = f"Try distdemo bench {word}, without an operation." if word in others else ""
-            raise unknown("operation", [*known, EVERY, *others], word, hint)
+            if word in others:
+                what = f"bench {word} takes no operation before it."
+                raise UsageError(what, "It is a command of its own.", f"Try distdemo bench {word}.")
+            raise unknown("operation", [*known, EVERY, *others], word)
     return list(chosen.values())
 
 
