@@ -197,7 +197,11 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             from distdemo.cli.app import subcommands
 
             known = [op.command for op in ops.REGISTRY.values()]
-            raise unknown("operation", [*known, EVERY, *subcommands("bench")], word)
+            others = subcommands("bench")
+            if word in others:
+                what = f"bench {word} takes no operation before it."
+                raise UsageError(what, "It is a command of its own.", f"Try distdemo bench {word}.")
+            raise unknown("operation", [*known, EVERY, *others], word)
     return list(chosen.values())
 
 
