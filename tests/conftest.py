@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gc
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.register_assert_rewrite("golden", "processes")  # an assert there shows what differs
 
-from hypothesis import settings  # noqa: E402 - after the line above
+from forked import ForkedHost  # noqa: E402 - after the line above
+from hypothesis import settings  # noqa: E402 - as above
 from processes import Command, Start  # noqa: E402 - as above
 
 from distdemo.launcher import torch_import  # noqa: E402 - as above
@@ -103,3 +106,14 @@ def compiler() -> None:
 
     load_rpc()
     torch_import.load_compiler(("torch.nn.parallel",))
+
+
+@pytest.fixture(scope="module")
+def forked_hosts() -> Iterator[None]:
+    """Fork each ``Host`` from this process, which has loaded torch, instead of starting Python."""
+    from distdemo.launcher import host
+
+    forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHost})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "subprocess", forking)
+        yield

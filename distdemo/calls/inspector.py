@@ -19,7 +19,7 @@ from distdemo.calls.match.judge import Judge
 from distdemo.calls.match.matching import FROM
 from distdemo.calls.match.rules import KINDS
 from distdemo.calls.notes import EndNote, Ring, shared
-from distdemo.calls.records import CallCount, Finding, Notes, RankCall, SourceLine
+from distdemo.calls.records import Finding, Notes, RankCall, SourceLine
 from distdemo.calls.text import reason, stopped_text
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import (
@@ -100,12 +100,6 @@ class Inspector:
             self.judge.check()
             shifts = self.judge.matcher.shifts()
         return self.judge.finding is not None, shifts
-
-    def calls(self) -> tuple[tuple[CallCount, ...], str]:
-        """Return the calls so far, and rank 0's last call."""
-        self._feed()
-        self.judge.read()
-        return self.judge.calls(), self.judge.last_call(0)
 
     def relay(self) -> list[tuple[int, str]]:
         """Return new notes by rank, for ``on_message`` of node 0, on a node without rank 0."""

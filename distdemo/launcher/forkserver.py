@@ -1,4 +1,4 @@
-"""What a forkserver imports once, for all ranks."""
+"""Imports of a forkserver, which it makes once for all ranks."""
 
 from __future__ import annotations
 

@@ -9,10 +9,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from forked import ForkedHost
 from helpers import MARK, marked_processes, wait_until
 from processes import Start
 
@@ -21,7 +19,7 @@ from distdemo.interactive.ranks import Ranks
 from distdemo.interactive.records import CellReport, RanksText, Settings
 from distdemo.launcher import host
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("forked_hosts")]
 CELL = "<cell 1>"
 
 
@@ -43,15 +41,6 @@ class Collected:
         self.printed.clear()
         self.ranks.only = frozenset(only) or None
         return self.ranks.run(CELL, source)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _forked_hosts() -> Iterator[None]:
-    """Fork hosts from this process, which has loaded torch; a notebook starts a real one."""
-    forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHost})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host, "subprocess", forking)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from forked import ForkedHost
 from traces import spec_of
 
 from distdemo import schedules
-from distdemo.launcher import host
 from distdemo.schedules.count import by_formula, count
 from distdemo.schedules.run import Runner
 from distdemo.testing import RanksError, run_ranks, traffic
 from distdemo.testing.counting import BlockTraffic, CollectiveCall
 
-pytestmark = pytest.mark.processes
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _forked_hosts() -> Iterator[None]:
-    """Fork hosts from this process, which has loaded torch; the plugin's tests start real ones."""
-    forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHost})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host, "subprocess", forking)
-        yield
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("forked_hosts")]
 
 
 def run_schedules(rank: int, world_size: int) -> list[BlockTraffic]:
