@@ -29,6 +29,60 @@ _ATTEMPT = re.compile(r"(.*/attempt_)(\d{1,6})/")
 _LAST_NUMBER = re.compile(r"(\d{1,5})(?:\.(?:json|pkl|pickle|dump|txt))*$")
 
 
+class _Contents:
+    """Contents of the files of a job, by kind.
+
+    Args:
+        skipped: Files that can't be used, by the reason; more are added.
+    """
+
+    def __init__(self, skipped: dict[str, list[str]]) -> None:
+        self.dumps: dict[Path, tuple[int, RankCalls]] = {}
+        self.logs: list[tuple[int | None, Log]] = []
+        self._stacks: dict[int, str] = {}
+        self._texts: dict[Path, str] = {}
+        self._skipped = skipped
+
+    def add(self, path: Path) -> None:
+        """Read a file."""
+        try:
+            rank, content = _read(path)
+            if isinstance(content, Log):
+                self.logs.append((None, content))
+            elif isinstance(content, RankCalls):
+                self.dumps[path] = _known(rank), content
+            elif STACK.search(content):
+                self._stacks[_known(rank)] = content
+            else:
+                self._texts[path] = content
+        except Exception as error:  # which a parser raises depends on the file
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            self._skipped.setdefault(why[:MAX_TEXT], []).append(_short(path))
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of files of each kind."""
+        kinds = ("dump", "RAS report", "stack", "log")
+        contents = (self.dumps, self.logs, self._stacks, self._texts)
+        return {kind: len(files) for kind, files in zip(kinds, contents, strict=True)}
+
+    def read_texts(self) -> list[Path]:
+        """Read the texts of logs, and return the files whose ranks are unknown."""
+        ranks, unknown = _ranks_of_logs(self._texts)
+        for path, text in self._texts.items():
+            try:
+                self.logs.append((ranks.get(path), read_log(text, ranks.get(path))))
+            except ValueError as error:
+                self._skipped.setdefault(str(error), []).append(_short(path))
+        return list(unknown)
+
+    def calls(self) -> dict[int, RankCalls]:
+        """Return the calls of each rank, and the line of its stack."""
+        calls = dict(self.dumps.values())
+        for rank, stack in read_stacks(self._stacks).items():
+            calls.setdefault(rank, RankCalls() if self.dumps else stack).line = stack.line
+        return calls
+
+
 def judge_files(names: Sequence[str], on_file: Callable[[str], object] = len) -> Postmortem:
     """Read the files of a job and judge them.
 
@@ -53,46 +107,23 @@ def judge_files(names: Sequence[str], on_file: Callable[[str], object] = len) ->
         others = [_short(path) for path in files if path not in recordings]
         skipped |= {"recordings are judged alone": others} if others else {}
         return _judge_recordings(source, recordings, _skipped_notes(skipped))
-    dumps: dict[Path, tuple[int, RankCalls]] = {}
-    stacks: dict[int, str] = {}
-    logs: list[tuple[int | None, Log]] = []
-    texts: dict[Path, str] = {}
+    contents = _Contents(skipped)
     for path in _last_attempts(files):
         on_file(str(path))
-        try:
-            rank, content = _read(path)
-            if isinstance(content, Log):
-                logs.append((None, content))
-            elif isinstance(content, RankCalls):
-                dumps[path] = _known(rank), content
-            elif STACK.search(content):
-                stacks[_known(rank)] = content
-            else:
-                texts[path] = content
-        except Exception as error:  # which a parser raises depends on the file
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            skipped.setdefault(why[:MAX_TEXT], []).append(_short(path))
-    counts = {"dump": len(dumps), "RAS report": len(logs), "stack": len(stacks), "log": len(texts)}
-    if older := _of_older_jobs(dumps):
+        contents.add(path)
+    if older := _of_older_jobs(contents.dumps):
         raise UsageError(
             "The dumps are of several jobs.",
             "Some are older, of a rank that has two, or of a world of a different size.",
             f"Move these to another folder: {listing([*map(_short, older)])}.",
         )
-    ranks, unknown = _ranks_of_logs(texts)
-    for path, text in texts.items():
-        try:
-            logs.append((ranks.get(path), read_log(text, ranks.get(path))))
-        except ValueError as error:
-            skipped.setdefault(str(error), []).append(_short(path))
+    counts = contents.counts()
+    unknown = contents.read_texts()
     notes = _skipped_notes(skipped)
     if not any(counts.values()):
         why = next(iter(notes), "")
         raise UsageError(f"{source} has nothing that can be used.", why, "Try another folder.")
-    calls = dict(dumps.values())
-    for rank, stack in read_stacks(stacks).items():
-        calls.setdefault(rank, RankCalls() if dumps else stack).line = stack.line
-    job = Job(calls, logs, has_unknown_ranks=bool(unknown))
+    job = Job(contents.calls(), contents.logs, has_unknown_ranks=bool(unknown))
     if unknown:
         notes.append(f"The ranks that wrote {listing([*map(_short, unknown)])} are unknown.")
     findings = tuple(verdict.find(job))
