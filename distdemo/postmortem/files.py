@@ -61,9 +61,12 @@ class _Contents:
 
     def counts(self) -> dict[str, int]:
         """Return the number of files of each kind."""
-        kinds = ("dump", "RAS report", "stack", "log")
-        contents = (self.dumps, self.logs, self._stacks, self._texts)
-        return {kind: len(files) for kind, files in zip(kinds, contents, strict=True)}
+        return {
+            "dump": len(self.dumps),
+            "RAS report": len(self.logs),
+            "stack": len(self._stacks),
+            "log": len(self._texts),
+        }
 
     def read_texts(self) -> list[Path]:
         """Read the texts of logs, and return the files whose ranks are unknown."""
