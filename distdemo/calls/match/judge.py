@@ -102,7 +102,10 @@ class Judge:
             return self.finding
         running = running or {}
         error = first_error(self.matcher, running) or self.finding
-        return error or findings.stuck(self.matcher, running)
+        error = error or findings.stuck(self.matcher, running)
+        if error is None and self.matcher.strict_replicas:
+            error = self.finding = next(iter(self.matcher.training()), None)
+        return error
 
     def interrupt(self, running: Mapping[int, str]) -> Finding | None:
         """Return the finding at the latest poll, before a signal ended the run.
@@ -122,7 +125,13 @@ class Judge:
     def warnings(self) -> list[Finding]:
         """Return the possible errors so far."""
         matcher = self.matcher
-        return [*matcher.shifts(), *self.order.warnings(), *findings.unwaited_warning(matcher)]
+        training = [] if self.finding and matcher.strict_replicas else matcher.training()
+        return [
+            *training,
+            *matcher.shifts(),
+            *self.order.warnings(),
+            *findings.unwaited_warning(matcher),
+        ]
 
     def give_up(self, why: str) -> None:
         """Stop comparing after an internal error; later notes are only read."""

@@ -102,6 +102,13 @@ def fields_of(method: Method, args: Args, named: dict[str, Any]) -> Fields:
     return Fields(method.op, _is_sync(opts), data, reduce_op, root, sent, received, aliased=aliased)
 
 
+def tensors_of(method: Method, args: Args) -> Sequence[Tensor]:
+    """Return the tensors whose content a method gives to other ranks."""
+    number = method.filled if method.read is None else method.read
+    given: Sequence[Tensor] = () if number is None else _tensors(args[number])
+    return given
+
+
 def described(fields: Fields, source_line: SourceLine) -> RankCall:
     """Return the record of a call."""
     given = fields._asdict()
