@@ -38,9 +38,8 @@ from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Op
-from distdemo.ops.footprint import footprint
 from distdemo.ops.spec import OpSpec
-from distdemo.ops.values import PERIODS
+from distdemo.ops.values import PERIODS, footprint
 from distdemo.schedules import check_arithmetic, check_backend
 from distdemo.view.format import exact_size
 

@@ -17,9 +17,8 @@ from distdemo import ops
 from distdemo.bench.rank import check, refill
 from distdemo.ops.buffers import expected, laid_out, make_buffers
 from distdemo.ops.contract import Form, Op
-from distdemo.ops.footprint import footprint
 from distdemo.ops.spec import OpSpec
-from distdemo.ops.values import PERIODS
+from distdemo.ops.values import PERIODS, footprint
 from distdemo.ops.verify import verify
 
 NUMEL = 1024  # large enough for the tensors to outweigh everything that is not counted
