@@ -33,10 +33,9 @@ from distdemo.mpi.buffers import (
     to_write,
     units,
 )
-from distdemo.mpi.engine import CommunicatorGroup, Options
+from distdemo.mpi.engine import DONE, CommunicatorGroup, MpiWork, Options
 from distdemo.mpi.reductions import MpiReduction, reduction_for
 from distdemo.mpi.runtime import expect, translated
-from distdemo.mpi.work import DONE, MpiWork
 
 _at = MPI.buffer.fromaddress
 _IN_PLACE = MPI.IN_PLACE
