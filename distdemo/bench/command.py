@@ -199,7 +199,7 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             others = subcommands("bench")
             if word in others:
                 what = f"bench {word} takes no operation before it."
-                raise UsageError(what, "It is a command of its own.", f"Try distdemo bench {word}.")
+                raise UsageError(what, "It is a separate command.", f"Try distdemo bench {word}.")
             raise unknown("operation", [*known, EVERY, *others], word)
     return list(chosen.values())
 

@@ -222,7 +222,7 @@ class Session:
             size,
             chosen.name,
             device or chosen.default_device(),
-            options.timeout or max(30.0, 2.0 * size),  # spawned ranks import torch in turn
+            options.timeout or max(30.0, 2.0 * size),  # spawned ranks import torch one by one
             options.start_method,
             capture=True,
             stall=stall,

@@ -185,7 +185,7 @@ def write_exercises(folder: Path) -> tuple[str, ...]:
     """Write all exercises as programs with pytest files, and return the paths in the folder.
 
     The mistakes are exercises, too: their programs must be repaired. The hints in the headers are
-    written to files of their own. No solution is in this package.
+    written to separate files. No solution is in this package.
 
     Args:
         folder: New folder.

@@ -396,7 +396,7 @@ class MpiProcessGroup(CommunicatorGroup):
 def _one_by_one(
     op: Callable[..., dist.Work], outputs: Tensors, inputs: Tensors, opts: Options
 ) -> dist.Work:
-    """Call an op for each pair of tensors; return the last handle when the others are done."""
+    """Call an op for each pair of tensors, one after the other; return the last handle."""
     work: dist.Work = DONE
     for output, tensor in zip(outputs, inputs, strict=True):
         work.wait()
