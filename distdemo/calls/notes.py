@@ -330,7 +330,7 @@ class Gradients:
     """Checksum of the gradients that a rank gives to the reductions of one step on a group.
 
     Attributes:
-        step: Number of the step, from 1, of all optimizers together.
+        step: Number of the step, from 1, among those with a reduction on the group.
         names: Parameters whose gradients the program reduces, in the order of its calls; the first
             100. Empty for those that DDP or FSDP reduces.
         total: Checksum of all gradients; 0 if they are zero.

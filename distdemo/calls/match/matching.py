@@ -307,10 +307,12 @@ class Matcher:
         if rank not in group.numbers or size < 2:
             return
         values = note.values
+        line = values.source_line
+        self.stacks[line.file, line.line].add(line.stack)
         if isinstance(values, Gradients):
             group.replicas.add_gradients(rank, values, size)
             return
-        difference = group.replicas.add(rank, values, size)
+        difference = group.replicas.add(rank, values, group.reached[rank], size)
         if difference is not None and (values.check or self.strict_replicas):
             place = self.ranks[rank].call_count, rank
             finding = difference.finding(self.line)

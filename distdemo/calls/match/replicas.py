@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from distdemo.calls.match.rules import KINDS, ranks_by_value
 from distdemo.calls.notes import Gradients, Parameters
@@ -18,6 +18,10 @@ Sums = dict[int, int]
 LineText = Callable[[SourceLine], str]
 """Function that returns a source line as text."""
 START = "Broadcast the parameters of one rank, or seed all ranks alike."
+OTHER_ORDER = (
+    "The ranks have the same parameters in different orders, and DDP pairs them by position. "
+    "Create submodules in the same order on all ranks."
+)
 SAME_GRADIENTS = (
     "The gradients were equal before this step, so the optimizers differ: learning rate, weight "
     "decay, state, or a change of the parameters without the optimizer."
@@ -71,7 +75,8 @@ class Difference:
         """Return the finding; `others` is the number of other tensors that differ, too."""
         is_start = not (self.note.step or self.note.check)
         before = f"It was equal after step {self.equal_after}. " * (self.equal_after > 0)
-        before += f"So do {plural(others, 'other parameter')}." if others else ""
+        verb = "differs" if others == 1 else "differ"
+        before += f"{plural(others, 'other parameter')} {verb}, too." if others else ""
         rule = START if is_start else KINDS["replicas"].rule
         if self.gradients and self.equal_after == self.note.step - 1:
             rule = SAME_GRADIENTS if len({*self.gradients.values()}) == 1 else OTHER_GRADIENTS
@@ -112,6 +117,8 @@ class ReplicaCheck:
     _open: dict[tuple[object, ...], tuple[Sums, Sums]] = field(default_factory=dict)
     """Checksums of a tensor and of its gradient that some ranks haven't sent yet."""
     _start: dict[str, Sums] = field(default_factory=dict)
+    _orders: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the parameters before the first step, by rank."""
     _equal: dict[str, int] = field(default_factory=dict)
     """Latest step after which a parameter was equal."""
     _unequal: list[Difference] = field(default_factory=list)
@@ -138,14 +145,18 @@ class ReplicaCheck:
         notes = [note for notes in self._notes.values() for note in notes.values()]
         return tuple(dict.fromkeys(name for note in notes for name in note.unmarked))
 
-    def add(self, rank: int, note: Parameters, size: int) -> Difference | None:
+    def add(self, rank: int, note: Parameters, position: int, size: int) -> Difference | None:
         """Add the checksums of a rank; return a tensor that certainly differs.
 
         Args:
             rank: Global rank.
             note: Its checksums.
+            position: Number of calls that it has made on the group. Ranks that have finished early
+                in DDP's ``join()`` make their next step at another one.
             size: Number of members of the group.
         """
+        if not note.step and note.is_meant:
+            self._orders.setdefault(rank, note.names)
         if note.optimizer:
             notes = self._notes.setdefault(note.optimizer, {})
             notes[rank] = note
@@ -153,7 +164,8 @@ class ReplicaCheck:
                 return self._end(note.optimizer)
         certain = None
         for number, (name, value) in enumerate(zip(note.names, note.sums, strict=True)):
-            key = note.check, note.optimizer, note.step, note.is_latest, name
+            step = note.check or (note.optimizer, note.step, note.is_latest, position)
+            key = step, name
             sums, gradients = self._open.setdefault(key, ({}, {}))
             sums[rank] = value
             if note.gradients:
@@ -161,7 +173,8 @@ class ReplicaCheck:
             if len(sums) == size:
                 del self._open[key]
                 difference = Difference(name, sums, note, self._equal.get(name, 0), gradients)
-                certain = self._compare(difference) or certain
+                differs = self._compare(difference)
+                certain = certain or differs
             elif len(self._open) > MAX_OPEN:
                 del self._open[next(iter(self._open))]
         return certain
@@ -188,7 +201,6 @@ class ReplicaCheck:
         elif not note.step and name not in self._equal:
             if note.is_meant:
                 self._unequal.append(difference)
-                return difference
         elif name in self._equal and name not in self._averaged:
             self._drifted.setdefault(name, difference)
             return self._drifted[name] if note.reduced else None
@@ -238,8 +250,12 @@ class ReplicaCheck:
         """
         if self._mixed is not None:
             yield self._other_tensors(self._mixed, line)
-        if self._unequal:
-            yield self._unequal[0].finding(line, len(self._unequal) - 1)
+        unequal = [d for d in self._unequal if self._always_reduced(d.note.optimizer)]
+        if unequal:
+            finding = unequal[0].finding(line, len(unequal) - 1)
+            orders = {*self._orders.values()}
+            is_reordered = len(orders) > 1 and len({frozenset(order) for order in orders}) == 1
+            yield replace(finding, rule=OTHER_ORDER) if is_reordered else finding
         unreduced = [*self._unreduced(members, line)]
         yield from unreduced
         if unreduced:
@@ -249,6 +265,13 @@ class ReplicaCheck:
             yield min(drifted, key=lambda d: d.note.step).finding(line, len(drifted) - 1)
         elif len(self._equal_steps) >= MIN_EQUAL and not self._gradients_differ:
             yield self._equal_data(members, line)
+
+    def _always_reduced(self, optimizer: int) -> bool:
+        """Return True if the gradients of all steps were reduced on the group.
+
+        Gossip, for one, averages gradients on a different group in each step.
+        """
+        return not any(note.unreduced for note in self._notes.get(optimizer, {}).values())
 
     def _unreduced(self, members: Sequence[int], line: LineText) -> Iterator[Finding]:
         """Yield a finding per optimizer that made steps without a reduction."""

@@ -96,7 +96,8 @@ class Trained:
 
     def carries(self, tensor: Carried) -> bool:
         """Return True if a call carried a parameter, or as many elements as all have."""
-        return tensor.storage in self.storages or tensor.numel == self.numel
+        is_whole = tensor.numel == self.numel and tensor.group in self.groups
+        return is_whole or tensor.storage in self.storages
 
 
 class Replicas:
@@ -123,12 +124,16 @@ class Replicas:
         self._write = write
         self._names = Names()
         self._traffic = Traffic()
+        self._latest_call = 0
+        """Number of calls before the latest step of any optimizer."""
         self._modules = WeakIdKeyDictionary()
         """DDP module of each parameter that one holds, as a weak reference."""
         self._is_training = False
         self._trained: list[Trained] = []
         self._by_optimizer: WeakKeyDictionary[Optimizer, Trained] = WeakKeyDictionary()
         self._reductions: Counter[int] = Counter()
+        self._reduced_steps: Counter[int] = Counter()
+        """Number of steps before which gradients were reduced, by group."""
         self._buckets: dict[int, list[int]] = {}
         """Checksums of what DDP and FSDP reduced since the latest step, by group."""
         self._activations: set[int] = set()
@@ -163,7 +168,7 @@ class Replicas:
     def add_reduction(self, group: int, tensors: Iterable[Tensor]) -> None:
         """Add a reduction of gradients that DDP or FSDP is about to make."""
         self._reductions[group] += 1
-        if self._period >= 0:
+        if self._period(group) >= 0:
             sums = self._buckets.setdefault(group, [])
             sums += [checksum(tensor) for tensor in tensors if is_dense(tensor)]
 
@@ -178,13 +183,13 @@ class Replicas:
                     tensor,
                     summed=bool(reduce_op),
                     in_backward=in_backward,
-                    period=self._period,
+                    period=self._period(group),
                 )
 
-    @property
-    def _period(self) -> int:
-        """Number of steps so far, if the gradients of the next one are compared; otherwise -1."""
-        return self.steps if self._is_training and self.steps + 1 in SAMPLED else -1
+    def _period(self, group: int) -> int:
+        """Return the number of reduced steps on a group if the next is compared; otherwise -1."""
+        steps = self._reduced_steps[group]
+        return steps if self._is_training and steps + 1 in SAMPLED else -1
 
     # -------------------------------------------------------------------------------------- steps
 
@@ -211,12 +216,13 @@ class Replicas:
             self._compare(trained, parameters)
         self._count(trained, parameters, {*gradients}, traffic)
         trained.gradients = []
-        if trained.meant and self._is_compared(trained.steps + 1):
+        is_compared = bool(trained.meant) and self._is_compared(trained.steps + 1)
+        if is_compared and not any(map(_has_partial_gradient, parameters)):
             trained.gradients = [_gradient_sum(parameter) for parameter in parameters]
-        if self._period >= 0:
-            self._compare_gradients(trained, parameters, gradients)
+        self._compare_gradients(trained, parameters, gradients)
+        self._reduced_steps.update(trained.reduced)
         self._buckets.clear()
-        trained.calls = self._traffic.calls
+        trained.calls = self._latest_call = self._traffic.calls
         trained.reductions = Counter(self._reductions)
         trained.steps += 1
         self.steps += 1
@@ -258,7 +264,7 @@ class Replicas:
         traffic: Sequence[Carried],
         *,
         find_replicas: bool,
-    ) -> dict[int, list[tuple[int, int]]]:
+    ) -> dict[int, list[tuple[int, int | None]]]:
         """Return the parameters whose gradients calls carried, and checksums, by group.
 
         Args:
@@ -275,11 +281,12 @@ class Replicas:
                 owners[storage_of(parameter)] = number, False
                 if parameter.grad is not None and is_dense(parameter.grad):
                     owners[storage_of(parameter.grad)] = number, True
-        gradients: dict[int, list[tuple[int, int]]] = {}
+        gradients: dict[int, list[tuple[int, int | None]]] = {}
         for tensor in traffic:
             number, is_gradient = owners.get(tensor.storage, (-1, False))
             numbers = [number] if number >= 0 else []
-            if not numbers and tensor.numel == trained.numel:  # all of them, in one piece
+            is_recent = tensor.number > self._latest_call
+            if not numbers and is_recent and tensor.numel == trained.numel:  # all, in one piece
                 numbers = list(range(len(parameters)))
             elif not numbers and tensor.in_backward and tensor.storage.expired():  # type: ignore[no-untyped-call]  # torch's
                 self._activations.add(tensor.group)
@@ -288,7 +295,8 @@ class Replicas:
                 is_reduced = is_gradient and tensor.summed
                 meant[tensor.group] = meant.get(tensor.group, False) or is_reduced
             if is_gradient:
-                known = tensor.checksum if tensor.period == self._period else 0
+                is_known = tensor.period == self._period(tensor.group)
+                known = tensor.checksum if is_known else None
                 gradients.setdefault(tensor.group, []).append((number, known))
         return gradients
 
@@ -319,6 +327,7 @@ class Replicas:
         traffic: Sequence[Carried],
     ) -> None:
         """Count the next step as one with or without a reduction on each group."""
+        trained.reduced = set()
         if all(parameter.grad is None for parameter in parameters):
             return
         reduced |= trained.dtensors
@@ -425,16 +434,21 @@ class Replicas:
         self,
         trained: Trained,
         parameters: Sequence[Tensor],
-        gradients: Mapping[int, Sequence[tuple[int, int]]],
+        gradients: Mapping[int, Sequence[tuple[int, int | None]]],
     ) -> None:
         """Write one checksum of all gradients of the next step that were reduced, on each group."""
-        names = self._names.of(parameters, trained.name) if gradients else []
-        for group in sorted({*gradients, *self._buckets} - self._activations):
+        groups = [g for g in sorted({*gradients, *self._buckets}) if self._period(g) >= 0]
+        names = self._names.of(parameters, trained.name) if groups else []
+        for group in groups:
+            if group in self._activations:
+                continue
             by_hand = gradients.get(group, ())
-            sums = (*self._buckets.get(group, ()), *(value for _, value in by_hand))
+            sums = [*self._buckets.get(group, ()), *(value for _, value in by_hand)]
             total = _sum_of(sums) if any(sums) else 0
-            given = tuple(names[number] for number, value in by_hand if value)[:PER_NOTE]
-            note = Gradients(self.steps + 1, given, total, trained.line, owner=_sum_of(names))
+            given = tuple(names[number] for number, _ in by_hand)[:PER_NOTE]
+            note = Gradients(
+                self._reduced_steps[group] + 1, given, total, trained.line, owner=_sum_of(names)
+            )
             self._write(group, note)
 
 
@@ -444,6 +458,12 @@ def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
 
 def _sum_of(values: Iterable[object]) -> int:
     return zlib.crc32(repr(list(values)).encode())
+
+
+def _has_partial_gradient(parameter: Tensor) -> bool:
+    """Return True if the gradient is a DTensor that is only reduced within the step."""
+    placements = getattr(parameter.grad, "placements", ())
+    return any(placement.is_partial() for placement in placements)
 
 
 def _gradient_sum(parameter: Tensor) -> int:
