@@ -37,7 +37,9 @@ from distdemo.calls.record.tensors import (
 from distdemo.calls.records import SourceLine
 
 SAMPLED = frozenset({1, 2, 4, 8, 16})
-"""Numbers of steps after which parameters and gradients are compared by default."""
+"""Numbers of steps after which parameters are compared by default."""
+SAMPLED_GRADIENTS = frozenset({1, 2, 4, 8})
+"""Steps whose gradients are compared before they are reduced."""
 SUMS = {"sum", "avg", "premul_sum"}
 PER_NOTE = 100  # tensors
 MAX_UNMARKED = 10  # names of parameters that nothing marks as replicas
@@ -68,6 +70,8 @@ class Trained:
         why: Reason for the latest step without a reduction; see `Parameters`.
         gradients: Checksum of each parameter's gradient before the latest step, if compared.
         unmarked: Parameters that nothing marks as replicas; the first few.
+        versions: torch's count of changes of each parameter at the latest comparison after a step.
+        sums: Checksums of the parameters then.
     """
 
     number: int
@@ -88,6 +92,8 @@ class Trained:
     why: str = ""
     gradients: list[int] = field(default_factory=list)
     unmarked: tuple[str, ...] = ()
+    versions: list[int] = field(default_factory=list)
+    sums: dict[int, int] = field(default_factory=dict)
 
     @property
     def groups(self) -> set[int]:
@@ -189,7 +195,7 @@ class Replicas:
     def _period(self, group: int) -> int:
         """Return the number of reduced steps on a group if the next is compared; otherwise -1."""
         steps = self._reduced_steps[group]
-        return steps if self._is_training and steps + 1 in SAMPLED else -1
+        return steps if self._is_training and steps + 1 in SAMPLED_GRADIENTS else -1
 
     # -------------------------------------------------------------------------------------- steps
 
@@ -213,10 +219,11 @@ class Replicas:
             self._look_at(trained, parameters)
         gradients = self._match(trained, parameters, traffic, find_replicas=is_due)
         if is_due:
-            self._compare(trained, parameters)
+            self._compare(trained, parameters, is_averaged=is_averaged)
         self._count(trained, parameters, {*gradients}, traffic)
         trained.gradients = []
-        is_compared = bool(trained.meant) and self._is_compared(trained.steps + 1)
+        is_first = not trained.steps  # later ones follow steps that weren't compared
+        is_compared = bool(trained.meant) and (is_first or self._is_asked(trained.steps + 1))
         if is_compared and not any(map(_has_partial_gradient, parameters)):
             trained.gradients = [_gradient_sum(parameter) for parameter in parameters]
         self._compare_gradients(trained, parameters, gradients)
@@ -231,7 +238,9 @@ class Replicas:
         """Compare the parameters after a step that may be the last one."""
         trained = self._by_optimizer.get(optimizer)
         if trained is not None and (trained.steps == 1 or self._is_asked(trained.steps)):
-            self._compare(trained, _parameters_of(optimizer), is_latest=True)
+            parameters = _parameters_of(optimizer)
+            self._compare(trained, parameters, is_latest=True)
+            trained.versions = [parameter._version for parameter in parameters]
 
     def finish(self) -> None:
         """Say how many steps there were, and whether parameters were averaged after the last."""
@@ -373,13 +382,19 @@ class Replicas:
         )
 
     def _compare(
-        self, trained: Trained, parameters: Sequence[Tensor], *, is_latest: bool = False
+        self,
+        trained: Trained,
+        parameters: Sequence[Tensor],
+        *,
+        is_averaged: bool = False,
+        is_latest: bool = False,
     ) -> None:
         """Write checksums of the parameters that are replicas, on each group.
 
         Args:
             trained: Optimizer.
             parameters: Its parameters.
+            is_averaged: True if calls have carried them since the latest step.
             is_latest: True immediately after a step, when they may still be averaged.
         """
         names = self._names.of(parameters, trained.name)
@@ -388,7 +403,10 @@ class Replicas:
             for number, parameter in enumerate(parameters)
             if number not in trained.meant and not hasattr(parameter, "placements")
         )[:MAX_UNMARKED]
-        sums: dict[int, int] = {}
+        versions = [parameter._version for parameter in parameters]
+        is_unchanged = not is_averaged and versions == trained.versions
+        sums: dict[int, int] = trained.sums if is_unchanged else {}
+        trained.sums = sums
         for group in sorted(trained.groups):
             for is_reduced in (True, False):
                 new = [
