@@ -208,17 +208,20 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
         what = what.replace(name, call.op)
     rows = (*matcher.rows(calls), *merged([_end_of(matcher, group, rank) for rank in gone]))
     before = matcher.before(group)
-    rule = KINDS[kind].rule
-    cause = group.lines.cause_here(calls, group.members) if returned else None
-    if cause is not None:
-        guilty, affected = cause.ranks, tuple(r for r in others if r not in cause.ranks)
-        rule = cause.rule
-        if cause.kind == "alone":
-            kind, what = "absent", cause.what(matcher.line)
-        else:
-            rule = f"{cause.what(matcher.line)} {rule}"
-    finding = Finding(kind, what, rows, before, rule, guilty, affected)
-    return matcher.with_cause(group, finding, calls, (gone, others)) if returned else finding
+    finding = Finding(kind, what, rows, before, KINDS[kind].rule, guilty, affected)
+    if not returned:
+        return finding
+    earlier = matcher.with_cause(group, finding, calls, (gone, others))
+    cause = group.lines.cause_here(calls, group.members)
+    if earlier is not finding or cause is None:
+        return earlier
+    said = cause.what(matcher.line)
+    if cause.kind == "alone":
+        finding = replace(finding, kind="absent", what=said, rule=cause.rule)
+    else:
+        finding = replace(finding, rule=f"{said} {cause.rule}")
+    affected = tuple(rank for rank in others if rank not in cause.ranks)
+    return replace(finding, ranks=cause.ranks, consequences=affected)
 
 
 def unmatched(matcher: Matcher, entry: Entry) -> Finding:

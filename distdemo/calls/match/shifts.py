@@ -10,7 +10,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from distdemo.calls.match.rules import KINDS, minority
-from distdemo.calls.match.splits import FORWARD, MAX_FOLLOWED, Calls, Cause, Place, Split, guilty
+from distdemo.calls.match.splits import (
+    BACKWARD,
+    FORWARD,
+    MAX_FOLLOWED,
+    Calls,
+    Cause,
+    Place,
+    Split,
+    guilty,
+)
 from distdemo.calls.records import Finding, Row, SourceLine
 
 Stack = tuple[tuple[str, ...], tuple[str, ...]]
@@ -226,8 +235,9 @@ class Lines:
         is_alone = place in forwards and place.ranks.isdisjoint(never)
         if is_alone and any(place.ranks.issuperset(members) for place in forwards):
             return Cause(split, "alone", place, at, tuple(sorted(now)), never)
-        in_a_row = place is self._last and place.followed
-        return self._apart(split, {}, members) if in_a_row else None
+        if place is not self._last or place.part or self._run not in place.runs():
+            return None  # the others have left, but not where they usually do
+        return self._apart(split, {}, members)
 
     def _places_of(self, calls: Calls) -> dict[int, Place]:
         return {rank: self._place(call.source_line) for rank, call in calls.items()}
@@ -256,8 +266,10 @@ class Lines:
         if not (own and others and is_ahead and all(place.is_direct for place in never)):
             return None
         place = split.places[own[0]]
-        guilty = own if len(own) <= len(others) else others
-        return Cause(split, "alone", place, split.places, tuple(guilty), never[place])
+        at_fault = tuple(own if len(own) <= len(others) else others)
+        backward = (p.ranks for p in self._places.values() if p.part == BACKWARD)
+        trains = any(ranks and ranks.issubset(own) for ranks in backward)
+        return Cause(split, "alone", place, split.places, at_fault, never[place], trains)
 
     def _apart(
         self, split: Split, at: Mapping[int, Place], members: Collection[int]
@@ -324,7 +336,7 @@ class Lines:
                 )
                 yield replace(warning, ranks=own) if 0 < len(own) <= len(lines) / 2 else warning
         for split in self.splits.values():
-            cause = None if split.is_meant or self._is_over(split) else self._alone(split, {})
+            cause = self._alone(split, {})
             if cause is not None and cause.place.part == FORWARD:
                 yield cause.finding(group, line, rows)
         for mixed in self._swapped.values():

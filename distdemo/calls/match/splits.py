@@ -21,7 +21,8 @@ Calls = Mapping[int, RankCall]
 MAX_FOLLOWED = 100  # remembered ways on from a place
 WINDOW = 32  # calls within which ranks that made one call for another meet again
 FORWARD = "DDP's forward"
-DIRECT = {"": "made {}", "backward()": "called backward()", FORWARD: "called the DDP module"}
+BACKWARD = "backward()"
+DIRECT = {"": "made {}", BACKWARD: "called backward()", FORWARD: "called the DDP module"}
 """What a rank did, by the part of torch that made its call.
 
 Others, such as DDP's ``join()``, make calls that match although their lines differ.
@@ -87,7 +88,8 @@ class Split:
         run: Number of calls in a row there.
         usual: Places to which all ranks have gone from there before.
         more: Number of further calls in a row there, by rank.
-        is_meant: True if the ranks made one call for another: afterwards they met elsewhere.
+        is_meant: True if the ranks made one call for another: afterwards they met elsewhere. This
+            says nothing of DDP's forward, which broadcasts no buffers after one without gradients.
     """
 
     calls: Calls
@@ -126,7 +128,8 @@ class Split:
                 self._staying.discard(rank)
         if self._window:
             self._window = 0 if self._is_shifted(places) else self._window - 1
-            self.is_meant = self._window > 0 and together not in {None, *self._sides}
+            is_left = self._window > 0 and together not in {None, *self._sides}
+            self.is_meant = is_left and all(place.part != FORWARD for place in self._sides)
         return not self.is_meant and bool(self._window or self._staying)
 
     def length(self, rank: int, at: Mapping[int, Place]) -> int:
@@ -165,6 +168,7 @@ class Cause:
         values: What differs, by rank.
         ranks: Ranks at fault.
         never: Ranks that have never called from the place, for ``alone``.
+        trains: True if ranks that are alone have also computed gradients where no other rank has.
     """
 
     split: Split
@@ -173,6 +177,7 @@ class Cause:
     values: Mapping[int, Any]
     ranks: tuple[int, ...]
     never: tuple[int, ...] = ()
+    trains: bool = False
 
     def divides(self, sides: Iterable[Collection[int]]) -> bool:
         """Return True if ranks that did the same here are on one side later."""
@@ -182,7 +187,7 @@ class Cause:
     @property
     def rule(self) -> str:
         """What to change."""
-        return RULES[self.kind][self.place.part == FORWARD]
+        return RULES[self.kind][self.place.part == FORWARD and not self.trains]
 
     def what(self, line: Callable[[SourceLine], str]) -> str:
         """Return the difference as a sentence.
@@ -220,7 +225,8 @@ class Cause:
         if not others or len({call.op for call in calls.values()}) > 1:
             return f"{what}."
         its = "its" if len(own) == 1 else "their"
-        return f"{what}; {its} {op} was paired with {lines[others[0]]}."
+        paired = f"{its} {op}" if self.place.part else "it"
+        return f"{what}; {paired} was paired with {lines[others[0]]}."
 
     def finding(
         self,
