@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import Start
@@ -268,7 +269,9 @@ def test_the_repaired_programs_have_no_findings(start: Start, backend: str, size
     assert not {"findings", "warnings"} & {*document}, document
 
 
-def document_of(start: Start, backend: str, size: int, names: str, *wrong: str) -> dict[str, list]:
+def document_of(
+    start: Start, backend: str, size: int, names: str, *wrong: str
+) -> dict[str, list[Any]]:
     """Run programs on ranks and return the document."""
     if backend == "mpi":
         pytest.importorskip("mpi4py")
@@ -276,7 +279,7 @@ def document_of(start: Start, backend: str, size: int, names: str, *wrong: str) 
     line = ["run", str(PROGRAMS), "-n", str(size), *options, *STRICT, "--format", "json"]
     with start("distdemo", *line, "--", backend, names, *wrong) as run:
         code, out, _ = run.finish()
-    document: dict[str, list] = json.loads(out)
+    document: dict[str, list[Any]] = json.loads(out)
     assert document.get("stopped") is None, out
     assert code == bool(wrong), out
     return document

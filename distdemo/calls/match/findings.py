@@ -27,7 +27,7 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     difference = differs(calls, group.members)
     assert difference is not None  # the matcher has found one
     kind, guilty = difference
-    cause = group.lines.cause_here(calls, group.members)
+    cause = entries.cause(calls)
     waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
     if cause is not None and cause.ranks == waiting:
         guilty, waiting = waiting, guilty
@@ -56,7 +56,7 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
         rule = f"Rank {sender} sends {count} to rank {receiver}, which expects {expected}. {rule}"
     what = f"Mismatch in {entries.name}: {KINDS[kind].differs}."
     finding = Finding(kind, what, tuple(rows), matcher.before(group), rule, guilty, waiting)
-    return matcher.with_cause(group, finding, calls, (guilty, waiting))
+    return matcher.with_cause(finding, entries, (guilty, waiting))
 
 
 def alike(matcher: Matcher, first: Problem) -> list[Problem]:
@@ -171,8 +171,8 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
     finding = Finding("stuck", what, tuple(rows), before, rule, ranks, others, so_far=True)
     if entry.calls_there is None:
         return finding
-    made = entry.calls_there.by_rank
-    return matcher.with_cause(group, finding, made, (ranks, made.keys() - {*ranks}))
+    made = entry.calls_there.keys() - {*ranks}
+    return matcher.with_cause(finding, entry.calls_there, (ranks, made))
 
 
 def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding:
@@ -211,8 +211,8 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
     finding = Finding(kind, what, rows, before, KINDS[kind].rule, guilty, affected)
     if not returned:
         return finding
-    earlier = matcher.with_cause(group, finding, calls, (gone, others))
-    cause = group.lines.cause_here(calls, group.members)
+    earlier = matcher.with_cause(finding, entries, (gone, others))
+    cause = entries.cause((*gone, *others))
     if earlier is not finding or cause is None:
         return earlier
     said = cause.what(matcher.line)

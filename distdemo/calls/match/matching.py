@@ -296,7 +296,7 @@ class Matcher:
         if shifted is not None:
             finding = shifted_finding(shifted, steps, entries.by_rank, self.line)
             entry = entries[finding.ranks[0]]
-            finding = self.with_cause(group, finding, entries.by_rank, ranks_by_value(shifted))
+            finding = self.with_cause(finding, entries, ranks_by_value(shifted))
             self.problems.append(Problem(finding, (entry.order, entry.rank), entry))
 
     def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
@@ -357,21 +357,17 @@ class Matcher:
         return warnings
 
     def with_cause(
-        self,
-        group: Group,
-        finding: Finding,
-        calls: Mapping[int, RankCall],
-        sides: Sequence[Collection[int]],
+        self, finding: Finding, entries: CallSet, sides: Sequence[Collection[int]]
     ) -> Finding:
         """Return the finding, or one on the earlier call that it follows from.
 
         Args:
-            group: Group of the call.
             finding: Finding on a call that ranks made differently, or that some haven't made.
-            calls: This call of the ranks that have made it.
+            entries: This call.
             sides: Ranks that did the same.
         """
-        cause = group.lines.cause(calls, sides)
+        group = entries.group
+        cause = group.lines.cause(entries.by_rank, sides)
         if cause is None:
             return finding
         return cause.finding(group.name, self.line, self.rows, finding)

@@ -248,12 +248,13 @@ class Cause:
         wrong = {rank: call for rank, call in calls.items() if rank in self.ranks}
         text = f"This was call {self.split.number:,} of {group}."
         shift = Finding("shift", self.what(line), (*rows(right), *rows(wrong)), text, self.rule)
-        shift = replace(shift, ranks=self.ranks, consequences=tuple(sorted(right)))
+        shift = replace(shift, ranks=self.ranks)
         if later is None:
             return shift
         then = tuple(replace(row, did=f"then {row.did}") for row in later.rows)
         text += f" Later: {later.what[0].lower()}{later.what[1:]}"
-        return replace(shift, rows=shift.rows + then, before=text, so_far=later.so_far)
+        shift = replace(shift, rows=shift.rows + then, before=text, so_far=later.so_far)
+        return replace(shift, consequences=tuple(sorted(right)))
 
 
 def guilty(values: Mapping[int, object], usual: Collection[int]) -> tuple[int, ...]:
