@@ -104,7 +104,8 @@ class Judge:
         error = first_error(self.matcher, running) or self.finding
         error = error or findings.stuck(self.matcher, running)
         if error is None and self.matcher.strict_replicas:
-            error = self.finding = next(iter(self.matcher.training()), None)
+            error = next(iter(self.matcher.training()), None)
+        self.finding = error
         return error
 
     def interrupt(self, running: Mapping[int, str]) -> Finding | None:
@@ -125,13 +126,14 @@ class Judge:
     def warnings(self) -> list[Finding]:
         """Return the possible errors so far."""
         matcher = self.matcher
-        training = [] if self.finding and matcher.strict_replicas else matcher.training()
-        return [
-            *training,
-            *matcher.shifts(),
-            *self.order.warnings(),
-            *findings.unwaited_warning(matcher),
-        ]
+        shifts = matcher.shifts()
+        training = matcher.training()
+        if self.finding is not None and self.finding.kind == "shift":  # it is the first of them
+            shifts = [warning for warning in shifts if warning.kind != "shift"]
+        if self.finding is not None and matcher.strict_replicas:  # likewise
+            training = []
+        others = (*self.order.warnings(), *findings.unwaited_warning(matcher))
+        return [*training, *shifts, *others]
 
     def give_up(self, why: str) -> None:
         """Stop comparing after an internal error; later notes are only read."""
