@@ -32,8 +32,8 @@ from distdemo.calls.record.tensors import (
     checksum,
     is_constant,
     is_dense,
-    local,
     storage_of,
+    version_of,
 )
 from distdemo.calls.records import SourceLine
 
@@ -241,7 +241,7 @@ class Replicas:
         if trained is not None and (trained.steps == 1 or self._is_asked(trained.steps)):
             parameters = _parameters_of(optimizer)
             self._compare(trained, parameters, is_latest=True)
-            trained.versions = [local(parameter)._version for parameter in parameters]
+            trained.versions = [version_of(parameter) for parameter in parameters]
 
     def finish(self) -> None:
         """Say how many steps there were, and whether parameters were averaged after the last."""
@@ -404,7 +404,7 @@ class Replicas:
             for number, parameter in enumerate(parameters)
             if number not in trained.meant and not hasattr(parameter, "placements")
         )[:MAX_UNMARKED]
-        versions = [local(parameter)._version for parameter in parameters]
+        versions = [version_of(parameter) for parameter in parameters]
         is_unchanged = not is_averaged and versions == trained.versions
         sums: dict[int, int] = trained.sums if is_unchanged else {}
         trained.sums = sums

@@ -64,6 +64,12 @@ def is_dense(tensor: Tensor) -> bool:
     return tensor.layout is torch.strided and tensor.numel() > 0 and not tensor.is_meta
 
 
+def version_of(tensor: Tensor) -> int:
+    """Return torch's count of the changes of a tensor, or of the local part of a DTensor."""
+    version: int = getattr(tensor, "_local_tensor", tensor)._version
+    return version
+
+
 def storage_of(tensor: Tensor) -> StorageWeakRef:
     """Return a weak reference to the memory of a tensor, or of its local part."""
     tensor = tensor if type(tensor) in PLAIN else local(tensor)
