@@ -186,6 +186,13 @@ def swapped(rank: int, wrong: bool) -> None:
         dist.broadcast(torch.tensor(1.0) if rank == root else torch.empty(1), root)
 
 
+def transposed(rank: int, wrong: bool) -> None:
+    """Reduce a matrix that one rank has computed transposed."""
+    product = torch.ones(3, 2) if wrong and rank == 3 else torch.ones(2, 3)
+    dist.all_reduce(product)
+    dist.reduce(product, 0)
+
+
 def right_gradients(rank: int, wrong: bool) -> None:
     """Call collectives on tensors around a graph, but not within it."""
     weight = torch.ones(4, requires_grad=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -258,20 +258,26 @@ def dropped(matcher: Matcher, causes: Mapping[Entry, Entry]) -> Finding:
     line = first.call.source_line
     handles = [entry for entry in matcher.dropped if entry.call.source_line == line]
     waiting = [entry for cause, entry in causes.items() if cause.call.source_line == line]
-    rows = []
     ops = sorted({entry.call.op for entry in handles}, reverse=True)
-    for op in ops:
-        calls = {entry.rank: entry.call for entry in handles if entry.call.op == op}
-        several = len({str(call) for call in calls.values()}) > 1
-        rows += [matcher.row(rank, calls[rank], op if several else "") for rank in sorted(calls)]
-    rows += [matcher.row(entry.rank, entry.call, f"{entry.call} is waiting") for entry in waiting]
+    rows = [*_rows_by_op(matcher, handles), *_rows_by_op(matcher, waiting, " is waiting")]
     ranks = tuple(sorted({entry.rank for entry in handles}))
     others = tuple(sorted({entry.rank for entry in waiting} - {*ranks}))
     handle = f"the handle of {' and '.join(f'i{op}' for op in ops)}"
     backend = first.group.backend.partition("/")[0]
     what = f"{ranks_of(ranks)} dropped {handle} without waiting; {backend} only delivers a message "
     what += "whose handle is kept."
-    return Finding("p2p", what, tuple(merged(rows)), "", KEEP_HANDLES, ranks, others)
+    return Finding("p2p", what, tuple(rows), "", KEEP_HANDLES, ranks, others)
+
+
+def _rows_by_op(matcher: Matcher, entries: Iterable[Entry], ending: str = "") -> Iterator[Row]:
+    """Yield the rows of calls: without arguments where ranks passed different ones."""
+    by_op: dict[str, dict[int, RankCall]] = {}
+    for entry in sorted(entries, key=attrgetter("rank")):
+        by_op.setdefault(entry.call.op, {})[entry.rank] = entry.call
+    for op, calls in sorted(by_op.items(), reverse=True):
+        texts = {str(call) for call in calls.values()}
+        did = f"{op if len(texts) > 1 else texts.pop()}{ending}"
+        yield from merged([matcher.row(rank, call, did) for rank, call in calls.items()])
 
 
 def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
