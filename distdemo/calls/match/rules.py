@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from distdemo.backends import REGISTRY, Backend
+from distdemo.backends import REGISTRY
+from distdemo.backends.contract import Backend
 from distdemo.calls.records import Kind, RankCall
 
 
