@@ -51,6 +51,8 @@ def test_strides_are_recorded_where_a_backend_may_ignore_them() -> None:
     assert fields_of(METHODS["allreduce"], ([column],), {}).data[3] == (4,)
     assert fields_of(METHODS["alltoall_base"], (column, torch.ones(4), [], []), {}).data[3] == (4,)
     assert fields_of(METHODS["allgather"], ([[column]], [column]), {}).data[3] == ()
+    gather = fields_of(METHODS["gather"], ([[column]], [column], None), {})
+    assert gather.data[3] == ((4,) if torch.__version__ < "2.9" else ())
     assert fields_of(METHODS["allreduce_coalesced"], ([column],), {}).data[3] == ()
 
 

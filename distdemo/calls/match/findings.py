@@ -262,10 +262,10 @@ def dropped(matcher: Matcher, causes: Mapping[Entry, Entry]) -> Finding:
     rows = [*_rows_by_op(matcher, handles), *_rows_by_op(matcher, waiting, " is waiting")]
     ranks = tuple(sorted({entry.rank for entry in handles}))
     others = tuple(sorted({entry.rank for entry in waiting} - {*ranks}))
-    handle = f"the handle of {' and '.join(f'i{op}' for op in ops)}"
+    handle = f"handle{'s' * (len(ops) > 1)} of {' and '.join(f'i{op}' for op in ops)}"
     backend = first.group.backend.partition("/")[0]
-    what = f"{ranks_of(ranks)} dropped {handle} without waiting; {backend} only delivers a message "
-    what += "whose handle is kept."
+    what = f"{ranks_of(ranks)} dropped the {handle} without waiting; {backend} delivers a message "
+    what += "only if its handle is kept."
     return Finding("p2p", what, tuple(rows), "", KEEP_HANDLES, ranks, others)
 
 
