@@ -9,6 +9,7 @@ A repeated call (same line, same arguments) is written as its number only::
     5 12                                   # likewise, for the gradients of step 12
     w 5                                    # it waits for the 5th call that it made
     n 5                                    # it needn't wait for it any more; see NoWaitNote
+    d 5                                    # it has dropped the handle without either; see DropNote
     a                                      # torch accepted the call, and other ranks may notice it
     a +                                    # likewise, with threads that have made no call yet
     r                                      # the call or wait returned (r 2: with data of rank 2)
@@ -36,7 +37,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from distdemo.calls.match.rules import agreement
+from distdemo.calls.match.rules import agreement, backend_named
 from distdemo.calls.records import RankCall, SourceLine
 from distdemo.encoding import decode, encode, loads
 
@@ -220,6 +221,17 @@ class NoWaitNote:
 
 
 @dataclass(frozen=True, slots=True)
+class DropNote:
+    """The rank has dropped the handle of a send or receive that it neither waited for nor polled.
+
+    Attributes:
+        number: Number of the call on this rank.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReturnNote:
     """The call or wait that a rank was in has returned.
 
@@ -251,13 +263,13 @@ class MisuseNote:
         did: Call as text.
         source_line: Source line of the call.
         then: Source line of the access to its tensors, if any.
-        what: ``strided``, ``written``, ``read``, ``unwaited``, ``severed`` or ``severed result``.
+        what: ``written``, ``read``, ``unwaited``, ``severed`` or ``severed result``.
     """
 
     did: str
     source_line: SourceLine
     then: SourceLine = field(default_factory=SourceLine)
-    what: str = "strided"
+    what: str = "unwaited"
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +385,7 @@ Note = (
     | AcceptNote
     | WaitNote
     | NoWaitNote
+    | DropNote
     | ReturnNote
     | StopNote
     | MisuseNote
@@ -435,6 +448,8 @@ class Reader:
                 return WaitNote(_number(number), thread, mark == "+")
             case "n":
                 return NoWaitNote(_number(rest))
+            case "d":
+                return DropNote(_number(rest))
             case "X":
                 return StopNote(_json(str, rest))
             case "B":
@@ -457,6 +472,9 @@ class Reader:
                 number, name, text = rest.split(" ", 2)
                 key = self._groups[int(name)]
                 call = replace(_json(RankCall, text), group=key[0])
+                used = backend_named(key[1])
+                if used is not None and used.copies_strided:
+                    call = replace(call, strides=())
                 self._calls[_number(number, MAX_KNOWN)] = CallNote(key, call, agreement(call))
             case "H":  # the header, which is read when the file is opened
                 pass

@@ -152,8 +152,11 @@ class RankCall:
         tag: Tag of a send or receive.
         sync: True if the call itself waits for completion.
         aliased: True if a list contains one tensor several times.
+        overlapping: True if a list contains tensors that overlap.
         members: Global ranks passed to ``new_group``.
         lone_groups: Number of groups of one rank that this rank created before, for ``new_group``.
+        named_after: Number of this rank's groups that torch counts in the name of a new group, if
+            only its members create it.
         strides: Strides of a non-contiguous tensor whose memory the backend uses directly.
         limited: True if the call has its own time limit, after which the program may continue.
         batched: True for a send or receive of batch_isend_irecv.
@@ -174,8 +177,10 @@ class RankCall:
     tag: int = 0
     sync: bool = True
     aliased: bool = False
+    overlapping: bool = False
     members: tuple[int, ...] = ()
     lone_groups: int = 0
+    named_after: int = 0
     strides: tuple[int, ...] = ()
     limited: bool = False
     batched: bool = False

@@ -371,9 +371,16 @@ def swapped(rank: int, wrong: bool) -> None:
         dist.all_reduce(tensor)
     for _ in range(2):
         dist.all_reduce(torch.ones(6, 1) if rank else torch.ones(6))
-        dist.all_reduce(torch.ones(2, 3) if rank else torch.ones(3, 2))
+        dist.all_reduce(torch.ones(2, 3) if rank else torch.ones(6))
     for root in range(dist.get_world_size()):
         dist.broadcast(torch.tensor(1.0) if rank == root else torch.empty(1), root)
+
+
+def transposed(rank: int, wrong: bool) -> None:
+    """Reduce a matrix that one rank has computed transposed."""
+    product = torch.ones(3, 2) if wrong and rank == 3 else torch.ones(2, 3)
+    dist.all_reduce(product)
+    dist.reduce(product, 0)
 
 
 def right_gradients(rank: int, wrong: bool) -> None:

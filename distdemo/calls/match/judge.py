@@ -12,7 +12,7 @@ from distdemo.calls.match.lateness import Lateness
 from distdemo.calls.match.matching import Matcher
 from distdemo.calls.match.order import OrderRule
 from distdemo.calls.match.state import CallSet, Entry, Group, Problem
-from distdemo.calls.match.waits import cycle_of, deadlocked_ranks, near_match
+from distdemo.calls.match.waits import cycle_of, deadlocked_ranks, dropped_handles, near_match
 from distdemo.calls.notes import MAX_KNOWN, CallNote, Reader
 from distdemo.calls.records import CallCount, Finding
 from distdemo.calls.timeline import Timeline
@@ -72,7 +72,8 @@ class Judge:
             self._candidate = None
             self.finding = error
             return error
-        counts = [state.call_count for state in matcher.ranks] if error.kind == "deadlock" else []
+        waiting = {"deadlock": range(matcher.world_size), "p2p": error.rows[-1].ranks}
+        counts = [matcher.ranks[rank].call_count for rank in waiting.get(error.kind, ())]
         candidate = error.kind, error.rows[0], counts
         now = time.monotonic()
         if candidate != self._candidate:
@@ -235,6 +236,7 @@ class _Search:
             self._missing_call()
             or self._missing_peer()
             or self._cycle(self._stuck)
+            or self._dropped_handle()
             or self._cycle(deadlocked_ranks(matcher, certain=False), certain=False)
         )
 
@@ -306,6 +308,15 @@ class _Search:
                     late.add(entry.rank)
                 return self._so_far(findings.unmatched(matcher, entry), late)
         return None
+
+    def _dropped_handle(self) -> Finding | None:
+        """Return the dropped handle of a message that ranks wait for; it may still arrive."""
+        matcher = self._matcher
+        causes = dropped_handles(matcher, range(matcher.world_size), certain=True)
+        if not causes:
+            return None
+        waiting = {entry.rank for entry in causes.values() if not matcher.ranks[entry.rank].over}
+        return self._so_far(findings.dropped(matcher, causes), waiting, names=True)
 
     def _may_recover(self, entry: Entry) -> bool:
         """Return True if the backend may raise in this call, and the program may handle that."""

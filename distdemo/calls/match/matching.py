@@ -6,7 +6,7 @@ same position must agree; calls that all members agreed on are only counted from
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import attrgetter
@@ -14,11 +14,13 @@ from operator import attrgetter
 from distdemo.calls.match.pairing import Pairing
 from distdemo.calls.match.replicas import shifted_finding
 from distdemo.calls.match.rules import (
+    CONTIGUOUS,
     KINDS,
     MEMBERS_ONLY,
     MISUSES,
     OWN_MEMORY,
     SILENT,
+    backend_named,
     check_arguments,
     compare_parts,
     differs,
@@ -31,6 +33,7 @@ from distdemo.calls.notes import (
     AcceptNote,
     CallNote,
     DestroyNote,
+    DropNote,
     EndNote,
     Gradients,
     GroupKey,
@@ -60,6 +63,7 @@ class Matcher:
         stacks: Lines inside and outside each source line, by file and line.
         nccl: True if every group must keep NCCL's rules.
         strict_replicas: True if replicas that differ are an error.
+        dropped: Latest sends and receives whose handles were dropped before they were waited for.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -72,6 +76,7 @@ class Matcher:
         self.problems: list[Problem | CallSet] = []
         self.stacks: defaultdict[tuple[str, int], set[Stack]] = defaultdict(set)
         self.groups: dict[GroupKey, Group] = {}
+        self.dropped: deque[Entry] = deque(maxlen=MAX_LINES)
         self._silent: defaultdict[MisuseNote, set[int]] = defaultdict(set)
         """Ranks of each mistake that is only a warning."""
 
@@ -120,6 +125,8 @@ class Matcher:
             case NoWaitNote():
                 if entry := state.pending.get(note.number):
                     entry.no_wait = True
+            case DropNote():
+                self._record_drop(state, note)
             case ReturnNote():
                 return self._record_return(state, note)
             case MisuseNote():
@@ -167,7 +174,7 @@ class Matcher:
         if call.op.startswith("outside "):
             op = call.op.removeprefix("outside ")
             what = f"{op} on a group that doesn't include this rank."
-            self._report(rank, "group", what, (self._row(rank, call, op),), MEMBERS_ONLY)
+            self._report(rank, "group", what, (self.row(rank, call, op),), MEMBERS_ONLY)
             return None
         entry = Entry(rank, group, call, note.agreement, order=state.call_count, step=note.step)
         wrong = check_arguments(call, group.numbers[rank], len(group.members), group.backend)
@@ -176,8 +183,10 @@ class Matcher:
         if wrong is not None:
             kind, why = wrong
             what = f"{why[:-1]}{'' if group.is_default else f' in {group.name}'}."
-            rule = OWN_MEMORY if kind == "buffers" else KINDS[kind].rule
-            row = self._row(rank, call)
+            rule = KINDS[kind].rule
+            if kind == "buffers":
+                rule = OWN_MEMORY if call.aliased or call.overlapping else CONTIGUOUS
+            row = self.row(rank, call)
             entry.wrong = self._report(rank, kind, what, (row,), rule, self.before(group), entry)
         if call.peer is not None:
             self.pairing.add(entry)
@@ -205,6 +214,15 @@ class Matcher:
             state.waited = max(state.waited, entry.order)
             state.waits[note.thread] = entry
         return entry
+
+    def _record_drop(self, state: RankState, note: DropNote) -> None:
+        entry = state.pending.get(note.number)
+        if entry is None or entry.no_wait or entry.call.peer is None:
+            return
+        backend = backend_named(entry.group.backend)
+        if backend is not None and backend.needs_handles:
+            entry.dropped = True
+            self.dropped.append(entry)
 
     def _record_return(self, state: RankState, note: ReturnNote) -> Entry | None:
         entry = state.waits.pop(note.thread, None)
@@ -351,7 +369,7 @@ class Matcher:
             what = f"{counts}: the receiver's tensor is too large, and only part of it is filled."
         else:
             return
-        rows = (self._row(send.rank, sent), self._row(receive.rank, received))
+        rows = (self.row(send.rank, sent), self.row(receive.rank, received))
         both = (send.rank, receive.rank)
         finding = Finding("p2p", what, rows, "", KINDS["p2p"].rule, both)
         problem = Problem(finding, (send.order, send.rank), send)
@@ -438,12 +456,13 @@ class Matcher:
         text = line.text(line.inner[:1] + (line.inner[at : at + 1] if at > 0 else ()))
         return FROM.join((text, *line.callers[:depth]))
 
-    def _row(self, rank: int, call: RankCall, did: str = "") -> Row:
+    def row(self, rank: int, call: RankCall, did: str = "") -> Row:
+        """Return the row of a call."""
         return Row((rank,), did or str(call), self.line(call.source_line))
 
     def rows(self, calls: Mapping[int, RankCall]) -> list[Row]:
         """Return one row per call and line, with the ranks that made it."""
-        return merged([self._row(rank, calls[rank]) for rank in sorted(calls)])
+        return merged([self.row(rank, calls[rank]) for rank in sorted(calls)])
 
     def before(self, group: Group) -> str:
         """Return how many calls of the group all ranks agreed on, as text."""

@@ -125,10 +125,13 @@ class Lines:
             self._move(match, number)
 
     def _compare_shapes(self, last: Mixed) -> None:
-        """Find two calls in a row with the same line and size, but exchanged shapes."""
+        """Find reductions of transposed tensors, and two calls in a row with exchanged shapes."""
         call = next(iter(last.calls.values()))
         shapes = set(last.shapes.values())
         sizes = {call.count for call in last.calls.values()}
+        dimensions = {tuple(sorted(shape)) for shape in shapes}
+        if call.reduce_op and len(shapes) > 1 and len(dimensions) == 1:
+            self._swapped.setdefault(call.source_line, last)
         if call.root is not None or len(sizes) > 1 or len(shapes) != 2:
             return
         first = self._reshaped

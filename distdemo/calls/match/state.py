@@ -34,6 +34,7 @@ class Entry:
         wrong: Problem of it, or of it and the other side.
         failed: True if it raised after it was made.
         no_wait: True if the rank polled it until it was done, or took its future.
+        dropped: True if its handle was dropped before, and the backend needs it.
         queue: Calls of its thread that can't end yet; see `OrderRule`.
         made_us: Time of the call in µs, or 0 if unknown.
         waits_us: Time from which the rank waits for it, or 0 if unknown.
@@ -55,6 +56,7 @@ class Entry:
     wrong: Problem | None = None
     failed: bool = False
     no_wait: bool = False
+    dropped: bool = False
     queue: deque[Entry] | None = None
     made_us: int = 0
     waits_us: int = 0

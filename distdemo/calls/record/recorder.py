@@ -11,14 +11,14 @@ import re
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import CodeType
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 import torch.distributed as dist
@@ -50,12 +50,14 @@ class Tracked(NamedTuple):
         sync: True if torch waits in the call itself.
         from_any: True for a receive from any rank.
         cpp: True for a call from C++.
+        message: True for a send or receive.
     """
 
     number: int
     sync: bool
     from_any: bool
     cpp: bool = False
+    message: bool = False
 
 
 class ThreadState(threading.local):
@@ -115,8 +117,11 @@ class Recorder:
         self._same_members: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._lone_groups = 0
         self._spare_threads = threading.active_count() - 1  # not of the program
-        self._handles: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self._handles: dict[ref[Any], Any] = {}
         """Call, or other futures, that each handle or future waits for."""
+        self._on_handle_end = self._forget_handle
+        self._dropped: deque[int] = deque()
+        """Sends and receives whose handles were dropped since the last note."""
         self.buffers = BufferWatch(self.safely, self.record_misuse) if buffers else None
         self.replicas = Replicas(replicas, self._number_of, self.record_replicas)
         self.steps = Steps(self.safely, self.replicas, self.record_misuse)
@@ -202,6 +207,7 @@ class Recorder:
                 call on a group of these; empty if the whole world calls it.
         """
         lone_groups = 0
+        named_after = _group_count() if how == "local" else 0
         if not how and len(members) == 1:
             how = "local"
             self._lone_groups += 1
@@ -210,7 +216,7 @@ class Recorder:
         numbers = self._pending_group(how, members) if how else self._groups[dist.group.WORLD]
         op = "init_process_group" if how == "init" else "new_group"
         call = RankCall(op, SourceLine(), members=members, lone_groups=lone_groups)
-        self._record(call, numbers)
+        self._record(replace(call, named_after=named_after), numbers)
 
     def _pending_group(self, how: str, members: tuple[int, ...]) -> dict[str, int]:
         """Return the number under which these members create groups."""
@@ -249,6 +255,8 @@ class Recorder:
         place, stack = frames.user_frames(3)
         key = (what, place, id(groups), cpp)
         with self._lock:
+            if self._dropped:
+                self._write_dropped()
             number = self._calls.get(key)
             if number is None:
                 line = frames.line_of_frames(stack, cpp=cpp)
@@ -301,20 +309,33 @@ class Recorder:
 
     def track(self, work: Any, call: Tracked) -> None:
         """Remember the call that a handle belongs to."""
-        self._handles[work] = call
+        self._handles[ref(work, self._on_handle_end)] = call
 
     def track_future(self, future: Any, *origins: Any) -> None:
         """Remember the handle or futures that a future waits for."""
-        known = tuple(origin for origin in origins if origin in self._handles)
+        known = tuple(origin for origin in origins if ref(origin) in self._handles)
         if known:
-            self._handles[future] = known
+            self._handles[ref(future, self._on_handle_end)] = known
+
+    def _forget_handle(self, handle: ref[Any]) -> None:
+        """Forget a handle that nobody holds any longer.
+
+        This may run at any moment, also while a note is written, so it writes none.
+        """
+        call = self._handles.pop(handle, None)
+        if isinstance(call, Tracked) and call.message and not call.sync:
+            self._dropped.append(call.number)
+
+    def _write_dropped(self) -> None:
+        while self._dropped:
+            self._writer.write(f"d {self._dropped.popleft()}")
 
     def record_wait(self, handle: Any) -> Tracked | None:
         """Record that a call is waited for, and return it, or None if it isn't a recorded call."""
-        if self.buffers is not None:
-            self.buffers.on_wait(handle)
-        origin = self._handles.pop(handle, None)
+        origin = self._handles.pop(ref(handle), None)
         if isinstance(origin, Tracked):
+            if self.buffers is not None:
+                self.buffers.on_wait(origin.number)
             if not origin.sync:
                 self._write_wait(origin.number)
             return origin
@@ -325,11 +346,11 @@ class Recorder:
 
     def record_poll(self, work: Any, answer: object) -> None:
         """Record that a call is known to be done, or that a future of it was taken."""
-        call = self._handles.get(work)
+        call = self._handles.get(ref(work))
         if answer is False or call is None:
             return
         if self.buffers is not None:
-            self.buffers.on_wait(work)
+            self.buffers.on_wait(call.number)
         if not (call.sync or call.cpp):
             self._write(f"n {call.number}")
         if isinstance(answer, torch._C.Future):
@@ -362,6 +383,8 @@ class Recorder:
 
     def _write(self, line: str) -> None:
         with self._lock:
+            if self._dropped:
+                self._write_dropped()
             self._writer.write(line)
 
     # ------------------------------------------------------------------------------------- groups
@@ -470,6 +493,13 @@ class Recorder:
             self.replicas.finish()
         end = EndNote("returned") if error is None else _exception_note(error)
         self._write(json_line("E", replace(end, source_line=line) if line else end))
+
+
+def _group_count() -> int:
+    """Return the number of groups that torch puts into the name of one that only members create."""
+    world: Any = c10d._world
+    in_order = "group_count" in c10d._hash_ranks_to_str.__code__.co_names  # torch 2.14 and later
+    return int(world.group_count) if in_order else len(world.pg_names)
 
 
 def _backends(group: Any) -> dict[str, str]:
