@@ -318,6 +318,8 @@ class Parameters:
         averaged: True if the program has averaged the parameters after the latest step.
         gradients: Checksum of each gradient before the latest step; empty if not computed.
         unmarked: Parameters that nothing marks as replicas, at the end of the program.
+        joined: True if a step was made within DDP's ``join()``, so that ranks may make different
+            numbers of steps.
     """
 
     names: tuple[str, ...]
@@ -335,6 +337,7 @@ class Parameters:
     averaged: bool = False
     gradients: tuple[int, ...] = ()
     unmarked: tuple[str, ...] = ()
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

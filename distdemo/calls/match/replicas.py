@@ -151,8 +151,8 @@ class ReplicaCheck:
         Args:
             rank: Global rank.
             note: Its checksums.
-            position: Number of calls that it has made on the group. Ranks that have finished early
-                in DDP's ``join()`` make their next step at another one.
+            position: Number of calls that it has made on the group, which tells steps apart if
+                DDP's ``join()`` lets ranks make different numbers of steps.
             size: Number of members of the group.
         """
         if not note.step and note.is_meant:
@@ -164,7 +164,8 @@ class ReplicaCheck:
                 return self._end(note.optimizer)
         certain = None
         for number, (name, value) in enumerate(zip(note.names, note.sums, strict=True)):
-            step = note.check or (note.optimizer, note.step, note.is_latest, position)
+            place = position if note.joined else 0
+            step = note.check or (note.optimizer, note.step, note.is_latest, place)
             key = step, name
             sums, gradients = self._open.setdefault(key, ({}, {}))
             sums[rank] = value

@@ -71,6 +71,7 @@ class Trained:
         why: Reason for the latest step without a reduction; see `Parameters`.
         gradients: Checksum of each parameter's gradient before the latest step, if compared.
         unmarked: Parameters that nothing marks as replicas; the first few.
+        joined: True if it has made a step within DDP's ``join()``.
         versions: torch's count of changes of each parameter at the latest comparison after a step.
         sums: Checksums of the parameters then.
     """
@@ -93,6 +94,7 @@ class Trained:
     why: str = ""
     gradients: list[int] = field(default_factory=list)
     unmarked: tuple[str, ...] = ()
+    joined: bool = False
     versions: list[int] = field(default_factory=list)
     sums: dict[int, int] = field(default_factory=dict)
 
@@ -216,6 +218,8 @@ class Replicas:
         is_due = not trained.steps or self._is_compared(trained.steps)
         is_due |= is_averaged and trained.averaged in SAMPLED
         trained.line = replace(source_line(), within="")
+        modules = filter(None, map(self._module_of, parameters[:1]))
+        trained.joined |= any(module._join_config.enable for module in modules)
         if is_due:
             self._look_at(trained, parameters)
         gradients = self._match(trained, parameters, traffic, find_replicas=is_due)
@@ -379,6 +383,7 @@ class Replicas:
             unreduced=trained.unreduced[group],
             reduced=group in trained.reduced,
             why=trained.why,
+            joined=trained.joined,
             **{"step": trained.steps, **values},
         )
 
