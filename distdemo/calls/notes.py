@@ -313,6 +313,7 @@ class Parameters:
             ``unused NAME``; empty if unknown.
         is_meant: True if DDP, DTensor or the program reduces the gradients on the group; False if
             it has only broadcast or averaged the parameters.
+        is_unmarked: True for parameters that nothing marks as replicas.
         is_latest: True immediately after the step, when the program may still average.
         ended: True at the end of the program.
         averaged: True if the program has averaged the parameters after the latest step.
@@ -332,6 +333,7 @@ class Parameters:
     reduced: bool = False
     why: str = ""
     is_meant: bool = False
+    is_unmarked: bool = False
     is_latest: bool = False
     ended: bool = False
     averaged: bool = False

@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parallel import DistributedDataParallel
@@ -404,11 +405,17 @@ class Replicas:
             is_latest: True immediately after a step, when they may still be averaged.
         """
         names = self._names.of(parameters, trained.name)
-        trained.unmarked = tuple(
-            names[number]
+        unmarked = [
+            number
             for number, parameter in enumerate(parameters)
             if number not in trained.meant and not hasattr(parameter, "placements")
-        )[:MAX_UNMARKED]
+        ][:MAX_UNMARKED]
+        trained.unmarked = tuple(names[number] for number in unmarked)
+        world = self._number_of(dist.group.WORLD)
+        if unmarked and self._every and world is not None and not is_latest:
+            values = [checksum(parameters[n]) for n in unmarked if is_dense(parameters[n])]
+            note = self._note(trained, world, is_unmarked=True)
+            self._tell(world, note, trained.unmarked, values)
         versions = [version_of(parameter) for parameter in parameters]
         is_unchanged = not is_averaged and versions == trained.versions
         sums: dict[int, int] = trained.sums if is_unchanged else {}
