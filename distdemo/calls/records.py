@@ -84,7 +84,7 @@ class SourceLine:
         file: Path of the file: the user's, or an installed package's if no frame is the user's.
         line: Line number, or 0 if unknown.
         function: Function that contains the line.
-        via: Part of torch that made the call from C++, ``DDP's backward``; empty if Python did.
+        via: Part of torch that made the call from C++, ``DDP's forward``; empty if Python did.
         within: Part of torch that made the call from Python; empty if the user or a package did.
         inner: Lines of installed packages between this line and torch, innermost first.
         callers: Lines that called this function, nearest first.

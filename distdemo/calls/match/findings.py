@@ -30,7 +30,10 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     difference = differs(calls, group.members)
     assert difference is not None  # the matcher has found one
     kind, guilty = difference
+    cause = entries.cause(calls)
     waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
+    if cause is not None and cause.ranks == waiting:
+        guilty, waiting = waiting, guilty
     by_torch = [{bool(calls[rank].source_line.via) for rank in side} for side in (guilty, waiting)]
     lines = [{calls[rank].source_line.innermost for rank in side} for side in (guilty, waiting)]
     if any(call.op == "new_group" for call in calls.values()):
@@ -47,6 +50,8 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     rule = KINDS[kind].rule
     if kind in SIZES and waiting and lines[0].isdisjoint(lines[1]):
         rule = f"{rule} {OTHER_LINES}"
+    if cause is not None and cause.kind != "turn":
+        rule = f"{cause.what(matcher.line)} {cause.rule}"
     sizes = next(size_mismatches(calls, group.members), None)
     if sizes is not None:
         sender, receiver, sent, expected = sizes
@@ -55,7 +60,8 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     if kind == "group" and len({call.members for call in calls.values()}) == 1:
         rule = _count_rule(calls) or rule
     what = f"Mismatch in {entries.name}: {KINDS[kind].differs}."
-    return Finding(kind, what, tuple(rows), matcher.before(group), rule, guilty, waiting)
+    finding = Finding(kind, what, tuple(rows), matcher.before(group), rule, guilty, waiting)
+    return matcher.with_cause(finding, entries, (guilty, waiting))
 
 
 def _count_rule(calls: Mapping[int, RankCall]) -> str:
@@ -185,7 +191,12 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
     rows += merged([Row((r,), did_not, running[r]) for r in ranks if r not in waiting])
     others = tuple(sorted(waiting.keys() - {*ranks}))
     before = "\n  ".join(filter(None, (matcher.before(group), _unwaited_text(matcher))))
-    return Finding("stuck", what, tuple(rows), before, KINDS["stuck"].rule, ranks, others, True)
+    rule = KINDS["stuck"].rule
+    finding = Finding("stuck", what, tuple(rows), before, rule, ranks, others, so_far=True)
+    if entry.calls_there is None:
+        return finding
+    made = entry.calls_there.keys() - {*ranks}
+    return matcher.with_cause(finding, entry.calls_there, (ranks, made))
 
 
 def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding:
@@ -195,7 +206,7 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
     others = tuple(sorted(calls))
     call = calls[min(calls)]
     line = call.source_line
-    rounds = group.lines.counts[line, line.stack]
+    rounds = group.lines.times(line)
     if rounds == 1 and any(line in lines for lines in group.lines.mixed):
         rounds = 0  # other ranks were on another line then: not a loop
     returned = all(_returned(matcher, group, rank) for rank in gone)
@@ -219,9 +230,22 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
         what += f"make on a line that has already run {times}."
     elif call.op == "init_process_group":
         what = what.replace(name, call.op)
-    rows = [*matcher.rows(calls), *merged([_end_of(matcher, group, rank) for rank in gone])]
+    rows = (*matcher.rows(calls), *merged([_end_of(matcher, group, rank) for rank in gone]))
     before = matcher.before(group)
-    return Finding(kind, what, tuple(rows), before, KINDS[kind].rule, guilty, affected)
+    finding = Finding(kind, what, rows, before, KINDS[kind].rule, guilty, affected)
+    if not returned:
+        return finding
+    earlier = matcher.with_cause(finding, entries, (gone, others))
+    cause = entries.cause((*gone, *others))
+    if earlier is not finding or cause is None:
+        return earlier
+    said = cause.what(matcher.line)
+    if cause.kind == "alone":
+        finding = replace(finding, kind="absent", what=said, rule=cause.rule)
+    else:
+        finding = replace(finding, rule=f"{said} {cause.rule}")
+    affected = tuple(rank for rank in others if rank not in cause.ranks)
+    return replace(finding, ranks=cause.ranks, consequences=affected)
 
 
 def unmatched(matcher: Matcher, entry: Entry) -> Finding:
@@ -256,7 +280,8 @@ def dropped(matcher: Matcher, causes: Mapping[Entry, Entry]) -> Finding:
     """
     first = min(causes, key=attrgetter("order", "rank"))
     line = first.call.source_line
-    handles = [entry for entry in matcher.dropped if entry.call.source_line == line]
+    known = (*matcher.dropped, *causes)
+    handles = [entry for entry in known if entry.call.source_line == line]
     waiting = [entry for cause, entry in causes.items() if cause.call.source_line == line]
     ops = sorted({entry.call.op for entry in handles}, reverse=True)
     rows = [*_rows_by_op(matcher, handles), *_rows_by_op(matcher, waiting, " is waiting")]

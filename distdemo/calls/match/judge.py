@@ -103,7 +103,8 @@ class Judge:
             return self.finding
         running = running or {}
         error = first_error(self.matcher, running) or self.finding
-        return error or findings.stuck(self.matcher, running)
+        self.finding = error or findings.stuck(self.matcher, running)
+        return self.finding
 
     def interrupt(self, running: Mapping[int, str]) -> Finding | None:
         """Return the finding at the latest poll, before a signal ended the run.
@@ -123,7 +124,10 @@ class Judge:
     def warnings(self) -> list[Finding]:
         """Return the possible errors so far."""
         matcher = self.matcher
-        return [*matcher.shifts(), *self.order.warnings(), *findings.unwaited_warning(matcher)]
+        shifts = matcher.shifts()
+        if self.finding is not None and self.finding.kind == "shift":  # it is the first of them
+            shifts = [warning for warning in shifts if warning.kind != "shift"]
+        return [*shifts, *self.order.warnings(), *findings.unwaited_warning(matcher)]
 
     def give_up(self, why: str) -> None:
         """Stop comparing after an internal error; later notes are only read."""

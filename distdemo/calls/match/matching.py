@@ -7,7 +7,7 @@ same position must agree; calls that all members agreed on are only counted from
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 
@@ -298,8 +298,8 @@ class Matcher:
                 return
             group.open.popleft()
             calls = entries.by_rank
-            self._check_steps(group, entries)
             group.lines.add(calls, group.agreed + 1 - group.internal)
+            self._check_steps(group, entries)
             if calls[min(calls)].rules.internal:
                 group.internal += 1
             else:
@@ -314,6 +314,7 @@ class Matcher:
         if shifted is not None:
             finding = shifted_finding(shifted, steps, entries.by_rank, self.line)
             entry = entries[finding.ranks[0]]
+            finding = self.with_cause(finding, entries, ranks_by_value(shifted))
             self.problems.append(Problem(finding, (entry.order, entry.rank), entry))
 
     def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
@@ -370,8 +371,24 @@ class Matcher:
             warnings.append(Finding("severed", what, rows, "", KINDS["severed"].rule, ranks))
         for group in self.groups.values():
             opened = (calls.by_rank for calls in group.open)
-            warnings += group.lines.warnings(group.name, opened, self.rows)
+            warnings += group.lines.warnings(group.name, opened, self.line, self.rows)
         return warnings
+
+    def with_cause(
+        self, finding: Finding, entries: CallSet, sides: Sequence[Collection[int]]
+    ) -> Finding:
+        """Return the finding, or one on the earlier call that it follows from.
+
+        Args:
+            finding: Finding on a call that ranks made differently, or that some haven't made.
+            entries: This call.
+            sides: Ranks that did the same.
+        """
+        group = entries.group
+        cause = group.lines.cause(entries.by_rank, sides)
+        if cause is None:
+            return finding
+        return cause.finding(group.name, self.line, self.rows, finding)
 
     def _report(
         self,

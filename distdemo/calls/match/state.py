@@ -10,6 +10,7 @@ from itertools import islice
 
 from distdemo.calls.match.replicas import ReplicaCheck, StepCheck
 from distdemo.calls.match.shifts import Lines
+from distdemo.calls.match.splits import Cause
 from distdemo.calls.notes import DestroyNote, EndNote
 from distdemo.calls.records import Finding, RankCall
 
@@ -131,6 +132,12 @@ class CallSet(dict[int, Entry]):
     def by_rank(self) -> dict[int, RankCall]:
         """Properties of the calls."""
         return {rank: entry.call for rank, entry in self.items()}
+
+    def cause(self, members: Collection[int]) -> Cause | None:
+        """Return why these members differ, if all members have agreed on every earlier call."""
+        if self.position > self.group.agreed:
+            return None
+        return self.group.lines.cause_here(self.by_rank, members)
 
     @property
     def place(self) -> tuple[int, int]:
