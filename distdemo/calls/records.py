@@ -24,6 +24,8 @@ Kind = Literal[
     "shift",
     "step",
     "replicas",
+    "unreduced",
+    "data",
     "severed",
     "order",
     "nccl",
@@ -296,7 +298,7 @@ class Notes:
         first: Rank that owns the first part.
         buffers: True to watch the tensors of calls, too.
         timed: True to record the time of each call.
-        replicas: Number of steps between checks of DDP's parameters; 0 for no checks.
+        replicas: Number of steps between comparisons of parameters; 0 for a few steps only.
         shake: Seed of random delays before calls, or None.
     """
 

@@ -103,8 +103,11 @@ class Judge:
             return self.finding
         running = running or {}
         error = first_error(self.matcher, running) or self.finding
-        self.finding = error or findings.stuck(self.matcher, running)
-        return self.finding
+        error = error or findings.stuck(self.matcher, running)
+        if error is None and self.matcher.strict_replicas:
+            error = next(iter(self.matcher.training()), None)
+        self.finding = error
+        return error
 
     def interrupt(self, running: Mapping[int, str]) -> Finding | None:
         """Return the finding at the latest poll, before a signal ended the run.
@@ -125,9 +128,13 @@ class Judge:
         """Return the possible errors so far."""
         matcher = self.matcher
         shifts = matcher.shifts()
+        training = matcher.training()
         if self.finding is not None and self.finding.kind == "shift":  # it is the first of them
             shifts = [warning for warning in shifts if warning.kind != "shift"]
-        return [*shifts, *self.order.warnings(), *findings.unwaited_warning(matcher)]
+        if self.finding is not None and matcher.strict_replicas:  # likewise
+            training = []
+        others = (*self.order.warnings(), *findings.unwaited_warning(matcher))
+        return [*training, *shifts, *others]
 
     def give_up(self, why: str) -> None:
         """Stop comparing after an internal error; later notes are only read."""

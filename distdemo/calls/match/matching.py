@@ -12,13 +12,14 @@ from itertools import zip_longest
 from operator import attrgetter
 
 from distdemo.calls.match.pairing import Pairing
-from distdemo.calls.match.replicas import drift_finding, shifted_finding
+from distdemo.calls.match.replicas import shifted_finding
 from distdemo.calls.match.rules import (
     CONTIGUOUS,
     KINDS,
     MEMBERS_ONLY,
     MISUSES,
     OWN_MEMORY,
+    SILENT,
     backend_named,
     check_arguments,
     compare_parts,
@@ -34,6 +35,7 @@ from distdemo.calls.notes import (
     DestroyNote,
     DropNote,
     EndNote,
+    Gradients,
     GroupKey,
     MisuseNote,
     Note,
@@ -60,7 +62,7 @@ class Matcher:
         problems: Problems, and calls at one position that differ.
         stacks: Lines inside and outside each source line, by file and line.
         nccl: True if every group must keep NCCL's rules.
-        has_replicas: True if ranks have compared tensors that must be equal.
+        strict_replicas: True if replicas that differ are an error.
         dropped: Latest sends and receives whose handles were dropped before they were waited for.
     """
 
@@ -70,12 +72,13 @@ class Matcher:
         self.pairing = Pairing(self._check_pair)
         self.stopped = ""
         self.nccl = False
-        self.has_replicas = False
+        self.strict_replicas = False
         self.problems: list[Problem | CallSet] = []
         self.stacks: defaultdict[tuple[str, int], set[Stack]] = defaultdict(set)
         self.groups: dict[GroupKey, Group] = {}
         self.dropped: deque[Entry] = deque(maxlen=MAX_LINES)
-        self._severed: defaultdict[MisuseNote, set[int]] = defaultdict(set)
+        self._silent: defaultdict[MisuseNote, set[int]] = defaultdict(set)
+        """Ranks of each mistake that is only a warning."""
 
     def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
         """Return the group with this key; create it the first time."""
@@ -318,15 +321,37 @@ class Matcher:
             self.problems.append(Problem(finding, (entry.order, entry.rank), entry))
 
     def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
-        self.has_replicas = True
         group = self.group(*note.group)
-        if rank not in group.numbers:
+        size = len(group.members)
+        if rank not in group.numbers or size < 2:
             return
-        drifted = group.replicas.compare(rank, note, group.reached[rank], len(group.members))
-        if drifted is not None:
-            finding = drift_finding(note, *drifted, self.line(note.checksums.source_line))
+        values = note.values
+        line = values.source_line
+        self.stacks[line.file, line.line].add(line.stack)
+        if isinstance(values, Gradients):
+            group.replicas.add_gradients(rank, values, size)
+            return
+        difference = group.replicas.add(rank, values, group.reached[rank], size)
+        if difference is not None and (values.check or self.strict_replicas):
             place = self.ranks[rank].call_count, rank
+            finding = difference.finding(self.line)
             self.problems.append(Problem(finding, place, settled=group.members))
+
+    def training(self) -> list[Finding]:
+        """Return what is wrong with the training without an error, the cause first."""
+        checks = [(group.members, group.replicas) for group in self.groups.values()]
+        return [f for members, check in checks for f in check.findings(members, self.line)]
+
+    def compared_steps(self) -> tuple[int, int, int, tuple[str, ...]]:
+        """Return the numbers of compared steps, of all steps and of compared checks.
+
+        The last value has the names of parameters that weren't compared.
+        """
+        checks = [group.replicas for group in self.groups.values()]
+        steps = max((check.steps() for check in checks), default=0)
+        compared = max((len({step for _, step in check.compared}) for check in checks), default=0)
+        unmarked = dict.fromkeys(name for check in checks for name in check.unmarked())
+        return compared, steps, sum(len(check.checks) for check in checks), tuple(unmarked)
 
     def _check_pair(self, send: Entry, receive: Entry) -> None:
         sent = send.call
@@ -361,14 +386,14 @@ class Matcher:
     def shifts(self) -> list[Finding]:
         """Return warnings: severed gradients, and calls that may have matched the wrong call."""
         warnings = []
-        for note, callers in self._severed.items():
+        for note, callers in self._silent.items():
             ranks = tuple(sorted(callers))
-            in_place = note.what == "severed"
-            how = "a collective in place" if in_place else "the result of a collective"
-            what = f"{ranks_of(ranks)}: a gradient ignores {how}."
-            used = Row(ranks, "backward" if in_place else "uses the result", str(note.then))
-            rows = (Row(ranks, note.did, self.line(note.source_line)), used)
-            warnings.append(Finding("severed", what, rows, "", KINDS["severed"].rule, ranks))
+            kind, what, then, rule = SILENT[note.what]
+            rows = [Row(ranks, note.did, self.line(note.source_line))]
+            rows += [Row(ranks, then, str(note.then))] if then else []
+            warnings.append(
+                Finding(kind, f"{ranks_of(ranks)}: {what}", tuple(rows), "", rule, ranks)
+            )
         for group in self.groups.values():
             opened = (calls.by_rank for calls in group.open)
             warnings += group.lines.warnings(group.name, opened, self.line, self.rows)
@@ -407,9 +432,9 @@ class Matcher:
         return problem
 
     def _report_misuse(self, rank: int, note: MisuseNote) -> None:
-        if note.what.startswith("severed"):
-            if len(self._severed) < MAX_LINES:
-                self._severed[note].add(rank)
+        if note.what in SILENT:
+            if len(self._silent) < MAX_LINES:
+                self._silent[note].add(rank)
             return
         what, rule = MISUSES.get(note.what, (note.what, ""))
         rows = [Row((rank,), note.did, str(note.source_line))]

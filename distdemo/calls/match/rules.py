@@ -102,6 +102,11 @@ KINDS: dict[Kind, KindInfo] = {
     "replicas": KindInfo(
         "All ranks must start with the same parameters and change them in the same way."
     ),
+    "unreduced": KindInfo("Reduce the gradients of all ranks before each step."),
+    "data": KindInfo(
+        "The ranks probably train on the same batches. Use DistributedSampler, or give each rank "
+        "its own part of the data."
+    ),
     "severed": KindInfo(
         "Gradients don't pass through this call. Use torch.distributed.nn.functional, or detach() "
         "the tensor."
@@ -127,6 +132,27 @@ OWN_MEMORY = "Every tensor in a list needs its own memory."
 CONTIGUOUS = "Pass .contiguous(), and copy the result back if there is one."
 OTHER_LINES = "The lines differ, too: a rank may have made a call too many or too few."
 COMPARED = {kind: info.value for kind, info in KINDS.items() if info.value is not None}
+SILENT: dict[str, tuple[Kind, str, str, str]] = {
+    "severed": (
+        "severed",
+        "a gradient ignores a collective in place.",
+        "backward",
+        KINDS["severed"].rule,
+    ),
+    "severed result": (
+        "severed",
+        "a gradient ignores the result of a collective.",
+        "uses the result",
+        KINDS["severed"].rule,
+    ),
+    "unshuffled": (
+        "data",
+        "DistributedSampler gave the same order in two epochs.",
+        "",
+        "Call set_epoch(epoch) of the sampler before each epoch.",
+    ),
+}
+"""Kind, message, later access and rule of each mistake that is only a warning."""
 MISUSES = {
     "written": (
         "a tensor is written to while a call is using it.",

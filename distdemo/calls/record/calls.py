@@ -103,6 +103,13 @@ def fields_of(method: Method, args: Args, named: dict[str, Any]) -> Fields:
     return _with_clashes(fields, outputs) if method.lists else fields
 
 
+def tensors_of(method: Method, args: Args) -> Sequence[Tensor]:
+    """Return the tensors whose content a method gives to other ranks."""
+    number = method.filled if method.read is None else method.read
+    given: Sequence[Tensor] = () if number is None else _tensors(args[number])
+    return given
+
+
 def described(fields: Fields, source_line: SourceLine) -> RankCall:
     """Return the record of a call."""
     given = fields._asdict()

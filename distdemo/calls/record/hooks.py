@@ -302,7 +302,7 @@ def _begin_call(
     fields = fields_of(method, args, named)
     if fields.peer is not None and frames.in_batch():
         fields = fields._replace(batched=True)
-    number = recorder.record_call(group, fields)
+    number = recorder.record_call(group, fields, method, args)
     if method.op == "monitored_barrier":  # it waits in the method itself
         recorder.record_accept()
     return fields, number

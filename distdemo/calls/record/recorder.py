@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -28,13 +28,17 @@ from distdemo.calls import notes
 from distdemo.calls.notes import MAX_KNOWN, EndNote, MisuseNote, Writer, json_line
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
-from distdemo.calls.record.calls import Fields, described
-from distdemo.calls.record.steps import Replicas, Steps
+from distdemo.calls.record.calls import Fields, Method, described, tensors_of
+from distdemo.calls.record.replicas import Replicas
+from distdemo.calls.record.steps import REDUCTIONS, Steps
 from distdemo.calls.records import RankCall, SourceLine
 from distdemo.launcher.failures import text_of
 from distdemo.launcher.records import headline
 from distdemo.view.foreign import write_message
 
+SCATTERING = {"reduce_scatter", "reduce_scatter_single"}
+CARRIERS = {"broadcast", "all_reduce_coalesced", *REDUCTIONS}
+"""Ops that may carry parameters or their gradients."""
 MAX_ERROR_CHARS = 400  # characters of an exception's text
 
 
@@ -79,7 +83,7 @@ class Recorder:
         writer: Writer of the notes.
         world: This rank and the world size for the reader of the notes; by default the program's.
         buffers: True to watch the tensors of calls, too.
-        replicas: Number of steps between checks of DDP's parameters; 0 for no checks.
+        replicas: Number of steps between comparisons of parameters; 0 for a few steps only.
         delays: Seconds to sleep before each of the first calls.
 
     Attributes:
@@ -119,8 +123,8 @@ class Recorder:
         self._dropped: deque[int] = deque()
         """Sends and receives whose handles were dropped since the last note."""
         self.buffers = BufferWatch(self.safely, self.record_misuse) if buffers else None
-        self.replicas = Replicas(replicas, self.record_checksums)
-        self.steps = Steps(self.safely, self.replicas)
+        self.replicas = Replicas(replicas, self._number_of, self.record_replicas)
+        self.steps = Steps(self.safely, self.replicas, self.record_misuse)
         self.off = False
         os.register_at_fork(after_in_child=partial(setattr, self, "off", True))
 
@@ -151,12 +155,22 @@ class Recorder:
         """Number of recorded calls."""
         return self._writer.calls
 
-    def record_call(self, group: Any, fields: Fields, *, cpp: bool = False) -> int:
+    def record_call(
+        self,
+        group: Any,
+        fields: Fields,
+        method: Method,
+        args: tuple[Any, ...],
+        *,
+        cpp: bool = False,
+    ) -> int:
         """Record a call and return its number on this rank.
 
         Args:
             group: Group of the call.
             fields: Result of ``calls.fields_of``.
+            method: Method of ``ProcessGroup``.
+            args: Its arguments.
             cpp: True for a call from C++.
         """
         delay = next(self._delays, 0.0)
@@ -164,10 +178,22 @@ class Recorder:
             time.sleep(delay)
         if self.steps.compiled is not None:
             self.steps.count_compiled()
-        step = self.steps.of_call(group, fields.op) if frames.in_backward() else -1
+        numbers = self._groups[group]
+        step = -1
+        if fields.op in CARRIERS:
+            number = next(iter(numbers.values()))
+            step = self._carry(group, number, fields, tensors_of(method, args))
+        return self._record(fields, numbers, cpp=cpp, step=step)
+
+    def _carry(self, group: Any, number: int, fields: Fields, tensors: Sequence[Any]) -> int:
+        """Note the tensors of a call that may be gradients; return the step, or -1."""
+        in_backward = frames.in_backward()
+        step = self.steps.of_call(group, fields.op) if in_backward else -1
         if step >= 0:
-            self.replicas.reduced.add(group)
-        return self._record(fields, self._groups[group], cpp=cpp, step=step)
+            self.replicas.add_reduction(number, tensors)
+        elif fields.op not in SCATTERING:
+            self.replicas.add_call(number, tensors, fields.reduce_op, in_backward=in_backward)
+        return step
 
     def record_new_group(self, members: tuple[int, ...], how: str = "") -> None:
         """Record a call that creates a group.
@@ -443,20 +469,28 @@ class Recorder:
 
     def check_replicas(self, group: Any, replicas: Any) -> None:
         """Record checksums of tensors that the program names."""
-        group = group or dist.group.WORLD
-        if self.is_registered(group):
-            self.safely(self.replicas.check, group, replicas)
+        number = self._number_of(group or dist.group.WORLD)
+        if number is not None:
+            self.safely(self.replicas.check, number, replicas)
 
-    def record_checksums(self, group: Any, number: str, checksums: notes.Checksums) -> None:
-        """Record checksums of tensors that must be equal on all ranks of a group."""
-        numbers = self._groups[group]
-        self._write(json_line(f"R {numbers[min(numbers)]} {number}", checksums))
+    def _number_of(self, group: Any) -> int | None:
+        """Return the number of a group; None if it isn't registered."""
+        numbers = self._groups.get(group)
+        return None if numbers is None else next(iter(numbers.values()))
+
+    def record_replicas(self, group: int, values: notes.Parameters | notes.Gradients) -> None:
+        """Record checksums on the group with this number."""
+        start = "R" if isinstance(values, notes.Parameters) else "V"
+        if group < len(self._group_lines):
+            self._write(json_line(f"{start} {group}", values))
 
     def record_end(self, error: BaseException | None, line: SourceLine | None = None) -> None:
         """Record the end of the program; ``line`` is for an error without a traceback."""
         if self.buffers is not None and error is None:
             for misuse in self.buffers.unwaited():
                 self.record_misuse(misuse)
+        if error is None:
+            self.replicas.finish()
         end = EndNote("returned") if error is None else _exception_note(error)
         self._write(json_line("E", replace(end, source_line=line) if line else end))
 
