@@ -280,7 +280,8 @@ def dropped(matcher: Matcher, causes: Mapping[Entry, Entry]) -> Finding:
     """
     first = min(causes, key=attrgetter("order", "rank"))
     line = first.call.source_line
-    handles = [entry for entry in matcher.dropped if entry.call.source_line == line]
+    known = (*matcher.dropped, *causes)
+    handles = [entry for entry in known if entry.call.source_line == line]
     waiting = [entry for cause, entry in causes.items() if cause.call.source_line == line]
     ops = sorted({entry.call.op for entry in handles}, reverse=True)
     rows = [*_rows_by_op(matcher, handles), *_rows_by_op(matcher, waiting, " is waiting")]

@@ -71,7 +71,7 @@ class Match:
         places: Place of each rank's call.
         distinct: These places, once each.
         lines: Their lines if the program ordered them and they differ, or None.
-        has_shapes: True if they were made on one line of the program, with several shapes.
+        has_shapes: True if the program made them with several shapes.
     """
 
     calls: Calls
@@ -132,7 +132,8 @@ class Lines:
         dimensions = {tuple(sorted(shape)) for shape in shapes}
         if call.reduce_op and len(shapes) > 1 and len(dimensions) == 1:
             self._swapped.setdefault(call.source_line, last)
-        if call.root is not None or len(sizes) > 1 or len(shapes) != 2:
+        lines = {call.source_line for call in last.calls.values()}
+        if call.root is not None or len(lines) > 1 or len(sizes) > 1 or len(shapes) != 2:
             return
         first = self._reshaped
         self._reshaped = last
@@ -149,8 +150,7 @@ class Lines:
         lines = frozenset(call.source_line for call in calls.values())
         by_program = not any(line.via or line.within for line in lines)
         is_mixed = by_program and len({line.innermost for line in lines}) > 1
-        has_shapes = by_program and len(lines) == 1
-        has_shapes = has_shapes and len({call.shape for call in calls.values()}) > 1
+        has_shapes = by_program and len({call.shape for call in calls.values()}) > 1
         distinct = tuple({*places.values()})
         return Match(calls, places, distinct, lines if is_mixed else None, has_shapes)
 
@@ -311,8 +311,8 @@ class Lines:
 
         Ranks made it from several lines, only once, and one of these ranks has also called from
         another of the lines, so the lines aren't branches taken by different ranks. Or only some
-        ranks called the DDP module at a line. Or ranks passed tensors of two shapes, and exchanged
-        them in the next call.
+        ranks called the DDP module at a line. Or ranks reduced a tensor that some of them had
+        transposed, or passed tensors of two shapes, and exchanged them in the next call.
 
         Args:
             group: Name of the group.
