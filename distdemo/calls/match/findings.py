@@ -120,7 +120,10 @@ def deadlock(matcher: Matcher, path: Sequence[int], waiting: Mapping[int, Entry]
     ranks = tuple(sorted(path))
     others = tuple(rank for rank in waiting if rank not in path)
     what = f"Deadlock: {ranks_of(ranks).lower()} are waiting for each other."
-    return Finding("deadlock", what, tuple(rows), "", rule, ranks, others)
+    finding = Finding("deadlock", what, tuple(rows), "", rule, ranks, others)
+    on_groups = (waiting[rank].calls_there for rank in path)
+    earlier = (matcher.with_cause(finding, calls, ()) for calls in on_groups if calls is not None)
+    return next((cause for cause in earlier if cause is not finding), finding)
 
 
 def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
