@@ -237,6 +237,23 @@ def test_a_deadlock_of_calls_on_two_groups_has_an_earlier_cause() -> None:
     assert "Later: deadlock: ranks 0, 1 are waiting for each other." in finding.before
 
 
+def test_a_call_that_ranks_never_make_has_an_earlier_cause() -> None:
+    """The others compute when the world is stopped."""
+    judge = Judge(2)
+    for rank, notes in enumerate(["0 a r 1 a r 0 a r 0 a", "0 a r 0 a r 0 a r"]):
+        lines = ["G 0 0 gloo [0, 1]", call_line(0, 0, call("7")), call_line(1, 0, call("9"))]
+        judge.feed(rank, "".join(f"{line}\n" for line in (*lines, *notes.split())).encode())
+    finding = judge.conclude({0: "", 1: "train.py:20"})
+    assert finding is not None
+    assert (finding.kind, finding.ranks, finding.what, finding.so_far) == (
+        "shift",
+        (0,),
+        MADE,
+        True,
+    )
+    assert finding.rows[-1].source_line == "train.py:20"
+
+
 def test_ddp_called_on_one_rank_is_a_warning() -> None:
     judge = judged(["F7 B8 F9 B8"] + ["F7 B8 F7 B8"] * 3, 0)
     assert judge.conclude() is None

@@ -47,8 +47,9 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     rule = KINDS[kind].rule
     if kind in SIZES and waiting and lines[0].isdisjoint(lines[1]):
         rule = f"{rule} {OTHER_LINES}"
-    if cause is not None and cause.kind != "turn":
-        rule = f"{cause.what(matcher.line)} {cause.rule}"
+    if cause is not None and cause.kind != "turn" and kind in ("call", *SIZES):
+        why = f"{cause.what(matcher.line)} {cause.rule}"
+        rule = why if kind == "call" else f"{KINDS[kind].rule} {why}"
     sizes = next(size_mismatches(calls, group.members), None)
     if sizes is not None:
         sender, receiver, sent, expected = sizes
