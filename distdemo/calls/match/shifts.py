@@ -25,6 +25,7 @@ from distdemo.calls.records import Finding, Row, SourceLine
 Stack = tuple[tuple[str, ...], tuple[str, ...]]
 """Lines inside and outside a source line."""
 MAX_LINES = 1000  # remembered source lines per group
+MAX_CALLS = 100_000  # remembered calls of ranks per group
 
 
 @dataclass(slots=True)
@@ -112,7 +113,7 @@ class Lines:
         key = frozenset(map(id, calls.values()))
         match = self._matches.get(key)
         if match is None or len(key) < len(calls):
-            if len(self._matches) >= MAX_LINES:
+            if len(self._matches) * len(calls) >= MAX_CALLS:
                 self._matches.clear()
             match = self._matches[key] = self._match(calls)
         if match.has_shapes:
@@ -183,7 +184,7 @@ class Lines:
         """Remember a call that ranks made at different places, unless it is a known one."""
         key = frozenset(match.places.items())
         old = self.splits.get(key)
-        if old is None and len(self.splits) >= MAX_LINES:
+        if old is None and len(self.splits) * len(match.calls) >= MAX_CALLS:
             return
         if old is not None and (old.is_meant or not self._is_over(old) or self._alone(old, {})):
             return
@@ -332,11 +333,10 @@ class Lines:
             if mixed.times == 1 and strayed:
                 how = "came from different lines"
                 warning = mixed.warning(group, how, lines, rows(mixed.calls))
-                own = tuple(
-                    rank
-                    for rank in sorted(lines)
-                    if any((lines[rank], r) not in callers for r in lines)
+                elsewhere = (
+                    r for r in sorted(lines) if not {(lines[r], q) for q in lines} <= callers
                 )
+                own = tuple(elsewhere)
                 yield replace(warning, ranks=own) if 0 < len(own) <= len(lines) / 2 else warning
         for split in self.splits.values():
             cause = self._alone(split, {})
