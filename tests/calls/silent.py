@@ -307,6 +307,76 @@ def right_replicas(rank: int, wrong: bool) -> None:
     train(zero, redundant, rank)
 
 
+def right_optimizers(rank: int, wrong: bool) -> None:
+    """Use optimizers that only some ranks have, that get parameters later, or share them."""
+    body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    if rank == 0:
+        train(body, sgd(body), rank)  # before the other ranks get it
+    model = ddp(torch.nn.Sequential(body, head), find_unused_parameters=True)
+    optimizer = sgd(head)
+    train(model, optimizer, rank)
+    optimizer.add_param_group({"params": list(body.parameters())})
+    train(model, optimizer, rank)
+    group = model.process_group
+    server = torch.nn.Linear(4, 1)
+    optimizer = sgd(server)
+    for _ in range(BATCHES):
+        server(data(rank)).square().sum().backward()
+        if rank == 0:
+            optimizer.step()
+        for parameter in server.parameters():
+            dist.broadcast(parameter.data, 0, group)
+    local = DistributedDataParallel(torch.nn.Linear(4, 1), process_group=group)
+    optimizer = sgd(local)
+    with local.no_sync():
+        for _ in range(BATCHES):
+            train(local, optimizer, rank)
+            for parameter in local.parameters():
+                dist.all_reduce(parameter.data, group=group)
+                parameter.data /= dist.get_world_size()
+    parts = [torch.nn.Parameter(torch.randn(4)) for _ in range(dist.get_world_size())]
+    own = torch.optim.SGD([parts[rank]], lr=0.1)  # each rank's first parameter is another one
+    for _ in range(BATCHES):
+        torch.stack(list(parts)).mul(data(rank)[:1]).square().sum().backward()  # type: ignore[no-untyped-call]
+        for part in parts:
+            dist.all_reduce(part.grad, group=group)
+        own.step()
+        for owner, part in enumerate(parts):
+            part.grad = None
+            dist.broadcast(part.data, owner, group)
+
+
+def right_reductions(rank: int, wrong: bool) -> None:
+    """Average gradients and parameters by other calls than all_reduce."""
+    size = dist.get_world_size()
+
+    def gathered(bucket: Any) -> torch.futures.Future[torch.Tensor]:
+        values = [torch.empty_like(bucket.buffer()) for _ in range(size)]
+        dist.all_gather(values, bucket.buffer())
+        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        done.set_result(torch.stack(values).mean(0))
+        return done
+
+    model = ddp(torch.nn.Linear(4, 1))
+    model.register_comm_hook(None, lambda _, bucket: gathered(bucket))
+    train(model, sgd(model), rank)
+    local = torch.nn.Linear(4, 1)  # each rank mixes its parameters with those of its neighbours
+    by_hand(local, dist.new_group())
+    optimizer = sgd(local)
+    for _ in range(BATCHES):
+        optimizer.zero_grad()
+        local(data(rank)).sum().backward()
+        optimizer.step()
+        mine = torch.nn.utils.parameters_to_vector(local.parameters()).detach()
+        every = [torch.empty_like(mine) for _ in range(size)]
+        dist.all_gather(every, mine)
+        mixed = (mine + every[rank - 1]) / 2
+        torch.nn.utils.vector_to_parameters(mixed, local.parameters())
+    small = torch.nn.Linear(4, 1)  # some ranks have no part of the bias
+    fully_shard(small, mesh=init_device_mesh("cpu", (size,)))
+    train(small, sgd(small), rank)
+
+
 def severed(rank: int, wrong: bool) -> None:
     """Average a tensor within the loss by a call that autograd doesn't know."""
     weight = torch.ones(4, requires_grad=True)

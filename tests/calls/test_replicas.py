@@ -94,6 +94,30 @@ def test_what_differs_right_after_a_step_counts_only_after_the_last(last: int, c
     assert len(ranks.findings) == count
 
 
+def test_optimizers_of_one_rank_do_not_count() -> None:
+    check = ReplicaCheck()
+    for rank in range(2):
+        other = rank == 0  # it has stepped an optimizer that rank 1 doesn't have
+        if other:
+            check.add(rank, replace(START, sums=(5,)), 3, 2)
+        number = 1 + other
+        for step, value in enumerate((7, 7, rank)):
+            note = replace(START, optimizer=number, step=step, sums=(value,), reduced=True)
+            check.add(rank, note, 8 + step, 2)
+    (finding,) = check.findings(range(2), str)
+    assert finding.what == "w differs between rank 0 and rank 1 after step 2."
+
+
+@pytest.mark.parametrize(("is_reduced", "count"), [(True, 1), (False, 0)])
+def test_parameters_that_ranks_exchange_are_replicas_only_if_gradients_are_reduced(
+    is_reduced: bool, count: int
+) -> None:
+    ranks = Ranks()
+    ranks.write(NOTE, 1, 2, 3, 4, step=2, reduced=is_reduced)
+    ranks.end(4, averaged=True)
+    assert len(ranks.findings) == count
+
+
 @pytest.mark.parametrize("joined", [True, False])
 def test_after_join_steps_are_told_apart_by_the_calls_before(joined: bool) -> None:
     ranks = Ranks(2)
@@ -149,10 +173,10 @@ def gradients(ranks: Ranks, step: int, *totals: int, names: tuple[str, ...] = ()
 @pytest.mark.parametrize(
     ("steps", "count"),
     [
-        ([(5, 5), (6, 6)], 1),
-        ([(5, 5)], 0),  # once may be a coincidence
-        ([(5, 5), (6, 6), (7, 8)], 0),
-        ([(0, 0), (0, 0)], 0),
+        ([(5, 5), (6, 6), (7, 7)], 1),
+        ([(5, 5), (6, 6)], 0),  # as in programs that only show how to make a step
+        ([(5, 5), (6, 6), (7, 7), (8, 9)], 0),
+        ([(0, 0), (0, 0), (0, 0)], 0),
     ],
 )
 def test_equal_gradients_come_from_equal_data(steps: list[tuple[int, int]], count: int) -> None:

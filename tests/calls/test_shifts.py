@@ -217,6 +217,8 @@ def test_calls_that_are_meant_to_match_are_silent(size: int) -> None:
         ["F7 B8 F7 B8"] + ["F9 B10 F9 B10"] * (size - 1),
         ["F7 B8 F7 B8 J9 B8"] + ["F7 B8 F7 B8 F7 B8"] * (size - 1),
         ["9 8 7 8"] * (size - 1) + ["7 8 9 8"],
+        ["7 7 7 W9"] + ["7 7 8 W9"] * (size - 1),  # the last batch of some ranks is a dummy
+        ["7 7 7"] + ["7 7 8"] * (size - 1),
     ):
         judge = judged(programs, 0)
         assert judge.conclude() is None

@@ -52,7 +52,14 @@ TRAINING = {
 }
 """Kind, ranks at fault and a part of the text of the first warning, by program."""
 RIGHT = [*WARNINGS, *TRAINING, "right_replicas", "skipped_step", "right_gradients", "right_steps"]
-RIGHT += ["drift", "unequal_start", "named_tensors", "skipped_batch_in_fsdp"]
+RIGHT += [
+    "right_optimizers",
+    "right_reductions",
+    "drift",
+    "unequal_start",
+    "named_tensors",
+    "skipped_batch_in_fsdp",
+]
 backends = pytest.mark.parametrize("backend", ["gloo", "mpi"])
 
 

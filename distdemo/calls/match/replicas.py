@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,9 +13,11 @@ from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
 
 MAX_OPEN = 100_000  # remembered tensors per group that some rank hasn't compared
-MIN_EQUAL = 2  # compared steps in which all ranks must have reduced equal gradients
+MIN_EQUAL = 3  # compared steps in which all ranks must have reduced equal gradients
 Sums = dict[int, int]
 """Checksum of one tensor, by rank."""
+Key = tuple[int, str]
+"""Number of an optimizer, and name of its parameter."""
 LineText = Callable[[SourceLine], str]
 """Function that returns a source line as text."""
 START = "Broadcast the parameters of one rank, or seed all ranks alike."
@@ -74,7 +77,9 @@ class Difference:
     def finding(self, line: LineText, others: int = 0) -> Finding:
         """Return the finding; `others` is the number of other tensors that differ, too."""
         is_start = not (self.note.step or self.note.check)
-        before = f"It was equal after step {self.equal_after}. " * (self.equal_after > 0)
+        when = "right after this step" if self.equal_after == self.note.step else ""
+        when = when or f"after step {self.equal_after}"
+        before = f"It was equal {when}. " * (self.equal_after > 0)
         verb = "differs" if others == 1 else "differ"
         before += f"{plural(others, 'other parameter')} {verb}, too." if others else ""
         rule = START if is_start else KINDS["replicas"].rule
@@ -116,22 +121,25 @@ class ReplicaCheck:
     checks: set[int] = field(default_factory=set)
     _open: dict[tuple[object, ...], tuple[Sums, Sums]] = field(default_factory=dict)
     """Checksums of a tensor and of its gradient that some ranks haven't sent yet."""
-    _start: dict[str, Sums] = field(default_factory=dict)
-    _orders: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Number of each optimizer, by rank and its number there."""
+    _places: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Number of the optimizer that is the n-th one after so many calls on the group."""
+    _first: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Number of optimizers that began after so many calls, by rank and number of calls."""
+    _orders: dict[int, dict[int, tuple[str, ...]]] = field(default_factory=dict)
     """Names of the parameters before the first step, by rank."""
-    _equal: dict[str, int] = field(default_factory=dict)
+    _equal: dict[Key, int] = field(default_factory=dict)
     """Latest step after which a parameter was equal."""
     _unequal: list[Difference] = field(default_factory=list)
     """Parameters that differed before the first step."""
-    _drifted: dict[str, Difference] = field(default_factory=dict)
-    _latest: dict[str, Difference] = field(default_factory=dict)
+    _drifted: dict[Key, Difference] = field(default_factory=dict)
+    _latest: dict[Key, Difference] = field(default_factory=dict)
     """Parameters that differ after what may be the last step."""
-    _averaged: set[str] = field(default_factory=set)
-    _changed: set[int] = field(default_factory=set)
-    """Optimizers that changed a parameter."""
+    _averaged: set[Key] = field(default_factory=set)
     _notes: dict[int, dict[int, Parameters]] = field(default_factory=dict)
     """Latest note of each rank, by optimizer."""
-    _unmarked: dict[str, bool] = field(default_factory=dict)
+    _unmarked: dict[Key, bool] = field(default_factory=dict)
     """True for parameters that are still equal, of those that nothing marks as replicas."""
     _gradients: dict[int, dict[int, Gradients]] = field(default_factory=dict)
     _equal_steps: list[int] = field(default_factory=list)
@@ -144,7 +152,7 @@ class ReplicaCheck:
 
     def diverged(self) -> list[str]:
         """Return parameters that nothing marks as replicas, but that were equal at the start."""
-        return [name for name, is_equal in self._unmarked.items() if not is_equal]
+        return [name for (_, name), is_equal in self._unmarked.items() if not is_equal]
 
     def unmarked(self) -> tuple[str, ...]:
         """Return parameters that no rank compared, as nothing marks them as replicas."""
@@ -161,9 +169,10 @@ class ReplicaCheck:
                 DDP's ``join()`` lets ranks make different numbers of steps.
             size: Number of members of the group.
         """
-        if not note.step and note.is_meant:
-            self._orders.setdefault(rank, note.names)
         if note.optimizer:
+            note = replace(note, optimizer=self._number(rank, note.optimizer, position))
+            if not note.step and note.is_meant:
+                self._orders.setdefault(note.optimizer, {}).setdefault(rank, note.names)
             notes = self._notes.setdefault(note.optimizer, {})
             notes[rank] = note
             if note.ended and len(notes) == size and all(n.ended for n in notes.values()):
@@ -179,44 +188,54 @@ class ReplicaCheck:
                 gradients[rank] = note.gradients[number]
             if len(sums) == size:
                 del self._open[key]
-                difference = Difference(name, sums, note, self._equal.get(name, 0), gradients)
+                equal_after = self._equal.get((note.optimizer, name), 0)
+                difference = Difference(name, sums, note, equal_after, gradients)
                 differs = self._compare(difference)
                 certain = certain or differs
             elif len(self._open) > MAX_OPEN:
                 del self._open[next(iter(self._open))]
         return certain
 
+    def _number(self, rank: int, number: int, position: int) -> int:
+        """Return the number that an optimizer has on all ranks.
+
+        Ranks may have optimizers of their own, so it is known by the number of calls that the rank
+        had made on the group when it was first compared.
+        """
+        if (rank, number) not in self._numbers:
+            self._first[rank, position] += 1
+            place = position, self._first[rank, position]
+            self._numbers[rank, number] = self._places.setdefault(place, len(self._places) + 1)
+        return self._numbers[rank, number]
+
     def _compare(self, difference: Difference) -> Difference | None:
         """Compare a tensor of all ranks; return it if it certainly differs."""
-        name, sums, note = difference.name, difference.sums, difference.note
+        sums, note = difference.sums, difference.note
+        key = note.optimizer, difference.name
         is_equal = len(set(sums.values())) == 1
         if note.check:
             self.checks.add(note.check)
             return None if is_equal else difference
         if note.is_unmarked:
             if not note.step and is_equal:
-                self._unmarked[name] = True
-            elif name in self._unmarked:
-                self._unmarked[name] = is_equal
+                self._unmarked[key] = True
+            elif key in self._unmarked:
+                self._unmarked[key] = is_equal
             return None
         if note.step:
             self.compared.add((note.optimizer, note.step))
-            if sums != self._start.get(name, sums):
-                self._changed.add(note.optimizer)
-        else:
-            self._start.setdefault(name, sums)
         if is_equal:
-            self._equal[name] = note.step
-            if self._drifted.pop(name, None):
-                self._averaged.add(name)
+            self._equal[key] = note.step
+            if self._drifted.pop(key, None):
+                self._averaged.add(key)
         elif note.is_latest:
-            self._latest[name] = difference
-        elif not note.step and name not in self._equal:
+            self._latest[key] = difference
+        elif not note.step and key not in self._equal:
             if note.is_meant:
                 self._unequal.append(difference)
-        elif name in self._equal and name not in self._averaged:
-            self._drifted.setdefault(name, difference)
-            return self._drifted[name] if note.reduced else None
+        elif key in self._equal and key not in self._averaged:
+            self._drifted.setdefault(key, difference)
+            return self._drifted[key] if note.reduced else None
         return None
 
     def _end(self, optimizer: int) -> Difference | None:
@@ -224,18 +243,18 @@ class ReplicaCheck:
         notes = self._notes[optimizer].values()
         last = max(note.step for note in notes)
         if any(note.averaged for note in notes):
-            for name, difference in list(self._drifted.items()):
-                if difference.note.optimizer == optimizer:
-                    del self._drifted[name]
-                    self._averaged.add(name)
+            for key, difference in list(self._drifted.items()):
+                if difference.note.optimizer == optimizer and not difference.note.reduced:
+                    del self._drifted[key]
+                    self._averaged.add(key)
             return None
         certain = None
-        for name, difference in self._latest.items():
+        for key, difference in self._latest.items():
             note = difference.note
             is_last = (note.optimizer, note.step) == (optimizer, last)
-            if is_last and name in self._equal and name not in self._averaged:
-                self._drifted.setdefault(name, difference)
-                certain = self._drifted[name] if note.reduced else certain
+            if is_last and key in self._equal and key not in self._averaged:
+                self._drifted.setdefault(key, difference)
+                certain = self._drifted[key] if note.reduced else certain
         return certain
 
     def add_gradients(self, rank: int, note: Gradients, size: int) -> None:
@@ -266,7 +285,7 @@ class ReplicaCheck:
         unequal = [d for d in self._unequal if self._always_reduced(d.note.optimizer)]
         if unequal:
             finding = unequal[0].finding(line, len(unequal) - 1)
-            orders = {*self._orders.values()}
+            orders = {*self._orders.get(unequal[0].note.optimizer, {}).values()}
             is_reordered = len(orders) > 1 and len({frozenset(order) for order in orders}) == 1
             yield replace(finding, rule=OTHER_ORDER) if is_reordered else finding
         unreduced = [*self._unreduced(members, line)]
@@ -292,14 +311,12 @@ class ReplicaCheck:
             drifted = [d for d in self._drifted.values() if d.note.optimizer == optimizer]
             count = min((note.unreduced for note in notes.values()), default=0)
             note = notes[min(notes)]
-            steps = note.step
-            is_useless = note.why and count == steps >= MIN_EQUAL and optimizer in self._changed
             word, _, name = note.why.partition(" ")
-            is_certain = word == "unused" or is_useless
-            if not count or not (drifted or (is_certain and not self._averaged)):
+            is_last = word == "unused" and count == 1  # DDP would reject the next forward pass
+            if not count or not (drifted or (is_last and not self._averaged)):
                 continue
             why, advice = WHY[word]
-            what = f"{ranks_of(tuple(members))}: {count:,} of {plural(steps, 'step')} changed "
+            what = f"{ranks_of(tuple(members))}: {count:,} of {plural(note.step, 'step')} changed "
             what += f"parameters without a reduction; {why}."
             rows: tuple[Row, ...] = (Row(tuple(members), "made the steps", line(note.source_line)),)
             rule = advice.format(name)

@@ -311,7 +311,8 @@ class Lines:
         """Yield a warning per call that may have matched the wrong one.
 
         Ranks made it from several lines, only once, and one of these ranks has also called from
-        another of the lines, so the lines aren't branches taken by different ranks. Or only some
+        another of the lines, so the lines aren't branches taken by different ranks. A call that was
+        made for another, after which all ranks went on together, isn't reported. Or only some
         ranks called the DDP module at a line. Or ranks reduced a tensor that some of them had
         transposed, or passed tensors of two shapes, and exchanged them in the next call.
 
@@ -330,7 +331,7 @@ class Lines:
                 for rank, own in lines.items()
                 for line in set(lines.values())
             )
-            if mixed.times == 1 and strayed:
+            if mixed.times == 1 and strayed and not self._is_meant(mixed):
                 how = "came from different lines"
                 warning = mixed.warning(group, how, lines, rows(mixed.calls))
                 elsewhere = (
@@ -345,3 +346,8 @@ class Lines:
         for mixed in self._swapped.values():
             how = "got tensors of different shapes"
             yield mixed.warning(group, how, mixed.shapes, rows(mixed.calls))
+
+    def _is_meant(self, mixed: Mixed) -> bool:
+        """Return True if ranks made one call for another: then they met, or made no more calls."""
+        split = self.splits.get(frozenset(self._places_of(mixed.calls).items()))
+        return split is not None and (split.is_meant or split.is_last)

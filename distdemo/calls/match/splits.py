@@ -114,6 +114,11 @@ class Split:
         self.more = dict.fromkeys(stays, 1)
         self._staying = {*stays}
 
+    @property
+    def is_last(self) -> bool:
+        """True if no later call of the group was made by all ranks."""
+        return self._window == WINDOW
+
     def follow(self, places: Mapping[int, Place], together: Place | None) -> bool:
         """Add the group's next call; return True if the call after it matters, too.
 

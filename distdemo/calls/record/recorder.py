@@ -37,7 +37,8 @@ from distdemo.launcher.records import headline
 from distdemo.view.foreign import write_message
 
 SCATTERING = {"reduce_scatter", "reduce_scatter_single"}
-CARRIERS = {"broadcast", "all_reduce_coalesced", *REDUCTIONS}
+EXCHANGES = {"all_gather", "all_gather_single", "all_to_all", "all_to_all_single", "gather", "send"}
+CARRIERS = {"broadcast", "all_reduce_coalesced", *REDUCTIONS, *EXCHANGES}
 """Ops that may carry parameters or their gradients."""
 MAX_ERROR_CHARS = 400  # characters of an exception's text
 
@@ -192,7 +193,13 @@ class Recorder:
         if step >= 0:
             self.replicas.add_reduction(number, tensors)
         elif fields.op not in SCATTERING:
-            self.replicas.add_call(number, tensors, fields.reduce_op, in_backward=in_backward)
+            self.replicas.add_call(
+                number,
+                tensors,
+                fields.reduce_op,
+                in_backward=in_backward,
+                is_equal=fields.op not in EXCHANGES,
+            )
         return step
 
     def record_new_group(self, members: tuple[int, ...], how: str = "") -> None:

@@ -27,6 +27,7 @@ from distdemo.calls.notes import Gradients, Parameters
 from distdemo.calls.record.frames import source_line
 from distdemo.calls.record.tensors import (
     MAX_NAME,
+    UNNAMED,
     Carried,
     Names,
     Traffic,
@@ -61,8 +62,11 @@ class Trained:
         numel: Number of elements of all parameters.
         calls: Number of calls before its latest step.
         reductions: Number of reductions by DDP or FSDP before its latest step, by group.
+        created: Number of calls before it was created.
         averaged: Number of steps before which the program averaged the parameters.
-        start: Checksum of each parameter before the first step, and whether it was constant.
+        exchanged: True if they were sent or gathered, so that ranks may mix them as they like.
+        parameters: Identities of its parameters.
+        start: Checksum of each parameter before its first step, and whether it was constant.
         meant: Groups on which each parameter is meant to be a replica. True if its gradient is
             reduced; False if the parameter was broadcast or averaged.
         told: Parameters and groups that the launcher knows.
@@ -84,8 +88,11 @@ class Trained:
     storages: frozenset[StorageWeakRef] = frozenset()
     numel: int = 0
     calls: int = -1
+    created: int = -1
     reductions: Counter[int] = field(default_factory=Counter)
     averaged: int = 0
+    exchanged: bool = False
+    parameters: list[int] = field(default_factory=list)
     start: list[tuple[int, bool]] = field(default_factory=list)
     meant: dict[int, dict[int, bool]] = field(default_factory=dict)
     told: set[tuple[int, int]] = field(default_factory=set)
@@ -106,8 +113,9 @@ class Trained:
 
     def carries(self, tensor: Carried) -> bool:
         """Return True if a call carried a parameter, or as many elements as all have."""
-        is_whole = tensor.numel == self.numel and tensor.group in self.groups
-        return is_whole or tensor.storage in self.storages
+        is_whole = tensor.numel == self.numel
+        is_meant = tensor.group in self.groups or tensor.summed or not tensor.is_equal
+        return (is_whole and is_meant) or tensor.storage in self.storages
 
 
 class Replicas:
@@ -141,6 +149,8 @@ class Replicas:
         self._is_training = False
         self._trained: list[Trained] = []
         self._by_optimizer: WeakKeyDictionary[Optimizer, Trained] = WeakKeyDictionary()
+        self._created: WeakKeyDictionary[Optimizer, tuple[int, Counter[int]]] = WeakKeyDictionary()
+        """Number of calls, and of reductions by group, before each optimizer was created."""
         self._reductions: Counter[int] = Counter()
         self._reduced_steps: Counter[int] = Counter()
         """Number of steps before which gradients were reduced, by group."""
@@ -171,9 +181,10 @@ class Replicas:
             if name not in module.parameters_to_ignore:
                 self._modules[parameter] = ref(module)
 
-    def add_optimizer(self) -> None:
-        """Remember that the program trains, so that gradients will be compared."""
+    def add_optimizer(self, optimizer: Optimizer) -> None:
+        """Remember the calls before an optimizer was created, which aren't meant for it."""
         self._is_training = True
+        self._created.setdefault(optimizer, (self._traffic.calls, Counter(self._reductions)))
 
     def add_reduction(self, group: int, tensors: Iterable[Tensor]) -> None:
         """Add a reduction of gradients that DDP or FSDP is about to make."""
@@ -183,14 +194,29 @@ class Replicas:
             sums += [checksum(tensor) for tensor in tensors if is_dense(tensor)]
 
     def add_call(
-        self, group: int, tensors: Iterable[Tensor], reduce_op: str, *, in_backward: bool
+        self,
+        group: int,
+        tensors: Iterable[Tensor],
+        reduce_op: str,
+        *,
+        in_backward: bool,
+        is_equal: bool,
     ) -> None:
-        """Add the tensors of an all_reduce or broadcast that the program is about to make."""
+        """Add the tensors that a call of the program is about to give to other ranks.
+
+        Args:
+            group: Number of the group.
+            tensors: The tensors.
+            reduce_op: ReduceOp; empty if the call has none.
+            in_backward: True if it is made in a backward pass.
+            is_equal: True if the tensors will be equal on all ranks.
+        """
         for tensor in tensors:
             if tensor.is_floating_point() and is_dense(tensor) and reduce_op in {"", *SUMS}:
                 self._traffic.add(
                     group,
                     tensor,
+                    is_equal=is_equal,
                     summed=bool(reduce_op),
                     in_backward=in_backward,
                     period=self._period(group),
@@ -205,18 +231,15 @@ class Replicas:
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Compare the parameters of an optimizer and the gradients of its next step, if due."""
-        trained = self._by_optimizer.get(optimizer)
-        if trained is None:
-            trained = Trained(len(self._trained) + 1, type(optimizer).__name__)
-            if len(self._trained) >= MAX_OPTIMIZERS:
-                return
-            self._trained.append(trained)
-            self._by_optimizer[optimizer] = trained
         parameters = _parameters_of(optimizer)
+        trained = self._trained_by(optimizer, [id(parameter) for parameter in parameters])
+        if trained is None:
+            return
         traffic = self._traffic.since(trained.calls)
         is_averaged = trained.steps > 0 and any(map(trained.carries, traffic))
         trained.averaged += is_averaged
-        is_due = not trained.steps or self._is_compared(trained.steps)
+        trained.exchanged |= any(trained.carries(t) and not t.is_equal for t in traffic)
+        is_due = len(trained.start) < len(parameters) or self._is_compared(trained.steps)
         is_due |= is_averaged and trained.averaged in SAMPLED
         trained.line = replace(source_line(), within="")
         modules = filter(None, map(self._module_of, parameters[:1]))
@@ -240,6 +263,23 @@ class Replicas:
         trained.steps += 1
         self.steps += 1
 
+    def _trained_by(self, optimizer: Optimizer, parameters: list[int]) -> Trained | None:
+        """Return what is known of an optimizer; None beyond the limit.
+
+        Parameters may be added to it. If others take their places, it counts as a new optimizer.
+        """
+        trained = self._by_optimizer.get(optimizer)
+        if trained is None or parameters[: len(trained.parameters)] != trained.parameters:
+            if len(self._trained) >= MAX_OPTIMIZERS:
+                return None
+            trained = Trained(len(self._trained) + 1, type(optimizer).__name__)
+            trained.created, reductions = self._created.get(optimizer, (-1, {}))
+            trained.reductions = Counter(reductions)
+            self._trained.append(trained)
+            self._by_optimizer[optimizer] = trained
+        trained.parameters = parameters
+        return trained
+
     def after_step(self, optimizer: Optimizer) -> None:
         """Compare the parameters after a step that may be the last one."""
         trained = self._by_optimizer.get(optimizer)
@@ -251,7 +291,8 @@ class Replicas:
     def finish(self) -> None:
         """Say how many steps there were, and whether parameters were averaged after the last."""
         for trained in self._trained:
-            is_averaged = any(map(trained.carries, self._traffic.since(trained.calls)))
+            traffic = self._traffic.since(trained.calls)
+            is_averaged = trained.exchanged or any(map(trained.carries, traffic))
             for group in sorted(trained.groups) or [0]:
                 note = self._note(trained, group, ended=True, averaged=is_averaged)
                 self._write(group, replace(note, unmarked=trained.unmarked))
@@ -267,10 +308,10 @@ class Replicas:
         dense = [parameter for parameter in parameters if is_dense(parameter)]
         trained.storages = frozenset(map(storage_of, dense))
         trained.numel = sum(parameter.numel() for parameter in parameters)
-        if not trained.steps:
-            trained.start = [
-                (checksum(p), is_constant(p)) if is_dense(p) else (0, True) for p in parameters
-            ]
+        trained.start += [
+            (checksum(p), is_constant(p)) if is_dense(p) else (0, True)
+            for p in parameters[len(trained.start) :]
+        ]
 
     def _match(
         self,
@@ -298,9 +339,11 @@ class Replicas:
                     owners[storage_of(parameter.grad)] = number, True
         gradients: dict[int, list[tuple[int, int | None]]] = {}
         for tensor in traffic:
+            if not tensor.is_equal:
+                continue
             number, is_gradient = owners.get(tensor.storage, (-1, False))
             numbers = [number] if number >= 0 else []
-            is_recent = tensor.number > self._latest_call
+            is_recent = tensor.number > max(self._latest_call, trained.created)
             if not numbers and is_recent and tensor.numel == trained.numel:  # all, in one piece
                 numbers = list(range(len(parameters)))
             elif not numbers and tensor.in_backward and tensor.storage.expired():  # type: ignore[no-untyped-call]  # torch's
@@ -362,11 +405,12 @@ class Replicas:
     def _why(self, parameters: Sequence[Tensor]) -> str:
         """Return why DDP didn't reduce the gradients of a step; empty without DDP."""
         module = next(filter(None, map(self._module_of, parameters)), None)
-        if module is None:
+        if module is None or module._comm_hooks:  # a hook may reduce in its own way
             return ""
         if not getattr(module, "_lazy_init_ran", True):
             return "not called"
-        for parameter in module.parameters():
+        may_be_unused = module.find_unused_parameters or module.static_graph
+        for parameter in () if may_be_unused else module.parameters():
             if parameter.requires_grad and parameter.grad is None:
                 (name,) = self._names.of([parameter], "DDP")
                 return f"unused {name}"
@@ -382,7 +426,6 @@ class Replicas:
             source_line=trained.line,
             optimizer=trained.number,
             unreduced=trained.unreduced[group],
-            reduced=group in trained.reduced,
             why=trained.why,
             joined=trained.joined,
             **{"step": trained.steps, **values},
@@ -405,15 +448,20 @@ class Replicas:
             is_latest: True immediately after a step, when they may still be averaged.
         """
         names = self._names.of(parameters, trained.name)
+        is_named = not any(  # else ranks may hold different ones at the same position
+            name == UNNAMED.format(number, trained.name) for number, name in enumerate(names)
+        )
         unmarked = [
             number
             for number, parameter in enumerate(parameters)
-            if number not in trained.meant and not hasattr(parameter, "placements")
+            if number not in trained.meant
+            and not hasattr(parameter, "placements")
+            and is_dense(parameter)
         ][:MAX_UNMARKED]
         trained.unmarked = tuple(names[number] for number in unmarked)
         world = self._number_of(dist.group.WORLD)
         if unmarked and self._every and world is not None and not is_latest:
-            values = [checksum(parameters[n]) for n in unmarked if is_dense(parameters[n])]
+            values = [checksum(parameters[n]) for n in unmarked]
             note = self._note(trained, world, is_unmarked=True)
             self._tell(world, note, trained.unmarked, values)
         versions = [version_of(parameter) for parameter in parameters]
@@ -422,27 +470,32 @@ class Replicas:
         trained.sums = sums
         for group in sorted(trained.groups):
             for is_reduced in (True, False):
+                numbers = [
+                    number
+                    for number, groups in sorted(trained.meant.items())
+                    if groups.get(group) is is_reduced
+                ]
                 new = [
                     number
-                    for number, groups in trained.meant.items()
-                    if groups.get(group) is is_reduced
-                    and (number, group) not in trained.told
+                    for number in numbers
+                    if (number, group) not in trained.told
                     and (is_reduced or not trained.start[number][1])
                 ]
-                start = self._note(trained, group, step=0, is_meant=is_reduced)
+                start = self._note(trained, group, step=0, is_meant=is_reduced and is_named)
                 self._tell(
                     group, start, [names[n] for n in new], [trained.start[n][0] for n in new]
                 )
                 trained.told.update((number, group) for number in new)
-            if trained.steps:
-                known = [
-                    number for number in sorted(trained.meant) if (number, group) in trained.told
-                ]
+                if not trained.steps:
+                    continue
+                known = [number for number in numbers if (number, group) in trained.told]
                 for number in known:
-                    if number not in sums and number < len(parameters):
+                    if number not in sums:
                         sums[number] = checksum(parameters[number])
-                note = self._note(trained, group, is_latest=is_latest)
-                gradients = [trained.gradients[n] for n in known] if trained.gradients else []
+                is_certain = is_reduced and group in trained.reduced
+                note = self._note(trained, group, is_latest=is_latest, reduced=is_certain)
+                has_all = len(trained.gradients) == len(parameters)
+                gradients = [trained.gradients[n] for n in known] if has_all else []
                 self._tell(
                     group, note, [names[n] for n in known], [sums[n] for n in known], gradients
                 )

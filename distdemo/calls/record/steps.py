@@ -74,8 +74,8 @@ class Steps:
     def install(self) -> None:
         """Count the steps of every optimizer from now on, once per process."""
         _wrap(DistributedDataParallel, "__init__", after=partial(self._guard, self._add_module))
-        add_optimizer = self._replicas.add_optimizer
-        _wrap(Optimizer, "add_param_group", after=lambda _: self._guard(add_optimizer))
+        add_optimizer = partial(self._guard, self._replicas.add_optimizer)
+        _wrap(Optimizer, "add_param_group", after=add_optimizer)
         iterate = DistributedSampler.__iter__
 
         @wraps(iterate)

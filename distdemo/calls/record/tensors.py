@@ -20,6 +20,7 @@ from torch.nn.modules.module import (
 
 SEGMENTS = 16  # parts of a tensor that are summed separately
 MAX_NAME = 200  # characters
+UNNAMED = "parameter {} of {}"  # its number in the optimizer, and the class of this
 MAX_CARRIED = 5000  # remembered tensors; the latest
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 PLAIN = (Tensor, Parameter)
@@ -50,7 +51,8 @@ def is_constant(tensor: Tensor) -> bool:
 
 
 def _bytes(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    data = local(tensor).cpu().contiguous().reshape(-1).view(torch.uint8)
+    data = local(tensor).cpu().resolve_conj().resolve_neg().reshape(-1).contiguous()
+    data = data.view(torch.uint8)
     array: np.ndarray[Any, np.dtype[np.uint8]] = data.numpy()
     return array
 
@@ -63,7 +65,8 @@ def local(tensor: Tensor) -> Tensor:
 
 def is_dense(tensor: Tensor) -> bool:
     """Return True if a tensor, or its local part, has elements in a storage."""
-    return tensor.layout is torch.strided and tensor.numel() > 0 and not tensor.is_meta
+    part = getattr(tensor, "_local_tensor", tensor)  # of a DTensor; small ones leave ranks empty
+    return part.layout is torch.strided and part.numel() > 0 and not part.is_meta
 
 
 def version_of(tensor: Tensor) -> int:
@@ -81,14 +84,13 @@ def storage_of(tensor: Tensor) -> StorageWeakRef:
 class Names:
     """Names of parameters: the path from the outermost module, ``layers.0.weight``.
 
-    If there are several outermost modules, the second one's names begin with ``model 2:``.
+    If an optimizer has parameters of several outermost modules, the names of those of the second
+    one begin with ``model 2:``.
     """
 
     def __init__(self) -> None:
         self._modules: WeakSet[Module] = WeakSet()
         self._parents: WeakKeyDictionary[Module, tuple[ref[Module], str]] = WeakKeyDictionary()
-        self._roots: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
-        self._root_count = 0
 
     def install(self) -> None:
         """Remember every module from now on, once per process."""
@@ -118,13 +120,19 @@ class Names:
             for name, parameter in module._parameters.items()
         }
         names = []
+        roots: dict[Module, int] = {}
         for number, parameter in enumerate(parameters):
             home = homes.get(id(parameter))
-            name = self._path(*home) if home else f"parameter {number} of {owner}"
-            names.append(name[-MAX_NAME:])
+            if home is None:
+                names.append(UNNAMED.format(number, owner)[-MAX_NAME:])
+                continue
+            root, path = self._path(*home)
+            model = roots.setdefault(root, len(roots) + 1)
+            names.append((path if model == 1 else f"model {model}: {path}")[-MAX_NAME:])
         return names
 
-    def _path(self, module: Module, name: str) -> str:
+    def _path(self, module: Module, name: str) -> tuple[Module, str]:
+        """Return the outermost module, and the path from it."""
         path = [name]
         inner = {module}
         while (home := self._parents.get(module)) and (parent := home[0]()) not in (None, *inner):
@@ -132,11 +140,7 @@ class Names:
             module = parent
             inner.add(module)
             path.append(home[1])
-        if module not in self._roots:
-            self._root_count += 1
-            self._roots[module] = self._root_count
-        root = "" if self._roots[module] == 1 else f"model {self._roots[module]}: "
-        return root + ".".join(part for part in reversed(path) if part not in WRAPPERS)
+        return module, ".".join(part for part in reversed(path) if part not in WRAPPERS)
 
 
 @dataclass(slots=True)
@@ -148,6 +152,8 @@ class Carried:
         group: Number of the group.
         numel: Number of its elements.
         number: Number of the latest call that carried it.
+        is_equal: True if a call made it equal on all ranks; False if calls only sent or gathered
+            it.
         summed: True if a call summed it over the ranks; False if calls only broadcast it.
         in_backward: True if the latest call was made in a backward pass.
         period: Number of steps before the latest call whose input has a checksum.
@@ -158,6 +164,7 @@ class Carried:
     group: int
     numel: int
     number: int = 0
+    is_equal: bool = False
     summed: bool = False
     in_backward: bool = False
     period: int = -1
@@ -176,13 +183,21 @@ class Traffic:
         self._tensors: dict[tuple[int, int], Carried] = {}
 
     def add(
-        self, group: int, tensor: Tensor, *, summed: bool, in_backward: bool, period: int
+        self,
+        group: int,
+        tensor: Tensor,
+        *,
+        is_equal: bool,
+        summed: bool,
+        in_backward: bool,
+        period: int,
     ) -> None:
         """Add a tensor before the call.
 
         Args:
             group: Number of the group.
             tensor: Floating-point tensor in a storage.
+            is_equal: True if the call makes it equal on all ranks.
             summed: True if the call sums it over the ranks.
             in_backward: True if it is made in a backward pass.
             period: Number of steps before it, if a checksum is wanted; otherwise -1.
@@ -197,6 +212,7 @@ class Traffic:
             self._tensors[key] = carried
         carried.number = self.calls
         carried.in_backward = in_backward
+        carried.is_equal |= is_equal
         if summed:
             carried.summed = True
             if carried.period != period >= 0:
