@@ -96,14 +96,13 @@ def run_in_rank(program: Program, rank: Rank) -> Any:
     multiprocessing.set_start_method(None, force=True)  # the program may choose its own
     set_up(program)
     with _exit_handlers():
-        if not program.function:
-            run_whole(program)
-            return None
-        rank.set_variables()
-        if not program.creates_group:
-            rank.barrier("all ranks are connected")  # else a failing rank breaks connects
-        return _call_function(program, rank.rank, rank.world_size)
-    return None  # it exited with code 0
+        if program.function:
+            rank.set_variables()
+            if not program.creates_group:
+                rank.barrier("all ranks are connected")  # else a failing rank breaks connects
+            return _call_function(program, rank.rank, rank.world_size)
+        run_whole(program)
+    return None
 
 
 @contextmanager
