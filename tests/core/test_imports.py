@@ -58,6 +58,7 @@ FEATURES = {
     "learn",
     "testing",
     "postmortem",
+    "parity",
     "interactive",
 }
 MAY |= dict.fromkeys(FEATURES, set(MAY) - {"__main__"})
