@@ -108,12 +108,17 @@ def parity(session: Session, options: ParityOptions) -> Result:
 
         preload(program)
 
-        def start(ranks: int, recording: Recording) -> WorldReport:
+        def start(ranks: int, recording: Recording, on_message: Any) -> WorldReport:
             arguments = program.arguments
             if recording.run != "ranks":
                 arguments += tuple(options.reference_args or ())
             own = replace(program, arguments=arguments)
-            return session.start(replace(world, world_size=ranks), record_program, (recording, own))
+            return session.start(
+                replace(world, world_size=ranks),
+                record_program,
+                (recording, own),
+                on_message=on_message,
+            )
 
         report = measure_parity(
             Request(

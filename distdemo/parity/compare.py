@@ -99,20 +99,13 @@ class Comparing:
         """Tensors in the order of causes: outputs forwards, gradients backwards, parameters."""
         steps = range(self.steps) if self.has_training else [EVALUATION]
         keys = {key: at for at, key in enumerate(self.reference.keys)}
-        called = {name: at for (kind, _, name), at in keys.items() if kind == "output"}
 
         def place(key: Key) -> tuple[int, int, int]:
-            kind, step, name = key
-            at = keys[key] if kind != "gradient" else -self._called(name, called)
-            before = -1 if kind in ("start", "initial") else step
-            return before, KINDS.index(kind), at
+            kind, step, _ = key
+            return -1 if kind in ("start", "initial") else step, KINDS.index(kind), keys[key]
 
         chosen = [key for key in keys if key[1] in steps or key[0] in ("start", "initial")]
         return sorted(chosen, key=place)
-
-    def _called(self, parameter: str, called: Mapping[str, int]) -> int:
-        """Return the position of the call of the module that has a parameter."""
-        return called.get(parameter.rpartition(".")[0] or "model", len(called))
 
     @cached_property
     def has_training(self) -> bool:
@@ -125,6 +118,11 @@ class Comparing:
         """Return each rank's sketch; a parameter that has no gradient has zeros."""
         parts = self.ranks.sketches(key)
         kind, step, name = key
+        stage = self._ends.get(key)
+        if stage is not None:
+            held = self.ranks.sketches(stage)
+            if any(held):
+                parts = [part if own else None for part, own in zip(parts, held, strict=True)]
         if kind == "gradient":
             own = self.ranks.sketches(("parameter", step, name))
             parts = [
@@ -132,6 +130,20 @@ class Comparing:
                 for part, parameter in zip(parts, own, strict=True)
             ]
         return parts
+
+    @cached_property
+    def _ends(self) -> dict[Key, Key]:
+        """First module of each step by the model's input, and last module by its output.
+
+        Only ranks that have this module have that input or output: others are a pipeline's stages.
+        """
+        ends: dict[Key, Key] = {}
+        for key in self.reference.keys:
+            kind, step, name = key
+            if kind == "output" and name != "model":
+                ends.setdefault(("input", step, "input"), key)
+                ends[("output", step, "model")] = key
+        return ends
 
     def references(self, key: Key) -> list[Sketch]:
         """Return the tensor of the reference; of several ranks, each that they may make."""

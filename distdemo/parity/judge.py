@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from distdemo.parity.compare import OWN, Comparing, Key
-from distdemo.parity.placements import Explanation, Mesh, Tolerance, scales
+from distdemo.parity.placements import ROWS, Explanation, Mesh, Tolerance, combinations, scales
 from distdemo.parity.records import Clip, Difference
 from distdemo.parity.sketches import Sketch
 from distdemo.view.format import listing, plural, ranks_text
@@ -41,6 +41,13 @@ HINTS = {
     "weight is split along its input dimension.",
     "forward": "Compare this module's code with what one rank computes: a missing collective, a "
     "wrong group, or a wrong slice.",
+    "bias": "Add the bias of a layer that is split along its input dimension once, after the "
+    "all_reduce.",
+    "rows": "Split the batch by the position along the data axis, not by the rank: ranks that hold "
+    "pieces of one layer read the same rows.",
+    "order": "All ranks have the same loss, and sums over the rows agree: rows may be in another "
+    "order than their labels, such as after a gather along the wrong dimension; or the labels "
+    "differ.",
     "random": "Set the probability of dropout to 0 and switch off other random numbers for the "
     "comparison: other numbers of ranks draw other ones.",
     "norm": "Use SyncBatchNorm, or a norm that doesn't look at other rows, such as LayerNorm or "
@@ -49,6 +56,8 @@ HINTS = {
     "loss by the number of all ranks' tokens, not each mean by the number of ranks.",
     "partial": "Reduce the gradients of parameters that are replicated{over}, or make them part "
     "of the sharded graph.",
+    "contribution": "A part of this gradient is not reduced{over}: wherever a split layer uses a "
+    "replicated tensor, the gradients must be added up in the backward pass.",
     "unreduced": "Average the gradients before the step: wrap the model in DDP, or all_reduce "
     "each gradient and divide it by the number of ranks.",
     "times ranks": "Divide by the number of ranks after a sum: ReduceOp.AVG, or grad /= "
@@ -152,7 +161,7 @@ class Judge:
         seeds = self._seeds()
         if seeds is not None:
             return seeds
-        causes = [key for key in self._results if self._is_cause(key)]
+        causes = [key for key in self._results if self._is_cause(key) and not self._is_excused(key)]
         if not any(self._matters(key) for key in causes):
             return self._same_batch()
         return self._say(self._case(causes[0]))
@@ -173,6 +182,15 @@ class Judge:
         if key[0] == "gradient" and key[2] in self._wrong_parameters:
             return bool(self._partial_axes(key))
         return False
+
+    def _is_excused(self, key: Key) -> bool:
+        """Return True for an output after which all outputs and the loss of the step are right."""
+        if key[0] not in ("input", "output"):
+            return False
+        step = [own for own in self._results if own[1] == key[1]]
+        later = [own for own in step[step.index(key) + 1 :] if own[0] in ("output", "loss")]
+        has_loss = any(own[0] == "loss" for own in later)
+        return has_loss and not any(_is_off(self._results[own]) for own in later)
 
     def _matters(self, key: Key) -> bool:
         """Return True if a tensor that is a cause changes what the program learns."""
@@ -348,6 +366,9 @@ class Judge:
         unlike = self._not_comparable(case.key)
         if unlike is not None:
             return unlike
+        rows = self._other_rows(case.key[1])
+        if rows is not None:
+            return rows
         before = None
         for key, result in self._results.items():
             if key == case.key:
@@ -366,11 +387,57 @@ class Judge:
             return self._made(
                 self._case(before), "forward", what, HINTS["partial output"], facts, axis
             )
+        times = self._bias_times(case)
+        if times:
+            what = f"{case.title} has its bias {times + 1} times: each rank adds it before the sum."
+            return self._made(case, "forward", what, HINTS["bias"])
         what = f"{case.title} is not the reference's: {self._nearest(case)}."
         right = case.right_ranks()
         wrong = [rank for rank in range(self._size) if rank not in right] if right else []
         factor = case.result.factor
         return self._made(case, "forward", what, HINTS["forward"], ranks=wrong, factor=factor)
+
+    def _other_rows(self, step: int) -> Difference | None:
+        """Return the difference for ranks that split a layer, but not its input."""
+        key = ("input", step, "input")
+        if key not in self._results or _is_off(self._results[key]):
+            return None
+        data = {group for own in self._comparing.ranks.notes for group in own.data_groups}
+        for index, axis in enumerate(self._mesh.axes):
+            lines = self._mesh.lines(index)
+            is_split = any(
+                own[0] == "initial" and result.placement[index : index + 1] != ("R",)
+                for own, result in self._results.items()
+            )
+            has_rows = self._results[key].placement[index : index + 1] == (ROWS,)
+            if is_split and has_rows and not any(tuple(sorted(line)) in data for line in lines):
+                what = f"Step {step}: the ranks along {axis.name} get different rows of the input."
+                facts = [
+                    f"{plural_ranks(lines[0])} hold pieces of layers that need the same input."
+                ]
+                own = self._case(key)
+                return self._made(own, "data", what, HINTS["rows"], facts, axis.name, lines[0])
+        return None
+
+    def _bias_times(self, case: Case) -> int:
+        """Return how many times too often a sum over ranks contains the bias of the module."""
+        comparing = self._comparing
+        bias_key = ("initial", 0, f"{case.key[2]}.bias")
+        table = comparing.reference.tables[0]
+        note = comparing.reference.note(case.key)
+        if bias_key not in table or note is None or note.rows == 0:
+            return 0
+        bias = table[bias_key][1].columns[0][0]
+        parts = self._mesh.parts(case.parts)
+        ways = combinations(parts, case.tolerance, rows=True)
+        for _, whole in ways:
+            if whole.lengths == case.reference.lengths == (len(bias),):
+                extra = (whole.columns[0][0] - case.reference.columns[0][0]) / note.rows
+                times = float(extra @ bias) / max(float(bias @ bias), 1e-300)
+                left = float(np.linalg.norm(extra - round(times) * bias))
+                if round(times) > 0 and left < 1e-3 * float(np.linalg.norm(bias)):
+                    return round(times)
+        return 0
 
     def _not_comparable(self, key: Key) -> Difference | None:
         """Return the difference for a module that can't agree on other numbers of ranks."""
@@ -408,7 +475,8 @@ class Judge:
         what = (
             f"{case.title} is neither the mean nor the sum of the ranks', though all outputs agree."
         )
-        return self._made(case, "loss", what, HINTS["loss"], facts)
+        hint = HINTS["order" if len(case.equal_ranks()) == 1 else "loss"]
+        return self._made(case, "loss", what, hint, facts)
 
     # --------------------------------------------------------------------------- the gradients
 
@@ -444,7 +512,28 @@ class Judge:
         clips = self._clips_text(case.key[1])
         what = f"{case.title} is not the reference's: {self._nearest(case)}."
         hint = HINTS["clipped" if clips else "gradient"]
+        for index, axis in enumerate(self._mesh.axes):
+            if not clips and self._differs_along(case, index):
+                what = (
+                    f"{case.title} differs between the ranks{self._over(index, 'along')}, though "
+                    "they hold the same parameter."
+                )
+                hint = HINTS["contribution"].format(over=self._over(index))
+                return self._made(case, "gradient", what, hint, axis=axis.name)
         return self._made(case, "gradient", what, hint, clips)
+
+    def _differs_along(self, case: Case, index: int) -> bool:
+        """Return True if ranks along an axis hold the same parameter, but not the same gradient."""
+        own = self._results.get(("initial", 0, case.key[2]))
+        if own is None or own.placement[index : index + 1] != ("R",):
+            return False
+        groups = case.equal_ranks()
+        return any(
+            not set(line) <= set(group)
+            for line in self._mesh.lines(index)
+            for group in groups
+            if line[0] in group
+        )
 
     def _say_partial(self, case: Case, axis: str) -> Difference:
         """Return the difference for a gradient whose parts must still be added."""
@@ -466,9 +555,9 @@ class Judge:
             does += f" times {_number(factor)}"
         facts = [self._lines_text(index, f"hold parts {does}")]
         if len(same) == gradients > 1:
-            facts.append(f"So are those of all {gradients:,} parameters.")
+            facts.append(f"The same goes for all {gradients:,} parameters.")
         elif len(same) > 1:
-            facts.append(f"So are those of {_listed(same[1:])}.")
+            facts.append(f"The same goes for {_listed(same[1:])}.")
         over = self._over(index)
         what = f"{case.title} is not reduced{over}."
         hint = HINTS["unreduced" if is_mean else "partial"].format(over=over)
@@ -483,7 +572,7 @@ class Judge:
         ]
         facts = []
         if len(same) > 1:
-            facts.append(f"So are {plural(len(same) - 1, 'other gradient')}.")
+            facts.append(f"The same goes for {plural(len(same) - 1, 'other gradient')}.")
         facts += self._clips_text(case.key[1])
         sizes = {self._size, *(axis.size for axis in self._mesh.axes)}
         hint = HINTS["factor"]
@@ -558,9 +647,9 @@ class Judge:
 
     # ------------------------------------------------------------------------------- sentences
 
-    def _over(self, index: int) -> str:
+    def _over(self, index: int, word: str = "over") -> str:
         """Return `` over tp``; empty if there is only one axis."""
-        return f" over {self._mesh.axes[index].name}" if len(self._mesh.axes) > 1 else ""
+        return f" {word} {self._mesh.axes[index].name}" if len(self._mesh.axes) > 1 else ""
 
     def _lines_text(self, index: int, does: str) -> str:
         """Return a sentence on each line of an axis: ``Ranks 0-1 hold x; so do ranks 2-3.``."""
@@ -582,8 +671,34 @@ class Judge:
 
     def _scales(self, case: Case) -> dict[int, float]:
         """Return each rank's factor, if all hold multiples of the reference or of their piece."""
-        by_rank = scales(case.reference, case.parts, case.tolerance)
+        by_rank: dict[int, float] = {}
+        for rank, part in enumerate(case.parts):
+            piece = part and self._piece(case, rank, part)
+            if part and piece:
+                own = Sketch(piece.dims, (part.columns[part.dims.index(piece.dims[0])],))
+                for factor in scales(piece, [own], case.tolerance).values():
+                    by_rank[rank] = factor
         return by_rank if len(by_rank) == self._size else {}
+
+    def _piece(self, case: Case, rank: int, part: Sketch) -> Sketch | None:
+        """Return the columns of the reference that a rank holds."""
+        if part.lengths == case.reference.lengths:
+            dim = part.dims[0]
+            return case.reference.slice(dim, 0, part.lengths[0])
+        own = self._results.get(("initial", 0, case.key[2]))
+        splits = [
+            (axis, int(way[2:-1]))
+            for axis, way in enumerate(own.placement if own else ())
+            if way.startswith("S(")
+        ]
+        if len(splits) != 1:
+            return None
+        axis, dim = splits[0]
+        line = next(line for line in self._mesh.lines(axis) if rank in line)
+        at = case.reference.dims.index(dim)
+        before = [case.parts[other] for other in line[: line.index(rank)]]
+        start = sum(other.lengths[at] for other in before if other is not None)
+        return case.reference.slice(dim, start, part.lengths[at])
 
     def _scales_text(self, by_rank: Mapping[int, float]) -> str:
         return f"In multiples of the reference: {_by_rank(by_rank)}."

@@ -330,6 +330,11 @@ def _along(
         same = all(tolerance.deviation(part, line[0]) <= 1 for part in line[1:])
         return line[0] if same else None
 
+    def partial(line: list[Sketch]) -> Sketch | None:
+        """Return the sum, unless all ranks hold multiples of one tensor."""
+        factors = scales(line[0], line, tolerance)
+        return None if len(factors) == len(line) else added(line, squares=False)
+
     ways: list[tuple[str, Callable[[list[Sketch]], Sketch | None]]] = []
     if len(held) < moved.shape[-1]:
         ways.append(("@" + ",".join(map(str, held)), replicated))
@@ -337,7 +342,7 @@ def _along(
         dims = next(line[0] for line, own in zip(lines, present, strict=True) if own).dims
         ways += [("R", replicated), ("mean", _mean), (ROWS, added)]
         ways += [(f"S({dim})", _joining(dim)) for dim in dims]
-        ways.append(("P", lambda line: None if replicated(line) else added(line, squares=False)))
+        ways.append(("P", partial))
     for name, way in ways:
         result = reduced(way) if may.get(name, True) else None
         if result is not None:
@@ -415,7 +420,8 @@ def _factor(whole: Sketch, reference: Sketch) -> float | None:
     if not math.isfinite(factor) or abs(factor) < 1e-9:
         return None
     simple = max(abs(factor), 1 / abs(factor))
-    if len(its) == 1 and abs(simple - round(simple)) > NEAR * simple:
+    is_number = len(its) == 1 and not abs(its[0] ** 2 - reference.columns[0][1, 0]) > 0
+    if is_number and abs(simple - round(simple)) > NEAR * simple:
         return None
     return factor
 
@@ -426,6 +432,8 @@ def scales(
     """Return the factors of the ranks that hold a multiple of the whole reference."""
     factors = {}
     for rank, part in enumerate(by_rank):
+        if part is not None and part.norm == 0 and reference.norm == 0:
+            factors[rank] = 1.0
         factor = None if part is None else _factor(part, reference)
         if part is not None and factor is not None:
             scaled = part.scaled(1 / factor)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,6 @@ WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 PIECE = 1 << 20  # elements that are converted to float64 at a time
 MAX_TENSORS = 20_000
 MAX_NUMBERS = 32 << 20  # of all sketches, 256 MiB
-MEET_S = 30.0  # until a rank that has finished leaves, if the others don't finish
 Key = tuple[str, int, str]
 
 
@@ -69,8 +67,9 @@ class Recorder:
         self._is_training = False  # in the current call of the model
         self._has_stepped = False  # since the last call of the model
         self._has_backward = False
-        self._is_complete = False
+        self._has_left = False
         self._versions = 0
+        self._backwards: dict[str, None] = {}  # parameters in the order of their gradients
         self._states: list[tuple[torch.Tensor, int]] = []
         self._random: dict[str, None] = {}
         self._local_norms: dict[str, None] = {}
@@ -99,6 +98,7 @@ class Recorder:
         _wrap(torch.autograd, "backward", self._hook(self._on_backward))
         _wrap(nn.Module, "zero_grad", self._hook(self._on_zero_grad))
         _wrap(DeviceMesh, "__init__", self._meshes_append)
+        _wrap(Optimizer, "__init__", self._on_optimizer)
         clip = nn.utils.clip_grad_norm_
 
         @wraps(clip)
@@ -128,6 +128,9 @@ class Recorder:
 
     def _meshes_append(self, mesh: DeviceMesh, *_: Any, **__: Any) -> None:
         self._meshes.append(mesh)
+
+    def _on_optimizer(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
+        self._optimizers[type(optimizer).__name__] = None
 
     def _enter(self, module: nn.Module, _: Any) -> None:
         if self._depth == 0:
@@ -165,6 +168,9 @@ class Recorder:
         if added:
             self._begin_parameters(added)
 
+    def _on_gradient(self, name: str, _: torch.Tensor) -> None:
+        self._backwards[name] = None
+
     def _on_backward(self, tensors: Any, *_: Any) -> None:
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         self._backward = self._backward or _line()
@@ -179,7 +185,6 @@ class Recorder:
             self._has_stepped = True
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        self._optimizers[type(optimizer).__name__] = None
         if len(self._rates) == self._step:
             self._rates.append(float(optimizer.param_groups[0].get("lr", 0.0)))
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -190,7 +195,7 @@ class Recorder:
         self._has_stepped = True
         if self._step == self._recording.steps - 1:  # the program may end or fail after it
             self._add_parameters("parameter", self._step)
-            self._complete(self._step + 1)
+            self._write(self._step + 1)
 
     # --------------------------------------------------------------------------------- the steps
 
@@ -211,12 +216,14 @@ class Recorder:
         self._has_stepped = self._has_backward = False
 
     def _leave(self) -> None:
-        """End the program once all ranks have recorded their steps."""
-        self._complete(self._step)
-        until = time.monotonic() + MEET_S
-        while self._rank.count("parity") < self._rank.world_size and time.monotonic() < until:
-            time.sleep(0.01)
-        raise SystemExit(0)
+        """Write what was recorded, and let the launcher end the world once all ranks have.
+
+        Until then the program continues: another rank may need its next messages.
+        """
+        if not self._has_left:
+            self._has_left = True
+            self._write(self._step)
+            self._rank.send(None)
 
     def finish(self) -> None:
         """Write what was recorded, at the end of the program."""
@@ -225,10 +232,9 @@ class Recorder:
             self._has_stepped = True
         if self._has_stepped:
             self._end_step()
-        self._complete(self._step)
+        self._leave()
 
-    def _complete(self, steps: int) -> None:
-        """Write what was recorded, and count this rank as complete."""
+    def _write(self, steps: int) -> None:
         self._note_groups()
         notes = RankNotes(
             self._rank.rank,
@@ -249,9 +255,6 @@ class Recorder:
         )
         numbers = (array.numpy() for key in self._notes for array in self._sketches[key])
         write_notes(self._folder, notes, numbers)
-        if not self._is_complete:
-            self._is_complete = True
-            self._rank.count("parity", 1)
 
     # ------------------------------------------------------------------------------- the tensors
 
@@ -259,7 +262,7 @@ class Recorder:
         """Add a tensor to those of this name, of all calls in this step."""
         step = self._step if self._is_training else EVALUATION
         tensor = _first(value, with_integers=kind == "input")
-        if tensor is None or step >= self._recording.steps:
+        if tensor is None or step >= self._recording.steps or _is_masked(tensor):
             return
         tensor = local(tensor)
         if tensor.dim() < 2:
@@ -324,7 +327,7 @@ class Recorder:
             return
         self._note_groups()
         own = None if stepped is None else {id(parameter) for parameter in stepped}
-        for name, parameter in self._model.parameters().items():
+        for name, parameter in self._model.in_order(self._backwards).items():
             is_noted = ("gradient", self._step, name) in self._notes
             is_stepped = own is None or id(parameter) in own
             if parameter.grad is not None and (is_stepped or not is_noted):
@@ -349,6 +352,9 @@ class Recorder:
                     _move(name, local(parameter))
         for name, parameter in parameters.items():
             self._add_whole("initial", 0, name, parameter)
+            if type(parameter) is nn.Parameter and parameter.requires_grad:
+                note: Any = partial(self._on_gradient, name)
+                torch.Tensor.register_post_accumulate_grad_hook(parameter, note)  # type: ignore[no-untyped-call]  # torch's
 
     # -------------------------------------------------------------------------------- the groups
 
@@ -403,6 +409,12 @@ class _Model:
             if parameter is not None:
                 named[name] = parameter
         return {**named, **self._optimized}
+
+    def in_order(self, backwards: Mapping[str, None]) -> dict[str, torch.Tensor]:
+        """Return the parameters in the order of their gradients, or else the last module first."""
+        named = self.parameters()
+        order = [name for name in backwards if name in named]
+        return {name: named[name] for name in dict.fromkeys([*order, *reversed(named)])}
 
     def add(self, root: nn.Module) -> dict[str, torch.Tensor]:
         """Name the modules below one that the program calls; return the new parameters."""
@@ -492,6 +504,12 @@ def _columns(tensor: torch.Tensor) -> torch.Tensor:
             total[0] += exact.sum(0)
             total[1] += exact.square().sum(0)
     return total.cpu()
+
+
+def _is_masked(tensor: torch.Tensor) -> bool:
+    """Return True for a DTensor whose local values mean nothing before they are reduced."""
+    placements = getattr(tensor, "placements", ())
+    return any("Mask" in type(placement).__name__ for placement in placements)
 
 
 def _line() -> str:

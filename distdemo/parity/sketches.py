@@ -58,6 +58,11 @@ class Sketch:
         by = np.array([[factor], [factor * factor]])
         return Sketch(self.dims, tuple(column * by for column in self.columns))
 
+    def slice(self, dim: int, start: int, length: int) -> Sketch:
+        """Return the kept columns of a slice along a dimension; other dimensions are unknown."""
+        column = self.columns[self.dims.index(dim)]
+        return Sketch((dim,), (column[:, start : start + length],))
+
     def with_sorted(self, dim: int) -> Sketch:
         """Return the sketch with the columns of a dimension in a canonical order."""
         columns = list(self.columns)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
@@ -48,7 +49,8 @@ class Request:
     own_start: bool = False
 
 
-Start = Callable[[int, Recording], WorldReport]
+OnMessage = Callable[[int, Any], bool]
+Start = Callable[[int, Recording, OnMessage], WorldReport]
 """Function that runs the program on so many ranks and records it."""
 
 
@@ -141,13 +143,19 @@ class _Worlds:
         folder = self._folder / name
         folder.mkdir()
         recording = Recording(str(self._folder), name, request.steps, start, request.seed)
-        world = self._start(size, recording)
-        self.last = world
+        left = set()
+
+        def on_message(rank: int, _: Any) -> bool:
+            left.add(rank)
+            return len(left) == size  # ends the world: a training may take days
+
+        world = self._start(size, recording, on_message)
         notes = [read_notes(folder, rank) for rank in range(size)]
         written = [own for own in notes if own is not None]
         is_complete = len(written) == size and all(own.steps == request.steps for own, _ in written)
         if not (world.ok or is_complete) or len(written) < size:
             raise _Failed(name, world)
+        self.last = replace(world, verdict=None, outcomes=())
         return run_notes(written)
 
 

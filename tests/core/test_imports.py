@@ -62,7 +62,7 @@ FEATURES = {
     "interactive",
 }
 MAY |= dict.fromkeys(FEATURES, set(MAY) - {"__main__"})
-MAY["__init__"] |= {"interactive"}
+MAY["__init__"] |= {"interactive", "parity"}
 
 
 def room(module: str) -> str:
