@@ -21,6 +21,7 @@ from distdemo.parity.placements import (
     combinations,
     explain,
     meshes,
+    renamed,
 )
 from distdemo.parity.records import EVALUATION, KINDS, Comparison, Note, RankNotes
 from distdemo.parity.sketches import Sketch, distance
@@ -256,7 +257,10 @@ class Comparing:
             if most == len(present):
                 break
         assert best is not None, "there is always the mesh of one axis"
-        return best
+        mesh, results = best
+        inputs = [result.placement for key, result in results.items() if key[0] == "input"]
+        own = (result.placement for key, result in results.items() if key[0] == "initial")
+        return renamed(mesh, inputs[0] if inputs else (), own), results
 
     def comparisons(self, results: Mapping[Key, Explanation]) -> tuple[Comparison, ...]:
         """Return the records of these results."""

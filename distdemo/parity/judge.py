@@ -15,7 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from distdemo.parity.compare import OWN, Comparing, Key
-from distdemo.parity.placements import ROWS, Explanation, Mesh, Tolerance, combinations, scales
+from distdemo.parity.placements import (
+    ROWS,
+    Explanation,
+    Mesh,
+    Placement,
+    Tolerance,
+    combinations,
+    scales,
+)
 from distdemo.parity.records import Clip, Difference
 from distdemo.parity.sketches import Sketch
 from distdemo.view.format import listing, plural, ranks_text
@@ -241,7 +249,7 @@ class Judge:
             HINTS["seeds"],
             "start",
             first.key[2],
-            ranks=tuple(first.equal_ranks()[-1]),
+            ranks=tuple(sorted(rank for group in first.equal_ranks()[1:] for rank in group)),
         )
 
     def _copied_line(self) -> tuple[str, ...]:
@@ -287,6 +295,8 @@ class Judge:
         notes = self._comparing.ranks
         if key[0] in ("gradient", "loss"):
             return notes.notes[0].backward
+        if key[0] == "parameter":
+            return notes.notes[0].stepped
         if key[0] in ("output", "input"):
             note = notes.note(key if key[0] == "output" else ("output", key[1], "model"))
             return note.line if note else ""
@@ -387,9 +397,16 @@ class Judge:
             return self._made(
                 self._case(before), "forward", what, HINTS["partial output"], facts, axis
             )
-        times = self._bias_times(case)
+        placement, times = self._bias_times(case)
+        if "P" in placement:
+            index = placement.index("P")
+            what = f"{case.title} is partial{self._over(index)}, and nothing reduces it."
+            does = "hold parts that add up to the reference, apart from the bias that each adds"
+            facts = [self._lines_text(index, does)]
+            axis = self._mesh.axes[index].name
+            return self._made(case, "forward", what, HINTS["partial output"], facts, axis)
         if times:
-            what = f"{case.title} has its bias {times + 1} times: each rank adds it before the sum."
+            what = f"{case.title} has its bias {times} times: each rank adds it before the sum."
             return self._made(case, "forward", what, HINTS["bias"])
         what = f"{case.title} is not the reference's: {self._nearest(case)}."
         right = case.right_ranks()
@@ -419,25 +436,25 @@ class Judge:
                 return self._made(own, "data", what, HINTS["rows"], facts, axis.name, lines[0])
         return None
 
-    def _bias_times(self, case: Case) -> int:
-        """Return how many times too often a sum over ranks contains the bias of the module."""
+    def _bias_times(self, case: Case) -> tuple[Placement, int]:
+        """Return the placement of which only a bias is too much, and how often it is added."""
         comparing = self._comparing
         bias_key = ("initial", 0, f"{case.key[2]}.bias")
         table = comparing.reference.tables[0]
         note = comparing.reference.note(case.key)
         if bias_key not in table or note is None or note.rows == 0:
-            return 0
+            return (), 0
         bias = table[bias_key][1].columns[0][0]
         parts = self._mesh.parts(case.parts)
-        ways = combinations(parts, case.tolerance, rows=True)
-        for _, whole in ways:
+        ways = combinations(parts, case.tolerance, rows=False)
+        for placement, whole in ways:
             if whole.lengths == case.reference.lengths == (len(bias),):
                 extra = (whole.columns[0][0] - case.reference.columns[0][0]) / note.rows
                 times = float(extra @ bias) / max(float(bias @ bias), 1e-300)
                 left = float(np.linalg.norm(extra - round(times) * bias))
                 if round(times) > 0 and left < 1e-3 * float(np.linalg.norm(bias)):
-                    return round(times)
-        return 0
+                    return placement, round(times) + 1
+        return (), 0
 
     def _not_comparable(self, key: Key) -> Difference | None:
         """Return the difference for a module that can't agree on other numbers of ranks."""
@@ -490,7 +507,7 @@ class Judge:
         zeros = [
             rank
             for rank, part in enumerate(case.parts)
-            if part is not None and part.norm == 0 and case.reference.norm > 0
+            if part is not None and part.norm == 0 < case.reference.norm and all(part.lengths)
         ]
         if zeros:
             who = "every rank" if len(zeros) == self._size else plural_ranks(zeros).lower()
@@ -502,16 +519,16 @@ class Judge:
             what = f"{case.title} is scaled by a different factor on each rank."
             return self._made(case, "gradient", what, HINTS["clipped"], facts)
         right = case.right_ranks()
+        clips = self._clips_text(case.key[1])
+        hint = HINTS["clipped" if clips else "gradient"]
         if right:
             wrong = [rank for rank in range(self._size) if rank not in right]
             what = (
                 f"{case.title} is right on {plural_ranks(right).lower()}, and not on "
                 f"{plural_ranks(wrong).lower()}."
             )
-            return self._made(case, "gradient", what, HINTS["gradient"], ranks=wrong)
-        clips = self._clips_text(case.key[1])
+            return self._made(case, "gradient", what, hint, clips, ranks=wrong)
         what = f"{case.title} is not the reference's: {self._nearest(case)}."
-        hint = HINTS["clipped" if clips else "gradient"]
         for index, axis in enumerate(self._mesh.axes):
             if not clips and self._differs_along(case, index):
                 what = (
@@ -665,8 +682,11 @@ class Judge:
             spread = " · ".join(result.placement)
             return f"it is {_times(result.factor)} the reference, as {spread}"
         groups = case.equal_ranks()
-        if len(groups) == 1 and len(groups[0]) == self._size:
-            return "all ranks hold the same other values"
+        if len(groups) == 1:
+            who = f"{plural_ranks(groups[0]).lower()} hold{'s' * (len(groups[0]) == 1)} other"
+            return (
+                f"{who if len(groups[0]) < self._size else 'all ranks hold the same other'} values"
+            )
         return "no placement of the ranks' tensors explains it"
 
     def _scales(self, case: Case) -> dict[int, float]:
@@ -674,11 +694,14 @@ class Judge:
         by_rank: dict[int, float] = {}
         for rank, part in enumerate(case.parts):
             piece = part and self._piece(case, rank, part)
-            if part and piece:
+            if part and not all(part.lengths):
+                by_rank[rank] = math.nan  # it holds nothing
+            elif part and piece:
                 own = Sketch(piece.dims, (part.columns[part.dims.index(piece.dims[0])],))
-                for factor in scales(piece, [own], case.tolerance).values():
+                for factor in scales(piece, [own], case.tolerance, simple=False).values():
                     by_rank[rank] = factor
-        return by_rank if len(by_rank) == self._size else {}
+        held = {rank: factor for rank, factor in by_rank.items() if not math.isnan(factor)}
+        return held if len(by_rank) == self._size else {}
 
     def _piece(self, case: Case, rank: int, part: Sketch) -> Sketch | None:
         """Return the columns of the reference that a rank holds."""
@@ -715,6 +738,8 @@ class Judge:
         norms = {rank: clip.norm for rank, clip in enumerate(own) if clip is not None}
         if expected is None or not norms:
             return []
+        if len(norms) < self._size:
+            return [f"Only {plural_ranks(list(norms)).lower()} called clip_grad_norm_."]
         if all(abs(norm - expected.norm) <= 1e-3 * expected.norm for norm in norms.values()):
             return []
         line = next(clip.line for clip in own if clip is not None)
@@ -756,7 +781,9 @@ def _number(factor: float) -> str:
 
 
 def _times(factor: float) -> str:
-    return f"{_number(factor)} times"
+    """Return ``4 times`` or ``1/4 of``."""
+    text = _number(factor)
+    return f"{text} of" if text.startswith("1/") else f"{text} times"
 
 
 def _names(cases: Sequence[Case]) -> str:

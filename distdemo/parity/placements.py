@@ -214,6 +214,23 @@ def _with_data_axis(mesh: Mesh, data_groups: set[tuple[int, ...]]) -> Mesh:
     return Mesh(tuple(axes), mesh.ranks)
 
 
+def renamed(mesh: Mesh, input_placement: Placement, parameters: Iterable[Placement]) -> Mesh:
+    """Return the mesh with names for unnamed axes: ``dp`` splits rows, ``tp`` splits parameters."""
+    placements = list(parameters)
+    axes: list[Axis] = []
+    for index, axis in enumerate(mesh.axes):
+        ways = {placement[index] for placement in placements if index < len(placement)}
+        name = axis.name
+        if name in UNNAMED or name.startswith("axis "):
+            if input_placement[index : index + 1] == (ROWS,):
+                name = "dp"
+            elif any(way.startswith(("S", "@")) for way in ways):
+                name = "pp" if all(way.startswith("@") for way in ways) else "tp"
+        taken = any(other.name == name for other in (*mesh.axes, *axes))
+        axes.append(axis if taken else Axis(name, axis.size))
+    return Mesh(tuple(axes), mesh.ranks)
+
+
 # ---------------------------------------------------------------------------------- combinations
 
 
@@ -409,7 +426,7 @@ def _is_reordered(
     return tolerance.deviation(whole.with_sorted(dim), reference.with_sorted(dim)) <= 1
 
 
-def _factor(whole: Sketch, reference: Sketch) -> float | None:
+def _factor(whole: Sketch, reference: Sketch, *, simple: bool = True) -> float | None:
     """Return the factor that fits best; of a single number only one that is a simple ratio."""
     if whole.lengths != reference.lengths:
         return None
@@ -419,22 +436,29 @@ def _factor(whole: Sketch, reference: Sketch) -> float | None:
     factor = float(mine @ its) / square if square > 0 else 0.0
     if not math.isfinite(factor) or abs(factor) < 1e-9:
         return None
-    simple = max(abs(factor), 1 / abs(factor))
+    larger = max(abs(factor), 1 / abs(factor))
     is_number = len(its) == 1 and not abs(its[0] ** 2 - reference.columns[0][1, 0]) > 0
-    if is_number and abs(simple - round(simple)) > NEAR * simple:
+    if simple and is_number and abs(larger - round(larger)) > NEAR * larger:
         return None
     return factor
 
 
 def scales(
-    reference: Sketch, by_rank: Sequence[Sketch | None], tolerance: Tolerance
+    reference: Sketch,
+    by_rank: Sequence[Sketch | None],
+    tolerance: Tolerance,
+    *,
+    simple: bool = True,
 ) -> dict[int, float]:
-    """Return the factors of the ranks that hold a multiple of the whole reference."""
+    """Return the factors of the ranks that hold a multiple of the reference.
+
+    A single number is a multiple of any other, so with ``simple`` its factor must be simple.
+    """
     factors = {}
     for rank, part in enumerate(by_rank):
         if part is not None and part.norm == 0 and reference.norm == 0:
             factors[rank] = 1.0
-        factor = None if part is None else _factor(part, reference)
+        factor = None if part is None else _factor(part, reference, simple=simple)
         if part is not None and factor is not None:
             scaled = part.scaled(1 / factor)
             if tolerance.deviation(scaled, reference) <= 1:

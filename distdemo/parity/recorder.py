@@ -79,6 +79,7 @@ class Recorder:
         self._rates: list[float] = []
         self._clips: list[Clip] = []
         self._backward = ""
+        self._stepped = ""
         self._meshes: list[DeviceMesh] = []
         self._groups: dict[tuple[int, ...], None] = {}
         self._mesh_notes: dict[MeshNote, None] = {}
@@ -185,6 +186,7 @@ class Recorder:
             self._has_stepped = True
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._stepped = self._stepped or _line()
         if len(self._rates) == self._step:
             self._rates.append(float(optimizer.param_groups[0].get("lr", 0.0)))
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -244,6 +246,7 @@ class Recorder:
             tuple(self._mesh_notes),
             tuple(self._data_groups),
             self._backward,
+            self._stepped,
             tuple(self._clips),
             tuple(self._optimizers),
             tuple(self._rates),

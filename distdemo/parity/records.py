@@ -95,6 +95,7 @@ class RankNotes:
         meshes: Device meshes.
         data_groups: Ranks of the groups over which DDP or FSDP reduces gradients.
         backward: The user's line that called ``backward()``.
+        stepped: The user's line that called the optimizer's ``step()``.
         clips: Calls of ``clip_grad_norm_``.
         optimizers: Names of the optimizers' classes.
         rates: Learning rates of the first optimizer, per step.
@@ -112,6 +113,7 @@ class RankNotes:
     meshes: tuple[MeshNote, ...] = ()
     data_groups: tuple[tuple[int, ...], ...] = ()
     backward: str = ""
+    stepped: str = ""
     clips: tuple[Clip, ...] = ()
     optimizers: tuple[str, ...] = ()
     rates: tuple[float, ...] = ()
