@@ -208,8 +208,7 @@ def _check_backend(world: WorldSpec) -> None:
     """Raise `UsageError` for a backend that isn't available, or too few GPUs."""
     import torch.distributed as dist
 
-    from distdemo.backends import REGISTRY, count_gpus
-    from distdemo.backends.registry import backend_names
+    from distdemo.backends import REGISTRY, backend_names, count_gpus
 
     names = backend_names(world.backend)
     for name in names:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from distdemo import backends, ops
-from distdemo.backends.capabilities import WRONG, CapabilityMap, capability_map, value_in
+from distdemo.backends.contract import WRONG, CapabilityMap, capability_map, value_in
 from distdemo.dtypes import DTYPES, short
 from distdemo.ops.contract import Op
 from distdemo.ops.reduction import REDUCTIONS

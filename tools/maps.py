@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from distdemo import ops
 from distdemo.backends import REGISTRY
-from distdemo.backends.capabilities import WRONG, CapabilityMap, read_map, value_in
+from distdemo.backends.contract import WRONG, CapabilityMap, read_map, value_in
 from distdemo.dtypes import DTYPES
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.versions import release_of

@@ -38,9 +38,8 @@ from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Op
-from distdemo.ops.footprint import footprint
 from distdemo.ops.spec import OpSpec
-from distdemo.ops.values import PERIODS
+from distdemo.ops.values import PERIODS, footprint
 from distdemo.schedules import check_arithmetic, check_backend
 from distdemo.view.format import exact_size
 
@@ -200,7 +199,7 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             others = subcommands("bench")
             if word in others:
                 what = f"bench {word} takes no operation before it."
-                raise UsageError(what, "It is a command of its own.", f"Try distdemo bench {word}.")
+                raise UsageError(what, "It is a separate command.", f"Try distdemo bench {word}.")
             raise unknown("operation", [*known, EVERY, *others], word)
     return list(chosen.values())
 

@@ -27,10 +27,9 @@ from distdemo.bench.stream import stream_limit
 from distdemo.launcher.local import sends
 from distdemo.measure.machine import LaunchLoad, load_since, read_clocks
 from distdemo.measure.timing import CommonStart, timed
-from distdemo.ops.buffers import Expected, cuts_of, laid_out, poison, reduced, tensors
+from distdemo.ops.buffers import Expected, cuts_of, laid_out, poison, reduced, tensors, verify
 from distdemo.ops.contract import Buffers, Slice, Undefined
 from distdemo.ops.values import period
-from distdemo.ops.verify import verify
 from distdemo.schedules.run import Runner
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ def fill_with_ones(buffers: Buffers) -> None:
 
 
 def check(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> tuple[int, int]:
-    """Compare every element of this rank's output with plain arithmetic, as ``ops.verify`` does.
+    """Compare every element of this rank's output with plain arithmetic, as ``verify`` does.
 
     Returns:
         Number of elements compared and number of wrong ones; 0, 0 if the op leaves the rank's

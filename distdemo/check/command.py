@@ -20,11 +20,16 @@ from distdemo.cli.session import Session
 from distdemo.cli.types import Numbers, file_to_write, numbers, offer, parse_dtype, unknown
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
+from distdemo.launcher.records import WorldSpec
+from distdemo.ops.spec import OpSpec
+from distdemo.view.format import plural
 
 if TYPE_CHECKING:
-    from distdemo.check.records import CheckReport
+    from distdemo.backends.contract import Backend
+    from distdemo.check.records import BackendEntry, CheckReport
 
 STALL_S = 10.0  # seconds without progress after which a case fails
+TRIAL_TIMEOUT_S = 15.0  # for the trial of a backend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,17 +238,42 @@ def _named_case(name: str) -> matrix.Case:
 @command(epilog="Try: distdemo backends", record="distdemo.check.records:BackendList")
 def list_backends(session: Session) -> Result:
     """Try every backend: available or not, why, and how to get it."""
-    with session.waiting("trying the backends"):
-        from distdemo.check.survey import survey
-
-        entries = survey(session.start)
+    from distdemo.check.records import BackendList
     from distdemo.check.view import backends_view
 
+    with session.waiting("trying the backends"):
+        entries = [_entry(backend, session) for backend in backends.REGISTRY.values()]
+    backend_list = BackendList(tuple(entries))
     errors = [
         Error(f"{entry.name} fails.", entry.tried, entry.get)
-        for entry in entries.backends
+        for entry in entries
         if entry.works is False
     ]
-    if not errors and not entries.ok:
+    if not errors and not backend_list.ok:
         errors.append(Error("No backend works here.", "None could be tried."))
-    return Result(entries, backends_view, errors=tuple(errors))
+    return Result(backend_list, backends_view, errors=tuple(errors))
+
+
+def _entry(backend: Backend, session: Session) -> BackendEntry:
+    """Return the entry of a backend, with the outcome of an all_reduce if it is available."""
+    from distdemo.check.rank import run_once
+    from distdemo.check.records import BackendEntry
+
+    entry = BackendEntry(backend.name, backend.summary, backend.devices)
+    missing = backend.missing()
+    if missing:
+        return replace(entry, missing=missing, get=backend.how_to_install)
+    entry = replace(entry, version=backend.version())
+    device = backend.default_device()
+    ranks = 2 if device == "cpu" else min(2, backends.count_gpus())
+    world = WorldSpec(ranks, backend.name, device, TRIAL_TIMEOUT_S, capture=True)
+    specs = (OpSpec("all_reduce", ranks, reduce_op="sum"),)
+    try:
+        report = session.start(world, run_once, (ops.REGISTRY["all_reduce"], specs))
+    except UsageError as error:
+        return replace(entry, tried=error.what)
+    if report.verdict is not None:
+        return replace(entry, works=False, tried=report.verdict.what)
+    works = all(verification.ok for verification in report.values)
+    outcome = "verified" if works else "gave a wrong result"
+    return replace(entry, works=works, tried=f"all_reduce on {plural(ranks, 'rank')} {outcome}")

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from distdemo import backends
-from distdemo.backends.registry import prepared
 from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
 from distdemo.joined import engines
 from distdemo.joined.engines import Placement
@@ -223,7 +222,7 @@ class Session:
             size,
             chosen.name,
             device or chosen.default_device(),
-            options.timeout or max(30.0, 2.0 * size),  # spawned ranks import torch in turn
+            options.timeout or max(30.0, 2.0 * size),  # spawned ranks import torch one by one
             options.start_method,
             capture=True,
             stall=stall,
@@ -277,7 +276,7 @@ class Session:
                 how = backend.how_to_install
                 hint = f"{how} Or try --backend gloo." if how else "Try --backend gloo."
                 raise UsageError(f"--backend {backend.name} can't be used here.", reason, hint)
-            prepared(world, joined=place is not None)
+            backends.prepared(world, joined=place is not None)
 
     def start(
         self,
@@ -303,13 +302,15 @@ class Session:
         if place is None:
             from distdemo.launcher.local import run_world
 
-            return run_world(prepared(world), target, args, **callbacks)
+            return run_world(backends.prepared(world), target, args, **callbacks)
         from distdemo.joined.nodes import ParticipationEnded, join
 
         if self._joined_world is None:
             self._joined_world = join(place, shlex.join(sys.argv[1:]))
         try:
-            return self._joined_world.run(prepared(world, joined=True), target, args, **callbacks)
+            return self._joined_world.run(
+                backends.prepared(world, joined=True), target, args, **callbacks
+            )
         except ParticipationEnded as end:
             if place.nnodes:  # a person started this node
                 self._report_part(place, end.code)

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass, replace
 from functools import cache
@@ -36,11 +38,11 @@ from distdemo.cli.types import (
     parse_ranks,
     parse_shape,
 )
-from distdemo.demo.values import Row, read_numbers, read_objects
+from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
-from distdemo.ops.footprint import footprint
-from distdemo.ops.spec import OpSpec
+from distdemo.ops.spec import Number, OpSpec, object_text, pickled_size
+from distdemo.ops.values import footprint
 from distdemo.view.format import plural
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 RING_SIZE = ", for a ring or an exchange 4"
 MONITOR_SHARE = 0.75
 """Part of the time limit after which a monitored barrier raises, before the launcher does."""
+Row = tuple[Number, ...]
 
 
 class Straggler(NamedTuple):
@@ -402,3 +405,78 @@ def _rows(op: Op, spec: OpSpec, options: DataOptions) -> list[Any]:
         return [rows[0] if label == sender else None for label in range(spec.group_size)]
     _check_length("--values", rows, spec.group_size)
     return rows
+
+
+# ------------------------------------------------------------------------------------------- values
+
+
+def read_numbers(arguments: Sequence[str], dtype: str) -> list[Row]:
+    """Return the rows of ``--values``, one per rank.
+
+    Args:
+        arguments: Arguments of the option, in order.
+        dtype: Element type that must hold the numbers.
+
+    Raises:
+        UsageError: The dtype can't hold one of them.
+    """
+    rows = []
+    for text in arguments:
+        numbers = []
+        for word in text.replace(",", " ").split():
+            number = parse_number(word)
+            if number is None or not _fits(number, dtype):
+                raise UsageError(
+                    f"--values {text.strip()}: {word!r} is not a number of {dtype}.",
+                    "Values are numbers, separated by commas; --dtype sets their type.",
+                    "Try --values 1,2,3 --values 4,5,6.",
+                )
+            numbers.append(number)
+        rows.append(tuple(numbers))
+    return rows
+
+
+def read_objects(arguments: Sequence[str]) -> list[str]:
+    """Return the objects of ``--values`` as JSON text, one per rank.
+
+    Raises:
+        UsageError: One of them is not JSON.
+    """
+    objects = []
+    for text in arguments:
+        try:
+            value = json.loads(text)
+            pickled_size(value)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(
+                f"--values {text.strip() or repr('')}: not JSON.",
+                f"{str(error) or 'too deep'}. Strings need double quotes.",
+                """Try --values '{"loss": 0.5}', or --values '"text"'.""",
+            ) from error
+        objects.append(object_text(value))
+    return objects
+
+
+def parse_number(text: str) -> Number | None:
+    """Parse a number such as 3, -1.5, 1e-3, nan, 1+2j or true; None if it isn't one."""
+    word = text.strip().lower()
+    if word in ("true", "false"):
+        return word == "true"
+    for kind in (int, float, complex):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return None
+
+
+def _fits(number: Number, name: str) -> bool:
+    """Return True if the dtype can hold the number, perhaps rounded."""
+    dtype = DTYPES[name]
+    if dtype.kind == "complex":
+        return True
+    if isinstance(number, complex):
+        return False
+    if dtype.kind == "float":
+        return True
+    return math.isfinite(number) and number == int(number) and dtype.lowest <= number <= dtype.exact

@@ -28,7 +28,7 @@ from distdemo.demo.records import (
 )
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldReport
-from distdemo.ops.buffers import make_buffers
+from distdemo.ops.buffers import laid_out, make_buffers
 from distdemo.ops.contract import Buffers, Op, Undefined
 from distdemo.ops.run import GroupRole, Groups, Observer, role_of, run_role, verify_role
 from distdemo.ops.spec import OpSpec
@@ -118,7 +118,9 @@ def start_together(rank: Rank, role: GroupRole, group: ProcessGroup | None) -> N
             values=None,
             objects_json=None,
         )
-        op.run(make_buffers(op, role.rank, small, rank.device), small, group, async_op=False)
+        # Nobody reads the result, so only objects need a value. Filling tensors takes n steps.
+        prepare = make_buffers if small.objects else laid_out
+        op.run(prepare(op, role.rank, small, rank.device), small, group, async_op=False)
         rank.synchronize()
     if spec.group_size <= MEETING:
         barrier = ops.REGISTRY["barrier"]

@@ -17,8 +17,7 @@ from distdemo.demo.records import (
     OpReport,
     RankResult,
 )
-from distdemo.demo.view_cells import data_cells
-from distdemo.demo.view_picture import moved, picture, title
+from distdemo.demo.view_picture import data_cells, moved, picture, title
 from distdemo.launcher.clock import EVENTS
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Fitted, Heading, Paragraph, Summary

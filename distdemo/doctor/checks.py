@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from distdemo.doctor import environment, gpus, memory, network, software
+from distdemo.doctor import gpus, machine, software
 from distdemo.doctor.records import TOPICS, Diagnosis, DoctorReport, broken, warning
 from distdemo.doctor.system import System
 from distdemo.errors import UsageError
@@ -23,25 +23,25 @@ class Check(NamedTuple):
 
 
 CHECKS = (
-    Check("hostname", "network", network.hostname),
-    Check("gloo interface", "network", network.gloo_interface),
-    Check("NCCL interface", "network", network.nccl_interface),
-    Check("default port", "network", network.default_port),
-    Check("firewall", "network", network.firewall),
-    Check("shared memory", "memory", memory.shared_memory),
-    Check("memory", "memory", memory.memory),
-    Check("temporary files", "memory", memory.temporary),
-    Check("open files", "memory", memory.open_files),
-    Check("processes", "memory", memory.processes),
-    Check("locked memory", "memory", memory.locked_memory),
+    Check("hostname", "network", machine.hostname),
+    Check("gloo interface", "network", machine.gloo_interface),
+    Check("NCCL interface", "network", machine.nccl_interface),
+    Check("default port", "network", machine.default_port),
+    Check("firewall", "network", machine.firewall),
+    Check("shared memory", "memory", machine.shared_memory),
+    Check("memory", "memory", machine.memory),
+    Check("temporary files", "memory", machine.temporary),
+    Check("open files", "memory", machine.open_files),
+    Check("processes", "memory", machine.processes),
+    Check("locked memory", "memory", machine.locked_memory),
     Check("torch", "torch", software.torch),
     Check("test world", "torch", software.test_world),
     Check("MPI", "mpi", software.mpi),
     Check("GPUs", "gpus", gpus.gpus),
     Check("GPU modes", "gpus", gpus.modes),
-    Check("master", "environment", environment.master),
-    Check("variables", "environment", environment.harmful_variables),
-    Check("libraries", "environment", environment.libraries),
+    Check("master", "environment", software.master),
+    Check("variables", "environment", software.harmful_variables),
+    Check("libraries", "environment", software.libraries),
 )
 
 

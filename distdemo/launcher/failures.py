@@ -123,7 +123,7 @@ def traceback_of(error: BaseException) -> str:
     """Return the traceback of an exception and of those chained to it, without distdemo's frames.
 
     The frames of libraries before the user's first one are left out too: they started the program.
-    A traceback of distdemo's frames only, which shows an error of its own, keeps them.
+    A traceback with distdemo's frames only, which shows a bug in distdemo, keeps them.
     """
     whole = traceback.TracebackException.from_exception(error)
     for member in _chain(whole):

@@ -9,6 +9,7 @@ while these ranks run.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import signal
@@ -29,6 +30,7 @@ CLEANUP_TIMEOUT_S = 1.0  # for the cleanup process, and for killed orphans to ex
 MIN_LOAD = 0.01  # of one core: a process that uses less only wakes now and then
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 PDEATHSIG = 1  # PR_SET_PDEATHSIG
+_prctl = ctypes.CDLL(None).prctl  # found once, for all forked ranks
 
 
 class Cleanup:
@@ -127,7 +129,7 @@ class ProcessTree:
                 folder.mkdir(mode=0o700)
                 self._config["tempdir"] = str(folder)
         self._before = set(children(os.getpid()))
-        _prctl(SUBREAPER, 1)
+        _prctl(SUBREAPER, 1, 0, 0, 0)
         self.descriptors = self._cleanup.descriptors
 
     def add(self, session: int) -> None:
@@ -146,7 +148,7 @@ class ProcessTree:
                         os.kill(orphan, signal.SIGKILL)
                 with suppress(ChildProcessError):
                     os.waitpid(pid, 0)
-        _prctl(SUBREAPER, 0)
+        _prctl(SUBREAPER, 0, 0, 0, 0)
 
     def _orphans(self) -> list[int]:
         """Return the new children that multiprocessing doesn't manage."""
@@ -180,13 +182,7 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
     Args:
         number: The signal; 0 cancels an earlier request.
     """
-    _prctl(PDEATHSIG, number)
-
-
-def _prctl(option: int, value: int) -> None:
-    import ctypes
-
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    _prctl(PDEATHSIG, number, 0, 0, 0)
 
 
 # ----------------------------------------------------------------------------------- processor use

@@ -9,6 +9,7 @@ import faulthandler
 import gc
 import os
 import pickle
+import select
 import signal
 import sys
 import time
@@ -222,7 +223,9 @@ def _detach(assignment: Assignment) -> None:
     die_with_parent()
     if "multiprocessing.forkserver" in sys.modules:
         _free_forkserver()
-    if assignment.exit_pipe.poll():  # the launcher exited before we asked the kernel to watch it
+    launcher = select.poll()  # Connection.poll would load pages that forked ranks share
+    launcher.register(assignment.exit_pipe, select.POLLIN)
+    if launcher.poll(0):  # the launcher exited before we asked the kernel to watch it
         os._exit(1)
     if assignment.world.user_program is not None:
         _lead_session(assignment)

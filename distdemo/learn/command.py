@@ -14,9 +14,8 @@ from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import WorldOptions
 from distdemo.cli.session import Session
 from distdemo.cli.types import offer, one_of, unknown
-from distdemo.learn.answers import compare
-from distdemo.learn.catalogue import MISTAKES, STEPS, Example, find
-from distdemo.learn.records import ExampleList, Lesson, PlayedStep
+from distdemo.learn.catalogue import MISTAKES, STEPS, Example, find, write_exercises
+from distdemo.learn.records import ExampleList, ExerciseFolder, Lesson, PlayedStep, compare
 
 DEADLINE_S = 60.0  # of a program that doesn't hang
 QUIT = ("q", "quit", "exit")
@@ -59,9 +58,8 @@ def learn(session: Session, options: LearnOptions) -> Result:
     from distdemo.learn import view
 
     if options.write is not None:
-        from distdemo.learn.exercises import write_exercises
-
-        return Result(write_exercises(options.write), view.exercises_view)
+        files = write_exercises(options.write)
+        return Result(ExerciseFolder(str(options.write), files), view.exercises_view)
     if options.step is None and not session.is_interactive:
         return Result(ExampleList(tuple(STEPS.values())), view.steps_view)
     first = 0 if options.step is None else _step_index(options.step)

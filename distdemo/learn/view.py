@@ -29,7 +29,7 @@ BACKENDS = ("gloo", "mpi")  # in the list of mistakes
 KIND_TEXTS = {"hang": "hangs", "abort": "aborts", "error": "error", "wrong": "wrong"}
 """Text of each outcome in the list, the worst first."""
 WELCOME = (
-    "Each step shows a program and asks what comes of it. Type your prediction and press Enter: "
+    "Each step shows a program and asks for the result. Type your prediction and press Enter: "
     "the program runs on real processes, and you see what every rank holds. Enter alone runs it "
     "without a prediction, ? shows how to type an answer, and q stops."
 )

@@ -33,10 +33,9 @@ from distdemo.mpi.buffers import (
     to_write,
     units,
 )
-from distdemo.mpi.engine import CommunicatorGroup, Options
+from distdemo.mpi.engine import DONE, CommunicatorGroup, MpiWork, Options
 from distdemo.mpi.reductions import MpiReduction, reduction_for
 from distdemo.mpi.runtime import expect, translated
-from distdemo.mpi.work import DONE, MpiWork
 
 _at = MPI.buffer.fromaddress
 _IN_PLACE = MPI.IN_PLACE
@@ -397,7 +396,7 @@ class MpiProcessGroup(CommunicatorGroup):
 def _one_by_one(
     op: Callable[..., dist.Work], outputs: Tensors, inputs: Tensors, opts: Options
 ) -> dist.Work:
-    """Call an op for each pair of tensors; return the last handle when the others are done."""
+    """Call an op for each pair of tensors, one after the other; return the last handle."""
     work: dist.Work = DONE
     for output, tensor in zip(outputs, inputs, strict=True):
         work.wait()

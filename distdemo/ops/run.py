@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from distdemo.launcher.clock import Clock, clock_of
-from distdemo.ops.buffers import expected, expected_objects
+from distdemo.ops.buffers import expected, expected_objects, verify, verify_objects
 from distdemo.ops.contract import NonMember
 from distdemo.ops.spec import CallTiming, Mismatch, OpSpec, Verification
-from distdemo.ops.verify import verify, verify_objects
 
 if TYPE_CHECKING:
     from torch import Tensor

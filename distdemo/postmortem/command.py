@@ -34,7 +34,7 @@ def postmortem(options: PostmortemOptions) -> Result:
     Reads dumps of torch's flight recorder, logs of ranks and of torchrun, and recordings of
     distdemo.sanitizer.install(). The job itself needs no distdemo.
     """
-    from distdemo.postmortem.reader import examine
+    from distdemo.postmortem.files import examine
     from distdemo.postmortem.view import postmortem_view
 
     report = examine(options.files)

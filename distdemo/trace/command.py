@@ -23,8 +23,8 @@ from distdemo.cli.session import Session
 from distdemo.cli.types import Numbers, check_rank, offer, parse_shape, unknown
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
-from distdemo.ops.footprint import footprint
 from distdemo.ops.spec import OpSpec
+from distdemo.ops.values import footprint
 
 if TYPE_CHECKING:
     from distdemo.schedules.contract import Algorithm

@@ -9,9 +9,8 @@ import torch
 import torch.distributed as dist
 
 from distdemo import ops, schedules
-from distdemo.ops.buffers import expected, held_before
+from distdemo.ops.buffers import expected, held_before, verify
 from distdemo.ops.spec import OpSpec
-from distdemo.ops.verify import verify
 from distdemo.schedules.run import Runner
 from distdemo.trace.records import Numbers, RankTrace
 

@@ -12,8 +12,7 @@ from typing import ClassVar
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import Call, Number, Verification
-from distdemo.schedules.count import Counts
-from distdemo.schedules.schedule import Transfer
+from distdemo.schedules.schedule import Counts, Transfer
 
 Numbers = tuple[Number | str, ...]
 """First numbers of a chunk; an invalid bool is a text."""

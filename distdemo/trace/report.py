@@ -17,8 +17,14 @@ from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import Returned, WorldReport
 from distdemo.ops.spec import OpSpec
 from distdemo.schedules.contract import Algorithm
-from distdemo.schedules.count import by_formula, count
-from distdemo.schedules.schedule import Exchange, Schedule, ScheduleError, Transfer
+from distdemo.schedules.schedule import (
+    Exchange,
+    Schedule,
+    ScheduleError,
+    Transfer,
+    by_formula,
+    count,
+)
 from distdemo.trace.records import (
     AlgorithmCost,
     AlgorithmInfo,

@@ -75,7 +75,7 @@ def trace_view(report: TraceReport, sign: Signs, *, animate: bool = False) -> It
 
 
 def play(picture: Picture, console: Console) -> None:
-    """Show all rounds in place: left and backspace go back, q quits, another key goes on.
+    """Show all rounds in place: left and backspace go back, q quits, another key continues.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed. The terminal is restored.

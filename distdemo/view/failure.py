@@ -141,7 +141,7 @@ def what_happened(
 
     Args:
         outcome: Outcome of the rank.
-        reached: Text that is shown beside it; the rank's line isn't repeated.
+        reached: Text that is shown next to it; the rank's line isn't repeated.
         at_fault: True if it is the root cause.
         culprit: Rank at fault.
     """

@@ -11,7 +11,7 @@ from forked import in_a_child
 from maps import merged, outcomes, written
 
 from distdemo.backends import prepared
-from distdemo.backends.capabilities import capability_map, read_map
+from distdemo.backends.contract import capability_map, read_map
 from distdemo.check import matrix
 from distdemo.check.controller import CheckRun
 from distdemo.check.matrix import Case

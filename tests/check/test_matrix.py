@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from distdemo import backends, ops
-from distdemo.backends.capabilities import form_key
+from distdemo.backends.contract import form_key
 from distdemo.check import matrix
 from distdemo.dtypes import DTYPES
 from distdemo.ops.reduction import REDUCTIONS

@@ -11,8 +11,8 @@ import torch
 from strategies import FORMS, example
 
 from distdemo import backends, ops
-from distdemo.backends import capabilities, contract, gpus, mpi
-from distdemo.backends.capabilities import FOLDER, WRONG, CapabilityMap, read_map
+from distdemo.backends import contract, gpus, mpi
+from distdemo.backends.contract import FOLDER, WRONG, CapabilityMap, read_map
 from distdemo.backends.mpi import MpiLibrary
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
@@ -148,7 +148,7 @@ def test_what_is_fixed_later_is_wrong_in_this_release_or_not_supported_by_it(ins
 
 
 def test_bugs_of_gloo_in_torch_2_8(install):
-    known = capabilities.capability_map("gloo")
+    known = contract.capability_map("gloo")
     for release in ("2.8", "2.9", "2.15"):
         install(release, known)
         maximum = call("reduce_scatter", reduce_op="max")

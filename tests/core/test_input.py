@@ -34,7 +34,7 @@ from distdemo.calls.records import RankCall, SourceLine
 from distdemo.calls.text import calls_text
 from distdemo.calls.view import finding_view
 from distdemo.cli.runner import envelope
-from distdemo.demo.values import read_numbers, read_objects
+from distdemo.demo.options import read_numbers, read_objects
 from distdemo.encoding import dumps, encode, loads
 from distdemo.errors import UsageError
 from distdemo.files import limited_memory, read_file

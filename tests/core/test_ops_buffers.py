@@ -12,10 +12,9 @@ from strategies import FORMS, example, requests
 
 from distdemo import ops
 from distdemo.dtypes import DTYPES, DType
-from distdemo.ops.buffers import expected, expected_objects, held_before, make_buffers
+from distdemo.ops.buffers import expected, expected_objects, held_before, make_buffers, verify
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
-from distdemo.ops.verify import verify
 
 TENSORS = [(op, form) for op, form in FORMS if form.name != "objects" and not op.is_barrier]
 

@@ -15,12 +15,10 @@ from torch.utils._pytree import tree_leaves
 
 from distdemo import ops
 from distdemo.bench.rank import check, refill
-from distdemo.ops.buffers import expected, laid_out, make_buffers
+from distdemo.ops.buffers import expected, laid_out, make_buffers, verify
 from distdemo.ops.contract import Form, Op
-from distdemo.ops.footprint import footprint
 from distdemo.ops.spec import OpSpec
-from distdemo.ops.values import PERIODS
-from distdemo.ops.verify import verify
+from distdemo.ops.values import PERIODS, footprint
 
 NUMEL = 1024  # large enough for the tensors to outweigh everything that is not counted
 TENSORS = [(op, form) for op, form in FORMS if form.name != "objects" and not op.is_barrier]

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from distdemo import ops
 from distdemo.dtypes import DTYPES
-from distdemo.ops.buffers import Expected, expected
+from distdemo.ops.buffers import Expected, expected, verify
 from distdemo.ops.reduction import PREMUL_FACTOR, REDUCTIONS
 from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import element, value_rule
-from distdemo.ops.verify import verify
 
 SIZES = (1, 2, 5, 17, 128)
 ALL_REDUCE = ops.REGISTRY["all_reduce"]

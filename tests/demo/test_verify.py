@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from distdemo.dtypes import DTYPES
-from distdemo.ops.buffers import Expected
+from distdemo.ops.buffers import SHOWN, Expected, verify, verify_objects
 from distdemo.ops.spec import Mismatch, Verification
-from distdemo.ops.verify import SHOWN, verify, verify_objects
 
 NAN, INF = math.nan, math.inf
 

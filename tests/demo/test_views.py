@@ -25,8 +25,7 @@ from distdemo.demo.records import (
     RankResult,
 )
 from distdemo.demo.view import hello_view, list_view, op_view
-from distdemo.demo.view_cells import data_cells
-from distdemo.demo.view_picture import picture
+from distdemo.demo.view_picture import data_cells, picture
 from distdemo.encoding import encode
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.ops.run import role_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distdemo.doctor import checks, environment, gpus, memory, network, software
+from distdemo.doctor import checks, gpus, machine, software
 from distdemo.doctor.checks import CHECKS, Check, examine
 from distdemo.doctor.records import TOPICS, Diagnosis, fine
 from distdemo.doctor.system import ProgramOutput, System
@@ -131,33 +131,33 @@ READ_ONLY = {"writable": returns(False)}
 RDMA = "sys/class/infiniband/mlx5_0"
 DIED = Verdict("Rank 1 died.", "A signal.", "Look.")
 TABLE: Any = (
-    (network.hostname, resolves("127.0.1.1"), "warning", "127.0.1.1, which is loopback"),
-    (network.hostname, resolves("10.9.9.9"), "warning", "which no interface here has"),
-    (network.hostname, resolves(), "broken", "node does not resolve"),
-    (network.gloo_interface, env(GLOO_SOCKET_IFNAME="lo"), "warning", "loopback only"),
-    (network.gloo_interface, env(GLOO_SOCKET_IFNAME="eth0,eth1"), "broken", "interface 'eth1' is"),
-    (network.nccl_interface, env(NCCL_SOCKET_IFNAME="=eth0"), "fine", "eth0, set by NCCL"),
-    (network.nccl_interface, env(NCCL_SOCKET_IFNAME="ib"), "broken", "matches no interface"),
-    (network.default_port, {"port_problem": returns("in use")}, "warning", "29500 is in use"),
-    (network.firewall, {"files": ["run/firewalld/x"]}, "warning", "firewalld is enabled"),
-    (memory.shared_memory, free(64), "warning", "64 MiB free"),
-    (memory.shared_memory, free(1), "broken", "1 MiB free"),
-    (memory.shared_memory, READ_ONLY, "broken", "can't be written to"),
-    (memory.shared_memory, READ_ONLY | free(0), "broken", "is full"),
-    (memory.memory, limited(0, 3), "warning", "3 ranks"),
-    (memory.memory, limited(0, -1), "broken", "0 ranks"),
-    (memory.processes, limited(1, 3), "broken", "3 ranks"),
-    (memory.open_files, limited(2, 100), "warning", "100 ranks"),
-    (memory.temporary, READ_ONLY, "broken", "tmp"),
-    (memory.locked_memory, memlock(8 << 20), "fine", "8 MiB"),
-    (memory.locked_memory, memlock(8 << 20, RDMA), "warning", "RDMA"),
+    (machine.hostname, resolves("127.0.1.1"), "warning", "127.0.1.1, which is loopback"),
+    (machine.hostname, resolves("10.9.9.9"), "warning", "which no interface here has"),
+    (machine.hostname, resolves(), "broken", "node does not resolve"),
+    (machine.gloo_interface, env(GLOO_SOCKET_IFNAME="lo"), "warning", "loopback only"),
+    (machine.gloo_interface, env(GLOO_SOCKET_IFNAME="eth0,eth1"), "broken", "interface 'eth1' is"),
+    (machine.nccl_interface, env(NCCL_SOCKET_IFNAME="=eth0"), "fine", "eth0, set by NCCL"),
+    (machine.nccl_interface, env(NCCL_SOCKET_IFNAME="ib"), "broken", "matches no interface"),
+    (machine.default_port, {"port_problem": returns("in use")}, "warning", "29500 is in use"),
+    (machine.firewall, {"files": ["run/firewalld/x"]}, "warning", "firewalld is enabled"),
+    (machine.shared_memory, free(64), "warning", "64 MiB free"),
+    (machine.shared_memory, free(1), "broken", "1 MiB free"),
+    (machine.shared_memory, READ_ONLY, "broken", "can't be written to"),
+    (machine.shared_memory, READ_ONLY | free(0), "broken", "is full"),
+    (machine.memory, limited(0, 3), "warning", "3 ranks"),
+    (machine.memory, limited(0, -1), "broken", "0 ranks"),
+    (machine.processes, limited(1, 3), "broken", "3 ranks"),
+    (machine.open_files, limited(2, 100), "warning", "100 ranks"),
+    (machine.temporary, READ_ONLY, "broken", "tmp"),
+    (machine.locked_memory, memlock(8 << 20), "fine", "8 MiB"),
+    (machine.locked_memory, memlock(8 << 20, RDMA), "warning", "RDMA"),
     (software.torch, {"built_in_backends": returns({"mpi": "mpi"})}, "broken", "gloo is missing"),
     (software.test_world, {"runs_world": False}, "skipped", "--no-world"),
     (software.test_world, {"test_world": returns(world(3.0, 4.0))}, "broken", "instead of 3"),
     (software.test_world, {"test_world": returns(world(verdict=DIED))}, "broken", "Rank 1 died"),
-    (environment.master, master("node", "1", RANK="1", WORLD_SIZE="2"), "fine", "for rank 1 of 2"),
-    (environment.master, master("node", "http"), "broken", "is not a port"),
-    (environment.master, master("gone", "1"), "broken", "gone does not resolve"),
+    (software.master, master("node", "1", RANK="1", WORLD_SIZE="2"), "fine", "for rank 1 of 2"),
+    (software.master, master("node", "http"), "broken", "is not a port"),
+    (software.master, master("gone", "1"), "broken", "gone does not resolve"),
 )
 
 
@@ -168,11 +168,11 @@ def test_finding_of_a_machine(make_machine, check, changes, level, words):
 
 def test_names_of_interfaces(make_machine):
     simulated = make_machine(environ={"GLOO_SOCKET_IFNAME": "=eth0"})
-    assert "NCCL's syntax" in network.gloo_interface(simulated).why
+    assert "NCCL's syntax" in machine.gloo_interface(simulated).why
     for pattern, name in (("eth,ib", "ib0"), ("=eth0,ib0", "ib0"), ("^=eth0", "eth01")):
-        assert network.matches(pattern, name)
+        assert machine.matches(pattern, name)
     for pattern, name in (("=eth", "eth0"), ("^eth", "eth0"), ("^=eth0", "eth0"), ("ib", "eth0")):
-        assert not network.matches(pattern, name)
+        assert not machine.matches(pattern, name)
 
 
 MPICH = "MPICH Version:      5.0.2\nMPICH Device: ch4:ucx ofi\n"
@@ -263,7 +263,7 @@ def test_harmful_variables(make_machine):
         "FI_PROVIDER": "tcp",
         "HOME": "/x",
     }
-    *harmful, rest = environment.harmful_variables(make_machine(environ=environ))
+    *harmful, rest = software.harmful_variables(make_machine(environ=environ))
     for finding, words in zip(harmful, ("NCCL_ALGO=Ring", "DEBUG=DETAIL"), strict=True):
         assert_finding(finding, "warning", words)
     assert_finding(rest, "fine", "set: FI_PROVIDER=tcp, GLOO_DEVICE_TRANSPORT=tcp")
@@ -272,7 +272,7 @@ def test_harmful_variables(make_machine):
 def test_libraries_on_ld_library_path(make_machine, tmp_path):
     (tmp_path / "libnccl.so.2").touch()
     simulated = make_machine(environ={"LD_LIBRARY_PATH": f":{tmp_path}"})
-    assert_finding(environment.libraries(simulated), "warning", "libnccl.so.2")
+    assert_finding(software.libraries(simulated), "warning", "libnccl.so.2")
 
 
 # ------------------------------------------------------------------------------ running the checks

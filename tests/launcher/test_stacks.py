@@ -47,7 +47,7 @@ STACKS = {
     "library code below the user's line is passed over": (
         [
             (f"{LIBRARY}/threading.py", 1000, "wait"),
-            (f"{OURS}/mpi/work.py", 90, "wait"),
+            (f"{OURS}/mpi/engine.py", 90, "wait"),
             (f"{MINE}/torch/utils/data/dataset.py", 600, "get"),
             (f"{SITE}/torch/utils/data/dataloader.py", 600, "__next__"),
             ("<frozen importlib._bootstrap>", 241, "_call_with_frames_removed"),

@@ -12,8 +12,7 @@ from helpers import PATIENCE
 from processes import Start
 
 from distdemo.errors import UsageError
-from distdemo.learn.catalogue import EXERCISES, MISTAKES
-from distdemo.learn.exercises import write_exercises
+from distdemo.learn.catalogue import EXERCISES, MISTAKES, write_exercises
 
 SOLUTIONS = Path(__file__).parent / "solutions"
 WRONG = Path(__file__).parent / "wrong"
@@ -90,10 +89,10 @@ def wrong_solutions(folder: Path) -> dict[str, tuple[str, str]]:
 
 
 def test_the_folder_has_no_solutions(tmp_path: Path) -> None:
-    written = write_exercises(tmp_path / "new" / "lesson")
-    folder = Path(written.folder)
+    folder = tmp_path / "new" / "lesson"
+    written = write_exercises(folder)
     files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
-    assert {*files} == {*written.files}
+    assert {*files} == {*written}
     modules = [file.name for file in files.values() if file.suffix == ".py"]
     assert len({*modules}) == len(modules)  # pytest needs different names
     for name, mistake in MISTAKES.items():

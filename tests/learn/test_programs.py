@@ -17,9 +17,8 @@ from distdemo.cli.app import COMMANDS, find_command, typer_command
 from distdemo.launcher import workers
 from distdemo.launcher.records import WorldSpec
 from distdemo.learn import trial
-from distdemo.learn.answers import compare
 from distdemo.learn.catalogue import EXERCISES, MISTAKES, STEPS, Example
-from distdemo.learn.records import MistakeReport, PlayedStep
+from distdemo.learn.records import MistakeReport, PlayedStep, compare
 from distdemo.learn.view import BACKENDS, value_text
 from distdemo.view.console import Signs
 

@@ -209,7 +209,7 @@ def handles_that_are_dropped(rank: int, n: int) -> None:
     kept = torch.ones(3)
     dist.all_reduce(kept)
     same(kept, [n] * 3)
-    from distdemo.mpi.work import pending
+    from distdemo.mpi.engine import pending
 
     for work in list(pending):
         work.wait(timedelta(seconds=20))

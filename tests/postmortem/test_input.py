@@ -18,7 +18,7 @@ from processes import Start
 
 from distdemo.calls.notes import EndNote, call_line, json_line
 from distdemo.calls.records import RankCall, SourceLine
-from distdemo.postmortem import reader
+from distdemo.postmortem import files
 
 pytestmark = pytest.mark.processes
 Command = Callable[..., tuple[int, str, str]]
@@ -95,7 +95,7 @@ def test_a_signal_ends_the_workers(start: Start, tmp_path: Path, number: signal.
 def test_a_file_that_takes_too_long_is_named(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "CPU_S", 1)
+    monkeypatch.setattr(files, "CPU_S", 1)
     (tmp_path / "rank_2").write_bytes(slow_pickle())
     (tmp_path / "rank_3").write_bytes(pickle.dumps(BEHIND[3]))
     code, out, err = command("postmortem", str(tmp_path))

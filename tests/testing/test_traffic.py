@@ -11,8 +11,8 @@ import torch.distributed as dist
 from traces import spec_of
 
 from distdemo import schedules
-from distdemo.schedules.count import by_formula, count
 from distdemo.schedules.run import Runner
+from distdemo.schedules.schedule import by_formula, count
 from distdemo.testing import RanksError, run_ranks, traffic
 from distdemo.testing.counting import BlockTraffic, CollectiveCall
 

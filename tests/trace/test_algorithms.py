@@ -19,8 +19,14 @@ from distdemo import ops, schedules
 from distdemo.ops.buffers import expected
 from distdemo.ops.spec import OpSpec
 from distdemo.schedules.contract import REGISTERED, Algorithm, Move, Round
-from distdemo.schedules.count import by_formula, count
-from distdemo.schedules.schedule import Exchange, Schedule, ScheduleError, Transfer
+from distdemo.schedules.schedule import (
+    Exchange,
+    Schedule,
+    ScheduleError,
+    Transfer,
+    by_formula,
+    count,
+)
 from distdemo.trace.report import Holdings, contributions
 
 COMBINE: dict[str, Callable[..., Any]] = {

@@ -19,10 +19,9 @@ from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Returned, Verdict, WorldReport, WorldSpec
-from distdemo.ops.buffers import expected, held_before
+from distdemo.ops.buffers import expected, held_before, verify
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
-from distdemo.ops.verify import verify
 from distdemo.schedules import check_arithmetic
 from distdemo.schedules.run import Runner
 from distdemo.trace.rank import trace

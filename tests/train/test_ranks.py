@@ -12,8 +12,15 @@ from forked import in_a_child
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
 from distdemo.train import records
-from distdemo.train.averaging import AVERAGING_METHODS, Averaging, ddp, gradients_of, manual
-from distdemo.train.loop import order, train
+from distdemo.train.loop import (
+    AVERAGING_METHODS,
+    Averaging,
+    ddp,
+    gradients_of,
+    manual,
+    order,
+    train,
+)
 from distdemo.train.proofs import make_report
 from distdemo.train.records import MODES, TrainSpec
 
