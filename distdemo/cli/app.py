@@ -40,7 +40,7 @@ _PANELS: dict[str, dict[str, str]] = {
     },
     PROGRAMS: {
         "run": "Run your own program on every rank.",
-        "parity": "Compare your program on N ranks with one rank: the first tensor that differs.",
+        "parity": "Run your program on one rank and on N, and name the first tensor that differs.",
         "postmortem": "Name the rank and line at fault, from what a hung or crashed job left "
         "behind.",
         "train": "Train a small classifier on every rank, and prove that the training is "

@@ -85,7 +85,7 @@ class ParityOptions(SizeOptions, StartOptions):
     "-- --tp 2",
 )
 def parity(session: Session, options: ParityOptions) -> Result:
-    """Run a program on one rank and on N, and name the first tensor that differs.
+    """Run your program on one rank and on N, and name the first tensor that differs.
 
     Both must take the same global batch. How each output, gradient and parameter is spread over the
     ranks is inferred from its values. FILE and its arguments are those of distdemo run.

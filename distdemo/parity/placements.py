@@ -349,8 +349,13 @@ def _along(
 
     def partial(line: list[Sketch]) -> Sketch | None:
         """Return the sum, unless all ranks hold multiples of one tensor."""
-        factors = scales(line[0], line, tolerance)
-        return None if len(factors) == len(line) else added(line, squares=False)
+        parts = [part for part in line if part.norm > 0]
+        is_number = line[0].lengths == (1,)
+        if replicated(line) or (
+            not is_number and 1 < len(parts) == len(scales(parts[0], parts, tolerance))
+        ):
+            return None
+        return added(line, squares=False)
 
     ways: list[tuple[str, Callable[[list[Sketch]], Sketch | None]]] = []
     if len(held) < moved.shape[-1]:
@@ -456,8 +461,6 @@ def scales(
     """
     factors = {}
     for rank, part in enumerate(by_rank):
-        if part is not None and part.norm == 0 and reference.norm == 0:
-            factors[rank] = 1.0
         factor = None if part is None else _factor(part, reference, simple=simple)
         if part is not None and factor is not None:
             scaled = part.scaled(1 / factor)

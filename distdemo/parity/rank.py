@@ -31,7 +31,7 @@ def record_function(
 
 
 def _record(rank: Rank, recording: Recording, run: Callable[[], Any]) -> None:
-    """Run the program; write what was recorded, however it ends."""
+    """Run the program, and record it to its end, or until the launcher ends the world."""
     if recording.seed is not None:
         _seed(recording.seed)
     recorder = Recorder(recording, rank)
@@ -41,8 +41,7 @@ def _record(rank: Rank, recording: Recording, run: Callable[[], Any]) -> None:
     except SystemExit as error:
         if error.code not in (None, 0):
             raise
-    finally:
-        recorder.finish()
+    recorder.finish()
 
 
 def _seed(seed: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from distdemo.parity.records import Comparison, ParityReport
+from distdemo.parity.records import Comparison, Difference, ParityReport
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -51,27 +51,29 @@ def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
 def _verdict(report: ParityReport) -> str:
     count = len(report.tensors) - report.unexplained
     text = f"{plural(count, 'tensor')} of {plural(report.world_size, 'rank')} agree"
-    if report.unexplained:
-        return (
-            f"{text}; {plural(report.unexplained, 'other')} are not explained by a placement, but "
-            "the gradients and parameters that follow from them are right."
-        )
-    return f"All {text} with the reference."
+    if not report.unexplained:
+        return f"All {text} with the reference."
+    return (
+        f"{text}{'s' * (count == 1)}; no placement explains {plural(report.unexplained, 'other')}, "
+        "but the gradients and parameters that follow are right."
+    )
 
 
 def _placements(report: ParityReport, sign: Signs) -> Grid:
     """Return one row per module and parameter: the placements in the first step that differs."""
+    difference = report.difference
+    step = difference.step if difference else report.tensors[-1].step
     rows: dict[str, dict[str, Comparison]] = {}
     for column, kinds in COLUMNS.items():
         for tensor in report.tensors:
-            if tensor.kind in kinds:
-                known = rows.setdefault(tensor.name, {}).get(column)
-                if known is None or (known.explained and not tensor.explained):
-                    rows[tensor.name][column] = tensor
+            if tensor.kind in kinds and tensor.step == step:
+                rows.setdefault(tensor.name, {})[column] = tensor
     grid = Grid([Column("tensor", folds=True), *(Column(name) for name in COLUMNS)])
     for name in _ordered(rows):
-        cells = [_cell(rows[name].get(column), sign) for column in COLUMNS]
-        grid.rows.append([name, *cells])
+        cells = rows[name]
+        grid.rows.append(
+            [name, *(_cell(cells.get(column), difference, sign) for column in COLUMNS)]
+        )
     if len(grid.rows) > MAX_ROWS:
         left_out = len(grid.rows) - MAX_ROWS
         grid.rows[MAX_ROWS:] = [[f"{sign.more} {left_out:,} more; --format json has all"]]
@@ -90,13 +92,18 @@ def _ordered(rows: dict[str, dict[str, Comparison]]) -> list[str]:
     return [*placed, *(name for name in parameters if name not in placed)]
 
 
-def _cell(tensor: Comparison | None, sign: Signs) -> Cell:
+def _cell(tensor: Comparison | None, difference: Difference | None, sign: Signs) -> Cell:
     if tensor is None:
         return ""
-    text = f" {sign.dot} ".join(tensor.placement)
-    if tensor.reordered:
-        text += "~"
-    if not tensor.explained:
-        factor = f" × {tensor.factor:.4g}" if tensor.factor != 1 else ""
-        return Text(f"{text if factor else ''}{factor} {sign.wrong}".strip(), style=colours.WRONG)
+    text = f" {sign.dot} ".join(tensor.placement) + "~" * tensor.reordered
+    is_first = difference is not None and (tensor.kind, tensor.name) == (
+        difference.kind,
+        difference.name,
+    )
+    if tensor.factor != 1:
+        text += f" × {tensor.factor:.4g}"
+    elif not tensor.explained:
+        text = ""
+    if is_first or not tensor.explained:
+        return Text(f"{text} {sign.wrong}".lstrip(), style=colours.WRONG)
     return text
