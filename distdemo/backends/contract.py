@@ -51,6 +51,10 @@ class Backend:
         engines: Other launchers that can start its ranks; None for any.
         rank_per_gpu: True if every rank needs its own GPU, which limits the world size. A rank's
             group is then bound to its GPU.
+        copies_strided: True if it copies tensors that aren't contiguous, so that ranks may pass
+            tensors with different strides.
+        ignores_gaps: Ops that treat a tensor with gaps as contiguous, and return a wrong result.
+        needs_handles: True if it never delivers a message whose handle was dropped before.
     """
 
     name: ClassVar[str]
@@ -64,6 +68,9 @@ class Backend:
     how_to_install: ClassVar[str] = ""
     engines: ClassVar[tuple[str, ...] | None] = None
     rank_per_gpu: ClassVar[bool] = False
+    copies_strided: ClassVar[bool] = False
+    ignores_gaps: ClassVar[frozenset[str]] = frozenset()
+    needs_handles: ClassVar[bool] = False
 
     def missing(self) -> str | None:
         """Return the reason this torch can't use the backend, or None if it can."""

@@ -134,7 +134,7 @@ class Inspector:
             report = self._with_last_calls(report)
         if finding is None:
             return report, ()
-        for shift in self.judge.matcher.shifts():
+        for shift in () if finding.kind == "shift" else self.judge.matcher.shifts():
             where = " and ".join(row.source_line for row in shift.rows)
             before = f"{finding.before}\n  {shift.what[:-1]}: {where}."
             finding = replace(finding, before=before.strip())

@@ -9,13 +9,15 @@ A repeated call (same line, same arguments) is written as its number only::
     5 12                                   # likewise, for the gradients of step 12
     w 5                                    # it waits for the 5th call that it made
     n 5                                    # it needn't wait for it any more; see NoWaitNote
+    d 5                                    # it has dropped the handle without either; see DropNote
     a                                      # torch accepted the call, and other ranks may notice it
     a +                                    # likewise, with threads that have made no call yet
     r                                      # the call or wait returned (r 2: with data of rank 2)
     f                                      # it raised; u: before torch accepted the call
     X "why"                                # recording stopped, but the program continues
     B {"what": "written", ...}             # misuse of a call's memory
-    R 0 3 0 {"names": [...], ...}         # checksums after step 3, on group 0; see ReplicaNote
+    R 0 {"names": [...], ...}              # checksums of parameters, on group 0; see Parameters
+    V 0 {"names": [...], ...}              # checksum of gradients, on group 0; see Gradients
     D {"groups": [0], ...}                 # the rank destroys these groups
     E {"how": "returned"}                  # its program has ended
 
@@ -35,7 +37,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from distdemo.calls.match.rules import agreement
+from distdemo.calls.match.rules import agreement, backend_named
 from distdemo.calls.records import RankCall, SourceLine
 from distdemo.encoding import decode, encode, loads
 
@@ -219,6 +221,17 @@ class NoWaitNote:
 
 
 @dataclass(frozen=True, slots=True)
+class DropNote:
+    """The rank has dropped the handle of a send or receive that it neither waited for nor polled.
+
+    Attributes:
+        number: Number of the call on this rank.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReturnNote:
     """The call or wait that a rank was in has returned.
 
@@ -250,13 +263,13 @@ class MisuseNote:
         did: Call as text.
         source_line: Source line of the call.
         then: Source line of the access to its tensors, if any.
-        what: ``strided``, ``written``, ``read``, ``unwaited``, ``severed`` or ``severed result``.
+        what: ``written``, ``read``, ``unwaited``, ``severed`` or ``severed result``.
     """
 
     did: str
     source_line: SourceLine
     then: SourceLine = field(default_factory=SourceLine)
-    what: str = "strided"
+    what: str = "unwaited"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,27 +297,72 @@ class Destruction:
 
 
 @dataclass(frozen=True, slots=True)
-class Checksums:
-    """Checksums of tensors by name, and the source line of the step or check."""
+class Parameters:
+    """Checksums of an optimizer's parameters that must be equal on all ranks of a group.
+
+    Attributes:
+        names: Names of the parameters.
+        sums: Checksum of each.
+        source_line: Source line of the latest step or of the check.
+        check: Number of the check that the program makes itself, from 1; 0 for an optimizer's.
+        optimizer: Number of the optimizer on this rank, from 1.
+        step: Number of its steps so far; 0 before the first.
+        unreduced: Number of steps so far without a reduction of gradients on the group.
+        reduced: True if the latest step had one.
+        why: Reason for steps without a reduction: DDP was ``not called``, ``no_sync``, or
+            ``unused NAME``; empty if unknown.
+        is_meant: True if DDP, DTensor or the program reduces the gradients on the group; False if
+            it has only broadcast or averaged the parameters.
+        is_latest: True immediately after the step, when the program may still average.
+        ended: True at the end of the program.
+        averaged: True if the program has averaged the parameters after the latest step.
+        gradients: Checksum of each gradient before the latest step; empty if not computed.
+        unmarked: Parameters that nothing marks as replicas, at the end of the program.
+    """
 
     names: tuple[str, ...]
     sums: tuple[int, ...]
     source_line: SourceLine
+    check: int = 0
+    optimizer: int = 0
+    step: int = 0
+    unreduced: int = 0
+    reduced: bool = False
+    why: str = ""
+    is_meant: bool = False
+    is_latest: bool = False
+    ended: bool = False
+    averaged: bool = False
+    gradients: tuple[int, ...] = ()
+    unmarked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """Checksum of the gradients that a rank gives to the reductions of one step on a group.
+
+    Attributes:
+        step: Number of the step, from 1, among those with a reduction on the group.
+        names: Parameters whose gradients the program reduces, in the order of its calls; the first
+            100. Empty for those that DDP or FSDP reduces.
+        total: Checksum of all gradients; 0 if they are zero.
+        source_line: Source line of the step.
+        owner: Checksum of the names of all parameters of the optimizer.
+    """
+
+    step: int
+    names: tuple[str, ...]
+    total: int
+    source_line: SourceLine
+    owner: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaNote:
-    """A rank has computed checksums of tensors that must be equal on all ranks of a group.
-
-    Attributes:
-        step: Number of steps before; 0 after DDP's first broadcast.
-        check: Number of the check that the program makes itself, counting from 1; 0 for DDP's.
-    """
+    """A rank has computed checksums of what must be equal, or must not, on all ranks of a group."""
 
     group: GroupKey
-    step: int
-    check: int
-    checksums: Checksums
+    values: Parameters | Gradients
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +385,7 @@ Note = (
     | AcceptNote
     | WaitNote
     | NoWaitNote
+    | DropNote
     | ReturnNote
     | StopNote
     | MisuseNote
@@ -389,16 +448,18 @@ class Reader:
                 return WaitNote(_number(number), thread, mark == "+")
             case "n":
                 return NoWaitNote(_number(rest))
+            case "d":
+                return DropNote(_number(rest))
             case "X":
                 return StopNote(_json(str, rest))
             case "B":
                 return _json(MisuseNote, rest)
             case "E":
                 return _json(EndNote, rest)
-            case "R":
-                name, step, check, text = rest.split(" ", 3)
-                key = self._groups[int(name)]
-                return ReplicaNote(key, _number(step), _number(check), _json(Checksums, text))
+            case "R" | "V":
+                name, text = rest.split(" ", 1)
+                values = _json(Parameters, text) if start == "R" else _json(Gradients, text)
+                return ReplicaNote(self._groups[int(name)], values)
             case "D":
                 end = _json(Destruction, rest)
                 groups = tuple(self._groups[group] for group in end.groups)
@@ -411,6 +472,9 @@ class Reader:
                 number, name, text = rest.split(" ", 2)
                 key = self._groups[int(name)]
                 call = replace(_json(RankCall, text), group=key[0])
+                used = backend_named(key[1])
+                if used is not None and used.copies_strided:
+                    call = replace(call, strides=())
                 self._calls[_number(number, MAX_KNOWN)] = CallNote(key, call, agreement(call))
             case "H":  # the header, which is read when the file is opened
                 pass

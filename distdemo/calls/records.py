@@ -24,6 +24,8 @@ Kind = Literal[
     "shift",
     "step",
     "replicas",
+    "unreduced",
+    "data",
     "severed",
     "order",
     "nccl",
@@ -84,7 +86,7 @@ class SourceLine:
         file: Path of the file: the user's, or an installed package's if no frame is the user's.
         line: Line number, or 0 if unknown.
         function: Function that contains the line.
-        via: Part of torch that made the call from C++, ``DDP's backward``; empty if Python did.
+        via: Part of torch that made the call from C++, ``DDP's forward``; empty if Python did.
         within: Part of torch that made the call from Python; empty if the user or a package did.
         inner: Lines of installed packages between this line and torch, innermost first.
         callers: Lines that called this function, nearest first.
@@ -150,8 +152,11 @@ class RankCall:
         tag: Tag of a send or receive.
         sync: True if the call itself waits for completion.
         aliased: True if a list contains one tensor several times.
+        overlapping: True if a list contains tensors that overlap.
         members: Global ranks passed to ``new_group``.
         lone_groups: Number of groups of one rank that this rank created before, for ``new_group``.
+        named_after: Number of this rank's groups that torch counts in the name of a new group, if
+            only its members create it.
         strides: Strides of a non-contiguous tensor whose memory the backend uses directly.
         limited: True if the call has its own time limit, after which the program may continue.
         batched: True for a send or receive of batch_isend_irecv.
@@ -172,8 +177,10 @@ class RankCall:
     tag: int = 0
     sync: bool = True
     aliased: bool = False
+    overlapping: bool = False
     members: tuple[int, ...] = ()
     lone_groups: int = 0
+    named_after: int = 0
     strides: tuple[int, ...] = ()
     limited: bool = False
     batched: bool = False
@@ -291,7 +298,7 @@ class Notes:
         first: Rank that owns the first part.
         buffers: True to watch the tensors of calls, too.
         timed: True to record the time of each call.
-        replicas: Number of steps between checks of DDP's parameters; 0 for no checks.
+        replicas: Number of steps between comparisons of parameters; 0 for a few steps only.
         shake: Seed of random delays before calls, or None.
     """
 

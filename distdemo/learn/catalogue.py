@@ -73,7 +73,8 @@ class Example:
         rank: Rank that the question is about.
         column: Part of its value that the question is about; empty for the whole value.
         commands: Commands to try next.
-        finding: Kind of the sanitizer's finding of a mistake, or empty; ``shift`` is a warning.
+        finding: Kind of the sanitizer's finding of a mistake, or empty; ``shift`` may be a
+            warning.
         link: Address of a real-world report.
         program: Its code; of a mistake the broken version.
         wrong_lines: Numbers of the wrong lines of a mistake.

@@ -35,7 +35,7 @@ from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import Returned, UserProgram, WorldSpec
 from distdemo.launcher.verdict import report_of
-from distdemo.run.records import RankOutput, RunReport
+from distdemo.run.records import RankOutput, ReplicaSteps, RunReport
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ class RunOptions(WorldOptions):
         typer.Option(
             metavar="EVERY",
             parser=whole(1),
-            help="Compare DDP's parameters of all ranks after every step, or every EVERY steps.",
+            help="Compare replicated parameters after every step, or every EVERY steps; a "
+            "difference is an error.",
         ),
     ] = None
     rules: Annotated[
@@ -298,6 +299,7 @@ def _sanitizer(
         timeline = Timeline(options.record)
     inspector = Inspector(world, session.own_ranks(world.world_size), timeline)
     inspector.judge.matcher.nccl = options.rules == "nccl"
+    inspector.judge.matcher.strict_replicas = options.check_replicas is not None
     inspector.notes = replace(
         inspector.notes,
         buffers=options.sanitize == "buffers",
@@ -321,6 +323,6 @@ def _inspected(report: RunReport, inspector: Inspector, options: RunOptions) -> 
         late=judge.lateness.ranking(judge.matcher.line),
         warnings=tuple(judge.warnings()),
         shake=options.shake,
-        no_replicas=bool(options.check_replicas) and not judge.matcher.has_replicas,
+        replicas=ReplicaSteps(*judge.matcher.compared_steps()) if options.check_replicas else None,
         stopped="" if report.findings or report.interrupted else inspector.stopped,
     )

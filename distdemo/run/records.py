@@ -31,6 +31,24 @@ class RankOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaSteps:
+    """What ``--check-replicas`` compared.
+
+    Attributes:
+        compared: Number of steps after which parameters were compared.
+        steps: Number of all steps.
+        checks: Number of calls of ``distdemo.check_replicas``.
+        unmarked: Parameters that weren't compared, as DDP doesn't hold them, and they were neither
+            broadcast nor averaged; some of them.
+    """
+
+    compared: int
+    steps: int
+    checks: int
+    unmarked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RunReport:
     """Report on a user's program.
 
@@ -44,7 +62,7 @@ class RunReport:
         strict: True if warnings, and calls that were not compared, are failures.
         stopped: Reason why the comparison of calls stopped early; empty if it did not.
         shake: Seed of the random delays before calls; null if there were none.
-        no_replicas: True if ``--check-replicas`` found nothing to compare.
+        replicas: What ``--check-replicas`` compared; null without it.
     """
 
     program: Program
@@ -58,7 +76,7 @@ class RunReport:
     strict: bool = False
     stopped: str = ""
     shake: int | None = None
-    no_replicas: bool = False
+    replicas: ReplicaSteps | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -13,7 +13,7 @@ from distdemo.calls.view import finding_view
 from distdemo.errors import ALL_EXITED
 from distdemo.launcher.records import Returned
 from distdemo.run.output import captured_output
-from distdemo.run.records import RunReport
+from distdemo.run.records import ReplicaSteps, RunReport
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -22,6 +22,7 @@ from distdemo.view.format import duration, plural, ranks_text, start_and_version
 from distdemo.view.tables import MANY, Column, Grid
 
 MAX_LATE = 12  # rows in the table of late ranks
+MAX_NAMES = 3  # of parameters that weren't compared
 MAX_CHARS = 240  # of a returned value in the table
 
 
@@ -63,13 +64,12 @@ def run_view(
         yield from finding_view(warning, warning=True)
     if report.stopped:
         yield Paragraph(stopped_text(report.stopped))
-    if report.no_replicas and world is not None and world.ok:
-        yield Paragraph(
-            "--check-replicas compared nothing: the program has no DDP module, and doesn't call "
-            "distdemo.check_replicas()."
-        )
-    unsure = report.ok and bool(report.stopped)
-    yield Summary(_verdict(report), None if unsure else report.ok, "!")
+    if report.replicas is not None and world is not None and world.ok:
+        yield Paragraph(_replicas_text(report.replicas))
+    replicas = report.replicas
+    unsure = bool(report.stopped)
+    unsure |= replicas is not None and not (replicas.compared or replicas.checks)
+    yield Summary(_verdict(report), None if report.ok and unsure else report.ok, "!")
     file = report.program.name
     if report.ok and is_compared and not (report.program.function or report.calls):
         yield Paragraph(
@@ -96,6 +96,23 @@ def _verdict(report: RunReport) -> str:
         who = {1: "The rank", 2: "Both ranks"}.get(size, f"All {size:,} ranks")
         ended = f"{who} {done}, in {duration(world.seconds)}"
     return f"{'; '.join([ended, *problems])}."
+
+
+def _replicas_text(replicas: ReplicaSteps) -> str:
+    """Return what was compared, and what wasn't."""
+    text = f"--check-replicas compared {replicas.compared:,} of {plural(replicas.steps, 'step')}"
+    if replicas.checks:
+        text += f" and {plural(replicas.checks, 'check')} of the program"
+    if not (replicas.steps or replicas.checks):
+        return f"{text}: no optimizer made one."
+    if not replicas.unmarked:
+        return f"{text}."
+    names = ", ".join(replicas.unmarked[:MAX_NAMES])
+    more = ", ..." if len(replicas.unmarked) > MAX_NAMES else ""
+    return (
+        f"{text}. Not compared, as DDP doesn't hold them and they were neither broadcast nor "
+        f"averaged: {names}{more}."
+    )
 
 
 def _late_ranks(late: Sequence[LateRank], sign: Signs) -> Grid:

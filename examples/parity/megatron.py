@@ -100,7 +100,7 @@ def main():
         cross_entropy(model(tokens[part]), labels[part]).backward()
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad, group=mesh.get_group("dp"))
-            parameter.grad /= dp
+            parameter.grad.div_(dp)
         optimizer.step()
         optimizer.zero_grad()
     dist.destroy_process_group()

@@ -272,6 +272,18 @@ def one_tensor_for_what_all_give(rank: int, right: bool) -> None:
     dist.all_gather(parts, mine)  # wrong
 
 
+@mistake("buffers", 0, 1, 2, 3)
+def gathers_into_windows_that_overlap(rank: int, right: bool) -> None:
+    """Right windows are columns: their elements alternate."""
+    steps = torch.zeros(4 * SIZE + 1)
+    columns = torch.zeros(4, SIZE)
+    windows = [steps[3 * other :][:4] for other in range(SIZE)]
+    if right:
+        windows = list(columns.unbind(1))
+    dist.all_gather(windows, torch.full((4,), float(rank)))  # wrong
+    assert not right or columns.equal(torch.arange(float(SIZE)).expand(4, SIZE))
+
+
 @mistake("buffers", 0, real=True)
 def counts_on_in_the_buffer_that_it_sends(rank: int, right: bool) -> None:
     step = torch.zeros(8)
@@ -306,10 +318,16 @@ def forgets_its_handle(rank: int, right: bool) -> None:
     dist.barrier()
 
 
-@mistake("buffers")
+@mistake("buffers", 0, 1, 2, 3)
 def sums_a_column_in_place(rank: int, right: bool) -> None:
     column = torch.ones(4, 4)[:, rank % 2]
     dist.all_reduce(column.contiguous() if right else column)  # wrong
+
+
+@mistake("buffers", 2, real=True)
+def one_rank_receives_into_a_column(rank: int, right: bool) -> None:
+    column = torch.zeros(4, 4)[:, 1] if rank == 2 and not right else torch.ones(4)
+    dist.broadcast(column, src=0)  # wrong
 
 
 # ------------------------------------------------------------------------------------------ absent
@@ -435,7 +453,39 @@ def group_made_in_its_own_branch(rank: int, right: bool) -> None:
     dist.all_reduce(torch.ones(2), group=own)
 
 
+@mistake("group", 1, 2, real=True)
+def members_alone_have_made_different_numbers(rank: int, right: bool) -> None:
+    """torch counts each rank's groups in the name of a group that only its members create."""
+    if rank in {0, 3} or right:
+        dist.new_group([0, 3], use_local_synchronization=not right)
+    dist.new_group([*range(SIZE)], use_local_synchronization=not right)  # wrong
+
+
 # --------------------------------------------------------------------------------------------- p2p
+
+
+@mistake("p2p", 0, real=True)
+def drops_the_handle_of_a_send(rank: int, right: bool) -> None:
+    sending = [dist.isend(torch.ones(4), dst=1)] if rank == 0 else []  # wrong
+    if not right:
+        sending.clear()
+    dist.barrier()
+    if rank == 1:
+        dist.recv(torch.empty(4), src=0)
+    _wait(*sending)
+    dist.barrier()
+
+
+@mistake("p2p", 0, 1, 2, 3)
+def forgets_the_handles_of_a_batch(rank: int, right: bool) -> None:
+    there = dist.P2POp(dist.isend, torch.ones(4), (rank + 1) % SIZE)
+    here = dist.P2POp(dist.irecv, torch.empty(4), (rank - 1) % SIZE)
+    works = dist.batch_isend_irecv([there])  # wrong
+    if not right:
+        works.clear()
+    dist.barrier()
+    works += dist.batch_isend_irecv([here])
+    _wait(*works)
 
 
 @mistake("p2p", 0, 1, real=True)

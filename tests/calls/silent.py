@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from copy import deepcopy
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.nn.functional import all_reduce, all_to_all_single
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler, TensorDataset
 
 import distdemo
 
@@ -107,7 +118,9 @@ def drift(rank: int, wrong: bool) -> None:
 def unequal_start(rank: int, wrong: bool) -> None:
     """Create different parameters and don't broadcast them."""
     torch.manual_seed(rank * wrong)
-    DistributedDataParallel(torch.nn.Linear(4, 1), init_sync=not wrong)
+    model = DistributedDataParallel(torch.nn.Linear(4, 1), init_sync=not wrong)
+    train(model, sgd(model), rank)
+    torch.manual_seed(0)
 
 
 def named_tensors(rank: int, wrong: bool) -> None:
@@ -115,6 +128,183 @@ def named_tensors(rank: int, wrong: bool) -> None:
     statistics = torch.ones(3) + (wrong and rank == 3)
     dist.all_reduce(torch.ones(3))
     distdemo.check_replicas({"mean": torch.ones(1), "statistics": statistics})
+
+
+def data(rank: int) -> torch.Tensor:
+    """Return a batch of this rank, which differs in each step."""
+    return torch.randn(3, 4) + rank
+
+
+def train(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    rank: int,
+    reduce: Callable[[], object] = lambda: None,
+) -> None:
+    """Train a model on random data of this rank."""
+    for _ in range(BATCHES):
+        optimizer.zero_grad()
+        model(data(rank)).square().sum().backward()
+        reduce()
+        optimizer.step()
+
+
+def by_hand(model: torch.nn.Module, group: dist.ProcessGroup) -> Callable[[], None]:
+    """Broadcast the parameters of a model; return the function that averages its gradients."""
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, 0, group)
+
+    def average() -> None:
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad, group=group)
+                parameter.grad /= dist.get_world_size()
+
+    return average
+
+
+def ddp(module: torch.nn.Module, **options: Any) -> DistributedDataParallel:
+    """Return a DDP module on a group of its own, whose warnings concern no other program."""
+    return DistributedDataParallel(module, process_group=dist.new_group(), **options)
+
+
+def unwrapped(rank: int, wrong: bool) -> None:
+    """Call the module within DDP."""
+    model = ddp(torch.nn.Linear(4, 1))
+    train(model.module if wrong else model, sgd(model), rank)
+
+
+def never_synchronized(rank: int, wrong: bool) -> None:
+    """Accumulate gradients without the pass that reduces them."""
+    model = ddp(torch.nn.Linear(4, 1))
+    optimizer = sgd(model)
+    for _ in range(BATCHES):
+        optimizer.zero_grad()
+        for part in range(2):
+            with model.no_sync() if wrong or part == 0 else nullcontext():
+                model(data(rank)).square().sum().backward()
+        optimizer.step()
+
+
+def unfinished(rank: int, wrong: bool) -> None:
+    """Leave a parameter out of the last step."""
+    module = torch.nn.ModuleDict({"used": torch.nn.Linear(4, 1), "spare": torch.nn.Linear(4, 1)})
+    module.forward = lambda x, both: module["used"](x) + (module["spare"](x) if both else 0)
+    model = ddp(module, find_unused_parameters=not wrong)
+    optimizer = sgd(model)
+    for step in range(BATCHES):
+        optimizer.zero_grad()
+        model(data(rank), step < BATCHES - 1).square().sum().backward()
+        optimizer.step()
+
+
+def unreduced(rank: int, wrong: bool) -> None:
+    """Train replicas that nothing averages."""
+    model = torch.nn.Linear(4, 1)
+    average = by_hand(model, dist.new_group())
+    train(model, sgd(model), rank, (lambda: None) if wrong else average)
+
+
+def other_seed(rank: int, wrong: bool) -> None:
+    """Average the gradients of models that were created with other seeds."""
+    model = torch.nn.Linear(4, 1)
+    average = by_hand(model, dist.new_group())
+    with torch.no_grad():
+        model.weight += wrong * rank
+    train(model, sgd(model), rank, average)
+
+
+def other_parameter(rank: int, wrong: bool) -> None:
+    """Average the gradients that a rank has, which are those of other parameters on rank 1."""
+    models = torch.nn.ModuleList(torch.nn.Linear(4, 1) for _ in range(2))
+    average = by_hand(models, dist.new_group())
+    train(models[wrong and rank == 1], sgd(models), rank, average)
+
+
+def same_batches(rank: int, wrong: bool) -> None:
+    """Train on the same batches on all ranks."""
+    model = ddp(torch.nn.Linear(4, 1))
+    train(model, sgd(model), 0 if wrong else rank)
+
+
+def same_order(rank: int, wrong: bool) -> None:
+    """Iterate over a sampler without telling it the epoch."""
+    sampler: Any = DistributedSampler(TensorDataset(torch.arange(8)))
+    model = ddp(torch.nn.Linear(4, 1))
+    optimizer = sgd(model)
+    for epoch in range(2):
+        if not wrong:
+            sampler.set_epoch(epoch)
+        for _ in sampler:
+            model(data(rank)).sum().backward()
+            optimizer.step()
+
+
+def drift_in_hybrid_shards(rank: int, wrong: bool) -> None:
+    """Use another learning rate on one rank of replicated shards."""
+    model = torch.nn.Linear(4, 4)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards"))
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2 if wrong and rank == 3 else 0.1)
+    train(model, optimizer, rank)
+
+
+def drift_beside_shards(rank: int, wrong: bool) -> None:
+    """Change a replicated parameter on one rank of a tensor-parallel model."""
+    mesh = init_device_mesh("cpu", (4,))
+    model = torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.Linear(4, 4))
+    parallelize_module(model, mesh, {"0": SequenceParallel(), "1": ColwiseParallel()})
+    weight: Any = model[0].weight
+    optimizer = sgd(model)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(2, 4, 4)).square().sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            weight.to_local().add_(wrong * rank)
+
+
+def right_replicas(rank: int, wrong: bool) -> None:
+    """Train models that differ between ranks, for a time or for good."""
+    size, group = dist.get_world_size(), dist.new_group()
+    local = torch.nn.Linear(4, 1)  # averaged after every third step
+    by_hand(local, group)
+    optimizer = sgd(local)
+    for batch in range(BATCHES):
+        optimizer.zero_grad()
+        local(data(rank)).sum().backward()
+        optimizer.step()
+        if batch % 3 == 2:
+            flat = torch.nn.utils.parameters_to_vector(local.parameters()).detach()
+            dist.all_reduce(flat, group=group)
+            torch.nn.utils.vector_to_parameters(flat / size, local.parameters())
+    expert, shared = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)  # equal only at the start
+    average = by_hand(shared, group)
+    train(torch.nn.Sequential(expert, shared), sgd(expert, shared), rank, average)
+    sharded = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(size)))
+    average = by_hand(sharded, group)
+    own = sgd(sharded[rank])  # as ZeRO: each rank steps its part, and broadcasts it
+    for _ in range(BATCHES):
+        sharded.zero_grad()
+        sharded(data(rank)).square().sum().backward()
+        average()
+        own.step()
+        for owner, part in enumerate(sharded):
+            for parameter in part.parameters():
+                dist.broadcast(parameter.data, owner, group)
+    frozen, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    frozen.requires_grad_(False)
+    model = ddp(torch.nn.Sequential(frozen, head))
+    copy = deepcopy(model.module)  # evaluated by one rank only
+    train(model, sgd(model), rank)
+    if rank == 0:
+        copy.load_state_dict(model.module.state_dict())
+        model.module.load_state_dict({name: 2 * v for name, v in copy.state_dict().items()})
+    zero = ddp(torch.nn.Linear(4, 1))
+    redundant = ZeroRedundancyOptimizer(
+        zero.parameters(), torch.optim.SGD, process_group=zero.process_group, lr=0.1
+    )
+    train(zero, redundant, rank)
 
 
 def severed(rank: int, wrong: bool) -> None:
@@ -181,9 +371,16 @@ def swapped(rank: int, wrong: bool) -> None:
         dist.all_reduce(tensor)
     for _ in range(2):
         dist.all_reduce(torch.ones(6, 1) if rank else torch.ones(6))
-        dist.all_reduce(torch.ones(2, 3) if rank else torch.ones(3, 2))
+        dist.all_reduce(torch.ones(2, 3) if rank else torch.ones(6))
     for root in range(dist.get_world_size()):
         dist.broadcast(torch.tensor(1.0) if rank == root else torch.empty(1), root)
+
+
+def transposed(rank: int, wrong: bool) -> None:
+    """Reduce a matrix that one rank has computed transposed."""
+    product = torch.ones(3, 2) if wrong and rank == 3 else torch.ones(2, 3)
+    dist.all_reduce(product)
+    dist.reduce(product, 0)
 
 
 def right_gradients(rank: int, wrong: bool) -> None:

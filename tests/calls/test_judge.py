@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 import time
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
@@ -328,6 +329,104 @@ def test_a_late_rejection_is_no_mismatch(refused: RankCall, then: int, clock: li
     assert judge.poll() is None
     assert judge.matcher.group(tuple(range(N)), "gloo", 0).agreed == 3
     assert judge.matcher.shifts() == []
+
+
+def layout(op: str, shape: tuple[int, ...], strides: tuple[int, ...], backend: str) -> str:
+    """Return the fault that is found in a call of a tensor with these strides."""
+    call = RankCall(op, SourceLine(), "float32", shape, 8, "cpu", root=0, strides=strides)
+    call = replace(call, send_counts=(8, 8) if op == "reduce_scatter" else ())
+    kind, what = check_arguments(call, 0, 2, backend) or ("", "")
+    assert kind in ("", "buffers")
+    return what
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "broadcast", "reduce", "reduce_scatter"])
+def test_gaps_are_an_error_where_the_backend_ignores_them(op: str) -> None:
+    gaps = f"a tensor passed to {op} has gaps, which gloo ignores."
+    assert layout(op, (4,), (4,), "gloo") == gaps
+    assert layout(op, (2, 3), (4, 1), "gloo/cpu") == gaps
+    assert layout(op, (2, 3), (0, 1), "gloo").endswith("repeats elements, which gloo ignores.")
+    assert layout(op, (4,), (4,), "mpi") == ""
+    for shape, strides in (((3, 2), (1, 3)), ((2, 3, 4, 4), (48, 1, 12, 3)), ((1, 4), (9, 1))):
+        assert layout(op, shape, strides, "gloo") == ""  # transposed, channels_last, one row
+    assert layout("all_reduce_coalesced", (4,), (4,), "gloo") == ""
+
+
+MESSAGE = RankCall("send", SourceLine("train.py", 60), "float32", (8,), 8, peer=1, sync=False)
+RECEIVE = RankCall("recv", SourceLine("train.py", 70), "float32", (8,), 8, peer=0, sync=False)
+
+
+def exchanged(sender: str, receiver: str, backend: str = "gloo") -> Judge:
+    """Return a judge of a message from rank 0 to rank 1 and a barrier of both."""
+    judge = Judge(2)
+    barrier = RankCall("barrier", SourceLine("train.py", 80), sync=True)
+    for rank, (call, rest) in enumerate([(MESSAGE, sender), (RECEIVE, receiver)]):
+        notes = [f"G 0 0 {backend} [0, 1]", call_line(0, 0, call), call_line(1, 0, barrier), rest]
+        judge.feed(rank, "".join(f"{line}\n" for line in notes).encode())
+    return judge
+
+
+def test_a_dropped_handle_is_the_cause_once_its_message_has_not_come_for_a_while(
+    clock: list[float],
+) -> None:
+    judge = exchanged("0\na\nd 0\n1\na", "0\na\nw 0")
+    assert judge.poll() is judge.poll() is None
+    clock[0] += SETTLE_TIMEOUT_S
+    finding = known(judge.poll())
+    assert (finding.kind, finding.ranks, finding.consequences) == ("p2p", (0,), (1,))
+    assert finding.so_far
+    assert finding.what.startswith("So far: rank 0 dropped the handle of isend without waiting;")
+    assert [row.source_line for row in finding.rows] == ["train.py:60", "train.py:70"]
+
+
+def test_time_restarts_when_a_dropped_message_has_arrived(clock: list[float]) -> None:
+    judge = exchanged("0\na\nd 0", "0\na\nw 0")
+    for _ in range(3):
+        assert judge.poll() is judge.poll() is None
+        clock[0] += SETTLE_TIMEOUT_S - 0.1
+        assert judge.poll() is None
+        judge.feed(0, b"0\na\nd 0\n")
+        judge.feed(1, b"r\n0\na\nw 1\n")
+    judge.feed(1, b"r\n")
+    assert judge.conclude() is None
+
+
+@pytest.mark.parametrize(
+    ("sender", "backend"),
+    [
+        ("0\na\nn 0\nd 0\n1\na", "gloo"),  # polled
+        ("0\na\nw 0\nr\nd 0\n1\na", "gloo"),
+        ("0\na\nd 0\n1\na", "mpi"),  # which keeps messages
+    ],
+)
+def test_a_handle_that_is_not_needed_any_more_is_no_cause(sender: str, backend: str) -> None:
+    judge = exchanged(sender, "0\na\nw 0", backend)
+    assert judge.conclude() is None
+    stuck = known(judge.conclude({0: "train.py:80", 1: "train.py:70"}))
+    assert stuck.kind == "stuck"
+
+
+@pytest.mark.parametrize("then", ["0\na\nw 1", "1\na"])
+def test_a_dropped_receive_is_the_cause_if_later_calls_of_its_rank_are_stuck(then: str) -> None:
+    judge = exchanged("0\na\nw 0\nr\n0\na\nw 1\nr\n1\na", f"0\na\nd 0\n{then}")
+    assert judge.poll() is judge.poll() is None  # a call of all ranks may take long
+    finding = known(judge.conclude({0: "", 1: ""}))
+    assert (finding.kind, finding.ranks, finding.so_far) == ("p2p", (1,), True)
+    assert "handle of irecv" in finding.what
+    assert finding.rows[0].source_line == "train.py:70"
+
+
+def test_strides_differ_only_for_a_backend_that_uses_them() -> None:
+    found = {}
+    for backend in ("gloo", "mpi"):
+        judge = Judge(2)
+        for rank, strides in enumerate([(), (1, 2)]):
+            call = replace(reduction(10), shape=(2, 4), strides=strides)
+            lines = f"G 0 0 {backend} [0, 1]\n{call_line(0, 0, call)}\n0\na\n"
+            judge.feed(rank, lines.encode())
+        finding = judge.conclude()
+        found[backend] = finding and (finding.kind, finding.ranks)
+    assert found == {"gloo": ("buffers", (1,)), "mpi": None}
 
 
 def test_gloo_has_no_connection_from_a_rank_to_itself() -> None:

@@ -19,7 +19,12 @@ FINDINGS = {
     ("gloo", "skipped_step"): ("", "step", [1], "averaged the gradients"),
     ("gloo", "skipped_batch_in_fsdp"): ("", "step", [1], "averaged the gradients"),
     ("gloo", "drift"): (REPLICAS, "replicas", [2], "2.weight differs from ranks 0, 1, 3 after s"),
-    ("mpi", "unequal_start"): (REPLICAS, "replicas", [1, 2, 3], "rank 0 after DDP's first broad"),
+    ("mpi", "unequal_start"): (
+        REPLICAS,
+        "replicas",
+        None,
+        "weight differs between all ranks before",
+    ),
     ("gloo", "named_tensors"): (REPLICAS, "replicas", [3], "Rank 3: statistics differs from ranks"),
 }
 """Option, kind, ranks at fault and a part of the text, by backend and program."""
@@ -30,9 +35,23 @@ WARNINGS = {
     "severed_experts": ("severed", ALL, "all_to_all_single uses the result"),
     "unwaited": ("buffers", [1, 2, 3], "all_reduce"),
     "swapped": ("shift", [2], "all_reduce all_reduce"),
+    "transposed": ("shift", [3], "reduce reduce"),
 }
 """Kind, ranks at fault and what they did, by program."""
-RIGHT = [*WARNINGS, "skipped_step", "right_gradients", "right_steps"]
+TRAINING = {
+    "unwrapped": ("unreduced", ALL, "6 of 6 steps changed parameters without a reduction; the DDP"),
+    "never_synchronized": ("unreduced", ALL, "their backward passes ran in no_sync()"),
+    "unfinished": ("unreduced", ALL, "1 of 6 steps changed parameters without a reduction; DDP di"),
+    "unreduced": ("unreduced", ALL, "6 of 6 steps changed parameters without a reduction; no cal"),
+    "other_seed": ("replicas", None, "weight differs between all ranks before the first step"),
+    "other_parameter": ("shift", [1], "reduction 1 of step 1 got another parameter"),
+    "same_batches": ("data", ALL, "reduced bit-identical gradients in every step that was compare"),
+    "same_order": ("data", ALL, "DistributedSampler gave the same order in two epochs"),
+    "drift_in_hybrid_shards": ("replicas", None, "weight differs between rank 1 and rank 3 after"),
+    "drift_beside_shards": ("replicas", None, "0.weight differs between all ranks after step 1"),
+}
+"""Kind, ranks at fault and a part of the text of the first warning, by program."""
+RIGHT = [*WARNINGS, *TRAINING, "right_replicas", "skipped_step", "right_gradients", "right_steps"]
 RIGHT += ["drift", "unequal_start", "named_tensors", "skipped_batch_in_fsdp"]
 backends = pytest.mark.parametrize("backend", ["gloo", "mpi"])
 
@@ -55,7 +74,7 @@ def document_of(start: Start, backend: str, names: str, *words: str, wrong: bool
 def test_a_mistake_is_found(start: Start, backend: str, name: str) -> None:
     option, kind, ranks, text = FINDINGS[backend, name]
     (finding,) = document_of(start, backend, name, option, wrong=True)["findings"]
-    assert (finding["kind"], finding["ranks"]) == (kind, ranks)
+    assert (finding["kind"], finding.get("ranks")) == (kind, ranks)
     assert text in finding["what"]
     assert all("silent.py:" in row["source_line"] for row in finding["rows"]), finding
 
@@ -75,12 +94,28 @@ def test_possible_mistakes_are_warnings_and_with_buffers_a_lost_handle_is_an_err
 
 
 @backends
+def test_wrong_training_is_a_warning_without_an_option(start: Start, backend: str) -> None:
+    programs = ",".join(TRAINING)
+    found: dict[str, dict[str, Any]] = {}
+    for warning in document_of(start, backend, programs, wrong=True)["warnings"]:
+        line = warning["rows"][0]["source_line"]
+        name = next((name for name in TRAINING if f" in {name}" in line), line)
+        found.setdefault(name, warning)
+    assert found.keys() == TRAINING.keys()
+    for name, (kind, ranks, text) in TRAINING.items():
+        assert (found[name]["kind"], found[name].get("ranks")) == (kind, ranks), name
+        assert text in found[name]["what"], name
+
+
+@backends
 def test_right_programs_have_no_findings(start: Start, backend: str) -> None:
     document = document_of(start, backend, ",".join(RIGHT), REPLICAS, BUFFERS, wrong=False)
-    assert not {"findings", "warnings", "no_replicas"} & {*document}, document
+    assert not {"findings", "warnings"} & {*document}, document
+    assert document["replicas"]["compared"]
 
 
 def test_replicas_are_checked_only_as_often_as_asked(start: Start) -> None:
     document = document_of(start, "gloo", "drift", f"{REPLICAS}=2", wrong=True)
     assert "after step 4." in document["findings"][0]["what"]
-    assert document_of(start, "gloo", "swapped", REPLICAS, wrong=False)["no_replicas"]
+    nothing = document_of(start, "gloo", "swapped", REPLICAS, wrong=False)["replicas"]
+    assert (nothing["compared"], nothing["steps"]) == (0, 0)

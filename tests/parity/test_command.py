@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 import distdemo
 from distdemo.launcher.program import Program
+from distdemo.parity.check import ParityError
 from distdemo.parity.records import Axis, Comparison, Difference, ParityReport
 from distdemo.parity.view import parity_view
 from distdemo.view.blocks import Summary
@@ -210,9 +211,10 @@ def work(rank, size, factor):
         x = torch.randn(8, 6, generator=source)
         labels = torch.randint(0, 3, (8,), generator=source)
         cross_entropy(model(x[rank::size]), labels[rank::size]).backward()
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.grad)
-            parameter.grad *= factor / size if size > 1 else 1
+        for gradient in (parameter.grad for parameter in model.parameters()):
+            assert gradient is not None
+            dist.all_reduce(gradient)
+            gradient.mul_(factor / size if size > 1 else 1)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -222,9 +224,11 @@ def work(rank, size, factor):
 def test_a_function_is_compared_from_python():
     report = distdemo.check_parity(work, (1,), world_size=2)
     assert (report.ok, report.steps, report.axes) == (True, 2, (Axis("dp", 2),))
-    with pytest.raises(distdemo.DistdemoError, match="is 3 times the reference") as caught:
+    with pytest.raises(ParityError, match="is 3 times the reference") as caught:
         distdemo.check_parity(work, (3,), world_size=2)
-    assert caught.value.report.difference.cause == "gradient"
+    difference = caught.value.report.difference
+    assert difference is not None
+    assert difference.cause == "gradient"
     with pytest.raises(distdemo.UsageError, match="The reference runs on fewer ranks"):
         distdemo.check_parity(work, (1,), world_size=1)
 

@@ -16,7 +16,9 @@ NOTES = RankNotes(1, 2, (Note("gradient", 0, "w", "float32", (2, 3), (0, 1), (2,
 
 def test_what_a_rank_wrote_is_read_back(tmp_path):
     write_notes(tmp_path, NOTES, SKETCH.columns)
-    notes, (own,) = read_notes(tmp_path, 1)
+    written = read_notes(tmp_path, 1)
+    assert written is not None
+    notes, (own,) = written
     assert notes == NOTES
     assert distance(own, SKETCH) == (0, 0)
     assert read_notes(tmp_path, 0) is None

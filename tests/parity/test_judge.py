@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ class Notes:
 class Fault:
     """Data-parallel training of a linear layer; subclasses change a part of it."""
 
-    settings: ClassVar = {"backward": "train.py:20", "stepped": "train.py:21"}
+    settings: ClassVar[dict[str, Any]] = {"backward": "train.py:20", "stepped": "train.py:21"}
 
     def start(self, rank):
         return np.random.default_rng(1).normal(size=(3, 2))
@@ -126,14 +126,14 @@ class Summed(Fault):
 class SummedWithAdam(Summed):
     """Adam takes the same step with any multiple of the gradient."""
 
-    settings: ClassVar = {**Fault.settings, "optimizers": ("AdamW",)}
+    settings: ClassVar[dict[str, Any]] = {**Fault.settings, "optimizers": ("AdamW",)}
 
     def rate(self, rank):
         return RATE / SIZE
 
 
 class SummedAndMadeUpFor(SummedWithAdam):
-    settings: ClassVar = {**Fault.settings, "optimizers": ("SGD",)}
+    settings: ClassVar[dict[str, Any]] = {**Fault.settings, "optimizers": ("SGD",)}
 
 
 class ZeroOnOne(Fault):
@@ -197,11 +197,11 @@ class Wrong(Fault):
 
 
 class Random(Wrong):
-    settings: ClassVar = {**Fault.settings, "random": ("layer",)}
+    settings: ClassVar[dict[str, Any]] = {**Fault.settings, "random": ("layer",)}
 
 
 class LocalNorm(Wrong):
-    settings: ClassVar = {**Fault.settings, "local_norms": ("layer",)}
+    settings: ClassVar[dict[str, Any]] = {**Fault.settings, "local_norms": ("layer",)}
 
 
 class LossOnly(Fault):
@@ -278,6 +278,9 @@ def test_what_agrees_before_a_difference_is_counted():
 # ----------------------------------------------------------------------------- tensor parallelism
 
 
+TP = MeshNote(("tp",), (2,), (0, 1))
+
+
 def split_layer(*, norm=None, output=None, rows=slice(None)):
     """Return the notes of two ranks that split a layer, and those of one rank.
 
@@ -320,8 +323,7 @@ def split_layer(*, norm=None, output=None, rows=slice(None)):
             of_norm = gradient if size == 1 or norm is None else norm(gradient, rank)
             notes.add("gradient", 0, "norm.weight", of_norm)
             notes.add("parameter", 0, "norm.weight", np.ones(3) - of_norm)
-            mesh = MeshNote(("tp",), (2,), (0, 1))
-            own_notes, sketches = notes.finished(rank, meshes=(mesh,) if size > 1 else ())
+            own_notes, sketches = notes.finished(rank, meshes=(TP,) if size > 1 else ())
             ranks.append((replace(own_notes, steps=1), sketches))
         runs.append(run_notes(ranks))
     comparing = Comparing(runs[0], runs[0], runs[1])

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from distdemo.calls.match.matching import FROM, Matcher, merged
 from distdemo.calls.match.rules import KINDS, MISUSES, OTHER_LINES, differs, size_mismatches
 from distdemo.calls.match.state import CallSet, Entry, Group, Problem
-from distdemo.calls.match.waits import near_match
-from distdemo.calls.records import END_OF_TRAFFIC, Finding, Kind, Row, SourceLine
+from distdemo.calls.match.waits import dropped_handles, near_match
+from distdemo.calls.records import END_OF_TRAFFIC, Finding, Kind, RankCall, Row, SourceLine
 from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
 
 WORLD_RANKS = "src, dst and root are global ranks; group_src and group_dst are ranks in the group."
 ORDER = "All ranks must make their calls in the same order, including calls on different groups."
+SAME_COUNT = "All members must be in the same number of groups before."
+KEEP_HANDLES = "Keep the handles of isend, irecv and batch_isend_irecv, and wait for them."
 SIZES = ("shape", "splits", "dtype")
 MAX_UNWAITED = 3  # lines with calls that were never waited for
 NOT_REACHED = "had not reached this call"
@@ -27,7 +30,10 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     difference = differs(calls, group.members)
     assert difference is not None  # the matcher has found one
     kind, guilty = difference
+    cause = entries.cause(calls)
     waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
+    if cause is not None and cause.ranks == waiting:
+        guilty, waiting = waiting, guilty
     by_torch = [{bool(calls[rank].source_line.via) for rank in side} for side in (guilty, waiting)]
     lines = [{calls[rank].source_line.innermost for rank in side} for side in (guilty, waiting)]
     if any(call.op == "new_group" for call in calls.values()):
@@ -44,13 +50,34 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     rule = KINDS[kind].rule
     if kind in SIZES and waiting and lines[0].isdisjoint(lines[1]):
         rule = f"{rule} {OTHER_LINES}"
+    if cause is not None and cause.kind != "turn":
+        rule = f"{cause.what(matcher.line)} {cause.rule}"
     sizes = next(size_mismatches(calls, group.members), None)
     if sizes is not None:
         sender, receiver, sent, expected = sizes
         count = plural(sent, "element")
         rule = f"Rank {sender} sends {count} to rank {receiver}, which expects {expected}. {rule}"
+    if kind == "group" and len({call.members for call in calls.values()}) == 1:
+        rule = _count_rule(calls) or rule
     what = f"Mismatch in {entries.name}: {KINDS[kind].differs}."
-    return Finding(kind, what, tuple(rows), matcher.before(group), rule, guilty, waiting)
+    finding = Finding(kind, what, tuple(rows), matcher.before(group), rule, guilty, waiting)
+    return matcher.with_cause(finding, entries, (guilty, waiting))
+
+
+def _count_rule(calls: Mapping[int, RankCall]) -> str:
+    """Return the rule for new groups that are named after different numbers, or an empty text."""
+    ranks: dict[int, list[int]] = {}
+    for rank in sorted(calls):
+        ranks.setdefault(calls[rank].named_after, []).append(rank)
+    if len(ranks) == 1:
+        return ""
+    most, least = max(ranks), min(ranks)
+    more = "one group more" if most == least + 1 else f"{most - least} groups more"
+    few = ranks_of(tuple(ranks[least])).lower()
+    return (
+        f"{ranks_of(tuple(ranks[most]))} had {more} than {few}; with use_local_synchronization the "
+        f"name counts them, so they wait for different groups. {SAME_COUNT}"
+    )
 
 
 def alike(matcher: Matcher, first: Problem) -> list[Problem]:
@@ -136,6 +163,9 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
         return len(waiting.keys() & {*gap[1]}), len(gap[1]), gap[0].order
 
     gaps = [(entry, tuple(r for r in sorted(awaited) if r in running)) for entry, awaited in waits]
+    causes = dropped_handles(matcher, running)
+    if causes:
+        return replace(dropped(matcher, causes), so_far=True)
     entry, ranks = min((gap for gap in gaps if gap[1]), key=cost, default=(None, ()))
     if entry is None:
         return None
@@ -161,7 +191,12 @@ def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
     rows += merged([Row((r,), did_not, running[r]) for r in ranks if r not in waiting])
     others = tuple(sorted(waiting.keys() - {*ranks}))
     before = "\n  ".join(filter(None, (matcher.before(group), _unwaited_text(matcher))))
-    return Finding("stuck", what, tuple(rows), before, KINDS["stuck"].rule, ranks, others, True)
+    rule = KINDS["stuck"].rule
+    finding = Finding("stuck", what, tuple(rows), before, rule, ranks, others, so_far=True)
+    if entry.calls_there is None:
+        return finding
+    made = entry.calls_there.keys() - {*ranks}
+    return matcher.with_cause(finding, entry.calls_there, (ranks, made))
 
 
 def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding:
@@ -171,7 +206,7 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
     others = tuple(sorted(calls))
     call = calls[min(calls)]
     line = call.source_line
-    rounds = group.lines.counts[line, line.stack]
+    rounds = group.lines.times(line)
     if rounds == 1 and any(line in lines for lines in group.lines.mixed):
         rounds = 0  # other ranks were on another line then: not a loop
     returned = all(_returned(matcher, group, rank) for rank in gone)
@@ -195,9 +230,22 @@ def absent(matcher: Matcher, entries: CallSet, gone: tuple[int, ...]) -> Finding
         what += f"make on a line that has already run {times}."
     elif call.op == "init_process_group":
         what = what.replace(name, call.op)
-    rows = [*matcher.rows(calls), *merged([_end_of(matcher, group, rank) for rank in gone])]
+    rows = (*matcher.rows(calls), *merged([_end_of(matcher, group, rank) for rank in gone]))
     before = matcher.before(group)
-    return Finding(kind, what, tuple(rows), before, KINDS[kind].rule, guilty, affected)
+    finding = Finding(kind, what, rows, before, KINDS[kind].rule, guilty, affected)
+    if not returned:
+        return finding
+    earlier = matcher.with_cause(finding, entries, (gone, others))
+    cause = entries.cause((*gone, *others))
+    if earlier is not finding or cause is None:
+        return earlier
+    said = cause.what(matcher.line)
+    if cause.kind == "alone":
+        finding = replace(finding, kind="absent", what=said, rule=cause.rule)
+    else:
+        finding = replace(finding, rule=f"{said} {cause.rule}")
+    affected = tuple(rank for rank in others if rank not in cause.ranks)
+    return replace(finding, ranks=cause.ranks, consequences=affected)
 
 
 def unmatched(matcher: Matcher, entry: Entry) -> Finding:
@@ -219,6 +267,41 @@ def unmatched(matcher: Matcher, entry: Entry) -> Finding:
         rows.append(_end_of(matcher, entry.group, entry.group.members[entry.call.peer]))
     ranks = tuple(sorted({row.ranks[0] for row in rows}))
     return Finding("p2p", what, tuple(rows), "", KINDS["p2p"].rule, ranks)
+
+
+def dropped(matcher: Matcher, causes: Mapping[Entry, Entry]) -> Finding:
+    """Return the finding for messages that ranks wait for, but whose handles were dropped.
+
+    It names every rank that dropped a handle on the same line.
+
+    Args:
+        matcher: Calls of all ranks.
+        causes: Waiting calls, by the send or receive whose handle was dropped.
+    """
+    first = min(causes, key=attrgetter("order", "rank"))
+    line = first.call.source_line
+    handles = [entry for entry in matcher.dropped if entry.call.source_line == line]
+    waiting = [entry for cause, entry in causes.items() if cause.call.source_line == line]
+    ops = sorted({entry.call.op for entry in handles}, reverse=True)
+    rows = [*_rows_by_op(matcher, handles), *_rows_by_op(matcher, waiting, " is waiting")]
+    ranks = tuple(sorted({entry.rank for entry in handles}))
+    others = tuple(sorted({entry.rank for entry in waiting} - {*ranks}))
+    handle = f"handle{'s' * (len(ops) > 1)} of {' and '.join(f'i{op}' for op in ops)}"
+    backend = first.group.backend.partition("/")[0]
+    what = f"{ranks_of(ranks)} dropped the {handle} without waiting; {backend} delivers a message "
+    what += "only if its handle is kept."
+    return Finding("p2p", what, tuple(rows), "", KEEP_HANDLES, ranks, others)
+
+
+def _rows_by_op(matcher: Matcher, entries: Iterable[Entry], ending: str = "") -> Iterator[Row]:
+    """Yield the rows of calls: without arguments where ranks passed different ones."""
+    by_op: dict[str, dict[int, RankCall]] = {}
+    for entry in sorted(entries, key=attrgetter("rank")):
+        by_op.setdefault(entry.call.op, {})[entry.rank] = entry.call
+    for op, calls in sorted(by_op.items(), reverse=True):
+        texts = {str(call) for call in calls.values()}
+        did = f"{op if len(texts) > 1 else texts.pop()}{ending}"
+        yield from merged([matcher.row(rank, call, did) for rank, call in calls.items()])
 
 
 def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:

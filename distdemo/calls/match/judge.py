@@ -12,7 +12,7 @@ from distdemo.calls.match.lateness import Lateness
 from distdemo.calls.match.matching import Matcher
 from distdemo.calls.match.order import OrderRule
 from distdemo.calls.match.state import CallSet, Entry, Group, Problem
-from distdemo.calls.match.waits import cycle_of, deadlocked_ranks, near_match
+from distdemo.calls.match.waits import cycle_of, deadlocked_ranks, dropped_handles, near_match
 from distdemo.calls.notes import MAX_KNOWN, CallNote, Reader
 from distdemo.calls.records import CallCount, Finding
 from distdemo.calls.timeline import Timeline
@@ -72,7 +72,8 @@ class Judge:
             self._candidate = None
             self.finding = error
             return error
-        counts = [state.call_count for state in matcher.ranks] if error.kind == "deadlock" else []
+        waiting = {"deadlock": range(matcher.world_size), "p2p": error.rows[-1].ranks}
+        counts = [matcher.ranks[rank].call_count for rank in waiting.get(error.kind, ())]
         candidate = error.kind, error.rows[0], counts
         now = time.monotonic()
         if candidate != self._candidate:
@@ -102,7 +103,11 @@ class Judge:
             return self.finding
         running = running or {}
         error = first_error(self.matcher, running) or self.finding
-        return error or findings.stuck(self.matcher, running)
+        error = error or findings.stuck(self.matcher, running)
+        if error is None and self.matcher.strict_replicas:
+            error = next(iter(self.matcher.training()), None)
+        self.finding = error
+        return error
 
     def interrupt(self, running: Mapping[int, str]) -> Finding | None:
         """Return the finding at the latest poll, before a signal ended the run.
@@ -122,7 +127,14 @@ class Judge:
     def warnings(self) -> list[Finding]:
         """Return the possible errors so far."""
         matcher = self.matcher
-        return [*matcher.shifts(), *self.order.warnings(), *findings.unwaited_warning(matcher)]
+        shifts = matcher.shifts()
+        training = matcher.training()
+        if self.finding is not None and self.finding.kind == "shift":  # it is the first of them
+            shifts = [warning for warning in shifts if warning.kind != "shift"]
+        if self.finding is not None and matcher.strict_replicas:  # likewise
+            training = []
+        others = (*self.order.warnings(), *findings.unwaited_warning(matcher))
+        return [*training, *shifts, *others]
 
     def give_up(self, why: str) -> None:
         """Stop comparing after an internal error; later notes are only read."""
@@ -224,6 +236,7 @@ class _Search:
             self._missing_call()
             or self._missing_peer()
             or self._cycle(self._stuck)
+            or self._dropped_handle()
             or self._cycle(deadlocked_ranks(matcher, certain=False), certain=False)
         )
 
@@ -295,6 +308,15 @@ class _Search:
                     late.add(entry.rank)
                 return self._so_far(findings.unmatched(matcher, entry), late)
         return None
+
+    def _dropped_handle(self) -> Finding | None:
+        """Return the dropped handle of a message that ranks wait for; it may still arrive."""
+        matcher = self._matcher
+        causes = dropped_handles(matcher, range(matcher.world_size), certain=True)
+        if not causes:
+            return None
+        waiting = {entry.rank for entry in causes.values() if not matcher.ranks[entry.rank].over}
+        return self._so_far(findings.dropped(matcher, causes), waiting, names=True)
 
     def _may_recover(self, entry: Entry) -> bool:
         """Return True if the backend may raise in this call, and the program may handle that."""

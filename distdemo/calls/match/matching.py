@@ -6,18 +6,21 @@ same position must agree; calls that all members agreed on are only counted from
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 
 from distdemo.calls.match.pairing import Pairing
-from distdemo.calls.match.replicas import drift_finding, shifted_finding
+from distdemo.calls.match.replicas import shifted_finding
 from distdemo.calls.match.rules import (
+    CONTIGUOUS,
     KINDS,
     MEMBERS_ONLY,
     MISUSES,
     OWN_MEMORY,
+    SILENT,
+    backend_named,
     check_arguments,
     compare_parts,
     differs,
@@ -30,7 +33,9 @@ from distdemo.calls.notes import (
     AcceptNote,
     CallNote,
     DestroyNote,
+    DropNote,
     EndNote,
+    Gradients,
     GroupKey,
     MisuseNote,
     Note,
@@ -57,7 +62,8 @@ class Matcher:
         problems: Problems, and calls at one position that differ.
         stacks: Lines inside and outside each source line, by file and line.
         nccl: True if every group must keep NCCL's rules.
-        has_replicas: True if ranks have compared tensors that must be equal.
+        strict_replicas: True if replicas that differ are an error.
+        dropped: Latest sends and receives whose handles were dropped before they were waited for.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -66,11 +72,13 @@ class Matcher:
         self.pairing = Pairing(self._check_pair)
         self.stopped = ""
         self.nccl = False
-        self.has_replicas = False
+        self.strict_replicas = False
         self.problems: list[Problem | CallSet] = []
         self.stacks: defaultdict[tuple[str, int], set[Stack]] = defaultdict(set)
         self.groups: dict[GroupKey, Group] = {}
-        self._severed: defaultdict[MisuseNote, set[int]] = defaultdict(set)
+        self.dropped: deque[Entry] = deque(maxlen=MAX_LINES)
+        self._silent: defaultdict[MisuseNote, set[int]] = defaultdict(set)
+        """Ranks of each mistake that is only a warning."""
 
     def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
         """Return the group with this key; create it the first time."""
@@ -117,6 +125,8 @@ class Matcher:
             case NoWaitNote():
                 if entry := state.pending.get(note.number):
                     entry.no_wait = True
+            case DropNote():
+                self._record_drop(state, note)
             case ReturnNote():
                 return self._record_return(state, note)
             case MisuseNote():
@@ -164,7 +174,7 @@ class Matcher:
         if call.op.startswith("outside "):
             op = call.op.removeprefix("outside ")
             what = f"{op} on a group that doesn't include this rank."
-            self._report(rank, "group", what, (self._row(rank, call, op),), MEMBERS_ONLY)
+            self._report(rank, "group", what, (self.row(rank, call, op),), MEMBERS_ONLY)
             return None
         entry = Entry(rank, group, call, note.agreement, order=state.call_count, step=note.step)
         wrong = check_arguments(call, group.numbers[rank], len(group.members), group.backend)
@@ -173,8 +183,10 @@ class Matcher:
         if wrong is not None:
             kind, why = wrong
             what = f"{why[:-1]}{'' if group.is_default else f' in {group.name}'}."
-            rule = OWN_MEMORY if kind == "buffers" else KINDS[kind].rule
-            row = self._row(rank, call)
+            rule = KINDS[kind].rule
+            if kind == "buffers":
+                rule = OWN_MEMORY if call.aliased or call.overlapping else CONTIGUOUS
+            row = self.row(rank, call)
             entry.wrong = self._report(rank, kind, what, (row,), rule, self.before(group), entry)
         if call.peer is not None:
             self.pairing.add(entry)
@@ -202,6 +214,15 @@ class Matcher:
             state.waited = max(state.waited, entry.order)
             state.waits[note.thread] = entry
         return entry
+
+    def _record_drop(self, state: RankState, note: DropNote) -> None:
+        entry = state.pending.get(note.number)
+        if entry is None or entry.no_wait or entry.call.peer is None:
+            return
+        backend = backend_named(entry.group.backend)
+        if backend is not None and backend.needs_handles:
+            entry.dropped = True
+            self.dropped.append(entry)
 
     def _record_return(self, state: RankState, note: ReturnNote) -> Entry | None:
         entry = state.waits.pop(note.thread, None)
@@ -280,8 +301,8 @@ class Matcher:
                 return
             group.open.popleft()
             calls = entries.by_rank
-            self._check_steps(group, entries)
             group.lines.add(calls, group.agreed + 1 - group.internal)
+            self._check_steps(group, entries)
             if calls[min(calls)].rules.internal:
                 group.internal += 1
             else:
@@ -296,18 +317,41 @@ class Matcher:
         if shifted is not None:
             finding = shifted_finding(shifted, steps, entries.by_rank, self.line)
             entry = entries[finding.ranks[0]]
+            finding = self.with_cause(finding, entries, ranks_by_value(shifted))
             self.problems.append(Problem(finding, (entry.order, entry.rank), entry))
 
     def _check_replicas(self, rank: int, note: ReplicaNote) -> None:
-        self.has_replicas = True
         group = self.group(*note.group)
-        if rank not in group.numbers:
+        size = len(group.members)
+        if rank not in group.numbers or size < 2:
             return
-        drifted = group.replicas.compare(rank, note, group.reached[rank], len(group.members))
-        if drifted is not None:
-            finding = drift_finding(note, *drifted, self.line(note.checksums.source_line))
+        values = note.values
+        line = values.source_line
+        self.stacks[line.file, line.line].add(line.stack)
+        if isinstance(values, Gradients):
+            group.replicas.add_gradients(rank, values, size)
+            return
+        difference = group.replicas.add(rank, values, group.reached[rank], size)
+        if difference is not None and (values.check or self.strict_replicas):
             place = self.ranks[rank].call_count, rank
+            finding = difference.finding(self.line)
             self.problems.append(Problem(finding, place, settled=group.members))
+
+    def training(self) -> list[Finding]:
+        """Return what is wrong with the training without an error, the cause first."""
+        checks = [(group.members, group.replicas) for group in self.groups.values()]
+        return [f for members, check in checks for f in check.findings(members, self.line)]
+
+    def compared_steps(self) -> tuple[int, int, int, tuple[str, ...]]:
+        """Return the numbers of compared steps, of all steps and of compared checks.
+
+        The last value has the names of parameters that weren't compared.
+        """
+        checks = [group.replicas for group in self.groups.values()]
+        steps = max((check.steps() for check in checks), default=0)
+        compared = max((len({step for _, step in check.compared}) for check in checks), default=0)
+        unmarked = dict.fromkeys(name for check in checks for name in check.unmarked())
+        return compared, steps, sum(len(check.checks) for check in checks), tuple(unmarked)
 
     def _check_pair(self, send: Entry, receive: Entry) -> None:
         sent = send.call
@@ -325,7 +369,7 @@ class Matcher:
             what = f"{counts}: the receiver's tensor is too large, and only part of it is filled."
         else:
             return
-        rows = (self._row(send.rank, sent), self._row(receive.rank, received))
+        rows = (self.row(send.rank, sent), self.row(receive.rank, received))
         both = (send.rank, receive.rank)
         finding = Finding("p2p", what, rows, "", KINDS["p2p"].rule, both)
         problem = Problem(finding, (send.order, send.rank), send)
@@ -342,18 +386,34 @@ class Matcher:
     def shifts(self) -> list[Finding]:
         """Return warnings: severed gradients, and calls that may have matched the wrong call."""
         warnings = []
-        for note, callers in self._severed.items():
+        for note, callers in self._silent.items():
             ranks = tuple(sorted(callers))
-            in_place = note.what == "severed"
-            how = "a collective in place" if in_place else "the result of a collective"
-            what = f"{ranks_of(ranks)}: a gradient ignores {how}."
-            used = Row(ranks, "backward" if in_place else "uses the result", str(note.then))
-            rows = (Row(ranks, note.did, self.line(note.source_line)), used)
-            warnings.append(Finding("severed", what, rows, "", KINDS["severed"].rule, ranks))
+            kind, what, then, rule = SILENT[note.what]
+            rows = [Row(ranks, note.did, self.line(note.source_line))]
+            rows += [Row(ranks, then, str(note.then))] if then else []
+            warnings.append(
+                Finding(kind, f"{ranks_of(ranks)}: {what}", tuple(rows), "", rule, ranks)
+            )
         for group in self.groups.values():
             opened = (calls.by_rank for calls in group.open)
-            warnings += group.lines.warnings(group.name, opened, self.rows)
+            warnings += group.lines.warnings(group.name, opened, self.line, self.rows)
         return warnings
+
+    def with_cause(
+        self, finding: Finding, entries: CallSet, sides: Sequence[Collection[int]]
+    ) -> Finding:
+        """Return the finding, or one on the earlier call that it follows from.
+
+        Args:
+            finding: Finding on a call that ranks made differently, or that some haven't made.
+            entries: This call.
+            sides: Ranks that did the same.
+        """
+        group = entries.group
+        cause = group.lines.cause(entries.by_rank, sides)
+        if cause is None:
+            return finding
+        return cause.finding(group.name, self.line, self.rows, finding)
 
     def _report(
         self,
@@ -372,9 +432,9 @@ class Matcher:
         return problem
 
     def _report_misuse(self, rank: int, note: MisuseNote) -> None:
-        if note.what.startswith("severed"):
-            if len(self._severed) < MAX_LINES:
-                self._severed[note].add(rank)
+        if note.what in SILENT:
+            if len(self._silent) < MAX_LINES:
+                self._silent[note].add(rank)
             return
         what, rule = MISUSES.get(note.what, (note.what, ""))
         rows = [Row((rank,), note.did, str(note.source_line))]
@@ -396,12 +456,13 @@ class Matcher:
         text = line.text(line.inner[:1] + (line.inner[at : at + 1] if at > 0 else ()))
         return FROM.join((text, *line.callers[:depth]))
 
-    def _row(self, rank: int, call: RankCall, did: str = "") -> Row:
+    def row(self, rank: int, call: RankCall, did: str = "") -> Row:
+        """Return the row of a call."""
         return Row((rank,), did or str(call), self.line(call.source_line))
 
     def rows(self, calls: Mapping[int, RankCall]) -> list[Row]:
         """Return one row per call and line, with the ranks that made it."""
-        return merged([self._row(rank, calls[rank]) for rank in sorted(calls)])
+        return merged([self.row(rank, calls[rank]) for rank in sorted(calls)])
 
     def before(self, group: Group) -> str:
         """Return how many calls of the group all ranks agreed on, as text."""

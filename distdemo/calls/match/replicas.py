@@ -1,69 +1,329 @@
-"""Compare the training steps and replicas of the ranks: pure logic over their notes."""
+"""Compare the replicas, gradients and training steps of the ranks: pure logic over their notes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from distdemo.calls.match.rules import KINDS, ranks_by_value
-from distdemo.calls.notes import ReplicaNote
-from distdemo.calls.records import Finding, Kind, RankCall, Row, SourceLine
+from distdemo.calls.notes import Gradients, Parameters
+from distdemo.calls.records import Finding, RankCall, Row, SourceLine
 from distdemo.launcher.verdict import ranks_of
+from distdemo.view.format import plural
 
-MAX_OPEN = 100_000  # remembered tensors per group that some rank hasn't checked
+MAX_OPEN = 100_000  # remembered tensors per group that some rank hasn't compared
+MIN_EQUAL = 2  # compared steps in which all ranks must have reduced equal gradients
 Sums = dict[int, int]
 """Checksum of one tensor, by rank."""
+LineText = Callable[[SourceLine], str]
+"""Function that returns a source line as text."""
+START = "Broadcast the parameters of one rank, or seed all ranks alike."
+OTHER_ORDER = (
+    "The ranks have the same parameters in different orders, and DDP pairs them by position. "
+    "Create submodules in the same order on all ranks."
+)
+SAME_GRADIENTS = (
+    "The gradients were equal before this step, so the optimizers differ: learning rate, weight "
+    "decay, state, or a change of the parameters without the optimizer."
+)
+OTHER_GRADIENTS = (
+    "The gradients already differed before this step: they were not reduced, or clipped or scaled "
+    "in another way on some ranks."
+)
+OTHER_TENSORS = "All ranks must reduce the gradients of the same parameters in the same order."
+WHY = {
+    "not": ("the DDP module was never called", "Call the wrapper, not model.module."),
+    "no_sync": (
+        "their backward passes ran in no_sync()",
+        "Leave no_sync() for the last backward pass before each step.",
+    ),
+    "unused": (
+        "DDP didn't finish its reduction",
+        "{} got no gradient: use find_unused_parameters=True.",
+    ),
+    "": ("no call carried a gradient", "Reduce the gradients between backward() and step()."),
+}
+"""Reason for a step without a reduction, and advice, by the first word of ``Parameters.why``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A tensor that differs between ranks.
+
+    Attributes:
+        name: Name of the tensor.
+        sums: Checksum of each rank.
+        note: Note of one rank.
+        equal_after: Latest step after which it was equal.
+        gradients: Checksum of each rank's gradient before the step; empty if unknown.
+    """
+
+    name: str
+    sums: Sums
+    note: Parameters
+    equal_after: int = 0
+    gradients: Sums = field(default_factory=dict)
+
+    def rows(self, line: LineText) -> tuple[Row, ...]:
+        """Return a row per value."""
+        what = f"{self.name} {self._when}: checksum"
+        at = line(self.note.source_line)
+        groups = ranks_by_value(self.sums)
+        return tuple(Row(ranks, f"{what} {self.sums[ranks[0]]:08x}", at) for ranks in groups)
+
+    def finding(self, line: LineText, others: int = 0) -> Finding:
+        """Return the finding; `others` is the number of other tensors that differ, too."""
+        is_start = not (self.note.step or self.note.check)
+        before = f"It was equal after step {self.equal_after}. " * (self.equal_after > 0)
+        verb = "differs" if others == 1 else "differ"
+        before += f"{plural(others, 'other parameter')} {verb}, too." if others else ""
+        rule = START if is_start else KINDS["replicas"].rule
+        if self.gradients and self.equal_after == self.note.step - 1:
+            rule = SAME_GRADIENTS if len({*self.gradients.values()}) == 1 else OTHER_GRADIENTS
+        groups = ranks_by_value(self.sums)
+        guilty: tuple[int, ...] = ()
+        if 2 * len(groups[0]) > len(self.sums):
+            guilty = tuple(sorted(rank for ranks in groups[1:] for rank in ranks))
+            usual = ranks_of(groups[0]).lower()
+            what = f"{ranks_of(guilty)}: {self.name} differs from {usual} {self._when}."
+        elif len(groups) == len(self.sums) > 2:
+            what = f"{self.name} differs between all ranks {self._when}."
+        else:
+            sides = " and ".join(ranks_of(ranks).lower() for ranks in groups)
+            what = f"{self.name} differs between {sides} {self._when}."
+        return Finding("replicas", what, self.rows(line), before.strip(), rule, guilty)
+
+    @property
+    def _when(self) -> str:
+        if self.note.check:
+            return f"in check {self.note.check}"
+        return f"after step {self.note.step}" if self.note.step else "before the first step"
 
 
 @dataclass(slots=True)
 class ReplicaCheck:
     """Comparison of the tensors that the members of a group hold.
 
-    Ranks check DDP's parameters at the same position in the sequence of the group's calls. A rank
-    that has finished early in DDP's ``join()`` doesn't check, so nothing is compared there.
+    A parameter that differs between steps and is equal again later is averaged by the program, as
+    in local SGD, and no replica in between.
+
+    Attributes:
+        compared: Steps after which parameters were compared, with the number of the optimizer.
+        checks: Checks of the program itself that were compared.
     """
 
-    _open: dict[tuple[bool, int, str], Sums] = field(default_factory=dict)
+    compared: set[tuple[int, int]] = field(default_factory=set)
+    checks: set[int] = field(default_factory=set)
+    _open: dict[tuple[object, ...], tuple[Sums, Sums]] = field(default_factory=dict)
+    """Checksums of a tensor and of its gradient that some ranks haven't sent yet."""
+    _start: dict[str, Sums] = field(default_factory=dict)
+    _orders: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the parameters before the first step, by rank."""
+    _equal: dict[str, int] = field(default_factory=dict)
+    """Latest step after which a parameter was equal."""
+    _unequal: list[Difference] = field(default_factory=list)
+    """Parameters that differed before the first step."""
+    _drifted: dict[str, Difference] = field(default_factory=dict)
+    _latest: dict[str, Difference] = field(default_factory=dict)
+    """Parameters that differ after what may be the last step."""
+    _averaged: set[str] = field(default_factory=set)
+    _changed: set[int] = field(default_factory=set)
+    """Optimizers that changed a parameter."""
+    _notes: dict[int, dict[int, Parameters]] = field(default_factory=dict)
+    """Latest note of each rank, by optimizer."""
+    _gradients: dict[int, dict[int, Gradients]] = field(default_factory=dict)
+    _equal_steps: list[int] = field(default_factory=list)
+    _gradients_differ: bool = False
+    _mixed: dict[int, Gradients] | None = None
 
-    def compare(
-        self, rank: int, note: ReplicaNote, position: int, size: int
-    ) -> tuple[str, Sums] | None:
-        """Return the first tensor that differs, and its checksums, once all ranks have checked it.
+    def steps(self) -> int:
+        """Return the number of steps of the optimizer that made the most."""
+        return max((n.step for notes in self._notes.values() for n in notes.values()), default=0)
+
+    def unmarked(self) -> tuple[str, ...]:
+        """Return parameters that no rank compared, as nothing marks them as replicas."""
+        notes = [note for notes in self._notes.values() for note in notes.values()]
+        return tuple(dict.fromkeys(name for note in notes for name in note.unmarked))
+
+    def add(self, rank: int, note: Parameters, position: int, size: int) -> Difference | None:
+        """Add the checksums of a rank; return a tensor that certainly differs.
 
         Args:
-            rank: Rank of the note.
-            note: Checksums of this rank.
-            position: Number of calls that the rank has made on the group.
+            rank: Global rank.
+            note: Its checksums.
+            position: Number of calls that it has made on the group. Ranks that have finished early
+                in DDP's ``join()`` make their next step at another one.
             size: Number of members of the group.
         """
-        drifted = None
-        for name, value in zip(note.checksums.names, note.checksums.sums, strict=True):
-            key = (note.check > 0, note.check or position, name)
-            sums = self._open.setdefault(key, {})
+        if not note.step and note.is_meant:
+            self._orders.setdefault(rank, note.names)
+        if note.optimizer:
+            notes = self._notes.setdefault(note.optimizer, {})
+            notes[rank] = note
+            if note.ended and len(notes) == size and all(n.ended for n in notes.values()):
+                return self._end(note.optimizer)
+        certain = None
+        for number, (name, value) in enumerate(zip(note.names, note.sums, strict=True)):
+            step = note.check or (note.optimizer, note.step, note.is_latest, position)
+            key = step, name
+            sums, gradients = self._open.setdefault(key, ({}, {}))
             sums[rank] = value
+            if note.gradients:
+                gradients[rank] = note.gradients[number]
             if len(sums) == size:
                 del self._open[key]
-                if drifted is None and len(set(sums.values())) > 1:
-                    drifted = name, sums
+                difference = Difference(name, sums, note, self._equal.get(name, 0), gradients)
+                differs = self._compare(difference)
+                certain = certain or differs
             elif len(self._open) > MAX_OPEN:
                 del self._open[next(iter(self._open))]
-        return drifted
+        return certain
 
+    def _compare(self, difference: Difference) -> Difference | None:
+        """Compare a tensor of all ranks; return it if it certainly differs."""
+        name, sums, note = difference.name, difference.sums, difference.note
+        is_equal = len(set(sums.values())) == 1
+        if note.check:
+            self.checks.add(note.check)
+            return None if is_equal else difference
+        if note.step:
+            self.compared.add((note.optimizer, note.step))
+            if sums != self._start.get(name, sums):
+                self._changed.add(note.optimizer)
+        else:
+            self._start.setdefault(name, sums)
+        if is_equal:
+            self._equal[name] = note.step
+            if self._drifted.pop(name, None):
+                self._averaged.add(name)
+        elif note.is_latest:
+            self._latest[name] = difference
+        elif not note.step and name not in self._equal:
+            if note.is_meant:
+                self._unequal.append(difference)
+        elif name in self._equal and name not in self._averaged:
+            self._drifted.setdefault(name, difference)
+            return self._drifted[name] if note.reduced else None
+        return None
 
-def drift_finding(note: ReplicaNote, name: str, sums: Sums, line: str) -> Finding:
-    """Return the finding for a tensor that differs.
+    def _end(self, optimizer: int) -> Difference | None:
+        """Decide on the last step of an optimizer, once the programs of all ranks have ended."""
+        notes = self._notes[optimizer].values()
+        last = max(note.step for note in notes)
+        if any(note.averaged for note in notes):
+            for name, difference in list(self._drifted.items()):
+                if difference.note.optimizer == optimizer:
+                    del self._drifted[name]
+                    self._averaged.add(name)
+            return None
+        certain = None
+        for name, difference in self._latest.items():
+            note = difference.note
+            is_last = (note.optimizer, note.step) == (optimizer, last)
+            if is_last and name in self._equal and name not in self._averaged:
+                self._drifted.setdefault(name, difference)
+                certain = self._drifted[name] if note.reduced else certain
+        return certain
 
-    Args:
-        note: Note of one rank.
-        name: Name of the tensor.
-        sums: Checksum of each rank.
-        line: Source line of the step or check.
-    """
-    when = f"after step {note.step}" if note.step else "after DDP's first broadcast"
-    when = f"in check {note.check}" if note.check else when
-    groups = ranks_by_value(sums)
-    rows = [Row(r, f"{name} {when}: checksum {sums[r[0]]:08x}", line) for r in groups]
-    return _divided("replicas", rows, f": {name} differs from", f" {when}.")
+    def add_gradients(self, rank: int, note: Gradients, size: int) -> None:
+        """Add the gradients that a rank gave to the reductions of a step."""
+        notes = self._gradients.setdefault(note.step, {})
+        notes[rank] = note
+        if len(notes) < size:
+            return
+        del self._gradients[note.step]
+        owners = {note.owner for note in notes.values()}
+        if len(owners) == 1 and len({note.names for note in notes.values()}) > 1:
+            self._mixed = self._mixed or notes
+        totals = {note.total for note in notes.values()}
+        if len(totals) > 1:
+            self._gradients_differ = True
+        elif totals != {0}:
+            self._equal_steps.append(note.step)
+
+    def findings(self, members: Sequence[int], line: LineText) -> Iterator[Finding]:
+        """Yield what is wrong without an error, the cause first.
+
+        Args:
+            members: Members of the group.
+            line: Function that returns a source line as text.
+        """
+        if self._mixed is not None:
+            yield self._other_tensors(self._mixed, line)
+        unequal = [d for d in self._unequal if self._always_reduced(d.note.optimizer)]
+        if unequal:
+            finding = unequal[0].finding(line, len(unequal) - 1)
+            orders = {*self._orders.values()}
+            is_reordered = len(orders) > 1 and len({frozenset(order) for order in orders}) == 1
+            yield replace(finding, rule=OTHER_ORDER) if is_reordered else finding
+        unreduced = [*self._unreduced(members, line)]
+        yield from unreduced
+        if unreduced:
+            return
+        drifted = list(self._drifted.values())
+        if drifted:
+            yield min(drifted, key=lambda d: d.note.step).finding(line, len(drifted) - 1)
+        elif len(self._equal_steps) >= MIN_EQUAL and not self._gradients_differ:
+            yield self._equal_data(members, line)
+
+    def _always_reduced(self, optimizer: int) -> bool:
+        """Return True if the gradients of all steps were reduced on the group.
+
+        Gossip, for one, averages gradients on a different group in each step.
+        """
+        return not any(note.unreduced for note in self._notes.get(optimizer, {}).values())
+
+    def _unreduced(self, members: Sequence[int], line: LineText) -> Iterator[Finding]:
+        """Yield a finding per optimizer that made steps without a reduction."""
+        for optimizer, notes in self._notes.items():
+            drifted = [d for d in self._drifted.values() if d.note.optimizer == optimizer]
+            count = min((note.unreduced for note in notes.values()), default=0)
+            note = notes[min(notes)]
+            steps = note.step
+            is_useless = note.why and count == steps >= MIN_EQUAL and optimizer in self._changed
+            word, _, name = note.why.partition(" ")
+            is_certain = word == "unused" or is_useless
+            if not count or not (drifted or (is_certain and not self._averaged)):
+                continue
+            why, advice = WHY[word]
+            what = f"{ranks_of(tuple(members))}: {count:,} of {plural(steps, 'step')} changed "
+            what += f"parameters without a reduction; {why}."
+            rows: tuple[Row, ...] = (Row(tuple(members), "made the steps", line(note.source_line)),)
+            rule = advice.format(name)
+            if drifted:
+                rows = drifted[0].rows(line)
+                names = ", ".join(d.name for d in drifted[:3])
+                more = f" and {len(drifted) - 3} more" if len(drifted) > 3 else ""
+                rule += f" Parameters now differ: {names}{more}."
+            yield Finding("unreduced", what, rows, "", rule, tuple(members))
+
+    def _equal_data(self, members: Sequence[int], line: LineText) -> Finding:
+        """Return the finding for ranks that train on the same data."""
+        steps = ", ".join(map(str, sorted(self._equal_steps)))
+        what = f"{ranks_of(tuple(members))} reduced bit-identical gradients in every step that was "
+        what += f"compared: {steps}."
+        note = next(iter(self._notes.values()), {})
+        at = line(note[min(note)].source_line) if note else ""
+        rows = (Row(tuple(members), "equal gradients", at),)
+        return Finding("data", what, rows, "", KINDS["data"].rule, tuple(members))
+
+    def _other_tensors(self, notes: Mapping[int, Gradients], line: LineText) -> Finding:
+        """Return the finding for ranks that give different parameters to one reduction."""
+        longest = max(len(note.names) for note in notes.values())
+        names = {rank: (*note.names, *[""] * longest)[:longest] for rank, note in notes.items()}
+        at = next(n for n in range(longest) if len({own[n] for own in names.values()}) > 1)
+        given = {rank: own[at] or "no parameter" for rank, own in names.items()}
+        rows = [
+            Row(ranks, f"gradient of {given[ranks[0]]}", line(notes[ranks[0]].source_line))
+            for ranks in ranks_by_value(given)
+        ]
+        guilty = tuple(sorted(rank for row in rows[1:] for rank in row.ranks))
+        step = next(iter(notes.values())).step
+        what = (
+            f"{ranks_of(guilty)}: reduction {at + 1} of step {step} got another parameter than on "
+        )
+        what += f"{ranks_of(rows[0].ranks).lower()}."
+        return Finding("shift", what, tuple(rows), "", OTHER_TENSORS, guilty)
 
 
 @dataclass(slots=True)
@@ -113,11 +373,7 @@ def shifted_finding(
     for ranks in ranks_by_value(since):
         call = calls[ranks[0]]
         rows.append(Row(ranks, f"{call.op} in step {steps[ranks[0]]}", line(call.source_line)))
-    return _divided("step", rows, " averaged the gradients of another step than")
-
-
-def _divided(kind: Kind, rows: list[Row], differ: str, end: str = ".") -> Finding:
-    """Return a finding: the ranks of the first row are right, and all others at fault."""
     guilty = tuple(sorted(rank for row in rows[1:] for rank in row.ranks))
-    what = f"{ranks_of(guilty)}{differ} {ranks_of(rows[0].ranks).lower()}{end}"
-    return Finding(kind, what, tuple(rows), "", KINDS[kind].rule, guilty)
+    what = f"{ranks_of(guilty)} averaged the gradients of another step than "
+    what += f"{ranks_of(rows[0].ranks).lower()}."
+    return Finding("step", what, tuple(rows), "", KINDS["step"].rule, guilty)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from distdemo.backends import REGISTRY
+from distdemo.backends.contract import Backend
 from distdemo.calls.records import Kind, RankCall
 
 
@@ -48,7 +49,7 @@ KINDS: dict[Kind, KindInfo] = {
     "group": KindInfo(
         "All ranks of the world must call new_group in the same order with the same members.",
         "the ranks create different groups",
-        lambda call: (call.members, call.lone_groups),
+        lambda call: (call.members, call.lone_groups, call.named_after),
     ),
     "reduce_op": KindInfo(
         "All ranks of a group must pass the same ReduceOp. gloo would return a wrong "
@@ -75,7 +76,7 @@ KINDS: dict[Kind, KindInfo] = {
     "buffers": KindInfo(
         "All ranks must pass tensors with the same strides.",
         "the ranks' tensors have different strides",
-        lambda call: call.strides,
+        lambda call: None if layout_fault(call) else call.strides,
     ),
     "splits": KindInfo(
         "Each rank must send exactly as much as the receiver expects.", "the splits don't match"
@@ -101,6 +102,11 @@ KINDS: dict[Kind, KindInfo] = {
     "replicas": KindInfo(
         "All ranks must start with the same parameters and change them in the same way."
     ),
+    "unreduced": KindInfo("Reduce the gradients of all ranks before each step."),
+    "data": KindInfo(
+        "The ranks probably train on the same batches. Use DistributedSampler, or give each rank "
+        "its own part of the data."
+    ),
     "severed": KindInfo(
         "Gradients don't pass through this call. Use torch.distributed.nn.functional, or detach() "
         "the tensor."
@@ -123,8 +129,30 @@ KINDS: dict[Kind, KindInfo] = {
 """Kinds of findings. The first difference in this order is reported."""
 MEMBERS_ONLY = "Only members may use a group."
 OWN_MEMORY = "Every tensor in a list needs its own memory."
+CONTIGUOUS = "Pass .contiguous(), and copy the result back if there is one."
 OTHER_LINES = "The lines differ, too: a rank may have made a call too many or too few."
 COMPARED = {kind: info.value for kind, info in KINDS.items() if info.value is not None}
+SILENT: dict[str, tuple[Kind, str, str, str]] = {
+    "severed": (
+        "severed",
+        "a gradient ignores a collective in place.",
+        "backward",
+        KINDS["severed"].rule,
+    ),
+    "severed result": (
+        "severed",
+        "a gradient ignores the result of a collective.",
+        "uses the result",
+        KINDS["severed"].rule,
+    ),
+    "unshuffled": (
+        "data",
+        "DistributedSampler gave the same order in two epochs.",
+        "",
+        "Call set_epoch(epoch) of the sampler before each epoch.",
+    ),
+}
+"""Kind, message, later access and rule of each mistake that is only a warning."""
 MISUSES = {
     "written": (
         "a tensor is written to while a call is using it.",
@@ -135,10 +163,6 @@ MISUSES = {
         "Wait for the call before reading its result.",
     ),
     "unwaited": ("a call is never waited for.", "Wait for every non-blocking call."),
-    "strided": (
-        "a tensor has gaps, and the backend treats it as contiguous.",
-        "Pass contiguous tensors.",
-    ),
 }
 """Message and rule of each misuse of a call's memory."""
 
@@ -175,7 +199,37 @@ def check_arguments(call: RankCall, rank: int, n: int, backend: str) -> tuple[Ki
             return "shape", f"{call.op} got a list of tensors of unequal size, which gloo rejects."
     if call.aliased:
         return "buffers", f"a list passed to {call.op} contains the same tensor several times."
+    if call.overlapping:
+        return "buffers", f"a list passed to {call.op} contains tensors that overlap."
+    known = backend_named(backend)
+    if known is not None and call.op in known.ignores_gaps and call.device == "cpu":
+        fault = layout_fault(call)
+        if fault:
+            what = f"a tensor passed to {call.op} {fault}, which {known.name} ignores."
+            return "buffers", what
     return None
+
+
+def backend_named(name: str) -> Backend | None:
+    """Return the backend of a group, ``gloo`` or ``gloo/cpu``, or None if it is unknown."""
+    return REGISTRY.get(name.partition("/")[0])
+
+
+def layout_fault(call: RankCall) -> str:
+    """Return how a tensor's elements don't fill an address range, or an empty text.
+
+    They may fill it in any order.
+    """
+    if len(call.strides) != len(call.shape):
+        return ""  # contiguous, or of another tensor in a list
+    if any(not stride and size > 1 for stride, size in zip(call.strides, call.shape, strict=True)):
+        return "repeats elements"
+    expected = 1
+    for stride, size in sorted(zip(call.strides, call.shape, strict=True)):
+        if size > 1 and stride != expected:
+            return "has gaps"
+        expected *= size
+    return ""
 
 
 def lacking_in_nccl(call: RankCall) -> str:

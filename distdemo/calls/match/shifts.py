@@ -1,20 +1,27 @@
 """Find calls that match, but were hardly meant to: by their lines and shapes.
 
-These are warnings. A rank that has made one call too many or too few pairs each later call with the
-wrong one, which nothing shows if op, dtype and size are the same.
+If ranks differ later on, the cause is the first call that they made at different places; see
+``match.splits``. Otherwise these are warnings.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from distdemo.calls.match.rules import KINDS, minority
-from distdemo.calls.records import Finding, RankCall, Row, SourceLine
+from distdemo.calls.match.splits import (
+    BACKWARD,
+    FORWARD,
+    MAX_FOLLOWED,
+    Calls,
+    Cause,
+    Place,
+    Split,
+    guilty,
+)
+from distdemo.calls.records import Finding, Row, SourceLine
 
-Calls = Mapping[int, RankCall]
-"""One call of a group, by rank."""
 Stack = tuple[tuple[str, ...], tuple[str, ...]]
 """Lines inside and outside a source line."""
 MAX_LINES = 1000  # remembered source lines per group
@@ -55,44 +62,76 @@ class Mixed:
         return Finding("shift", what, tuple(rows), "", KINDS["shift"].rule, minority(values))
 
 
+@dataclass(eq=False, slots=True)
+class Match:
+    """Calls at one position that agreed, for every position with the same ones.
+
+    Attributes:
+        calls: The calls.
+        places: Place of each rank's call.
+        distinct: These places, once each.
+        lines: Their lines if the program ordered them and they differ, or None.
+        has_shapes: True if they were made on one line of the program, with several shapes.
+    """
+
+    calls: Calls
+    places: dict[int, Place]
+    distinct: tuple[Place, ...]
+    lines: frozenset[SourceLine] | None
+    has_shapes: bool
+
+    @property
+    def place(self) -> Place | None:
+        """Place of all ranks, or None if they differ."""
+        return self.distinct[0] if len(self.distinct) == 1 else None
+
+
 @dataclass(slots=True)
 class Lines:
     """Lines and shapes of a group's calls that all members agreed on.
 
     Attributes:
-        counts: Number of calls, by source line and the lines around it.
         mixed: Calls that ranks made from several lines, by these lines.
+        splits: First call, for every way in which ranks made one at different places.
     """
 
-    counts: Counter[tuple[SourceLine, Stack]] = field(default_factory=Counter)
     mixed: dict[frozenset[SourceLine], Mixed] = field(default_factory=dict)
-    _callers: defaultdict[SourceLine, set[int]] = field(default_factory=lambda: defaultdict(set))
+    splits: dict[frozenset[tuple[int, Place]], Split] = field(default_factory=dict)
+    _places: dict[tuple[SourceLine, Stack], Place] = field(default_factory=dict)
+    _matches: dict[frozenset[int], Match] = field(default_factory=dict)
+    """Calls by the ids of their descriptions."""
+    _last: Place | None = None  # place of the latest call, if all ranks made it there
+    _run: int = 0  # number of calls in a row there
+    _together: int = 0  # number of the latest call for which all ranks went to another place
+    _followed: list[Split] = field(default_factory=list)
     _reshaped: Mixed | None = None
     _swapped: dict[SourceLine, Mixed] = field(default_factory=dict)
 
     def add(self, calls: Calls, number: int) -> None:
         """Add a call that all members agreed on, and its number in the group."""
-        lines = {call.source_line for call in calls.values()}
-        for rank, call in calls.items():
-            if call.source_line in self._callers or len(self._callers) < MAX_LINES:
-                self._callers[call.source_line].add(rank)
-        for key in {(call.source_line, call.source_line.stack) for call in calls.values()}:
-            if key in self.counts or len(self.counts) < MAX_LINES:
-                self.counts[key] += 1
-        if any(line.via or line.within for line in lines):
-            return  # torch's, not the program's to order
-        if len({line.innermost for line in lines}) > 1:
-            together = frozenset(lines)
-            if together in self.mixed or len(self.mixed) < MAX_LINES:
-                self.mixed.setdefault(together, Mixed(calls, number)).times += 1
-        elif len(lines) == 1 and len({call.shape for call in calls.values()}) > 1:
+        key = frozenset(map(id, calls.values()))
+        match = self._matches.get(key)
+        if match is None or len(key) < len(calls):
+            if len(self._matches) >= MAX_LINES:
+                self._matches.clear()
+            match = self._matches[key] = self._match(calls)
+        if match.has_shapes:
             self._compare_shapes(Mixed(calls, number))
+        place = match.place
+        if place is not None and place is self._last and not self._followed:
+            place.times += 1
+            self._run += 1
+        else:
+            self._move(match, number)
 
     def _compare_shapes(self, last: Mixed) -> None:
-        """Find two calls in a row with the same line and size, but exchanged shapes."""
+        """Find reductions of transposed tensors, and two calls in a row with exchanged shapes."""
         call = next(iter(last.calls.values()))
         shapes = set(last.shapes.values())
         sizes = {call.count for call in last.calls.values()}
+        dimensions = {tuple(sorted(shape)) for shape in shapes}
+        if call.reduce_op and len(shapes) > 1 and len(dimensions) == 1:
+            self._swapped.setdefault(call.source_line, last)
         if call.root is not None or len(sizes) > 1 or len(shapes) != 2:
             return
         first = self._reshaped
@@ -102,21 +141,186 @@ class Lines:
         if all(first.shapes[rank] != shape for rank, shape in last.shapes.items()):
             self._swapped.setdefault(call.source_line, first)
 
+    def _match(self, calls: Calls) -> Match:
+        """Return the places of a call, and what is special about it."""
+        places = {rank: self._place(call.source_line) for rank, call in calls.items()}
+        for rank, place in places.items():
+            place.ranks.add(rank)
+        lines = frozenset(call.source_line for call in calls.values())
+        by_program = not any(line.via or line.within for line in lines)
+        is_mixed = by_program and len({line.innermost for line in lines}) > 1
+        has_shapes = by_program and len(lines) == 1
+        has_shapes = has_shapes and len({call.shape for call in calls.values()}) > 1
+        distinct = tuple({*places.values()})
+        return Match(calls, places, distinct, lines if is_mixed else None, has_shapes)
+
+    def _place(self, line: SourceLine) -> Place:
+        """Return the place of a line; beyond the limit, one for all other lines."""
+        key = (line, line.stack)
+        if key not in self._places and len(self._places) >= MAX_LINES:
+            key = (SourceLine(), SourceLine().stack)
+        return self._places.setdefault(key, Place(key[0]))
+
+    def _move(self, match: Match, number: int) -> None:
+        """Add a call at another place than the one before."""
+        for each in match.distinct:
+            each.times += 1
+        last, place = self._last, match.place
+        self._followed = [s for s in self._followed if s.follow(match.places, place)]
+        if place is None:
+            self._split(match, number)
+        elif place is not last and last is not None:
+            self._together = number
+            if len(last.followed) < MAX_FOLLOWED:
+                last.followed.add((self._run, place))
+        self._run = self._run + 1 if place is last else 1
+        self._last = place
+        lines = match.lines
+        if lines is not None and (lines in self.mixed or len(self.mixed) < MAX_LINES):
+            self.mixed.setdefault(lines, Mixed(match.calls, number)).times += 1
+
+    def _split(self, match: Match, number: int) -> None:
+        """Remember a call that ranks made at different places, unless it is a known one."""
+        key = frozenset(match.places.items())
+        old = self.splits.get(key)
+        if old is None and len(self.splits) >= MAX_LINES:
+            return
+        if old is not None and (old.is_meant or not self._is_over(old) or self._alone(old, {})):
+            return
+        self.splits.pop(key, None)
+        split = Split(match.calls, number, match.places, self._last, self._run)
+        self.splits[key] = split  # the latest is the last one
+        self._followed.append(split)
+
+    def _is_over(self, split: Split) -> bool:
+        """Return True if all ranks have gone from one place to another together since then."""
+        return split.number < self._together
+
+    def times(self, line: SourceLine) -> int:
+        """Return the number of calls that some rank made from this line."""
+        place = self._places.get((line, line.stack))
+        return 0 if place is None else place.times
+
+    # ------------------------------------------------------------------------------------ causes
+
+    def cause(self, now: Calls, sides: Sequence[Collection[int]]) -> Cause | None:
+        """Return the first call that explains why ranks differ in a later one, or None.
+
+        Args:
+            now: Calls of the ranks that have made the later one.
+            sides: Ranks that did the same there.
+        """
+        at = self._places_of(now)
+        for split in self.splits.values():
+            if split.is_meant:
+                continue
+            cause = self._alone(split, at)
+            if cause is None and not self._is_over(split):
+                cause = self._apart(split, at, split.places)
+            if cause is not None and cause.divides(sides):
+                return cause
+        return None
+
+    def cause_here(self, now: Calls, members: Collection[int]) -> Cause | None:
+        """Return why ranks differ in the first call after those that all agreed on, or None.
+
+        Args:
+            now: Calls of the ranks that have made it.
+            members: Members of the group.
+        """
+        at = self._places_of(now)
+        split = Split(now, 0, at, self._last, self._run)
+        if len(now) == len(members):
+            return self._alone(split, at) or self._apart(split, {}, members)
+        forwards = [place for place in self._places.values() if place.part == FORWARD]
+        never = tuple(rank for rank in sorted(members) if rank not in now)
+        place = at[min(at)]
+        is_alone = place in forwards and place.ranks.isdisjoint(never)
+        if is_alone and any(place.ranks.issuperset(members) for place in forwards):
+            return Cause(split, "alone", place, at, tuple(sorted(now)), never)
+        if place is not self._last or place.part or self._run not in place.runs():
+            return None  # the others have left, but not where they usually do
+        return self._apart(split, {}, members)
+
+    def _places_of(self, calls: Calls) -> dict[int, Place]:
+        return {rank: self._place(call.source_line) for rank, call in calls.items()}
+
+    def _alone(self, split: Split, at: Mapping[int, Place]) -> Cause | None:
+        """Return the cause if some ranks have called where others never have.
+
+        The others have called where all have. So this call is one too many, and who makes it is
+        ahead of the others.
+
+        Args:
+            split: Call to explain.
+            at: Place of each rank in the later call.
+        """
+        never = {
+            place: tuple(
+                rank
+                for rank in sorted(split.places)
+                if rank not in place.ranks and at.get(rank) is not place
+            )
+            for place in split.places.values()
+        }
+        own = [rank for rank, place in sorted(split.places.items()) if never[place]]
+        others = [rank for rank in sorted(split.places) if rank not in own]
+        is_ahead = not at or at.keys() >= {*own}
+        if not (own and others and is_ahead and all(place.is_direct for place in never)):
+            return None
+        place = split.places[own[0]]
+        at_fault = tuple(own if len(own) <= len(others) else others)
+        backward = (p.ranks for p in self._places.values() if p.part == BACKWARD)
+        trains = any(ranks and ranks.issubset(own) for ranks in backward)
+        return Cause(split, "alone", place, split.places, at_fault, never[place], trains)
+
+    def _apart(
+        self, split: Split, at: Mapping[int, Place], members: Collection[int]
+    ) -> Cause | None:
+        """Return the cause if ranks have left a place, where all were, at different times.
+
+        Args:
+            split: Call to explain.
+            at: Place of each rank in the later call.
+            members: Members of the group.
+        """
+        before = split.before
+        if before is None or not all(p.is_direct for p in (before, *split.places.values())):
+            return None
+        if before in split.places.values():
+            lengths = {rank: split.length(rank, at) for rank in sorted(members)}
+            if len({*lengths.values()}) == 1:
+                return None
+            usual = {rank for rank, length in lengths.items() if length in before.runs()}
+            return Cause(split, "run", before, lengths, guilty(lengths, usual))
+        if not any(place.followed for place in split.places.values()):
+            return None  # no rank went to where all were before
+        usual = {rank for rank, place in split.places.items() if place in split.usual}
+        return Cause(split, "turn", before, split.places, guilty(split.places, usual))
+
+    # ---------------------------------------------------------------------------------- warnings
+
     def warnings(
-        self, group: str, opened: Iterable[Calls], rows: Callable[[Calls], Iterable[Row]]
+        self,
+        group: str,
+        opened: Iterable[Calls],
+        line: Callable[[SourceLine], str],
+        rows: Callable[[Calls], Iterable[Row]],
     ) -> Iterator[Finding]:
         """Yield a warning per call that may have matched the wrong one.
 
         Ranks made it from several lines, only once, and one of these ranks has also called from
-        another of the lines, so the lines aren't branches taken by different ranks. Or they passed
-        tensors of two shapes, and exchanged them in the next call.
+        another of the lines, so the lines aren't branches taken by different ranks. Or only some
+        ranks called the DDP module at a line. Or ranks passed tensors of two shapes, and exchanged
+        them in the next call.
 
         Args:
             group: Name of the group.
             opened: Calls that some members haven't made yet.
+            line: Function that returns a source line as text.
             rows: Function that returns the rows of a call.
         """
-        callers = {(line, rank) for line, ranks in self._callers.items() for rank in ranks}
+        callers = {(place.line, rank) for place in self._places.values() for rank in place.ranks}
         callers |= {(call.source_line, rank) for made in opened for rank, call in made.items()}
         for mixed in self.mixed.values():
             lines = {rank: call.source_line for rank, call in mixed.calls.items()}
@@ -126,7 +330,18 @@ class Lines:
                 for line in set(lines.values())
             )
             if mixed.times == 1 and strayed:
-                yield mixed.warning(group, "came from different lines", lines, rows(mixed.calls))
+                how = "came from different lines"
+                warning = mixed.warning(group, how, lines, rows(mixed.calls))
+                own = tuple(
+                    rank
+                    for rank in sorted(lines)
+                    if any((lines[rank], r) not in callers for r in lines)
+                )
+                yield replace(warning, ranks=own) if 0 < len(own) <= len(lines) / 2 else warning
+        for split in self.splits.values():
+            cause = self._alone(split, {})
+            if cause is not None and cause.place.part == FORWARD:
+                yield cause.finding(group, line, rows)
         for mixed in self._swapped.values():
             how = "got tensors of different shapes"
             yield mixed.warning(group, how, mixed.shapes, rows(mixed.calls))

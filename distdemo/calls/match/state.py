@@ -10,6 +10,7 @@ from itertools import islice
 
 from distdemo.calls.match.replicas import ReplicaCheck, StepCheck
 from distdemo.calls.match.shifts import Lines
+from distdemo.calls.match.splits import Cause
 from distdemo.calls.notes import DestroyNote, EndNote
 from distdemo.calls.records import Finding, RankCall
 
@@ -33,6 +34,7 @@ class Entry:
         wrong: Problem of it, or of it and the other side.
         failed: True if it raised after it was made.
         no_wait: True if the rank polled it until it was done, or took its future.
+        dropped: True if its handle was dropped before, and the backend needs it.
         queue: Calls of its thread that can't end yet; see `OrderRule`.
         made_us: Time of the call in µs, or 0 if unknown.
         waits_us: Time from which the rank waits for it, or 0 if unknown.
@@ -54,6 +56,7 @@ class Entry:
     wrong: Problem | None = None
     failed: bool = False
     no_wait: bool = False
+    dropped: bool = False
     queue: deque[Entry] | None = None
     made_us: int = 0
     waits_us: int = 0
@@ -129,6 +132,12 @@ class CallSet(dict[int, Entry]):
     def by_rank(self) -> dict[int, RankCall]:
         """Properties of the calls."""
         return {rank: entry.call for rank, entry in self.items()}
+
+    def cause(self, members: Collection[int]) -> Cause | None:
+        """Return why these members differ, if all members have agreed on every earlier call."""
+        if self.position > self.group.agreed:
+            return None
+        return self.group.lines.cause_here(self.by_rank, members)
 
     @property
     def place(self) -> tuple[int, int]:

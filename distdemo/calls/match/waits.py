@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from distdemo.calls.match.matching import Matcher
 from distdemo.calls.match.state import Entry
@@ -63,6 +63,43 @@ def cycle_of(matcher: Matcher, waiting: Mapping[int, Entry]) -> list[int]:
             return path[path.index(following) :]
         path.append(following)
     return []
+
+
+def dropped_handles(
+    matcher: Matcher, ranks: Collection[int], *, certain: bool = False
+) -> dict[Entry, Entry]:
+    """Return the calls that these ranks wait in, by the dropped handle that keeps them waiting.
+
+    Args:
+        matcher: Calls of all ranks.
+        ranks: Ranks to look at.
+        certain: False to count earlier messages between the same ranks, too: a receive that was
+            dropped may have taken the message, or blocked the connection.
+    """
+    causes: dict[Entry, Entry] = {}
+    for rank in sorted(ranks):
+        for entry in matcher.ranks[rank].waits.values():
+            if entry.other is not None and entry.other.dropped:
+                causes.setdefault(entry.other, entry)
+            elif not (certain or matcher.awaited(entry)):
+                earlier = (other for other in matcher.dropped if _may_block(other, entry))
+                if (other := next(earlier, None)) is not None:
+                    causes.setdefault(other, entry)
+    return causes
+
+
+def _may_block(dropped: Entry, entry: Entry) -> bool:
+    """Return True if a dropped handle may be the reason why a call doesn't end."""
+    group = dropped.group
+    peer = dropped.call.peer
+    if peer is None or not 0 <= peer < len(group.members):
+        return False
+    ranks = {dropped.rank, group.members[peer]}
+    if entry.rank not in ranks:
+        return False
+    if entry.call.peer is None:
+        return dropped.other is not None and not dropped.sends
+    return entry.from_any or (entry.other is not None and entry.other.rank in ranks)
 
 
 def near_match(matcher: Matcher, entry: Entry) -> Entry | None:

@@ -47,12 +47,12 @@ class Watched:
     Attributes:
         note: Note to report.
         memory: Address ranges of the tensors.
-        kept: Handle and tensors, so that their addresses aren't reused.
+        kept: Tensors, so that their addresses aren't reused.
     """
 
     note: MisuseNote
     memory: tuple[AddressRange, ...]
-    kept: tuple[Any, ...]
+    kept: tuple[Tensor, ...]
 
 
 class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
@@ -68,13 +68,13 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
 
     def __init__(self, guard: Callable[..., Any], report: Callable[[MisuseNote], object]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
-        self._works: dict[int, Watched] = {}
+        self._watched: dict[int, Watched] = {}
         self._guard = guard
         self._report = report
         self.results = Results(report)
 
     def on_call(
-        self, work: Any, method: Method, fields: Fields, args: tuple[Any, ...], own: int
+        self, number: int | None, method: Method, fields: Fields, args: tuple[Any, ...], own: int
     ) -> None:
         """Check a call against those in progress, and watch its tensors unless it has waited.
 
@@ -82,7 +82,7 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         replace that by their own tensor, so that its gradient isn't lost.
 
         Args:
-            work: Its handle, or None if it has returned.
+            number: Its number on this rank, or None if it has waited.
             method: Method of ``ProcessGroup``.
             fields: Its fields.
             args: Its arguments.
@@ -90,29 +90,27 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         """
         line = source_line()
         note = MisuseNote(str(described(fields, line)), line)
-        if any(not tensor.is_contiguous() and not _is_dense(tensor) for tensor in _tensors(args)):
-            self._report(note)  # a backend would also send or fill the gaps
         read = () if method.read is None else args[method.read]
         filled = () if method.filled is None else args[method.filled]
         is_sender = fields.op == "broadcast" and fields.root == own
         memory = (*_memory(read), *_memory(filled, written=not is_sender))
         for part in memory:
             self._check_access(part, line)
-        if work is not None and not fields.sync:
-            self._works[id(work)] = Watched(note, memory, (work, *_tensors(args)))
+        if number is not None:
+            self._watched[number] = Watched(note, memory, tuple(_tensors(args)))
         if method.read is not None and method.filled is not None:
             outputs = strided(filled)
             outputs = outputs[own : own + 1] if fields.op == "all_gather" else outputs
             self.results.add(strided(read), outputs, note)
 
-    def on_wait(self, work: Any) -> None:
+    def on_wait(self, number: int) -> None:
         """Stop watching a call that is waited for."""
-        self._works.pop(id(work), None)
+        self._watched.pop(number, None)
 
     def unwaited(self) -> Iterator[MisuseNote]:
         """Yield a note for each call that was never waited for."""
-        for watched in self._works.values():
-            yield replace(watched.note, what="unwaited")
+        for watched in self._watched.values():
+            yield watched.note
 
     @opaque
     def __torch_dispatch__(
@@ -124,7 +122,7 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
     ) -> Any:
         """Check whether an operation touches the tensors of a call in progress."""
         kwargs = kwargs or {}
-        if func.namespace != "aten" or not (self._works or self.results):
+        if func.namespace != "aten" or not (self._watched or self.results):
             return func(*args, **kwargs)
         accessed = self._guard(self._check, func, args, kwargs)
         result = func(*args, **kwargs)
@@ -141,7 +139,7 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> list[tuple[Tensor, bool]]:
         accessed = list(_accessed(func, args, kwargs))
-        for tensor, writes in accessed if self._works else ():
+        for tensor, writes in accessed if self._watched else ():
             for part in _memory(tensor, written=writes):
                 self._check_access(part)
         return accessed
@@ -153,9 +151,9 @@ class BufferWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
             part: Memory that is accessed.
             line: Source line of the access; None for the current line.
         """
-        for key, watched in list(self._works.items()):
+        for key, watched in list(self._watched.items()):
             if any(part.clashes(other) for other in watched.memory):
-                del self._works[key]
+                del self._watched[key]
                 what = "written" if part.written else "read"
                 self._report(replace(watched.note, what=what, then=line or source_line()))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +33,7 @@ class Fields(NamedTuple):
     peer: int | None = None
     tag: int = 0
     aliased: bool = False
+    overlapping: bool = False
     limited: bool = False
     batched: bool = False
 
@@ -97,9 +99,15 @@ def fields_of(method: Method, args: Args, named: dict[str, Any]) -> Fields:
     if method.receives is None:
         return Fields(method.op, _is_sync(opts), data, reduce_op, root, sent)
     outputs = _tensors(args[method.receives])
-    received = _counts(outputs)
-    aliased = method.lists and _is_aliased(outputs)
-    return Fields(method.op, _is_sync(opts), data, reduce_op, root, sent, received, aliased=aliased)
+    fields = Fields(method.op, _is_sync(opts), data, reduce_op, root, sent, _counts(outputs))
+    return _with_clashes(fields, outputs) if method.lists else fields
+
+
+def tensors_of(method: Method, args: Args) -> Sequence[Tensor]:
+    """Return the tensors whose content a method gives to other ranks."""
+    number = method.filled if method.read is None else method.read
+    given: Sequence[Tensor] = () if number is None else _tensors(args[number])
+    return given
 
 
 def described(fields: Fields, source_line: SourceLine) -> RankCall:
@@ -133,10 +141,26 @@ def _counts(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple([tensor.numel() for tensor in tensors])
 
 
-def _is_aliased(tensors: Sequence[Tensor]) -> bool:
-    """Return True if two tensors begin at the same address."""
-    addresses = [tensor.data_ptr() for tensor in tensors if tensor.numel()]
-    return len({*addresses}) < len(addresses)
+def _with_clashes(fields: Fields, outputs: Sequence[Tensor]) -> Fields:
+    """Mark a call if two of its outputs begin at the same address, or overlap."""
+    size = max(fields.receive_counts, default=0) * (outputs[0].element_size() if outputs else 0)
+    end = 0
+    for start in sorted([output.data_ptr() for output in outputs]):
+        if start < end:
+            break
+        end = start + size
+    else:
+        return fields
+    parts = [(out.data_ptr(), out.nbytes, out.is_contiguous()) for out in outputs if out.numel()]
+    pairs = [*pairwise(sorted(parts))]
+    if any(first[0] == second[0] for first, second in pairs):
+        return fields._replace(aliased=True)
+    return fields._replace(
+        overlapping=any(  # the elements of tensors with gaps may alternate
+            is_whole and other_is_whole and other < start + size
+            for (start, size, is_whole), (other, _, other_is_whole) in pairs
+        )
+    )
 
 
 def _is_sync(opts: Any) -> bool:
@@ -152,10 +176,11 @@ def _operator_name(kind: Any) -> str:
 def _all_to_all_single(args: Args, named: dict[str, Any]) -> Fields:
     """Return the fields. Splits count rows of dimension 0; empty splits are equal, marked by −1."""
     output, given, output_splits, input_splits, *rest = args
+    data = _data(given)
     return Fields(
         "all_to_all_single",
         _is_sync(named.get("opts", rest[0] if rest else None)),
-        _data(given),
+        data if output.is_contiguous() else (*data[:3], output.stride()),
         send_counts=_split(given, input_splits),
         receive_counts=_split(output, output_splits),
     )
@@ -183,6 +208,7 @@ def _monitored_barrier(args: Args, named: dict[str, Any]) -> Fields:
     return Fields("monitored_barrier", sync=True, limited=limited)
 
 
+_GATHER_RAW = (1,) if torch.__version__ < "2.9" else ()  # gloo copies other tensors since 2.9
 _in_place = partial(Method, filled=0, opts=1, data=0, raw=(0,))
 _two_buffers = partial(Method, read=1, filled=0)
 _gathering = partial(_two_buffers, data=1, receives=0)
@@ -192,9 +218,7 @@ _reduce_scatter_single = _scattering("reduce_scatter_single", reduces=True)
 _all_to_all_splits = _two_buffers("all_to_all_single", fields=_all_to_all_single)
 METHODS: dict[str, Method] = {
     "allreduce": _in_place("all_reduce", reduces=True),
-    "allreduce_coalesced": Method(
-        "all_reduce_coalesced", opts=1, data=0, raw=(0,), sends=0, reduces=True
-    ),
+    "allreduce_coalesced": Method("all_reduce_coalesced", opts=1, data=0, sends=0, reduces=True),
     "broadcast": _in_place("broadcast", rooted=True),
     "reduce": _in_place("reduce", reduces=True, rooted=True),
     "allgather": _gathering("all_gather", lists=True),
@@ -203,7 +227,7 @@ METHODS: dict[str, Method] = {
     "allgather_coalesced": _coalesced("all_gather_coalesced"),
     "allgather_into_tensor_coalesced": _coalesced("all_gather_into_tensor_coalesced"),
     "all_gather_single_coalesced": _coalesced("all_gather_into_tensor_coalesced"),
-    "gather": _gathering("gather", lists=True, rooted=True),
+    "gather": _gathering("gather", raw=_GATHER_RAW, lists=True, rooted=True),
     "scatter": _scattering("scatter", raw=(0, 1), rooted=True),
     "reduce_scatter": _scattering("reduce_scatter", raw=(0,), reduces=True),
     "_reduce_scatter_base": _reduce_scatter_single,

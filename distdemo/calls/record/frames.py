@@ -37,6 +37,8 @@ GRAPH = "<eval_with_key>"  # begins the names of the files of graphs
 COMPILED = f"{os.sep}torchinductor_"  # in the names of files that torch's compiler writes
 DDP_FILES = ("/torch/nn/parallel/distributed.py", "/ddp_comm_hooks/", "/torch/_tensor.py")
 BACKWARD_FILES = (*DDP_FILES, "/torch/autograd/", "/torch/distributed/fsdp/")
+DDP = "DDP's "  # begins the names of its functions
+DDP_FUNCTIONS = {"__init__": "constructor", "main_hook": "join()", "post_hook": "join()"}
 STEP_FILES = (f"{TORCH}optim{os.sep}optimizer.py", f"{TORCH}optim{os.sep}lr_scheduler.py")
 
 
@@ -208,7 +210,9 @@ def _part_of_torch(until: FrameType | None) -> str:
         if file.startswith(GRAPH) or COMPILED in file:
             named = named or "a compiled graph"
         elif owner_of(file) == "torch" and not file.startswith("<") and file not in API:
-            named = named or _known_part(file, frame.f_code.co_name)
+            known = _known_part(file, frame.f_code.co_name)
+            if not named or (named.startswith(DDP) and known.startswith(DDP)):
+                named = known  # of DDP's functions the outermost
             outer = _public(frame.f_globals.get("__name__", "")) or outer
             inner = inner or outer
     if until is None and outer:
@@ -222,7 +226,7 @@ def _known_part(file: str, function: str) -> str:
     if file.endswith("/torch/_tensor.py") and function == "backward":
         return "backward()"
     if file.endswith("/torch/nn/parallel/distributed.py"):
-        return "DDP's constructor" if function == "__init__" else f"DDP's {function}"
+        return f"{DDP}{DDP_FUNCTIONS.get(function, function)}"
     if file.endswith("/torch/distributed/_functional_collectives.py"):
         return f"functional {function}"
     return "DTensor" if "/torch/distributed/tensor/" in file else ""

@@ -302,7 +302,7 @@ def _begin_call(
     fields = fields_of(method, args, named)
     if fields.peer is not None and frames.in_batch():
         fields = fields._replace(batched=True)
-    number = recorder.record_call(group, fields)
+    number = recorder.record_call(group, fields, method, args)
     if method.op == "monitored_barrier":  # it waits in the method itself
         recorder.record_accept()
     return fields, number
@@ -325,13 +325,15 @@ def _follow_call(
     else:
         recorder.record_accept()
         from_any = method.op == "recv" and fields.peer == -1
-        recorder.track(work, Tracked(number, fields.sync, from_any))
+        is_message = fields.peer is not None
+        recorder.track(work, Tracked(number, fields.sync, from_any, message=is_message))
         if method.op == "all_reduce" and frames.in_backward() and frames.called_by_ddp():
             recorder.record_wait_after_backward(number)
         if not hasattr(type(work).wait, "_recorded"):
             _replace_handle(recorder, type(work))
     if recorder.buffers is not None and frames.called_by_user():
-        recorder.buffers.on_call(work, method, fields, args, group.rank())
+        watched = None if work is None or fields.sync else number
+        recorder.buffers.on_call(watched, method, fields, args, group.rank())
 
 
 # ---------------------------------------------------------------------------- handles and futures

@@ -202,12 +202,13 @@ def _record(
     """Record a call, unless it was made by a recorded method; return its number."""
     if recorder.local.busy or not recorder.is_registered(group):
         return None
-    fields = fields_of(METHODS[kernel.method], args, {})
+    method = METHODS[kernel.method]
+    fields = fields_of(method, args, {})
     if fields.sync:  # C++ waits later
         fields = fields._replace(sync=False)
     if not known_op and not called_by_ddp():  # DDP uses SUM
         fields = fields._replace(reduce_op="")
-    return recorder.record_call(group, fields, cpp=True)
+    return recorder.record_call(group, fields, method, args, cpp=True)
 
 
 def _reduce_op(boxed: Any) -> Any:

@@ -11,14 +11,14 @@ import re
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import CodeType
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 import torch.distributed as dist
@@ -28,13 +28,17 @@ from distdemo.calls import notes
 from distdemo.calls.notes import MAX_KNOWN, EndNote, MisuseNote, Writer, json_line
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
-from distdemo.calls.record.calls import Fields, described
-from distdemo.calls.record.steps import Replicas, Steps
+from distdemo.calls.record.calls import Fields, Method, described, tensors_of
+from distdemo.calls.record.replicas import Replicas
+from distdemo.calls.record.steps import REDUCTIONS, Steps
 from distdemo.calls.records import RankCall, SourceLine
 from distdemo.launcher.failures import text_of
 from distdemo.launcher.records import headline
 from distdemo.view.foreign import write_message
 
+SCATTERING = {"reduce_scatter", "reduce_scatter_single"}
+CARRIERS = {"broadcast", "all_reduce_coalesced", *REDUCTIONS}
+"""Ops that may carry parameters or their gradients."""
 MAX_ERROR_CHARS = 400  # characters of an exception's text
 
 
@@ -46,12 +50,14 @@ class Tracked(NamedTuple):
         sync: True if torch waits in the call itself.
         from_any: True for a receive from any rank.
         cpp: True for a call from C++.
+        message: True for a send or receive.
     """
 
     number: int
     sync: bool
     from_any: bool
     cpp: bool = False
+    message: bool = False
 
 
 class ThreadState(threading.local):
@@ -77,7 +83,7 @@ class Recorder:
         writer: Writer of the notes.
         world: This rank and the world size for the reader of the notes; by default the program's.
         buffers: True to watch the tensors of calls, too.
-        replicas: Number of steps between checks of DDP's parameters; 0 for no checks.
+        replicas: Number of steps between comparisons of parameters; 0 for a few steps only.
         delays: Seconds to sleep before each of the first calls.
 
     Attributes:
@@ -111,11 +117,14 @@ class Recorder:
         self._same_members: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._lone_groups = 0
         self._spare_threads = threading.active_count() - 1  # not of the program
-        self._handles: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self._handles: dict[ref[Any], Any] = {}
         """Call, or other futures, that each handle or future waits for."""
+        self._on_handle_end = self._forget_handle
+        self._dropped: deque[int] = deque()
+        """Sends and receives whose handles were dropped since the last note."""
         self.buffers = BufferWatch(self.safely, self.record_misuse) if buffers else None
-        self.replicas = Replicas(replicas, self.record_checksums)
-        self.steps = Steps(self.safely, self.replicas)
+        self.replicas = Replicas(replicas, self._number_of, self.record_replicas)
+        self.steps = Steps(self.safely, self.replicas, self.record_misuse)
         self.off = False
         os.register_at_fork(after_in_child=partial(setattr, self, "off", True))
 
@@ -146,12 +155,22 @@ class Recorder:
         """Number of recorded calls."""
         return self._writer.calls
 
-    def record_call(self, group: Any, fields: Fields, *, cpp: bool = False) -> int:
+    def record_call(
+        self,
+        group: Any,
+        fields: Fields,
+        method: Method,
+        args: tuple[Any, ...],
+        *,
+        cpp: bool = False,
+    ) -> int:
         """Record a call and return its number on this rank.
 
         Args:
             group: Group of the call.
             fields: Result of ``calls.fields_of``.
+            method: Method of ``ProcessGroup``.
+            args: Its arguments.
             cpp: True for a call from C++.
         """
         delay = next(self._delays, 0.0)
@@ -159,10 +178,22 @@ class Recorder:
             time.sleep(delay)
         if self.steps.compiled is not None:
             self.steps.count_compiled()
-        step = self.steps.of_call(group, fields.op) if frames.in_backward() else -1
+        numbers = self._groups[group]
+        step = -1
+        if fields.op in CARRIERS:
+            number = next(iter(numbers.values()))
+            step = self._carry(group, number, fields, tensors_of(method, args))
+        return self._record(fields, numbers, cpp=cpp, step=step)
+
+    def _carry(self, group: Any, number: int, fields: Fields, tensors: Sequence[Any]) -> int:
+        """Note the tensors of a call that may be gradients; return the step, or -1."""
+        in_backward = frames.in_backward()
+        step = self.steps.of_call(group, fields.op) if in_backward else -1
         if step >= 0:
-            self.replicas.reduced.add(group)
-        return self._record(fields, self._groups[group], cpp=cpp, step=step)
+            self.replicas.add_reduction(number, tensors)
+        elif fields.op not in SCATTERING:
+            self.replicas.add_call(number, tensors, fields.reduce_op, in_backward=in_backward)
+        return step
 
     def record_new_group(self, members: tuple[int, ...], how: str = "") -> None:
         """Record a call that creates a group.
@@ -176,6 +207,7 @@ class Recorder:
                 call on a group of these; empty if the whole world calls it.
         """
         lone_groups = 0
+        named_after = _group_count() if how == "local" else 0
         if not how and len(members) == 1:
             how = "local"
             self._lone_groups += 1
@@ -184,7 +216,7 @@ class Recorder:
         numbers = self._pending_group(how, members) if how else self._groups[dist.group.WORLD]
         op = "init_process_group" if how == "init" else "new_group"
         call = RankCall(op, SourceLine(), members=members, lone_groups=lone_groups)
-        self._record(call, numbers)
+        self._record(replace(call, named_after=named_after), numbers)
 
     def _pending_group(self, how: str, members: tuple[int, ...]) -> dict[str, int]:
         """Return the number under which these members create groups."""
@@ -223,6 +255,8 @@ class Recorder:
         place, stack = frames.user_frames(3)
         key = (what, place, id(groups), cpp)
         with self._lock:
+            if self._dropped:
+                self._write_dropped()
             number = self._calls.get(key)
             if number is None:
                 line = frames.line_of_frames(stack, cpp=cpp)
@@ -275,20 +309,33 @@ class Recorder:
 
     def track(self, work: Any, call: Tracked) -> None:
         """Remember the call that a handle belongs to."""
-        self._handles[work] = call
+        self._handles[ref(work, self._on_handle_end)] = call
 
     def track_future(self, future: Any, *origins: Any) -> None:
         """Remember the handle or futures that a future waits for."""
-        known = tuple(origin for origin in origins if origin in self._handles)
+        known = tuple(origin for origin in origins if ref(origin) in self._handles)
         if known:
-            self._handles[future] = known
+            self._handles[ref(future, self._on_handle_end)] = known
+
+    def _forget_handle(self, handle: ref[Any]) -> None:
+        """Forget a handle that nobody holds any longer.
+
+        This may run at any moment, also while a note is written, so it writes none.
+        """
+        call = self._handles.pop(handle, None)
+        if isinstance(call, Tracked) and call.message and not call.sync:
+            self._dropped.append(call.number)
+
+    def _write_dropped(self) -> None:
+        while self._dropped:
+            self._writer.write(f"d {self._dropped.popleft()}")
 
     def record_wait(self, handle: Any) -> Tracked | None:
         """Record that a call is waited for, and return it, or None if it isn't a recorded call."""
-        if self.buffers is not None:
-            self.buffers.on_wait(handle)
-        origin = self._handles.pop(handle, None)
+        origin = self._handles.pop(ref(handle), None)
         if isinstance(origin, Tracked):
+            if self.buffers is not None:
+                self.buffers.on_wait(origin.number)
             if not origin.sync:
                 self._write_wait(origin.number)
             return origin
@@ -299,11 +346,11 @@ class Recorder:
 
     def record_poll(self, work: Any, answer: object) -> None:
         """Record that a call is known to be done, or that a future of it was taken."""
-        call = self._handles.get(work)
+        call = self._handles.get(ref(work))
         if answer is False or call is None:
             return
         if self.buffers is not None:
-            self.buffers.on_wait(work)
+            self.buffers.on_wait(call.number)
         if not (call.sync or call.cpp):
             self._write(f"n {call.number}")
         if isinstance(answer, torch._C.Future):
@@ -336,6 +383,8 @@ class Recorder:
 
     def _write(self, line: str) -> None:
         with self._lock:
+            if self._dropped:
+                self._write_dropped()
             self._writer.write(line)
 
     # ------------------------------------------------------------------------------------- groups
@@ -420,22 +469,37 @@ class Recorder:
 
     def check_replicas(self, group: Any, replicas: Any) -> None:
         """Record checksums of tensors that the program names."""
-        group = group or dist.group.WORLD
-        if self.is_registered(group):
-            self.safely(self.replicas.check, group, replicas)
+        number = self._number_of(group or dist.group.WORLD)
+        if number is not None:
+            self.safely(self.replicas.check, number, replicas)
 
-    def record_checksums(self, group: Any, number: str, checksums: notes.Checksums) -> None:
-        """Record checksums of tensors that must be equal on all ranks of a group."""
-        numbers = self._groups[group]
-        self._write(json_line(f"R {numbers[min(numbers)]} {number}", checksums))
+    def _number_of(self, group: Any) -> int | None:
+        """Return the number of a group; None if it isn't registered."""
+        numbers = self._groups.get(group)
+        return None if numbers is None else next(iter(numbers.values()))
+
+    def record_replicas(self, group: int, values: notes.Parameters | notes.Gradients) -> None:
+        """Record checksums on the group with this number."""
+        start = "R" if isinstance(values, notes.Parameters) else "V"
+        if group < len(self._group_lines):
+            self._write(json_line(f"{start} {group}", values))
 
     def record_end(self, error: BaseException | None, line: SourceLine | None = None) -> None:
         """Record the end of the program; ``line`` is for an error without a traceback."""
         if self.buffers is not None and error is None:
             for misuse in self.buffers.unwaited():
                 self.record_misuse(misuse)
+        if error is None:
+            self.replicas.finish()
         end = EndNote("returned") if error is None else _exception_note(error)
         self._write(json_line("E", replace(end, source_line=line) if line else end))
+
+
+def _group_count() -> int:
+    """Return the number of groups that torch puts into the name of one that only members create."""
+    world: Any = c10d._world
+    in_order = "group_count" in c10d._hash_ranks_to_str.__code__.co_names  # torch 2.14 and later
+    return int(world.group_count) if in_order else len(world.pg_names)
 
 
 def _backends(group: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Count the training steps of a rank, and write checksums of its replicas.
+"""Count the training steps of a rank, and hook what a program trains with.
 
 Gradients of different steps must not be averaged. An optimizer's steps count for the groups that
 synchronize its parameters: DDP's group, or the mesh of FSDP. A program that calls
@@ -7,11 +7,10 @@ synchronize its parameters: DDP's group, or the mesh of FSDP. A program that cal
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,100 +18,24 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.data import DistributedSampler
 from torch.utils.weak import WeakIdKeyDictionary
 
-from distdemo.calls.notes import Checksums
+from distdemo.calls.notes import MisuseNote
 from distdemo.calls.record.frames import (
     called_by_hook_of_user,
     in_backward,
     is_nested_step,
     source_line,
 )
+from distdemo.calls.record.replicas import Replicas
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce_scatter_single")
-PER_NOTE = 100
-MAX_NAME = 200  # characters
-
-
-class Replicas:
-    """Replicated tensors of this rank.
-
-    Args:
-        every: Number of steps between checks of DDP's parameters; 0 for no checks.
-        record: Function that records checksums.
-
-    Attributes:
-        reduced: Groups on which gradients were reduced since the last check.
-    """
-
-    def __init__(self, every: int, record: Callable[[Any, str, Checksums], object]) -> None:
-        self._record = record
-        self.reduced: set[Any] = set()
-        self._every = every
-        self._modules: dict[Any, WeakKeyDictionary[DistributedDataParallel, str]] = {}
-        self._counts: Counter[tuple[str, Any]] = Counter()
-
-    def _next(self, what: str, group: Any) -> int:
-        """Return the number of the next module, step or check of a group, from 1."""
-        self._counts[what, group] += 1
-        return self._counts[what, group]
-
-    def add_module(self, module: DistributedDataParallel) -> None:
-        """Check the parameters of a module that DDP has just broadcast, and after steps."""
-        group = module.process_group
-        if self._every and group.size() > 1:
-            number = self._next("module", group)
-            modules = self._modules.setdefault(group, WeakKeyDictionary())
-            modules[module] = "" if number == 1 else f"model {number}: "
-            self._check_modules(group, 0)
-
-    def after_step(self, group: Any) -> None:
-        """Check the modules of a group if their gradients were reduced: all ranks have the same."""
-        if group in self._modules and group in self.reduced:
-            self.reduced.discard(group)
-            step = self._next("step", group)
-            if step % self._every == 0:
-                self._check_modules(group, step)
-
-    def _check_modules(self, group: Any, step: int) -> None:
-        tensors = {
-            f"{prefix}{name}": parameter
-            for module, prefix in self._modules[group].items()
-            for name, parameter in module.module.named_parameters()
-            if name not in module.parameters_to_ignore
-        }
-        self._write(group, f"{step} 0", tensors)
-
-    def check(self, group: Any, replicas: Any) -> None:
-        """Check tensors that the program names."""
-        number = self._next("check", group)
-        self._write(group, f"{number} {number}", dict(_named(replicas)))
-
-    def _write(self, group: Any, number: str, tensors: Mapping[str, torch.Tensor]) -> None:
-        line = replace(source_line(), within="")
-        sums = [(name[-MAX_NAME:], _checksum(tensor)) for name, tensor in tensors.items()]
-        for first in range(0, len(sums), PER_NOTE):
-            names, numbers = zip(*sums[first : first + PER_NOTE], strict=True)
-            self._record(group, number, Checksums(names, numbers, line))
-
-
-def _named(replicas: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(replicas, torch.nn.Module):
-        yield from replicas.named_parameters()
-    elif isinstance(replicas, Mapping):
-        yield from replicas.items()
-    else:
-        tensors = [replicas] if isinstance(replicas, torch.Tensor) else replicas
-        yield from ((f"tensor {number}", tensor) for number, tensor in enumerate(tensors))
-
-
-def _checksum(tensor: torch.Tensor) -> int:
-    """Return a checksum of the bytes of a tensor, or of its local part."""
-    tensor = tensor.detach()
-    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    data = local.cpu().contiguous().reshape(-1).view(torch.uint8)
-    return zlib.crc32(data.numpy())  # type: ignore[arg-type]  # it is a buffer
 
 
 class Steps:
@@ -120,16 +43,23 @@ class Steps:
 
     Args:
         guard: Function that calls another one and catches its exceptions.
-        replicas: Replicas to check after a step.
+        replicas: Replicas of this rank.
+        report: Function that reports a misuse.
 
     Attributes:
         compiled: Compiled steps that are not counted yet, as a chain, which grows without being
             read.
     """
 
-    def __init__(self, guard: Callable[..., Any], replicas: Replicas) -> None:
+    def __init__(
+        self,
+        guard: Callable[..., Any],
+        replicas: Replicas,
+        report: Callable[[MisuseNote], object],
+    ) -> None:
         self._guard = guard
         self._replicas = replicas
+        self._report = report
         self._counts: Counter[Any] = Counter()
         self._groups = WeakIdKeyDictionary()
         """Group of each parameter that a DDP module holds."""
@@ -138,24 +68,45 @@ class Steps:
         )
         self.compiled: Any = None
         self._manual = -1
+        self._epochs: WeakKeyDictionary[DistributedSampler[Any], int] = WeakKeyDictionary()
+        """Number of the latest epoch of each sampler in which the program made steps."""
 
     def install(self) -> None:
         """Count the steps of every optimizer from now on, once per process."""
-        original = DistributedDataParallel.__init__
+        _wrap(DistributedDataParallel, "__init__", after=partial(self._guard, self._add_module))
+        add_optimizer = self._replicas.add_optimizer
+        _wrap(Optimizer, "add_param_group", after=lambda _: self._guard(add_optimizer))
+        iterate = DistributedSampler.__iter__
 
-        @wraps(original)
-        def create(ddp: DistributedDataParallel, /, *args: Any, **named: Any) -> None:
-            original(ddp, *args, **named)
-            self._guard(self._add_module, ddp)
+        @wraps(iterate)
+        def epoch(sampler: DistributedSampler[Any]) -> Iterator[Any]:
+            return self._epoch(sampler, iterate(sampler))
 
-        def stepped(optimizer: Optimizer, *_: object) -> None:
-            if torch.compiler.is_dynamo_compiling():  # which reads this as part of the step
-                self.compiled = optimizer, self.compiled
-            elif not in_backward() and not is_nested_step():
-                self._guard(self._count, optimizer)
+        DistributedSampler.__iter__ = epoch  # type: ignore[method-assign]  # there is no hook
+        register_optimizer_step_pre_hook(self._before_step)
+        register_optimizer_step_post_hook(self._after_step)
+        self._guard(self._replicas.install)
 
-        DistributedDataParallel.__init__ = create  # type: ignore[assignment,method-assign]  # no hook
-        register_optimizer_step_post_hook(stepped)
+    def _before_step(self, optimizer: Optimizer, *_: object) -> None:
+        if not (torch.compiler.is_dynamo_compiling() or in_backward() or is_nested_step()):
+            self._guard(self._replicas.before_step, optimizer)
+
+    def _after_step(self, optimizer: Optimizer, *_: object) -> None:
+        if torch.compiler.is_dynamo_compiling():  # which reads this as part of the step
+            self.compiled = optimizer, self.compiled
+        elif not (in_backward() or is_nested_step()):
+            self._guard(self._count, optimizer)
+            self._guard(self._replicas.after_step, optimizer)
+
+    def _epoch(self, sampler: DistributedSampler[Any], indices: Iterator[Any]) -> Iterator[Any]:
+        """Yield the indices of an epoch; report a second epoch of training in the same order."""
+        steps = self._replicas.steps
+        yield from indices
+        if sampler.shuffle and sampler.num_replicas > 1 and self._replicas.steps > steps:
+            if self._epochs.get(sampler) == sampler.epoch:
+                line = replace(source_line(), within="")
+                self._guard(self._report, MisuseNote("a second epoch", line, what="unshuffled"))
+            self._epochs[sampler] = sampler.epoch
 
     def count_compiled(self) -> None:
         """Count the steps since the last call that torch's compiler has made part of a graph."""
@@ -191,8 +142,6 @@ class Steps:
             groups = {group for parameter in chain(*params) for group in self._groups_of(parameter)}
             self._of_optimizer[optimizer] = (version, groups)
         self._counts.update(groups)
-        for group in groups:
-            self._replicas.after_step(group)
 
     def _groups_of(self, parameter: torch.Tensor) -> list[Any]:
         """Return the groups that synchronize a parameter."""
@@ -200,3 +149,15 @@ class Steps:
             return [self._groups[parameter]]
         mesh = getattr(parameter, "device_mesh", None)  # of a DTensor
         return [] if mesh is None else list(mesh.get_all_groups())
+
+
+def _wrap(kind: type, name: str, after: Callable[[Any], object]) -> None:
+    """Call a function with the object after a method of it."""
+    original = getattr(kind, name)
+
+    @wraps(original)
+    def method(self: Any, /, *args: Any, **named: Any) -> None:
+        original(self, *args, **named)
+        after(self)
+
+    setattr(kind, name, method)

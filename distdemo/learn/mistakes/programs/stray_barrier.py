@@ -3,11 +3,11 @@
 # world_size: 3
 # expected: ["step 7", "step 7", "step 7"]
 # outcomes: {"gloo": "hang right right", "mpi": "hang right right"}
-# finding: absent
+# finding: shift
 # why: Barriers have no names: any barrier of one rank matches any barrier of another rank. The
 #   extra one of rank 0 matches the first one of ranks 1 and 2, and then all are off by one. The
-#   last barrier hangs, which is correct code. The sanitizer also reports the barriers that were
-#   matched from different lines.
+#   last barrier hangs, which is correct code. The sanitizer reports the first barriers that were
+#   matched from different lines, and then the last one.
 # link: https://github.com/pytorch/pytorch/issues/138322
 # hints: How many barriers does each rank call?
 # hints: Rank 0 calls three, ranks 1 and 2 call two. The last one hangs, but it is correct.

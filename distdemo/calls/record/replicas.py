@@ -1,0 +1,501 @@
+"""Compare the parameters that ranks are meant to hold alike, and the gradients that they reduce.
+
+A parameter is meant to be a replica on a group if DDP holds it there, if it is a DTensor that is
+replicated there, or if the program has broadcast or summed it or its gradient there. Checksums are
+taken before the first step, and before the step that follows a sampled one: by then, a program
+that averages its parameters, or broadcasts those of which each rank has stepped some, has done so.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import Optimizer
+from torch.utils.weak import WeakIdKeyDictionary
+
+from distdemo.calls.notes import Gradients, Parameters
+from distdemo.calls.record.frames import source_line
+from distdemo.calls.record.tensors import (
+    MAX_NAME,
+    Carried,
+    Names,
+    Traffic,
+    checksum,
+    is_constant,
+    is_dense,
+    storage_of,
+    version_of,
+)
+from distdemo.calls.records import SourceLine
+
+SAMPLED = frozenset({1, 2, 4, 8, 16})
+"""Numbers of steps after which parameters are compared by default."""
+SAMPLED_GRADIENTS = frozenset({1, 2, 4, 8})
+"""Steps whose gradients are compared before they are reduced."""
+SUMS = {"sum", "avg", "premul_sum"}
+PER_NOTE = 100  # tensors
+MAX_UNMARKED = 10  # names of parameters that nothing marks as replicas
+MAX_OPTIMIZERS = 1000
+
+
+@dataclass(slots=True)
+class Trained:
+    """An optimizer, and what is known of its parameters. Groups are numbers.
+
+    Attributes:
+        number: Number of the optimizer, from 1.
+        name: Name of its class.
+        steps: Number of its steps.
+        line: Source line of the latest step.
+        storages: Memory of the parameters at the latest comparison.
+        numel: Number of elements of all parameters.
+        calls: Number of calls before its latest step.
+        reductions: Number of reductions by DDP or FSDP before its latest step, by group.
+        averaged: Number of steps before which the program averaged the parameters.
+        start: Checksum of each parameter before the first step, and whether it was constant.
+        meant: Groups on which each parameter is meant to be a replica. True if its gradient is
+            reduced; False if the parameter was broadcast or averaged.
+        told: Parameters and groups that the launcher knows.
+        dtensors: Groups on which DTensors are replicated, whose gradients torch reduces.
+        unreduced: Number of steps without a reduction, by group.
+        reduced: Groups on which gradients were reduced before the latest step.
+        why: Reason for the latest step without a reduction; see `Parameters`.
+        gradients: Checksum of each parameter's gradient before the latest step, if compared.
+        unmarked: Parameters that nothing marks as replicas; the first few.
+        versions: torch's count of changes of each parameter at the latest comparison after a step.
+        sums: Checksums of the parameters then.
+    """
+
+    number: int
+    name: str
+    steps: int = 0
+    line: SourceLine = field(default_factory=SourceLine)
+    storages: frozenset[StorageWeakRef] = frozenset()
+    numel: int = 0
+    calls: int = -1
+    reductions: Counter[int] = field(default_factory=Counter)
+    averaged: int = 0
+    start: list[tuple[int, bool]] = field(default_factory=list)
+    meant: dict[int, dict[int, bool]] = field(default_factory=dict)
+    told: set[tuple[int, int]] = field(default_factory=set)
+    dtensors: set[int] = field(default_factory=set)
+    unreduced: Counter[int] = field(default_factory=Counter)
+    reduced: set[int] = field(default_factory=set)
+    why: str = ""
+    gradients: list[int] = field(default_factory=list)
+    unmarked: tuple[str, ...] = ()
+    versions: list[int] = field(default_factory=list)
+    sums: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> set[int]:
+        """Groups on which some parameter is meant to be a replica."""
+        return {group for groups in self.meant.values() for group in groups}
+
+    def carries(self, tensor: Carried) -> bool:
+        """Return True if a call carried a parameter, or as many elements as all have."""
+        is_whole = tensor.numel == self.numel and tensor.group in self.groups
+        return is_whole or tensor.storage in self.storages
+
+
+class Replicas:
+    """Replicated tensors of this rank.
+
+    Args:
+        every: Number of steps between comparisons; 0 for the sampled steps only.
+        number_of: Function that returns the number of a group, or None if it isn't recorded.
+        write: Function that writes a record on a group with this number.
+
+    Attributes:
+        steps: Number of steps of all optimizers.
+    """
+
+    def __init__(
+        self,
+        every: int,
+        number_of: Callable[[Any], int | None],
+        write: Callable[[int, Parameters | Gradients], object],
+    ) -> None:
+        self.steps = 0
+        self._every = every
+        self._number_of = number_of
+        self._write = write
+        self._names = Names()
+        self._traffic = Traffic()
+        self._latest_call = 0
+        """Number of calls before the latest step of any optimizer."""
+        self._modules = WeakIdKeyDictionary()
+        """DDP module of each parameter that one holds, as a weak reference."""
+        self._is_training = False
+        self._trained: list[Trained] = []
+        self._by_optimizer: WeakKeyDictionary[Optimizer, Trained] = WeakKeyDictionary()
+        self._reductions: Counter[int] = Counter()
+        self._reduced_steps: Counter[int] = Counter()
+        """Number of steps before which gradients were reduced, by group."""
+        self._buckets: dict[int, list[int]] = {}
+        """Checksums of what DDP and FSDP reduced since the latest step, by group."""
+        self._activations: set[int] = set()
+        """Groups whose ranks exchange the gradients of activations, so that they share data."""
+        self._checks: Counter[int] = Counter()
+
+    def install(self) -> None:
+        """Remember every module from now on, once per process."""
+        self._names.install()
+
+    # -------------------------------------------------------------------------------- the program
+
+    def check(self, group: int, replicas: Any) -> None:
+        """Compare tensors that the program names."""
+        self._checks[group] += 1
+        named = dict(_named(replicas))
+        sums = [checksum(tensor) for tensor in named.values()]
+        self._tell(
+            group, Parameters((), (), source_line(), check=self._checks[group]), list(named), sums
+        )
+
+    def add_module(self, module: DistributedDataParallel) -> None:
+        """Remember the parameters that a DDP module holds."""
+        for name, parameter in module.module.named_parameters():
+            if name not in module.parameters_to_ignore:
+                self._modules[parameter] = ref(module)
+
+    def add_optimizer(self) -> None:
+        """Remember that the program trains, so that gradients will be compared."""
+        self._is_training = True
+
+    def add_reduction(self, group: int, tensors: Iterable[Tensor]) -> None:
+        """Add a reduction of gradients that DDP or FSDP is about to make."""
+        self._reductions[group] += 1
+        if self._period(group) >= 0:
+            sums = self._buckets.setdefault(group, [])
+            sums += [checksum(tensor) for tensor in tensors if is_dense(tensor)]
+
+    def add_call(
+        self, group: int, tensors: Iterable[Tensor], reduce_op: str, *, in_backward: bool
+    ) -> None:
+        """Add the tensors of an all_reduce or broadcast that the program is about to make."""
+        for tensor in tensors:
+            if tensor.is_floating_point() and is_dense(tensor) and reduce_op in {"", *SUMS}:
+                self._traffic.add(
+                    group,
+                    tensor,
+                    summed=bool(reduce_op),
+                    in_backward=in_backward,
+                    period=self._period(group),
+                )
+
+    def _period(self, group: int) -> int:
+        """Return the number of reduced steps on a group if the next is compared; otherwise -1."""
+        steps = self._reduced_steps[group]
+        return steps if self._is_training and steps + 1 in SAMPLED_GRADIENTS else -1
+
+    # -------------------------------------------------------------------------------------- steps
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Compare the parameters of an optimizer and the gradients of its next step, if due."""
+        trained = self._by_optimizer.get(optimizer)
+        if trained is None:
+            trained = Trained(len(self._trained) + 1, type(optimizer).__name__)
+            if len(self._trained) >= MAX_OPTIMIZERS:
+                return
+            self._trained.append(trained)
+            self._by_optimizer[optimizer] = trained
+        parameters = _parameters_of(optimizer)
+        traffic = self._traffic.since(trained.calls)
+        is_averaged = trained.steps > 0 and any(map(trained.carries, traffic))
+        trained.averaged += is_averaged
+        is_due = not trained.steps or self._is_compared(trained.steps)
+        is_due |= is_averaged and trained.averaged in SAMPLED
+        trained.line = replace(source_line(), within="")
+        if is_due:
+            self._look_at(trained, parameters)
+        gradients = self._match(trained, parameters, traffic, find_replicas=is_due)
+        if is_due:
+            self._compare(trained, parameters, is_averaged=is_averaged)
+        self._count(trained, parameters, {*gradients}, traffic)
+        trained.gradients = []
+        is_first = not trained.steps  # later ones follow steps that weren't compared
+        is_compared = bool(trained.meant) and (is_first or self._is_asked(trained.steps + 1))
+        if is_compared and not any(map(_has_partial_gradient, parameters)):
+            trained.gradients = [_gradient_sum(parameter) for parameter in parameters]
+        self._compare_gradients(trained, parameters, gradients)
+        self._reduced_steps.update(trained.reduced)
+        self._buckets.clear()
+        trained.calls = self._latest_call = self._traffic.calls
+        trained.reductions = Counter(self._reductions)
+        trained.steps += 1
+        self.steps += 1
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """Compare the parameters after a step that may be the last one."""
+        trained = self._by_optimizer.get(optimizer)
+        if trained is not None and (trained.steps == 1 or self._is_asked(trained.steps)):
+            parameters = _parameters_of(optimizer)
+            self._compare(trained, parameters, is_latest=True)
+            trained.versions = [version_of(parameter) for parameter in parameters]
+
+    def finish(self) -> None:
+        """Say how many steps there were, and whether parameters were averaged after the last."""
+        for trained in self._trained:
+            is_averaged = any(map(trained.carries, self._traffic.since(trained.calls)))
+            for group in sorted(trained.groups) or [0]:
+                note = self._note(trained, group, ended=True, averaged=is_averaged)
+                self._write(group, replace(note, unmarked=trained.unmarked))
+
+    def _is_compared(self, steps: int) -> bool:
+        return steps in SAMPLED or self._is_asked(steps)
+
+    def _is_asked(self, steps: int) -> bool:
+        return self._every > 0 and steps % self._every == 0
+
+    def _look_at(self, trained: Trained, parameters: Sequence[Tensor]) -> None:
+        """Remember the memory of the parameters, and their values before the first step."""
+        dense = [parameter for parameter in parameters if is_dense(parameter)]
+        trained.storages = frozenset(map(storage_of, dense))
+        trained.numel = sum(parameter.numel() for parameter in parameters)
+        if not trained.steps:
+            trained.start = [
+                (checksum(p), is_constant(p)) if is_dense(p) else (0, True) for p in parameters
+            ]
+
+    def _match(
+        self,
+        trained: Trained,
+        parameters: Sequence[Tensor],
+        traffic: Sequence[Carried],
+        *,
+        find_replicas: bool,
+    ) -> dict[int, list[tuple[int, int | None]]]:
+        """Return the parameters whose gradients calls carried, and checksums, by group.
+
+        Args:
+            trained: Optimizer whose ``meant`` is completed.
+            parameters: Its parameters.
+            traffic: Tensors of the calls since its latest step.
+            find_replicas: True to find the replicas of DDP and DTensor, too.
+        """
+        owners: dict[StorageWeakRef, tuple[int, bool]] = {}
+        for number, parameter in enumerate(parameters):
+            if find_replicas:
+                self._find_replicas(trained, number, parameter)
+            if traffic and is_dense(parameter):
+                owners[storage_of(parameter)] = number, False
+                if parameter.grad is not None and is_dense(parameter.grad):
+                    owners[storage_of(parameter.grad)] = number, True
+        gradients: dict[int, list[tuple[int, int | None]]] = {}
+        for tensor in traffic:
+            number, is_gradient = owners.get(tensor.storage, (-1, False))
+            numbers = [number] if number >= 0 else []
+            is_recent = tensor.number > self._latest_call
+            if not numbers and is_recent and tensor.numel == trained.numel:  # all, in one piece
+                numbers = list(range(len(parameters)))
+            elif not numbers and tensor.in_backward and tensor.storage.expired():  # type: ignore[no-untyped-call]  # torch's
+                self._activations.add(tensor.group)
+            for number in numbers:
+                meant = trained.meant.setdefault(number, {})
+                is_reduced = is_gradient and tensor.summed
+                meant[tensor.group] = meant.get(tensor.group, False) or is_reduced
+            if is_gradient:
+                is_known = tensor.period == self._period(tensor.group)
+                known = tensor.checksum if is_known else None
+                gradients.setdefault(tensor.group, []).append((number, known))
+        return gradients
+
+    def _find_replicas(self, trained: Trained, number: int, parameter: Tensor) -> None:
+        """Find the groups on which DDP or DTensor keeps a parameter equal."""
+        module = self._module_of(parameter)
+        group = None if module is None else self._number_of(module.process_group)
+        if group is not None:
+            trained.meant.setdefault(number, {})[group] = True
+        mesh = getattr(parameter, "device_mesh", None)
+        for dimension, placement in enumerate(getattr(parameter, "placements", ())):
+            if mesh is not None and placement.is_replicate():
+                group = self._number_of(mesh.get_group(dimension))
+                if group is not None:
+                    trained.meant.setdefault(number, {})[group] = True
+                    trained.dtensors.add(group)
+
+    def _module_of(self, parameter: Tensor) -> DistributedDataParallel | None:
+        module = self._modules.get(parameter)  # type: ignore[no-untyped-call]  # torch's
+        found: DistributedDataParallel | None = module and module()
+        return found
+
+    def _count(
+        self,
+        trained: Trained,
+        parameters: Sequence[Tensor],
+        reduced: set[int],
+        traffic: Sequence[Carried],
+    ) -> None:
+        """Count the next step as one with or without a reduction on each group."""
+        trained.reduced = set()
+        if all(parameter.grad is None for parameter in parameters):
+            return
+        reduced |= trained.dtensors
+        reduced |= {g for g, count in self._reductions.items() if count > trained.reductions[g]}
+        trained.reduced = reduced
+        large = max(parameter.numel() for parameter in parameters)
+        perhaps = {
+            tensor.group
+            for tensor in traffic
+            if (tensor.summed and tensor.numel >= large)  # a bucket of gradients
+            or (trained.steps and trained.carries(tensor))
+        }
+        for group in trained.groups - reduced - perhaps:
+            trained.unreduced[group] += 1
+            trained.why = self._why(parameters)
+
+    def _why(self, parameters: Sequence[Tensor]) -> str:
+        """Return why DDP didn't reduce the gradients of a step; empty without DDP."""
+        module = next(filter(None, map(self._module_of, parameters)), None)
+        if module is None:
+            return ""
+        if not getattr(module, "_lazy_init_ran", True):
+            return "not called"
+        for parameter in module.parameters():
+            if parameter.requires_grad and parameter.grad is None:
+                (name,) = self._names.of([parameter], "DDP")
+                return f"unused {name}"
+        return "no_sync"
+
+    # ---------------------------------------------------------------------------------- the notes
+
+    def _note(self, trained: Trained, group: int, **values: Any) -> Parameters:
+        """Return the record of an optimizer for a group, without checksums."""
+        return Parameters(
+            names=(),
+            sums=(),
+            source_line=trained.line,
+            optimizer=trained.number,
+            unreduced=trained.unreduced[group],
+            reduced=group in trained.reduced,
+            why=trained.why,
+            **{"step": trained.steps, **values},
+        )
+
+    def _compare(
+        self,
+        trained: Trained,
+        parameters: Sequence[Tensor],
+        *,
+        is_averaged: bool = False,
+        is_latest: bool = False,
+    ) -> None:
+        """Write checksums of the parameters that are replicas, on each group.
+
+        Args:
+            trained: Optimizer.
+            parameters: Its parameters.
+            is_averaged: True if calls have carried them since the latest step.
+            is_latest: True immediately after a step, when they may still be averaged.
+        """
+        names = self._names.of(parameters, trained.name)
+        trained.unmarked = tuple(
+            names[number]
+            for number, parameter in enumerate(parameters)
+            if number not in trained.meant and not hasattr(parameter, "placements")
+        )[:MAX_UNMARKED]
+        versions = [version_of(parameter) for parameter in parameters]
+        is_unchanged = not is_averaged and versions == trained.versions
+        sums: dict[int, int] = trained.sums if is_unchanged else {}
+        trained.sums = sums
+        for group in sorted(trained.groups):
+            for is_reduced in (True, False):
+                new = [
+                    number
+                    for number, groups in trained.meant.items()
+                    if groups.get(group) is is_reduced
+                    and (number, group) not in trained.told
+                    and (is_reduced or not trained.start[number][1])
+                ]
+                start = self._note(trained, group, step=0, is_meant=is_reduced)
+                self._tell(
+                    group, start, [names[n] for n in new], [trained.start[n][0] for n in new]
+                )
+                trained.told.update((number, group) for number in new)
+            if trained.steps:
+                known = [
+                    number for number in sorted(trained.meant) if (number, group) in trained.told
+                ]
+                for number in known:
+                    if number not in sums and number < len(parameters):
+                        sums[number] = checksum(parameters[number])
+                note = self._note(trained, group, is_latest=is_latest)
+                gradients = [trained.gradients[n] for n in known] if trained.gradients else []
+                self._tell(
+                    group, note, [names[n] for n in known], [sums[n] for n in known], gradients
+                )
+
+    def _tell(
+        self,
+        group: int,
+        note: Parameters,
+        names: Sequence[str],
+        sums: Sequence[int],
+        gradients: Sequence[int] = (),
+    ) -> None:
+        """Write checksums in several notes of limited size."""
+        for first in range(0, len(names), PER_NOTE):
+            some = slice(first, first + PER_NOTE)
+            values = (tuple(names[some]), tuple(sums[some]), tuple(gradients[some]))
+            self._write(group, replace(note, names=values[0], sums=values[1], gradients=values[2]))
+
+    def _compare_gradients(
+        self,
+        trained: Trained,
+        parameters: Sequence[Tensor],
+        gradients: Mapping[int, Sequence[tuple[int, int | None]]],
+    ) -> None:
+        """Write one checksum of all gradients of the next step that were reduced, on each group."""
+        groups = [g for g in sorted({*gradients, *self._buckets}) if self._period(g) >= 0]
+        names = self._names.of(parameters, trained.name) if groups else []
+        for group in groups:
+            if group in self._activations:
+                continue
+            by_hand = gradients.get(group, ())
+            sums = [*self._buckets.get(group, ()), *(value for _, value in by_hand)]
+            total = _sum_of(sums) if any(sums) else 0
+            given = tuple(names[number] for number, _ in by_hand)[:PER_NOTE]
+            note = Gradients(
+                self._reduced_steps[group] + 1, given, total, trained.line, owner=_sum_of(names)
+            )
+            self._write(group, note)
+
+
+def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _sum_of(values: Iterable[object]) -> int:
+    return zlib.crc32(repr(list(values)).encode())
+
+
+def _has_partial_gradient(parameter: Tensor) -> bool:
+    """Return True if the gradient is a DTensor that is only reduced within the step."""
+    placements = getattr(parameter.grad, "placements", ())
+    return any(placement.is_partial() for placement in placements)
+
+
+def _gradient_sum(parameter: Tensor) -> int:
+    gradient = parameter.grad
+    return 0 if gradient is None or not is_dense(gradient) else checksum(gradient)
+
+
+def _named(replicas: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(replicas, torch.nn.Module):
+        named: Iterable[tuple[Any, Tensor]] = replicas.named_parameters()
+    elif isinstance(replicas, Mapping):
+        named = replicas.items()
+    else:
+        tensors = [replicas] if isinstance(replicas, Tensor) else replicas
+        named = ((f"tensor {number}", tensor) for number, tensor in enumerate(tensors))
+    yield from ((str(name)[-MAX_NAME:], tensor) for name, tensor in named)

@@ -1,0 +1,197 @@
+"""Checksums of several ranks are compared as the training means them to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from distdemo.calls.match.replicas import ReplicaCheck
+from distdemo.calls.notes import Gradients, Parameters
+from distdemo.calls.record.tensors import Names, checksum, is_constant
+from distdemo.calls.records import Finding, SourceLine
+
+LINE = SourceLine("train.py", 23)
+NOTE = Parameters(("w",), (7,), LINE, optimizer=1)
+START = replace(NOTE, is_meant=True)
+
+
+class Ranks:
+    """Notes of the ranks of one group, in the order of their steps.
+
+    Args:
+        size: Number of ranks.
+        start: Note before the first step.
+    """
+
+    def __init__(self, size: int = 4, start: Parameters = START) -> None:
+        self.size = size
+        self.check = ReplicaCheck()
+        self.certain = self.write(start, *[7] * size)
+
+    def write(self, note: Parameters, *sums: int, **values: Any) -> bool:
+        """Write a note with another checksum on each rank; return True if one certainly differs."""
+        note = replace(note, **values)
+        differences = [
+            self.check.add(rank, replace(note, sums=(sums[rank],)), note.step, self.size)
+            for rank in range(self.size)
+        ]
+        return any(differences)
+
+    def end(self, step: int, *, averaged: bool = False, unreduced: int = 0, why: str = "") -> None:
+        """Write the notes at the end of the program."""
+        note = replace(NOTE, names=(), sums=(), step=step, ended=True, averaged=averaged)
+        for rank in range(self.size):
+            self.check.add(rank, replace(note, unreduced=unreduced, why=why), 99, self.size)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Findings so far."""
+        return [*self.check.findings(range(self.size), str)]
+
+
+@pytest.mark.parametrize(
+    ("sums", "what", "guilty"),
+    [
+        ((8, 8, 9, 8), "Rank 2: w differs from ranks 0, 1, 3 after step 2.", (2,)),
+        ((8, 9, 10, 11), "w differs between all ranks after step 2.", ()),
+        ((8, 9, 8, 9), "w differs between ranks 0, 2 and ranks 1, 3 after step 2.", ()),
+    ],
+)
+def test_ranks_are_at_fault_only_if_most_others_agree(
+    sums: tuple[int, ...], what: str, guilty: tuple[int, ...]
+) -> None:
+    ranks = Ranks()
+    ranks.write(NOTE, 8, 8, 8, 8, step=1)
+    assert ranks.write(NOTE, *sums, step=2, reduced=True)
+    (finding,) = ranks.findings
+    assert (finding.kind, finding.what, finding.ranks) == ("replicas", what, guilty)
+    assert finding.before == "It was equal after step 1."
+
+
+@pytest.mark.parametrize("by_call", [True, False])
+def test_what_is_averaged_again_is_no_drift(by_call: bool) -> None:
+    ranks = Ranks()
+    assert not ranks.write(NOTE, 1, 2, 3, 4, step=1)  # no reduction, so nothing is certain
+    assert ranks.findings
+    if not by_call:
+        ranks.write(NOTE, 5, 5, 5, 5, step=4)
+        ranks.write(NOTE, 1, 2, 3, 4, step=8)
+    ranks.end(8, averaged=by_call, unreduced=8)
+    assert not ranks.findings
+
+
+@pytest.mark.parametrize(("last", "count"), [(1, 1), (2, 0)])
+def test_what_differs_right_after_a_step_counts_only_after_the_last(last: int, count: int) -> None:
+    ranks = Ranks()
+    ranks.write(NOTE, 1, 2, 3, 4, step=1, is_latest=True)
+    assert not ranks.findings  # the owners of the parts may broadcast them
+    if last > 1:
+        ranks.write(NOTE, 5, 5, 5, 5, step=1)
+    ranks.end(last)
+    assert len(ranks.findings) == count
+
+
+def test_ranks_that_make_the_step_at_another_call_are_not_compared() -> None:
+    ranks = Ranks(2)
+    for rank in range(2):
+        ranks.check.add(rank, replace(NOTE, sums=(rank,), step=3, reduced=True), 10 + rank, 2)
+    assert not ranks.findings
+
+
+@pytest.mark.parametrize(
+    ("is_meant", "unreduced", "count"), [(True, 0, 1), (True, 4, 0), (False, 0, 0)]
+)
+def test_an_unequal_start_is_wrong_if_the_gradients_are_always_reduced(
+    is_meant: bool, unreduced: int, count: int
+) -> None:
+    ranks = Ranks(start=replace(NOTE, names=("other",)))
+    ranks.write(NOTE, 1, 2, 3, 4, is_meant=is_meant)
+    ranks.end(8, unreduced=unreduced)
+    assert [f.what.partition(" b")[0] for f in ranks.findings] == ["w differs"] * count
+
+
+@pytest.mark.parametrize(
+    ("why", "text", "advice"),
+    [
+        ("not called", "the DDP module was never called", "Call the wrapper, not model.module."),
+        ("unused spare", "DDP didn't finish its reduction", "spare got no gradient: use find_"),
+        ("no_sync", "their backward passes ran in no_sync()", "Leave no_sync() for the last"),
+        ("", "no call carried a gradient", "Reduce the gradients between"),
+    ],
+)
+def test_steps_without_a_reduction_are_the_cause_of_a_drift(
+    why: str, text: str, advice: str
+) -> None:
+    ranks = Ranks(2)
+    ranks.write(NOTE, 1, 2, step=1, unreduced=1, why=why)
+    ranks.end(4, unreduced=3, why=why)
+    (finding,) = ranks.findings
+    assert finding.kind == "unreduced"
+    assert finding.what == (
+        f"Ranks 0, 1: 3 of 4 steps changed parameters without a reduction; {text}."
+    )
+    assert finding.rule.startswith(advice)
+    assert finding.rule.endswith("Parameters now differ: w.")
+
+
+def gradients(ranks: Ranks, step: int, *totals: int, names: tuple[str, ...] = ()) -> None:
+    """Write the gradients of one step of each rank."""
+    for rank, total in enumerate(totals):
+        given = names if rank == 0 else names[::-1]
+        ranks.check.add_gradients(rank, Gradients(step, given, total, LINE), ranks.size)
+
+
+@pytest.mark.parametrize(
+    ("steps", "count"),
+    [
+        ([(5, 5), (6, 6)], 1),
+        ([(5, 5)], 0),  # once may be a coincidence
+        ([(5, 5), (6, 6), (7, 8)], 0),
+        ([(0, 0), (0, 0)], 0),
+    ],
+)
+def test_equal_gradients_come_from_equal_data(steps: list[tuple[int, int]], count: int) -> None:
+    ranks = Ranks(2)
+    for number, totals in enumerate(steps, 1):
+        gradients(ranks, number, *totals)
+    assert [finding.kind for finding in ranks.findings] == ["data"] * count
+
+
+def test_reductions_must_get_the_same_parameters() -> None:
+    ranks = Ranks(2)
+    gradients(ranks, 1, 3, 4, names=("a", "b"))
+    (finding,) = ranks.findings
+    assert finding.what == "Rank 1: reduction 1 of step 1 got another parameter than on rank 0."
+    assert [row.did for row in finding.rows] == ["gradient of a", "gradient of b"]
+
+
+def test_a_checksum_notices_each_bit_and_the_order() -> None:
+    values = torch.arange(10_000, dtype=torch.float32)
+    changed = values.clone()
+    changed[7_777] += 0.001
+    assert len({checksum(values), checksum(changed), checksum(values.flip(0))}) == 3
+    assert checksum(values.view(100, 100)[:, 1:]) == checksum(values.view(100, 100)[:, 1:].clone())
+    for dtype in (torch.bfloat16, torch.float64, torch.bool, torch.complex64):
+        assert checksum(torch.zeros(33, dtype=dtype)) == 0
+        assert checksum(torch.ones(33, dtype=dtype)) != 0
+        assert is_constant(torch.ones(33, dtype=dtype))
+    assert not is_constant(values)
+
+
+def test_parameters_are_named_by_their_path_without_wrappers() -> None:
+    names = Names()
+    names.install()
+    innermost = torch.nn.Linear(2, 2)
+    inner = torch.nn.Sequential(innermost)
+    outer = torch.nn.ModuleDict({"module": torch.nn.ModuleDict({"body": inner})})
+    other = torch.nn.Linear(2, 2)
+    parameters = [innermost.bias, other.weight, torch.nn.Parameter(torch.ones(1))]
+    assert len(list(outer.parameters())) == 2
+    assert names.of(parameters, "SGD") == [
+        "body.0.bias",
+        "model 2: weight",
+        "parameter 2 of SGD",
+    ]
