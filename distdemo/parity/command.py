@@ -143,7 +143,7 @@ def parity(session: Session, options: ParityOptions) -> Result:
                 report.difference.ranks,
             )
         )
-    return Result(report, parity_view, errors=tuple(errors))
+    return Result(report, parity_view, errors=tuple(errors), partial=bool(report.failed_run))
 
 
 def _world(

@@ -31,11 +31,14 @@ Parts = Sequence[Sketch | None]
 EPSILONS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-7, "float16": 2**-10}
 MOVED = 30
 """Factor between what a moved parameter changes and what another order of sums may change."""
+MOVED_COARSE = 4
+"""The same for a model that computes in half precision: its sums are exact in comparison."""
+COARSE = 1e-4  # epsilon from which a type has half precision
 OWN = ("start", "initial", "parameter")
 """Kinds of tensors that are parameters, which can't be partial."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunNotes:
     """Notes of the ranks of one run.
 
@@ -54,6 +57,17 @@ class RunNotes:
     def note(self, key: Key) -> Note | None:
         """Return the first rank's note of a tensor, or None."""
         return next((table[key][0] for table in self.tables if key in table), None)
+
+    @cached_property
+    def epsilon(self) -> float:
+        """Epsilon of the coarsest type that the modules compute in."""
+        types = {
+            note.dtype
+            for key in self.keys
+            for note in [self.note(key)]
+            if note and key[0] == "output"
+        }
+        return max((EPSILONS.get(dtype, 0.0) for dtype in types), default=0.0)
 
     @property
     def keys(self) -> dict[Key, None]:
@@ -173,13 +187,14 @@ class Comparing:
 
     def _tolerance(self, key: Key) -> Tolerance:
         sums, squares = self._movement(key)
-        sums, squares = MOVED * sums, MOVED * squares
+        factor = MOVED if self.reference.epsilon < COARSE else MOVED_COARSE
+        sums, squares = factor * sums, factor * squares
         for table in self.reference.tables:
             if key in table:
                 note, sketch = table[key]
                 eps = EPSILONS.get(note.dtype, EPSILONS["float64"])
                 if key[0] == "gradient":
-                    eps = max(eps, self._coarsest)
+                    eps = max(eps, self.reference.epsilon)
                 spread = 4 + math.sqrt(max(note.rows, 1)) / 4
                 sums = max(sums, eps * spread * sketch.norm)
                 largest = max(float(np.linalg.norm(column[1])) for column in sketch.columns)
@@ -188,20 +203,9 @@ class Comparing:
                     before = self.before(key, table)
                     if before is not None:
                         change = distance(sketch, before)
-                        sums += 8 * self._coarsest * change[0]
-                        squares += 8 * self._coarsest * change[1]
+                        sums += 8 * self.reference.epsilon * change[0]
+                        squares += 8 * self.reference.epsilon * change[1]
         return Tolerance(sums, squares)
-
-    @cached_property
-    def _coarsest(self) -> float:
-        """Epsilon of the coarsest type that the model computes in."""
-        types = {
-            table[key][0].dtype
-            for table in self.reference.tables
-            for key in table
-            if key[0] == "output"
-        }
-        return max((EPSILONS.get(dtype, 0.0) for dtype in types), default=0.0)
 
     def _movement(self, key: Key) -> tuple[float, float]:
         """Return how far a tensor moved when the parameters moved by one unit."""

@@ -379,15 +379,9 @@ class Judge:
         rows = self._other_rows(case.key[1])
         if rows is not None:
             return rows
-        before = None
-        for key, result in self._results.items():
-            if key == case.key:
-                break
-            if key[0] == "output" and key[1] == case.key[1]:
-                before = key if "P" in result.placement else None
-        if before is not None:
-            placement = self._results[before].placement
-            index = placement.index("P")
+        partial = self._partial_output(case.key)
+        if partial is not None:
+            before, index = partial
             axis = self._mesh.axes[index].name
             what = (
                 f"Step {max(case.key[1], 0)}: the output of {before[2]} is partial"
@@ -413,6 +407,28 @@ class Judge:
         wrong = [rank for rank in range(self._size) if rank not in right] if right else []
         factor = case.result.factor
         return self._made(case, "forward", what, HINTS["forward"], ranks=wrong, factor=factor)
+
+    def _partial_output(self, until: Key) -> tuple[Key, int] | None:
+        """Return the last output before this one that nothing has reduced, and its axis.
+
+        Masked rows of an embedding, too, are parts that must be added.
+        """
+        inputs = self._results.get(("input", until[1], "input"))
+        partial: tuple[Key, int] | None = None
+        for key, result in self._results.items():
+            if key == until:
+                break
+            if key[:2] != ("output", until[1]):
+                continue
+            weight = self._results.get(("initial", 0, f"{key[2]}.weight"))
+            for index, way in enumerate(result.placement):
+                is_split = weight is not None and weight.placement[index : index + 1] == ("S(0)",)
+                is_whole = inputs is not None and inputs.placement[index : index + 1] == ("R",)
+                if way == "P" or (way == ROWS and is_split and is_whole):
+                    partial = key, index
+                elif way == "R" and partial is not None and partial[1] == index:
+                    partial = None
+        return partial
 
     def _other_rows(self, step: int) -> Difference | None:
         """Return the difference for ranks that split a layer, but not its input."""

@@ -352,7 +352,7 @@ class Recorder:
                 elif placed:
                     self._copied.append(name)
                 if start == "move":
-                    _move(name, local(parameter))
+                    _move(name, local(parameter), self._recording.epsilon)
         for name, parameter in parameters.items():
             self._add_whole("initial", 0, name, parameter)
             if type(parameter) is nn.Parameter and parameter.requires_grad:
@@ -537,12 +537,12 @@ def _first(value: Any, *, with_integers: bool) -> torch.Tensor | None:
     return None
 
 
-def _move(name: str, tensor: torch.Tensor) -> None:
-    """Move each element by one unit in the last place, up or down."""
+def _move(name: str, tensor: torch.Tensor, epsilon: float) -> None:
+    """Move each element by one unit in the last place, or relatively by epsilon, up or down."""
     if tensor.is_floating_point() and tensor.numel():
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         signs = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
-        eps = torch.finfo(tensor.dtype).eps
+        eps = max(torch.finfo(tensor.dtype).eps, epsilon)
         tensor.mul_((1 + eps * signs.double()).to(tensor.device, tensor.dtype))
 
 

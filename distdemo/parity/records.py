@@ -27,6 +27,7 @@ class Recording:
         start: ``save`` the initial parameters, ``copy`` them from the reference, copy them and
             ``move`` each by one unit in the last place, or ``keep`` the program's own.
         seed: Seed for torch, NumPy and random on every rank, or None.
+        epsilon: Smallest relative move of a parameter, that of the coarsest type of the outputs.
     """
 
     folder: str
@@ -34,6 +35,7 @@ class Recording:
     steps: int
     start: str
     seed: int | None = None
+    epsilon: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,7 @@ class ParityReport:
         difference: First cause of what differs, or None.
         copied: Number of initial parameters that were replaced by the reference's.
         notes: Remarks about what was compared.
-        failed_run: Run whose world failed, as the text says it; empty if none did.
+        failed_run: Name of the run whose world failed: ``reference``, ``ranks``; empty if none did.
         world: Report on the world that failed, or on that of the N ranks.
     """
 

@@ -24,6 +24,9 @@ MAX_FACTS = 8
 
 def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
     """Yield the verdict, the table of placements and the remarks."""
+    if report.failed_run:
+        yield Paragraph(_failure(report))
+        return
     program = report.program.name if report.program else "function"
     ranks = f"{plural(report.world_size, 'rank')} against {report.reference_size}"
     title = [program, ranks, plural(report.steps, "step")]
@@ -46,6 +49,16 @@ def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
         yield Summary(_verdict(report))
     if report.world is not None:
         yield Paragraph(start_and_versions(report.world, report.versions), colours.QUIET)
+
+
+def _failure(report: ParityReport) -> str:
+    if report.failed_run == "ranks":
+        return "The reference ran; this was the run on all ranks."
+    which = plural(report.reference_size, "rank")
+    return (
+        f"This was the reference, on {which}. If the program needs more, try --ranks-reference "
+        f"{2 * report.reference_size}; if its arguments choose the parallelism, --reference-args."
+    )
 
 
 def _verdict(report: ParityReport) -> str:

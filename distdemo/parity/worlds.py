@@ -13,19 +13,13 @@ from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
 from distdemo.parity.compare import Comparing, Key, RunNotes, run_notes
 from distdemo.parity.judge import Judge
-from distdemo.parity.records import Difference, ParityReport, Recording
+from distdemo.parity.records import KINDS, Difference, ParityReport, Recording
 from distdemo.parity.sketches import distance, read_notes
 from distdemo.versions import versions
 from distdemo.view.format import listing, plural
 
 FAR = 1e-3
 """Relative movement of a tensor after which the reference runs again, to see if it is the same."""
-RUN_TEXTS = {
-    "reference": "the reference",
-    "moved": "the reference with moved parameters",
-    "again": "the second run of the reference",
-    "ranks": "the run on all ranks",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +63,7 @@ def measure_parity(request: Request, start: Start) -> ParityReport:
         try:
             return _compared(report, request, worlds)
         except _Failed as failed:
-            return replace(report, failed_run=RUN_TEXTS[failed.run], world=failed.world)
+            return replace(report, failed_run=failed.run, world=failed.world)
 
 
 def _compared(report: ParityReport, request: Request, worlds: _Worlds) -> ParityReport:
@@ -77,7 +71,7 @@ def _compared(report: ParityReport, request: Request, worlds: _Worlds) -> Parity
     reference = worlds.run("reference", "save" if copies else "keep")
     if not reference.keys:
         return replace(report, difference=_nothing(), world=worlds.last)
-    moved = worlds.run("moved", "move" if copies else "keep")
+    moved = worlds.run("moved", "move" if copies else "keep", reference.epsilon)
     if _moved_far(reference, moved):
         again = worlds.run("again", "copy" if copies else "keep")
         difference = _not_reproducible(reference, again)
@@ -132,7 +126,7 @@ class _Worlds:
         self._folder = folder
         self.last: WorldReport | None = None
 
-    def run(self, name: str, start: str) -> RunNotes:
+    def run(self, name: str, start: str, epsilon: float = 0.0) -> RunNotes:
         """Run the program and return what its ranks have noted.
 
         Raises:
@@ -142,7 +136,7 @@ class _Worlds:
         size = request.world_size if name == "ranks" else request.reference_size
         folder = self._folder / name
         folder.mkdir()
-        recording = Recording(str(self._folder), name, request.steps, start, request.seed)
+        recording = Recording(str(self._folder), name, request.steps, start, request.seed, epsilon)
         left = set()
 
         def on_message(rank: int, _: Any) -> bool:
@@ -200,9 +194,8 @@ def _not_reproducible(reference: RunNotes, again: RunNotes) -> Difference | None
 
 def _differing(one: RunNotes, other: RunNotes, share: float) -> Iterator[Key]:
     """Yield the tensors that differ by more than this share of their size."""
-    for key in one.keys:
-        if key[0] == "start":
-            continue
+    in_order = sorted(one.keys, key=lambda key: (key[1], KINDS.index(key[0])))
+    for key in (key for key in in_order if key[0] not in ("start", "initial")):
         for mine, its in zip(one.sketches(key), other.sketches(key), strict=True):
             if mine is None or its is None:
                 if mine is not its:
