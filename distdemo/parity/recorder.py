@@ -23,6 +23,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.modules import module as modules
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -147,7 +148,7 @@ class Recorder:
             pass
         elif len(self._random) == known and not torch.equal(state, torch.get_rng_state()):
             self._random[name] = None
-        if self._depth == 0 and module is self._model.first:
+        if self._depth == 0 and _innermost(module) is self._model.first:
             self._add_activation("input", "input", [*args, *named.values()])
         if name and name != WRAPPER:
             is_batch_norm = isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm)
@@ -316,6 +317,13 @@ class Recorder:
         self._notes[key] = Note(*key, dtype, tuple(tensor.shape), dims, lengths, rows, line)
         self._sketches[key] = sketch
 
+    def _repeat(self, key: Key, kind: str) -> None:
+        """Note a tensor again as one of another kind."""
+        if key in self._notes:
+            again = (kind, *key[1:])
+            self._notes[again] = replace(self._notes[key], kind=kind)
+            self._sketches[again] = self._sketches[key]
+
     def _add_parameters(self, kind: str, step: int) -> None:
         for name, parameter in self._model.parameters().items():
             self._add_whole(kind, step, name, parameter)
@@ -354,7 +362,10 @@ class Recorder:
                 if start == "move":
                     _move(name, local(parameter), self._recording.epsilon)
         for name, parameter in parameters.items():
-            self._add_whole("initial", 0, name, parameter)
+            if name in self._copied or start == "move":
+                self._add_whole("initial", 0, name, parameter)
+            else:
+                self._repeat(("start", 0, name), "initial")
             if type(parameter) is nn.Parameter and parameter.requires_grad:
                 note: Any = partial(self._on_gradient, name)
                 torch.Tensor.register_post_accumulate_grad_hook(parameter, note)  # type: ignore[no-untyped-call]  # torch's
@@ -390,7 +401,7 @@ class _Model:
     """Modules and parameters of the program, by name.
 
     Attributes:
-        first: First module with parameters that the program called.
+        first: First module with parameters that the program called, without wrappers.
     """
 
     def __init__(self) -> None:
@@ -409,7 +420,7 @@ class _Model:
         named = {}
         for name, (module, attribute) in self._homes.items():
             parameter = module._parameters.get(attribute)
-            if parameter is not None:
+            if parameter is not None and not is_lazy(parameter):
                 named[name] = parameter
         return {**named, **self._optimized}
 
@@ -433,7 +444,7 @@ class _Model:
                 title = f"{_title(root)} {number}"
                 number += 1
         else:
-            self.first = root
+            self.first = _innermost(root)
         self._roots.append(root)
         self._walk(root, title)
         return {name: own for name, own in self.parameters().items() if name not in before}
@@ -482,10 +493,15 @@ def _wrapped(module: nn.Module) -> nn.Module | None:
     return inner if is_wrapper or not own else None
 
 
+def _innermost(module: nn.Module) -> nn.Module:
+    """Return the user's module inside torch's wrappers."""
+    inner = _wrapped(module)
+    return module if inner is None else _innermost(inner)
+
+
 def _title(module: nn.Module) -> str:
     """Return the name of a module's class, without what FSDP adds to it."""
-    inner = _wrapped(module)
-    name = type(inner or module).__name__
+    name = type(_innermost(module)).__name__
     return name.removeprefix("FSDP") or name
 
 

@@ -40,7 +40,8 @@ class Entry:
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """Return this rank's part of a tensor."""
     part = tensor.detach()
-    return part.to_local() if hasattr(part, "to_local") else part
+    part = part.to_local() if hasattr(part, "to_local") else part
+    return part.to_dense() if part.is_sparse else part
 
 
 class Start:
