@@ -313,11 +313,14 @@ class Parameters:
             ``unused NAME``; empty if unknown.
         is_meant: True if DDP, DTensor or the program reduces the gradients on the group; False if
             it has only broadcast or averaged the parameters.
+        is_unmarked: True for parameters that nothing marks as replicas.
         is_latest: True immediately after the step, when the program may still average.
         ended: True at the end of the program.
         averaged: True if the program has averaged the parameters after the latest step.
         gradients: Checksum of each gradient before the latest step; empty if not computed.
         unmarked: Parameters that nothing marks as replicas, at the end of the program.
+        joined: True if a step was made within DDP's ``join()``, so that ranks may make different
+            numbers of steps.
     """
 
     names: tuple[str, ...]
@@ -330,11 +333,13 @@ class Parameters:
     reduced: bool = False
     why: str = ""
     is_meant: bool = False
+    is_unmarked: bool = False
     is_latest: bool = False
     ended: bool = False
     averaged: bool = False
     gradients: tuple[int, ...] = ()
     unmarked: tuple[str, ...] = ()
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

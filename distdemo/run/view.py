@@ -105,14 +105,17 @@ def _replicas_text(replicas: ReplicaSteps) -> str:
         text += f" and {plural(replicas.checks, 'check')} of the program"
     if not (replicas.steps or replicas.checks):
         return f"{text}: no optimizer made one."
-    if not replicas.unmarked:
-        return f"{text}."
-    names = ", ".join(replicas.unmarked[:MAX_NAMES])
-    more = ", ..." if len(replicas.unmarked) > MAX_NAMES else ""
-    return (
-        f"{text}. Not compared, as DDP doesn't hold them and they were neither broadcast nor "
-        f"averaged: {names}{more}."
-    )
+    if replicas.unmarked:
+        text += ". Not compared, as DDP doesn't hold them and they were neither broadcast nor "
+        text += f"averaged: {_names(replicas.unmarked)}"
+    if replicas.diverged:
+        text += f". They started equal on all ranks and differ now: {_names(replicas.diverged)}"
+    return f"{text}."
+
+
+def _names(names: Sequence[str]) -> str:
+    more = ", ..." if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def _late_ranks(late: Sequence[LateRank], sign: Signs) -> Grid:

@@ -379,8 +379,11 @@ def swapped(rank: int, wrong: bool) -> None:
 def transposed(rank: int, wrong: bool) -> None:
     """Reduce a matrix that one rank has computed transposed."""
     product = torch.ones(3, 2) if wrong and rank == 3 else torch.ones(2, 3)
-    dist.all_reduce(product)
     dist.reduce(product, 0)
+    if rank == 3:
+        dist.all_reduce(product)
+    else:
+        dist.all_reduce(product)
 
 
 def right_gradients(rank: int, wrong: bool) -> None:

@@ -94,11 +94,13 @@ def test_what_differs_right_after_a_step_counts_only_after_the_last(last: int, c
     assert len(ranks.findings) == count
 
 
-def test_ranks_that_make_the_step_at_another_call_are_not_compared() -> None:
+@pytest.mark.parametrize("joined", [True, False])
+def test_after_join_steps_are_told_apart_by_the_calls_before(joined: bool) -> None:
     ranks = Ranks(2)
+    note = replace(NOTE, step=3, joined=joined)
     for rank in range(2):
-        ranks.check.add(rank, replace(NOTE, sums=(rank,), step=3, reduced=True), 10 + rank, 2)
-    assert not ranks.findings
+        ranks.check.add(rank, replace(note, sums=(rank,)), 10 + rank, 2)
+    assert bool(ranks.findings) is not joined
 
 
 @pytest.mark.parametrize(

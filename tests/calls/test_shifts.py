@@ -223,6 +223,37 @@ def test_calls_that_are_meant_to_match_are_silent(size: int) -> None:
         assert judge.warnings() == [], programs
 
 
+def test_a_deadlock_of_calls_on_two_groups_has_an_earlier_cause() -> None:
+    """Rank 0 makes a call of its own, and then another one waits for it on a pair."""
+    judge = Judge(4)
+    lines = [call_line(0, 0, call("7")), call_line(1, 1, call("8")), call_line(2, 0, call("9"))]
+    for rank, notes in enumerate(["2 a r 0 a", "0 a r 1 a", "0 a r 1 a r 0 a", "0 a r 1 a r 0 a"]):
+        pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+        text = "\n".join(["G 0 0 gloo [0, 1, 2, 3]", f"G 1 0 gloo {pair}", *lines, *notes.split()])
+        judge.feed(rank, f"{text}\n".encode())
+    finding = judge.conclude()
+    assert finding is not None
+    assert (finding.kind, finding.ranks, finding.what) == ("shift", (0,), MADE)
+    assert "Later: deadlock: ranks 0, 1 are waiting for each other." in finding.before
+
+
+def test_a_call_that_ranks_never_make_has_an_earlier_cause() -> None:
+    """The others compute when the world is stopped."""
+    judge = Judge(2)
+    for rank, notes in enumerate(["0 a r 1 a r 0 a r 0 a", "0 a r 0 a r 0 a r"]):
+        lines = ["G 0 0 gloo [0, 1]", call_line(0, 0, call("7")), call_line(1, 0, call("9"))]
+        judge.feed(rank, "".join(f"{line}\n" for line in (*lines, *notes.split())).encode())
+    finding = judge.conclude({0: "", 1: "train.py:20"})
+    assert finding is not None
+    assert (finding.kind, finding.ranks, finding.what, finding.so_far) == (
+        "shift",
+        (0,),
+        MADE,
+        True,
+    )
+    assert finding.rows[-1].source_line == "train.py:20"
+
+
 def test_ddp_called_on_one_rank_is_a_warning() -> None:
     judge = judged(["F7 B8 F9 B8"] + ["F7 B8 F7 B8"] * 3, 0)
     assert judge.conclude() is None

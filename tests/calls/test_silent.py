@@ -35,7 +35,7 @@ WARNINGS = {
     "severed_experts": ("severed", ALL, "all_to_all_single uses the result"),
     "unwaited": ("buffers", [1, 2, 3], "all_reduce"),
     "swapped": ("shift", [2], "all_reduce all_reduce"),
-    "transposed": ("shift", [3], "reduce reduce"),
+    "transposed": ("shift", [3], "all_reduce all_reduce"),
 }
 """Kind, ranks at fault and what they did, by program."""
 TRAINING = {

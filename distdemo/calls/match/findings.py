@@ -50,8 +50,9 @@ def mismatch(matcher: Matcher, entries: CallSet) -> Finding:
     rule = KINDS[kind].rule
     if kind in SIZES and waiting and lines[0].isdisjoint(lines[1]):
         rule = f"{rule} {OTHER_LINES}"
-    if cause is not None and cause.kind != "turn":
-        rule = f"{cause.what(matcher.line)} {cause.rule}"
+    if cause is not None and cause.kind != "turn" and kind in ("call", *SIZES):
+        why = f"{cause.what(matcher.line)} {cause.rule}"
+        rule = why if kind == "call" else f"{KINDS[kind].rule} {why}"
     sizes = next(size_mismatches(calls, group.members), None)
     if sizes is not None:
         sender, receiver, sent, expected = sizes
@@ -141,7 +142,10 @@ def deadlock(matcher: Matcher, path: Sequence[int], waiting: Mapping[int, Entry]
     ranks = tuple(sorted(path))
     others = tuple(rank for rank in waiting if rank not in path)
     what = f"Deadlock: {ranks_of(ranks).lower()} are waiting for each other."
-    return Finding("deadlock", what, tuple(rows), "", rule, ranks, others)
+    finding = Finding("deadlock", what, tuple(rows), "", rule, ranks, others)
+    on_groups = (waiting[rank].calls_there for rank in path)
+    earlier = (matcher.with_cause(finding, calls, ()) for calls in on_groups if calls is not None)
+    return next((cause for cause in earlier if cause is not finding), finding)
 
 
 def stuck(matcher: Matcher, running: Mapping[int, str]) -> Finding | None:
@@ -280,7 +284,8 @@ def dropped(matcher: Matcher, causes: Mapping[Entry, Entry]) -> Finding:
     """
     first = min(causes, key=attrgetter("order", "rank"))
     line = first.call.source_line
-    handles = [entry for entry in matcher.dropped if entry.call.source_line == line]
+    known = (*matcher.dropped, *causes)
+    handles = [entry for entry in known if entry.call.source_line == line]
     waiting = [entry for cause, entry in causes.items() if cause.call.source_line == line]
     ops = sorted({entry.call.op for entry in handles}, reverse=True)
     rows = [*_rows_by_op(matcher, handles), *_rows_by_op(matcher, waiting, " is waiting")]

@@ -342,16 +342,19 @@ class Matcher:
         checks = [(group.members, group.replicas) for group in self.groups.values()]
         return [f for members, check in checks for f in check.findings(members, self.line)]
 
-    def compared_steps(self) -> tuple[int, int, int, tuple[str, ...]]:
+    def compared_steps(self) -> tuple[int, int, int, tuple[str, ...], tuple[str, ...]]:
         """Return the numbers of compared steps, of all steps and of compared checks.
 
-        The last value has the names of parameters that weren't compared.
+        The last values are the names of parameters that nothing marks as replicas, and of those
+        that have become different nevertheless.
         """
         checks = [group.replicas for group in self.groups.values()]
         steps = max((check.steps() for check in checks), default=0)
         compared = max((len({step for _, step in check.compared}) for check in checks), default=0)
         unmarked = dict.fromkeys(name for check in checks for name in check.unmarked())
-        return compared, steps, sum(len(check.checks) for check in checks), tuple(unmarked)
+        diverged = dict.fromkeys(name for check in checks for name in check.diverged())
+        count = sum(len(check.checks) for check in checks)
+        return compared, steps, count, tuple(unmarked), tuple(diverged)
 
     def _check_pair(self, send: Entry, receive: Entry) -> None:
         sent = send.call

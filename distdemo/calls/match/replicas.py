@@ -131,6 +131,8 @@ class ReplicaCheck:
     """Optimizers that changed a parameter."""
     _notes: dict[int, dict[int, Parameters]] = field(default_factory=dict)
     """Latest note of each rank, by optimizer."""
+    _unmarked: dict[str, bool] = field(default_factory=dict)
+    """True for parameters that are still equal, of those that nothing marks as replicas."""
     _gradients: dict[int, dict[int, Gradients]] = field(default_factory=dict)
     _equal_steps: list[int] = field(default_factory=list)
     _gradients_differ: bool = False
@@ -139,6 +141,10 @@ class ReplicaCheck:
     def steps(self) -> int:
         """Return the number of steps of the optimizer that made the most."""
         return max((n.step for notes in self._notes.values() for n in notes.values()), default=0)
+
+    def diverged(self) -> list[str]:
+        """Return parameters that nothing marks as replicas, but that were equal at the start."""
+        return [name for name, is_equal in self._unmarked.items() if not is_equal]
 
     def unmarked(self) -> tuple[str, ...]:
         """Return parameters that no rank compared, as nothing marks them as replicas."""
@@ -151,8 +157,8 @@ class ReplicaCheck:
         Args:
             rank: Global rank.
             note: Its checksums.
-            position: Number of calls that it has made on the group. Ranks that have finished early
-                in DDP's ``join()`` make their next step at another one.
+            position: Number of calls that it has made on the group, which tells steps apart if
+                DDP's ``join()`` lets ranks make different numbers of steps.
             size: Number of members of the group.
         """
         if not note.step and note.is_meant:
@@ -164,8 +170,9 @@ class ReplicaCheck:
                 return self._end(note.optimizer)
         certain = None
         for number, (name, value) in enumerate(zip(note.names, note.sums, strict=True)):
-            step = note.check or (note.optimizer, note.step, note.is_latest, position)
-            key = step, name
+            place = position if note.joined else 0
+            step = note.check or (note.optimizer, note.step, note.is_latest, place)
+            key = step, note.is_unmarked, name
             sums, gradients = self._open.setdefault(key, ({}, {}))
             sums[rank] = value
             if note.gradients:
@@ -186,6 +193,12 @@ class ReplicaCheck:
         if note.check:
             self.checks.add(note.check)
             return None if is_equal else difference
+        if note.is_unmarked:
+            if not note.step and is_equal:
+                self._unmarked[name] = True
+            elif name in self._unmarked:
+                self._unmarked[name] = is_equal
+            return None
         if note.step:
             self.compared.add((note.optimizer, note.step))
             if sums != self._start.get(name, sums):

@@ -25,6 +25,7 @@ from distdemo.calls.records import Finding, Row, SourceLine
 Stack = tuple[tuple[str, ...], tuple[str, ...]]
 """Lines inside and outside a source line."""
 MAX_LINES = 1000  # remembered source lines per group
+MAX_CALLS = 100_000  # remembered calls of ranks per group
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class Match:
         places: Place of each rank's call.
         distinct: These places, once each.
         lines: Their lines if the program ordered them and they differ, or None.
-        has_shapes: True if they were made on one line of the program, with several shapes.
+        has_shapes: True if the program made them with several shapes.
     """
 
     calls: Calls
@@ -112,7 +113,7 @@ class Lines:
         key = frozenset(map(id, calls.values()))
         match = self._matches.get(key)
         if match is None or len(key) < len(calls):
-            if len(self._matches) >= MAX_LINES:
+            if len(self._matches) * len(calls) >= MAX_CALLS:
                 self._matches.clear()
             match = self._matches[key] = self._match(calls)
         if match.has_shapes:
@@ -132,7 +133,8 @@ class Lines:
         dimensions = {tuple(sorted(shape)) for shape in shapes}
         if call.reduce_op and len(shapes) > 1 and len(dimensions) == 1:
             self._swapped.setdefault(call.source_line, last)
-        if call.root is not None or len(sizes) > 1 or len(shapes) != 2:
+        lines = {call.source_line for call in last.calls.values()}
+        if call.root is not None or len(lines) > 1 or len(sizes) > 1 or len(shapes) != 2:
             return
         first = self._reshaped
         self._reshaped = last
@@ -149,8 +151,7 @@ class Lines:
         lines = frozenset(call.source_line for call in calls.values())
         by_program = not any(line.via or line.within for line in lines)
         is_mixed = by_program and len({line.innermost for line in lines}) > 1
-        has_shapes = by_program and len(lines) == 1
-        has_shapes = has_shapes and len({call.shape for call in calls.values()}) > 1
+        has_shapes = by_program and len({call.shape for call in calls.values()}) > 1
         distinct = tuple({*places.values()})
         return Match(calls, places, distinct, lines if is_mixed else None, has_shapes)
 
@@ -183,7 +184,7 @@ class Lines:
         """Remember a call that ranks made at different places, unless it is a known one."""
         key = frozenset(match.places.items())
         old = self.splits.get(key)
-        if old is None and len(self.splits) >= MAX_LINES:
+        if old is None and len(self.splits) * len(match.calls) >= MAX_CALLS:
             return
         if old is not None and (old.is_meant or not self._is_over(old) or self._alone(old, {})):
             return
@@ -311,8 +312,8 @@ class Lines:
 
         Ranks made it from several lines, only once, and one of these ranks has also called from
         another of the lines, so the lines aren't branches taken by different ranks. Or only some
-        ranks called the DDP module at a line. Or ranks passed tensors of two shapes, and exchanged
-        them in the next call.
+        ranks called the DDP module at a line. Or ranks reduced a tensor that some of them had
+        transposed, or passed tensors of two shapes, and exchanged them in the next call.
 
         Args:
             group: Name of the group.
@@ -332,11 +333,10 @@ class Lines:
             if mixed.times == 1 and strayed:
                 how = "came from different lines"
                 warning = mixed.warning(group, how, lines, rows(mixed.calls))
-                own = tuple(
-                    rank
-                    for rank in sorted(lines)
-                    if any((lines[rank], r) not in callers for r in lines)
+                elsewhere = (
+                    r for r in sorted(lines) if not {(lines[r], q) for q in lines} <= callers
                 )
+                own = tuple(elsewhere)
                 yield replace(warning, ranks=own) if 0 < len(own) <= len(lines) / 2 else warning
         for split in self.splits.values():
             cause = self._alone(split, {})

@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parallel import DistributedDataParallel
@@ -71,6 +72,7 @@ class Trained:
         why: Reason for the latest step without a reduction; see `Parameters`.
         gradients: Checksum of each parameter's gradient before the latest step, if compared.
         unmarked: Parameters that nothing marks as replicas; the first few.
+        joined: True if it has made a step within DDP's ``join()``.
         versions: torch's count of changes of each parameter at the latest comparison after a step.
         sums: Checksums of the parameters then.
     """
@@ -93,6 +95,7 @@ class Trained:
     why: str = ""
     gradients: list[int] = field(default_factory=list)
     unmarked: tuple[str, ...] = ()
+    joined: bool = False
     versions: list[int] = field(default_factory=list)
     sums: dict[int, int] = field(default_factory=dict)
 
@@ -216,6 +219,8 @@ class Replicas:
         is_due = not trained.steps or self._is_compared(trained.steps)
         is_due |= is_averaged and trained.averaged in SAMPLED
         trained.line = replace(source_line(), within="")
+        modules = filter(None, map(self._module_of, parameters[:1]))
+        trained.joined |= any(module._join_config.enable for module in modules)
         if is_due:
             self._look_at(trained, parameters)
         gradients = self._match(trained, parameters, traffic, find_replicas=is_due)
@@ -379,6 +384,7 @@ class Replicas:
             unreduced=trained.unreduced[group],
             reduced=group in trained.reduced,
             why=trained.why,
+            joined=trained.joined,
             **{"step": trained.steps, **values},
         )
 
@@ -399,11 +405,17 @@ class Replicas:
             is_latest: True immediately after a step, when they may still be averaged.
         """
         names = self._names.of(parameters, trained.name)
-        trained.unmarked = tuple(
-            names[number]
+        unmarked = [
+            number
             for number, parameter in enumerate(parameters)
             if number not in trained.meant and not hasattr(parameter, "placements")
-        )[:MAX_UNMARKED]
+        ][:MAX_UNMARKED]
+        trained.unmarked = tuple(names[number] for number in unmarked)
+        world = self._number_of(dist.group.WORLD)
+        if unmarked and self._every and world is not None and not is_latest:
+            values = [checksum(parameters[n]) for n in unmarked if is_dense(parameters[n])]
+            note = self._note(trained, world, is_unmarked=True)
+            self._tell(world, note, trained.unmarked, values)
         versions = [version_of(parameter) for parameter in parameters]
         is_unchanged = not is_averaged and versions == trained.versions
         sums: dict[int, int] = trained.sums if is_unchanged else {}

@@ -40,7 +40,9 @@ def checksum(tensor: Tensor) -> int:
 
 
 def is_constant(tensor: Tensor) -> bool:
-    """Return True if all elements of a tensor are equal."""
+    """Return True if all elements of a tensor are equal, and there are several."""
+    if tensor.numel() < 2:
+        return False
     data = _bytes(tensor)
     size = min(8, tensor.element_size())
     elements = data.view(f"u{size}")
