@@ -53,9 +53,9 @@ HINTS = {
     "all_reduce.",
     "rows": "Split the batch by the position along the data axis, not by the rank: ranks that hold "
     "pieces of one layer read the same rows.",
-    "order": "All ranks have the same loss, and sums over the rows agree: rows may be in another "
-    "order than their labels, such as after a gather along the wrong dimension; or the labels "
-    "differ.",
+    "order": "All ranks have the same loss, and sums over the rows agree: rows may be in a "
+    "different order from their labels, such as after a gather along the wrong dimension; or the "
+    "labels differ.",
     "random": "Set the probability of dropout to 0 and switch off other random numbers for the "
     "comparison: other numbers of ranks draw other ones.",
     "norm": "Use SyncBatchNorm, or a norm that doesn't look at other rows, such as LayerNorm or "

@@ -181,7 +181,7 @@ def _arranged(
 ) -> NDArray[np.int64] | None:
     """Return the ranks in the shape of these axes, or None if they are no mesh.
 
-    If axes are missing, one more comes first, for the ranks at the same position of the others.
+    If axes are missing, one more comes first, for the ranks at the same position of those.
     """
     shape = tuple(len(lines[0]) for lines in partitions)
     positions: dict[tuple[int, ...], list[int]] = {}
@@ -330,7 +330,7 @@ def _along(
     present = [tuple(i for i, part in enumerate(line) if part is not None) for line in lines]
     holders = {held for held in present if held}
     if len(holders) != 1:
-        return  # nobody holds it, or not the same ranks of every line
+        return  # no rank holds it, or other ranks of each line
     held = holders.pop()
 
     def reduced(combine: Callable[[list[Sketch]], Sketch | None]) -> Parts | None:

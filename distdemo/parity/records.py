@@ -87,7 +87,7 @@ class MeshNote:
 
 @dataclass(frozen=True, slots=True)
 class RankNotes:
-    """Everything that a rank has noted; the numbers are in a file of their own.
+    """Everything that a rank has noted; its numbers are in a second file.
 
     Attributes:
         rank: Number of the rank.

@@ -1,8 +1,8 @@
-"""The initial parameters of the reference: written by its rank, and copied into the others' ranks.
+"""Initial parameters of the reference: written by its rank, and copied into the ranks.
 
-Shards that are drawn separately make nearly every program start from other values than one rank
-does. A parameter is found by its name. Which dimension is split follows from the shapes, and which
-piece a rank holds from its groups.
+With shards that are drawn separately, nearly every program starts from different values on N ranks.
+A parameter is found by its name. The split dimension follows from the shapes, and the piece of this
+rank from its groups.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _of_shape(
 
 
 def _split(whole: torch.Tensor, dim: int, count: int, index: int) -> Iterator[torch.Tensor]:
-    """Yield the ways in which one of so many ranks may have cut out its piece."""
+    """Yield the ways in which one of ``count`` ranks may have cut out its piece."""
     length = whole.shape[dim]
     for sections in range(1, MAX_SECTIONS + 1):
         if length % (sections * count) == 0:
@@ -175,7 +175,7 @@ def _split(whole: torch.Tensor, dim: int, count: int, index: int) -> Iterator[to
 
 
 def _position(count: int, preferred: AbstractSet[tuple[int, ...]]) -> int:
-    """Return this rank's position among so many that hold the pieces of a parameter.
+    """Return this rank's position among the ``count`` that hold the pieces of a parameter.
 
     They are the ranks of one of its groups: a preferred one, or else the one that spans the fewest
     ranks.

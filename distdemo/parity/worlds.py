@@ -24,7 +24,7 @@ FAR = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to compare.
+    """Request for a comparison.
 
     Attributes:
         program: Program from the command line; None for a function of Python.
@@ -45,14 +45,14 @@ class Request:
 
 OnMessage = Callable[[int, Any], bool]
 Start = Callable[[int, Recording, OnMessage], WorldReport]
-"""Function that runs the program on so many ranks and records it."""
+"""Function that runs the program on this number of ranks and records it."""
 
 
 def measure_parity(request: Request, start: Start) -> ParityReport:
     """Run the program on few ranks and on all, and compare them.
 
     Args:
-        request: What to compare.
+        request: Request for a comparison.
         start: Function that starts a world.
     """
     report = ParityReport(
@@ -112,7 +112,7 @@ class _Worlds:
     """Runs of the program.
 
     Args:
-        request: What to compare.
+        request: Request for a comparison.
         start: Function that starts a world.
         folder: Folder of the files that ranks write.
 

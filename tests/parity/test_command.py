@@ -202,7 +202,7 @@ def test_what_cannot_be_compared_is_rejected(command, words, text):
 
 
 def work(rank, size, factor):
-    """Train a layer for ever, with gradients times a factor."""
+    """Train a layer forever, with gradients times a factor."""
     torch.manual_seed(0)
     model = nn.Linear(6, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -19,7 +19,7 @@ SIZE = 4
 
 
 class Notes:
-    """What one rank notes."""
+    """Notes of one rank."""
 
     def __init__(self):
         self.notes = []
@@ -73,7 +73,7 @@ class Fault:
 
 
 def train(fault, size, moved=0.0, of=None):
-    """Return the notes of a training on so many ranks, with the settings of another fault."""
+    """Return the notes of a training on ``size`` ranks, with the settings of another fault."""
     settings = (of or fault).rank_settings
     notes = [Notes() for _ in range(size)]
     weights = [fault.start(rank) if size > 1 else Fault().start(0) for rank in range(size)]
