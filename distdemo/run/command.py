@@ -21,6 +21,7 @@ from distdemo.cli.options import (
     stall_option,
     timeout_option,
 )
+from distdemo.cli.program import check_source, parse_program, preload
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
     MAX_SECONDS,
@@ -35,7 +36,6 @@ from distdemo.launcher.program import Program
 from distdemo.launcher.records import Returned, UserProgram, WorldSpec
 from distdemo.launcher.verdict import report_of
 from distdemo.run.records import RankOutput, ReplicaSteps, RunReport
-from distdemo.run.source import check_source, parse_program, preload
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
