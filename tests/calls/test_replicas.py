@@ -166,7 +166,9 @@ def test_reductions_must_get_the_same_parameters() -> None:
     ranks = Ranks(2)
     gradients(ranks, 1, 3, 4, names=("a", "b"))
     (finding,) = ranks.findings
-    assert finding.what == "Rank 1: reduction 1 of step 1 got another parameter than on rank 0."
+    assert (
+        finding.what == "Rank 1 reduced a different parameter from rank 0 in reduction 1 of step 1."
+    )
     assert [row.did for row in finding.rows] == ["gradient of a", "gradient of b"]
 
 
