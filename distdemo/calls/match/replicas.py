@@ -12,6 +12,7 @@ from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
 
 MAX_OPEN = 100_000  # remembered tensors per group that some rank hasn't compared
+MAX_VALUES = 16  # different values of a tensor that are shown
 MIN_EQUAL = 2  # compared steps in which all ranks must have reduced equal gradients
 Sums = dict[int, int]
 """Checksum of one tensor, by rank."""
@@ -66,11 +67,14 @@ class Difference:
     gradients: Sums = field(default_factory=dict)
 
     def rows(self, line: LineText) -> tuple[Row, ...]:
-        """Return a row per value."""
-        what = f"{self.name} {self._when}: checksum"
+        """Return a row per value, and one for further values."""
+        what = f"{self.name} {self._when}:"
         at = line(self.note.source_line)
         groups = ranks_by_value(self.sums)
-        return tuple(Row(ranks, f"{what} {self.sums[ranks[0]]:08x}", at) for ranks in groups)
+        values = [(ranks, f"checksum {self.sums[ranks[0]]:08x}") for ranks in groups[:MAX_VALUES]]
+        others = sorted(rank for ranks in groups[MAX_VALUES:] for rank in ranks)
+        values += [(tuple(others), "other checksums")] if others else []
+        return tuple(Row(ranks, f"{what} {value}", at) for ranks, value in values)
 
     def finding(self, line: LineText, others: int = 0) -> Finding:
         """Return the finding; `others` is the number of other tensors that differ, too."""

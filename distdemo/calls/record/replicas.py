@@ -123,6 +123,7 @@ class Replicas:
 
     Attributes:
         steps: Number of steps of all optimizers.
+        names: Names of the parameters.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class Replicas:
         self._every = every
         self._number_of = number_of
         self._write = write
-        self._names = Names()
+        self.names = Names()
         self._traffic = Traffic()
         self._latest_call = 0
         """Number of calls before the latest step of any optimizer."""
@@ -152,10 +153,6 @@ class Replicas:
         self._activations: set[int] = set()
         """Groups whose ranks exchange the gradients of activations, so that they share data."""
         self._checks: Counter[int] = Counter()
-
-    def install(self) -> None:
-        """Remember every module from now on, once per process."""
-        self._names.install()
 
     # -------------------------------------------------------------------------------- the program
 
@@ -373,7 +370,7 @@ class Replicas:
             return "not called"
         for parameter in module.parameters():
             if parameter.requires_grad and parameter.grad is None:
-                (name,) = self._names.of([parameter], "DDP")
+                (name,) = self.names.of([parameter], "DDP")
                 return f"unused {name}"
         return "no_sync"
 
@@ -409,7 +406,7 @@ class Replicas:
             is_averaged: True if calls have carried them since the latest step.
             is_latest: True immediately after a step, when they may still be averaged.
         """
-        names = self._names.of(parameters, trained.name)
+        names = self.names.of(parameters, trained.name)
         unmarked = [
             number
             for number, parameter in enumerate(parameters)
@@ -476,7 +473,7 @@ class Replicas:
     ) -> None:
         """Write one checksum of all gradients of the next step that were reduced, on each group."""
         groups = [g for g in sorted({*gradients, *self._buckets}) if self._period(g) >= 0]
-        names = self._names.of(parameters, trained.name) if groups else []
+        names = self.names.of(parameters, trained.name) if groups else []
         for group in groups:
             if group in self._activations:
                 continue

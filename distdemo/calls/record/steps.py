@@ -86,7 +86,7 @@ class Steps:
         DistributedSampler.__iter__ = epoch  # type: ignore[method-assign]  # there is no hook
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
-        self._guard(self._replicas.install)
+        self._guard(self._replicas.names.install, self._guard)
 
     def _before_step(self, optimizer: Optimizer, *_: object) -> None:
         is_compiling = torch.compiler.is_dynamo_compiling()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
@@ -98,8 +99,8 @@ class Names:
         self._roots: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
         self._root_count = 0
 
-    def install(self) -> None:
-        """Remember every module from now on, once per process."""
+    def install(self, guard: Callable[..., Any]) -> None:
+        """Remember every module from now on, once per process; see `Steps` for ``guard``."""
 
         def on_module(parent: Module, name: str, module: Module | None) -> None:
             self._modules.add(parent)
@@ -110,8 +111,8 @@ class Names:
         def on_parameter(module: Module, *_: object) -> None:
             self._modules.add(module)
 
-        register_module_module_registration_hook(on_module)
-        register_module_parameter_registration_hook(on_parameter)
+        register_module_module_registration_hook(partial(guard, on_module))
+        register_module_parameter_registration_hook(partial(guard, on_parameter))
 
     def of(self, parameters: Iterable[Tensor], owner: str) -> list[str]:
         """Return the names of parameters.
