@@ -4,6 +4,7 @@ Public names are loaded on first use, so ``import distdemo`` is fast and only pr
 ranks import torch.
 
 - :func:`launch`: run a function on every rank of a new world on this machine
+- :func:`check_parity`: compare a function on N ranks with one rank, tensor by tensor
 - :func:`check_replicas`: compare tensors of all ranks by checksum under the sanitizer
 - :func:`step`: count a training step, so that the sanitizer can compare the ranks' steps
 - :class:`DistdemoError`, :class:`UsageError`, :class:`WorldError`, :class:`WorldInterrupted`
@@ -19,6 +20,7 @@ __all__ = [
     "WorldError",
     "WorldInterrupted",
     "__version__",
+    "check_parity",
     "check_replicas",
     "launch",
     "step",
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from distdemo.api import WorldError, WorldInterrupted, launch
     from distdemo.comm import check_replicas, step
     from distdemo.errors import DistdemoError, UsageError
+    from distdemo.parity.check import check_parity
 
 
 def __getattr__(name: str) -> Any:
@@ -41,6 +44,7 @@ def __getattr__(name: str) -> Any:
 
     homes = dict.fromkeys(("check_replicas", "step"), "distdemo.comm")
     homes |= dict.fromkeys(("DistdemoError", "UsageError"), "distdemo.errors")
+    homes["check_parity"] = "distdemo.parity.check"
     home = homes.get(name, "distdemo.api")
     value = getattr(import_module(home), name)
     globals()[name] = value

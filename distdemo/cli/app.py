@@ -40,6 +40,7 @@ _PANELS: dict[str, dict[str, str]] = {
     },
     PROGRAMS: {
         "run": "Run your own program on every rank.",
+        "parity": "Run your program on one rank and on N, and name the first tensor that differs.",
         "postmortem": "Name the rank and line at fault, from what a hung or crashed job left "
         "behind.",
         "train": "Train a small classifier on every rank, and prove that the training is "
@@ -106,7 +107,7 @@ class Command(_PlainTypes, TyperCommand):
         end = args.index(END) if END in args else len(args)
         flags = [flag for param in self.params for flag in (*param.opts, *param.secondary_opts)]
         words = [declared(word, flags) for word in args[:end]]
-        if END in args and self.name == "run":  # the parser removes one "--"
+        if END in args and self.name in ("run", "parity"):  # the parser removes one "--"
             words.append(END)
         return [*words, *args[end:]]
 

@@ -5,22 +5,39 @@ It imports neither torch nor anything else that a program may want to import fir
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import importlib
 import importlib.util
 import inspect
+import multiprocessing
 import os
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
+from multiprocessing import util
 from pathlib import Path, PurePath
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distdemo.encoding import derived
 from distdemo.errors import UsageError
+
+if TYPE_CHECKING:
+    from distdemo.launcher.rank import Rank
+
+TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
+FALSEHOODS = {"false": False, "no": False, "off": False, "0": False}
+CONVERTERS: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": lambda text: (TRUTHS | FALSEHOODS)[text.lower()],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +84,72 @@ class Program:
             return Path.cwd()
         path = Path(os.path.realpath(self.file))
         return path if path.is_dir() else path.parent
+
+
+def run_in_rank(program: Program, rank: Rank) -> Any:
+    """Run the program on this rank, and return its function's value. Collective.
+
+    Args:
+        program: Program to run.
+        rank: This rank, with its default group unless the program creates it.
+    """
+    multiprocessing.set_start_method(None, force=True)  # the program may choose its own
+    set_up(program)
+    with _exit_handlers():
+        if program.function:
+            rank.set_variables()
+            if not program.creates_group:
+                rank.barrier("all ranks are connected")  # else a failing rank breaks connects
+            return _call_function(program, rank.rank, rank.world_size)
+        run_whole(program)
+    return None
+
+
+@contextmanager
+def _exit_handlers() -> Iterator[None]:
+    """Join threads and run exit handlers after the block, as Python does at exit; ranks skip that.
+
+    After a failure multiprocessing runs the exit handlers when the process exits, so that the
+    failure is reported first: threads may wait forever.
+    """
+    atexit._clear()
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+        finalizer.atexit = False
+    atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, SystemExit) or error.code not in (None, 0):
+            util.Finalize(None, atexit._run_exitfuncs, exitpriority=1)
+            raise
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+
+
+def _call_function(program: Program, rank: int, world_size: int) -> Any:
+    """Import the program and call its function.
+
+    Raises:
+        UsageError: There is no such function, or it can't be called with these arguments.
+        BaseException: The program raised it.
+    """
+    function = load_function(program)
+    try:
+        returned = function(*bind(function, rank, world_size, program.arguments))
+    except ValueError as error:
+        if "default process group twice" in str(error):
+            raise UsageError(
+                f"{program.function} creates a process group, but it has one already.",
+                "The group is ready when a function is called.",
+                "Add --own-group, or leave out init_process_group.",
+            ) from error
+        raise
+    if inspect.isgenerator(returned) or inspect.isawaitable(returned):
+        kind = type(returned).__name__
+        raise TypeError(
+            f"{program.function} did not run: it returned a {kind}, which the program must run"
+        )
+    return returned
 
 
 def set_up(program: Program) -> None:
@@ -161,6 +244,64 @@ def leading(names: Sequence[str]) -> int:
     if list(names[:1]) != ["rank"]:
         return 0
     return 2 if names[1:2] and names[1] in ("size", "world_size") else 1
+
+
+def bind(
+    function: Callable[..., Any], rank: int, size: int, arguments: Sequence[str]
+) -> tuple[Any, ...]:
+    """Return the values to call a function with: rank and size if it names them, then arguments.
+
+    Args:
+        function: Function of the user's program.
+        rank: Rank of this process.
+        size: World size.
+        arguments: Arguments from the command line.
+
+    Raises:
+        UsageError: The function can't be called with these arguments.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins
+        return tuple(arguments)
+    positional = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
+    ]
+    first = leading([parameter.name for parameter in positional])
+    taken = positional[first:]
+    if taken and taken[-1].kind is inspect.Parameter.VAR_POSITIONAL:
+        taken += [taken[-1]] * (len(arguments) - len(taken))
+    converted = [_converted(*pair) for pair in zip(taken, arguments, strict=False)]
+    values = (*(rank, size)[:first], *converted, *arguments[len(converted) :])
+    try:
+        signature.bind(*values)
+    except TypeError as error:
+        name = getattr(function, "__name__", repr(function))
+        raise UsageError(
+            f"{name}{signature} can't be called with {list(arguments)}.",
+            f"{error}.".capitalize(),
+            "Put the function's arguments after --.",
+        ) from None
+    return values
+
+
+def _converted(parameter: inspect.Parameter, text: str) -> Any:
+    """Convert the text to the type of the annotation, ``int`` or ``int | None``, or the default."""
+    annotation = parameter.annotation
+    if annotation is parameter.empty:
+        annotation = type(parameter.default)
+    kind = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    kind = kind.strip("'\"").removesuffix(" | None")
+    try:
+        return CONVERTERS.get(kind, str)(text)
+    except (KeyError, ValueError):
+        raise UsageError(
+            f"{parameter.name} can't be {text!r}.",
+            f"The function declares it as {kind}.",
+            "Give a different value after --.",
+        ) from None
 
 
 MAX_VALUE_CHARS = 4_000

@@ -21,6 +21,7 @@ from distdemo.cli.options import (
     stall_option,
     timeout_option,
 )
+from distdemo.cli.program import check_source, parse_program, preload
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
     MAX_SECONDS,
@@ -34,8 +35,7 @@ from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import Returned, UserProgram, WorldSpec
 from distdemo.launcher.verdict import report_of
-from distdemo.run.records import RankOutput, ReplicaSteps, RunReport
-from distdemo.run.source import check_source, parse_program, preload
+from distdemo.run.records import RankOutput, RunReport
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
@@ -323,6 +323,6 @@ def _inspected(report: RunReport, inspector: Inspector, options: RunOptions) -> 
         late=judge.lateness.ranking(judge.matcher.line),
         warnings=tuple(judge.warnings()),
         shake=options.shake,
-        replicas=ReplicaSteps(*judge.matcher.compared_steps()) if options.check_replicas else None,
+        replicas=judge.matcher.compared_steps() if options.check_replicas else None,
         stopped="" if report.findings or report.interrupted else inspector.stopped,
     )

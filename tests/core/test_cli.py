@@ -20,6 +20,7 @@ from distdemo.cli import main as main_module
 from distdemo.cli.app import COMMANDS, function_of, records_of, typer_command
 
 PROGRAM = Path(__file__).parents[1] / "run" / "programs" / "hello.py"
+TRAINING = Path(__file__).parents[2] / "examples/parity/ddp.py"
 CHEAP = {
     "all-reduce": "-n 2",
     "bench": "-n 2 -b 8 -e 512 --iters 1",
@@ -31,6 +32,7 @@ CHEAP = {
     "train": "-n 2 --epochs 1 --mode flat",
     "rpc": "-n 2",
     "run": f"{PROGRAM}:run -n 2",
+    "parity": f"{TRAINING} -n 2",
     "postmortem": "NOTES",
     "hello": "-n 2",
     "check": "--op barrier -n 2",

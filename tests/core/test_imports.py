@@ -58,10 +58,11 @@ FEATURES = {
     "learn",
     "testing",
     "postmortem",
+    "parity",
     "interactive",
 }
 MAY |= dict.fromkeys(FEATURES, set(MAY) - {"__main__"})
-MAY["__init__"] |= {"interactive"}
+MAY["__init__"] |= {"interactive", "parity"}
 
 
 def room(module: str) -> str:

@@ -18,6 +18,7 @@ def test_the_public_names_are_these() -> None:
         "WorldError",
         "WorldInterrupted",
         "__version__",
+        "check_parity",
         "check_replicas",
         "launch",
         "step",

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from distdemo.errors import UsageError
-from distdemo.launcher.program import MAX_VALUE_CHARS
+from distdemo.launcher.program import MAX_VALUE_CHARS, bind
 from distdemo.run.output import MAX_TOTAL_BYTES, MIN_BYTES, Transcript, transcripts
-from distdemo.run.value import MAX_JSON_CHARS, MAX_NUMBERS, bind, plain_value
+from distdemo.run.value import MAX_JSON_CHARS, MAX_NUMBERS, plain_value
 from distdemo.view.stream import Stream
 
 # -------------------------------------------------------------------------------------- arguments

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from distdemo.cli.program import check_source, parse_program
 from distdemo.errors import UsageError
-from distdemo.run.source import check_source, parse_program
 
 SOURCE = """
 raise SystemExit("a check of the source must not run it")

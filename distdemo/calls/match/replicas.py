@@ -13,6 +13,7 @@ from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
 
 MAX_OPEN = 100_000  # remembered tensors per group that some rank hasn't compared
+MAX_VALUES = 16  # different values of a tensor that are shown
 MIN_EQUAL = 3  # compared steps in which all ranks must have reduced equal gradients
 Sums = dict[int, int]
 """Checksum of one tensor, by rank."""
@@ -30,9 +31,10 @@ SAME_GRADIENTS = (
     "decay, state, or a change of the parameters without the optimizer."
 )
 OTHER_GRADIENTS = (
-    "The gradients already differed before this step: they were not reduced, or clipped or scaled "
-    "in another way on some ranks."
+    "The gradients already differed before this step: they were not reduced, or were clipped or "
+    "scaled differently."
 )
+CHANGED = "The program changes parameters between steps, and in another way on some ranks."
 OTHER_TENSORS = "All ranks must reduce the gradients of the same parameters in the same order."
 WHY = {
     "not": ("the DDP module was never called", "Call the wrapper, not model.module."),
@@ -68,34 +70,41 @@ class Difference:
     gradients: Sums = field(default_factory=dict)
 
     def rows(self, line: LineText) -> tuple[Row, ...]:
-        """Return a row per value."""
-        what = f"{self.name} {self._when}: checksum"
+        """Return a row per value, and one for further values."""
+        what = f"{self.name} {self._when}:"
         at = line(self.note.source_line)
         groups = ranks_by_value(self.sums)
-        return tuple(Row(ranks, f"{what} {self.sums[ranks[0]]:08x}", at) for ranks in groups)
+        values = [(ranks, f"checksum {self.sums[ranks[0]]:08x}") for ranks in groups[:MAX_VALUES]]
+        others = sorted(rank for ranks in groups[MAX_VALUES:] for rank in ranks)
+        values += [(tuple(others), "other checksums")] if others else []
+        return tuple(Row(ranks, f"{what} {value}", at) for ranks, value in values)
 
     def finding(self, line: LineText, others: int = 0) -> Finding:
         """Return the finding; `others` is the number of other tensors that differ, too."""
         is_start = not (self.note.step or self.note.check)
-        when = "right after this step" if self.equal_after == self.note.step else ""
-        when = when or f"after step {self.equal_after}"
-        before = f"It was equal {when}. " * (self.equal_after > 0)
+        was_equal = self.note.step == self.equal_after > 0
+        before = f"It was equal after step {self.equal_after}. " * (self.equal_after > 0)
+        if was_equal:
+            before = "It was equal immediately after the step. "
         verb = "differs" if others == 1 else "differ"
         before += f"{plural(others, 'other parameter')} {verb}, too." if others else ""
         rule = START if is_start else KINDS["replicas"].rule
         if self.gradients and self.equal_after == self.note.step - 1:
             rule = SAME_GRADIENTS if len({*self.gradients.values()}) == 1 else OTHER_GRADIENTS
+        rule = CHANGED if was_equal else rule
         groups = ranks_by_value(self.sums)
         guilty: tuple[int, ...] = ()
         if 2 * len(groups[0]) > len(self.sums):
             guilty = tuple(sorted(rank for ranks in groups[1:] for rank in ranks))
             usual = ranks_of(groups[0]).lower()
             what = f"{ranks_of(guilty)}: {self.name} differs from {usual} {self._when}."
-        elif len(groups) == len(self.sums) > 2:
-            what = f"{self.name} differs between all ranks {self._when}."
-        else:
+        elif len(groups) == 2:
             sides = " and ".join(ranks_of(ranks).lower() for ranks in groups)
             what = f"{self.name} differs between {sides} {self._when}."
+        elif len(groups) == len(self.sums):
+            what = f"{self.name} differs between all ranks {self._when}."
+        else:
+            what = f"{self.name} has {len(groups)} different values {self._when}."
         return Finding("replicas", what, self.rows(line), before.strip(), rule, guilty)
 
     @property
@@ -113,12 +122,12 @@ class ReplicaCheck:
     in local SGD, and no replica in between.
 
     Attributes:
-        compared: Steps after which parameters were compared, with the number of the optimizer.
-        checks: Checks of the program itself that were compared.
+        checks: Number of checks of the program itself that were compared.
     """
 
-    compared: set[tuple[int, int]] = field(default_factory=set)
-    checks: set[int] = field(default_factory=set)
+    checks: int = 0
+    _compared: dict[int, list[int]] = field(default_factory=dict)
+    """Number of steps after which parameters were compared, and the latest, by optimizer."""
     _open: dict[tuple[object, ...], tuple[Sums, Sums]] = field(default_factory=dict)
     """Checksums of a tensor and of its gradient that some ranks haven't sent yet."""
     _numbers: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -144,7 +153,13 @@ class ReplicaCheck:
     _gradients: dict[int, dict[int, Gradients]] = field(default_factory=dict)
     _equal_steps: list[int] = field(default_factory=list)
     _gradients_differ: bool = False
+    _gradient_line: SourceLine = field(default_factory=SourceLine)
     _mixed: dict[int, Gradients] | None = None
+
+    @property
+    def compared(self) -> int:
+        """Number of compared steps of the optimizer with the most."""
+        return max((count for count, _ in self._compared.values()), default=0)
 
     def steps(self) -> int:
         """Return the number of steps of the optimizer that made the most."""
@@ -214,7 +229,7 @@ class ReplicaCheck:
         key = note.optimizer, difference.name
         is_equal = len(set(sums.values())) == 1
         if note.check:
-            self.checks.add(note.check)
+            self.checks = note.check
             return None if is_equal else difference
         if note.is_unmarked:
             if not note.step and is_equal:
@@ -223,7 +238,9 @@ class ReplicaCheck:
                 self._unmarked[key] = is_equal
             return None
         if note.step:
-            self.compared.add((note.optimizer, note.step))
+            count = self._compared.setdefault(note.optimizer, [0, 0])
+            if note.step > count[1]:
+                count[:] = count[0] + 1, note.step
         if is_equal:
             self._equal[key] = note.step
             if self._drifted.pop(key, None):
@@ -272,6 +289,7 @@ class ReplicaCheck:
             self._gradients_differ = True
         elif totals != {0}:
             self._equal_steps.append(note.step)
+            self._gradient_line = note.source_line
 
     def findings(self, members: Sequence[int], line: LineText) -> Iterator[Finding]:
         """Yield what is wrong without an error, the cause first.
@@ -295,8 +313,15 @@ class ReplicaCheck:
         drifted = list(self._drifted.values())
         if drifted:
             yield min(drifted, key=lambda d: d.note.step).finding(line, len(drifted) - 1)
-        elif len(self._equal_steps) >= MIN_EQUAL and not self._gradients_differ:
-            yield self._equal_data(members, line)
+
+    def equal_data(self) -> tuple[Sequence[int], SourceLine] | None:
+        """Return the steps in which all ranks reduced equal gradients, and the line of the last.
+
+        None if the gradients differed in some step, or if only one step was compared.
+        """
+        if self._gradients_differ or len(self._equal_steps) < MIN_EQUAL:
+            return None
+        return sorted(self._equal_steps), self._gradient_line
 
     def _always_reduced(self, optimizer: int) -> bool:
         """Return True if the gradients of all steps were reduced on the group.
@@ -315,7 +340,7 @@ class ReplicaCheck:
             is_last = word == "unused" and count == 1  # DDP would reject the next forward pass
             if not count or not (drifted or (is_last and not self._averaged)):
                 continue
-            why, advice = WHY[word]
+            why, advice = WHY.get(word, WHY[""])
             what = f"{ranks_of(tuple(members))}: {count:,} of {plural(note.step, 'step')} changed "
             what += f"parameters without a reduction; {why}."
             rows: tuple[Row, ...] = (Row(tuple(members), "made the steps", line(note.source_line)),)
@@ -327,21 +352,11 @@ class ReplicaCheck:
                 rule += f" Parameters now differ: {names}{more}."
             yield Finding("unreduced", what, rows, "", rule, tuple(members))
 
-    def _equal_data(self, members: Sequence[int], line: LineText) -> Finding:
-        """Return the finding for ranks that train on the same data."""
-        steps = ", ".join(map(str, sorted(self._equal_steps)))
-        what = f"{ranks_of(tuple(members))} reduced bit-identical gradients in every step that was "
-        what += f"compared: {steps}."
-        note = next(iter(self._notes.values()), {})
-        at = line(note[min(note)].source_line) if note else ""
-        rows = (Row(tuple(members), "equal gradients", at),)
-        return Finding("data", what, rows, "", KINDS["data"].rule, tuple(members))
-
     def _other_tensors(self, notes: Mapping[int, Gradients], line: LineText) -> Finding:
         """Return the finding for ranks that give different parameters to one reduction."""
         longest = max(len(note.names) for note in notes.values())
         names = {rank: (*note.names, *[""] * longest)[:longest] for rank, note in notes.items()}
-        at = next(n for n in range(longest) if len({own[n] for own in names.values()}) > 1)
+        at = next((n for n in range(longest) if len({own[n] for own in names.values()}) > 1), 0)
         given = {rank: own[at] or "no parameter" for rank, own in names.items()}
         rows = [
             Row(ranks, f"gradient of {given[ranks[0]]}", line(notes[ranks[0]].source_line))
@@ -349,11 +364,37 @@ class ReplicaCheck:
         ]
         guilty = tuple(sorted(rank for row in rows[1:] for rank in row.ranks))
         step = next(iter(notes.values())).step
-        what = (
-            f"{ranks_of(guilty)}: reduction {at + 1} of step {step} got another parameter than on "
-        )
-        what += f"{ranks_of(rows[0].ranks).lower()}."
+        what = f"{ranks_of(guilty)} reduced a different parameter from "
+        what += f"{ranks_of(rows[0].ranks).lower()} in reduction {at + 1} of step {step}."
         return Finding("shift", what, tuple(rows), "", OTHER_TENSORS, guilty)
+
+
+def equal_data_finding(
+    checks: Sequence[tuple[Sequence[int], ReplicaCheck]], line: LineText
+) -> Finding | None:
+    """Return the finding for ranks that train on the same data, or None.
+
+    Args:
+        checks: Members and comparison of each group.
+        line: Function that returns a source line as text.
+    """
+    equal = [(members, found) for members, check in checks if (found := check.equal_data())]
+    if not equal:
+        return None
+    sides: list[set[int]] = []  # of ranks that are in one group after another
+    for members, _ in equal:
+        side = {*members}
+        for other in [other for other in sides if not other.isdisjoint(side)]:
+            sides.remove(other)
+            side |= other
+        sides.append(side)
+    steps, source = equal[0][1]
+    who = " and ".join(ranks_of(tuple(sorted(side))).lower() for side in sides)
+    what = f"{who.capitalize()} reduced bit-identical gradients in every step that was compared: "
+    what += f"{', '.join(map(str, steps))}."
+    ranks = tuple(sorted({rank for side in sides for rank in side}))
+    rows = (Row(ranks, "equal gradients", line(source)),)
+    return Finding("data", what, rows, "", KINDS["data"].rule, ranks)
 
 
 @dataclass(slots=True)
@@ -404,6 +445,6 @@ def shifted_finding(
         call = calls[ranks[0]]
         rows.append(Row(ranks, f"{call.op} in step {steps[ranks[0]]}", line(call.source_line)))
     guilty = tuple(sorted(rank for row in rows[1:] for rank in row.ranks))
-    what = f"{ranks_of(guilty)} averaged the gradients of another step than "
+    what = f"{ranks_of(guilty)} averaged gradients of a different step from "
     what += f"{ranks_of(rows[0].ranks).lower()}."
     return Finding("step", what, tuple(rows), "", KINDS["step"].rule, guilty)

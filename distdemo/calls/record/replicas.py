@@ -32,6 +32,7 @@ from distdemo.calls.record.tensors import (
     Names,
     Traffic,
     checksum,
+    is_capturing,
     is_constant,
     is_dense,
     storage_of,
@@ -44,7 +45,9 @@ SAMPLED = frozenset({1, 2, 4, 8, 16})
 SAMPLED_GRADIENTS = frozenset({1, 2, 4, 8})
 """Steps whose gradients are compared before they are reduced."""
 SUMS = {"sum", "avg", "premul_sum"}
-PER_NOTE = 100  # tensors
+MAX_COMPARED = 100  # steps of all optimizers; later gradients aren't compared
+MAX_BUCKETS = 1000  # checksums of gradients since the latest step
+PER_NOTE = 50  # tensors; a note of long names must fit the smallest ring
 MAX_UNMARKED = 10  # names of parameters that nothing marks as replicas
 MAX_OPTIMIZERS = 1000
 
@@ -128,6 +131,7 @@ class Replicas:
 
     Attributes:
         steps: Number of steps of all optimizers.
+        names: Names of the parameters.
     """
 
     def __init__(
@@ -140,7 +144,7 @@ class Replicas:
         self._every = every
         self._number_of = number_of
         self._write = write
-        self._names = Names()
+        self.names = Names()
         self._traffic = Traffic()
         self._latest_call = 0
         """Number of calls before the latest step of any optimizer."""
@@ -159,10 +163,6 @@ class Replicas:
         self._activations: set[int] = set()
         """Groups whose ranks exchange the gradients of activations, so that they share data."""
         self._checks: Counter[int] = Counter()
-
-    def install(self) -> None:
-        """Remember every module from now on, once per process."""
-        self._names.install()
 
     # -------------------------------------------------------------------------------- the program
 
@@ -189,8 +189,8 @@ class Replicas:
     def add_reduction(self, group: int, tensors: Iterable[Tensor]) -> None:
         """Add a reduction of gradients that DDP or FSDP is about to make."""
         self._reductions[group] += 1
-        if self._period(group) >= 0:
-            sums = self._buckets.setdefault(group, [])
+        sums = self._buckets.setdefault(group, [])
+        if self._period(group) >= 0 and len(sums) < MAX_BUCKETS:
             sums += [checksum(tensor) for tensor in tensors if is_dense(tensor)]
 
     def add_call(
@@ -225,7 +225,9 @@ class Replicas:
     def _period(self, group: int) -> int:
         """Return the number of reduced steps on a group if the next is compared; otherwise -1."""
         steps = self._reduced_steps[group]
-        return steps if self._is_training and steps + 1 in SAMPLED_GRADIENTS else -1
+        is_early = self._is_training and self.steps < MAX_COMPARED
+        is_due = is_early and steps + 1 in SAMPLED_GRADIENTS and not is_capturing()
+        return steps if is_due else -1
 
     # -------------------------------------------------------------------------------------- steps
 
@@ -304,13 +306,13 @@ class Replicas:
         return self._every > 0 and steps % self._every == 0
 
     def _look_at(self, trained: Trained, parameters: Sequence[Tensor]) -> None:
-        """Remember the memory of the parameters, and their values before the first step."""
+        """Remember the memory of the parameters, and their values before their first step."""
         dense = [parameter for parameter in parameters if is_dense(parameter)]
         trained.storages = frozenset(map(storage_of, dense))
         trained.numel = sum(parameter.numel() for parameter in parameters)
         trained.start += [
             (checksum(p), is_constant(p)) if is_dense(p) else (0, True)
-            for p in parameters[len(trained.start) :]
+            for p in parameters[len(trained.start) :]  # the program may add some later
         ]
 
     def _match(
@@ -412,7 +414,7 @@ class Replicas:
         may_be_unused = module.find_unused_parameters or module.static_graph
         for parameter in () if may_be_unused else module.parameters():
             if parameter.requires_grad and parameter.grad is None:
-                (name,) = self._names.of([parameter], "DDP")
+                (name,) = self.names.of([parameter], "DDP")
                 return f"unused {name}"
         return "no_sync"
 
@@ -447,7 +449,7 @@ class Replicas:
             is_averaged: True if calls have carried them since the latest step.
             is_latest: True immediately after a step, when they may still be averaged.
         """
-        names = self._names.of(parameters, trained.name)
+        names = self.names.of(parameters, trained.name)
         is_named = not any(  # else ranks may hold different ones at the same position
             name == UNNAMED.format(number, trained.name) for number, name in enumerate(names)
         )
@@ -461,7 +463,7 @@ class Replicas:
         trained.unmarked = tuple(names[number] for number in unmarked)
         world = self._number_of(dist.group.WORLD)
         if unmarked and self._every and world is not None and not is_latest:
-            values = [checksum(parameters[n]) for n in unmarked]
+            values = [checksum(parameters[number]) for number in unmarked]
             note = self._note(trained, world, is_unmarked=True)
             self._tell(world, note, trained.unmarked, values)
         versions = [version_of(parameter) for parameter in parameters]
@@ -522,7 +524,7 @@ class Replicas:
     ) -> None:
         """Write one checksum of all gradients of the next step that were reduced, on each group."""
         groups = [g for g in sorted({*gradients, *self._buckets}) if self._period(g) >= 0]
-        names = self._names.of(parameters, trained.name) if groups else []
+        names = self.names.of(parameters, trained.name) if groups else []
         for group in groups:
             if group in self._activations:
                 continue
@@ -563,4 +565,6 @@ def _named(replicas: Any) -> Iterator[tuple[str, Tensor]]:
     else:
         tensors = [replicas] if isinstance(replicas, Tensor) else replicas
         named = ((f"tensor {number}", tensor) for number, tensor in enumerate(tensors))
-    yield from ((str(name)[-MAX_NAME:], tensor) for name, tensor in named)
+    for name, tensor in named:
+        if isinstance(tensor, Tensor) and is_dense(tensor):
+            yield str(name)[-MAX_NAME:], tensor

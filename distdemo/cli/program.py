@@ -20,7 +20,7 @@ from distdemo.launcher.program import Program, is_source, no_such_function
 from distdemo.launcher.torch_import import without_traces
 
 MAX_LINE = 160  # characters shown of a line
-TRY = "Try distdemo run train.py, distdemo run train.py:step or distdemo run -m package.module."
+TRY = "Try train.py, train.py:step or -m package.module."
 
 
 def parse_program(words: list[str], module: str | None) -> Program:
@@ -37,11 +37,11 @@ def parse_program(words: list[str], module: str | None) -> Program:
         raise UsageError(
             f"Unexpected argument {given[-1]!r}.",
             "Put the program's arguments after --.",
-            f"Try distdemo run {first} -- {' '.join(given[1:])}",
+            f"Try {first} -- {' '.join(given[1:])}",
         )
     text = given[0] if given else ""
     if not text:
-        raise UsageError("No program is given.", "run takes a file or, with -m, a module.", TRY)
+        raise UsageError("No program is given.", "It is a file or, with -m, a module.", TRY)
     home, colon, function = text.rpartition(":")
     if not colon or os.path.exists(text):  # noqa: PTH110 - Path.exists raises for long names
         home = text

@@ -1,0 +1,296 @@
+"""Compare the ranks' tensors with the reference's, each within a tolerance that was measured.
+
+How far a tensor may move is measured with one more run of the reference, whose parameters are moved
+by one unit in the last place, and estimated from its type and length; the larger number counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from distdemo.parity.placements import (
+    Explanation,
+    Mesh,
+    Placement,
+    Tolerance,
+    combinations,
+    explain,
+    meshes,
+    renamed,
+)
+from distdemo.parity.records import EVALUATION, KINDS, Comparison, Note, RankNotes
+from distdemo.parity.sketches import Sketch, distance
+
+Key = tuple[str, int, str]
+Parts = Sequence[Sketch | None]
+EPSILONS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-7, "float16": 2**-10}
+MOVED = 30
+"""Factor between what a moved parameter changes and what another order of sums may change."""
+MOVED_COARSE = 4
+"""The same for a model that computes in half precision: its sums are exact in comparison."""
+COARSE = 1e-4  # epsilon from which a type has half precision
+OWN = ("start", "initial", "parameter")
+"""Kinds of tensors that are parameters, which can't be partial."""
+
+
+@dataclass(frozen=True)
+class RunNotes:
+    """Notes of the ranks of one run.
+
+    Attributes:
+        notes: Notes of each rank.
+        tables: Sketch and note of each tensor, per rank.
+    """
+
+    notes: tuple[RankNotes, ...]
+    tables: tuple[dict[Key, tuple[Note, Sketch]], ...]
+
+    def sketches(self, key: Key) -> list[Sketch | None]:
+        """Return each rank's sketch of a tensor."""
+        return [table[key][1] if key in table else None for table in self.tables]
+
+    def note(self, key: Key) -> Note | None:
+        """Return the first rank's note of a tensor, or None."""
+        return next((table[key][0] for table in self.tables if key in table), None)
+
+    @cached_property
+    def epsilon(self) -> float:
+        """Epsilon of the coarsest type that the modules compute in."""
+        types = {
+            note.dtype
+            for key in self.keys
+            for note in [self.note(key)]
+            if note and key[0] == "output"
+        }
+        return max((EPSILONS.get(dtype, 0.0) for dtype in types), default=0.0)
+
+    @property
+    def keys(self) -> dict[Key, None]:
+        """Tensors of all ranks, in the order in which they were computed."""
+        return {key: None for table in self.tables for key in table}
+
+
+def run_notes(ranks: Sequence[tuple[RankNotes, list[Sketch]]]) -> RunNotes:
+    """Return the notes of a run from what its ranks have written."""
+    tables = tuple(
+        {
+            (note.kind, note.step, note.name): (note, sketch)
+            for note, sketch in zip(notes.notes, sketches, strict=True)
+        }
+        for notes, sketches in ranks
+    )
+    return RunNotes(tuple(notes for notes, _ in ranks), tables)
+
+
+@dataclass
+class Comparing:
+    """The runs of a program, and what is compared.
+
+    Attributes:
+        reference: Run on few ranks, usually one.
+        moved: The same with parameters that were moved by one unit in the last place.
+        ranks: Run on all ranks.
+    """
+
+    reference: RunNotes
+    moved: RunNotes
+    ranks: RunNotes
+    _tolerances: dict[Key, Tolerance] = field(default_factory=dict)
+
+    # --------------------------------------------------------------------------------- the order
+
+    @cached_property
+    def steps(self) -> int:
+        """Number of training steps that all runs have completed."""
+        return min(notes.steps for run in (self.reference, self.ranks) for notes in run.notes)
+
+    @cached_property
+    def keys(self) -> list[Key]:
+        """Tensors in the order of causes: outputs forwards, gradients backwards, parameters."""
+        steps = range(self.steps) if self.has_training else [EVALUATION]
+        keys = {key: at for at, key in enumerate(self.reference.keys)}
+
+        def place(key: Key) -> tuple[int, int, int]:
+            kind, step, _ = key
+            return -1 if kind in ("start", "initial") else step, KINDS.index(kind), keys[key]
+
+        chosen = [key for key in keys if key[1] in steps or key[0] in ("start", "initial")]
+        return sorted(chosen, key=place)
+
+    @cached_property
+    def has_training(self) -> bool:
+        """True if the program has computed gradients."""
+        return self.steps > 0
+
+    # ------------------------------------------------------------------------------- the tensors
+
+    def parts(self, key: Key) -> list[Sketch | None]:
+        """Return each rank's sketch; a parameter that has no gradient has zeros."""
+        parts = self.ranks.sketches(key)
+        kind, step, name = key
+        stage = self._ends.get(key)
+        if stage is not None:
+            held = self.ranks.sketches(stage)
+            if any(held):
+                parts = [part if own else None for part, own in zip(parts, held, strict=True)]
+        if kind == "gradient":
+            own = self.ranks.sketches(("parameter", step, name))
+            parts = [
+                parameter.scaled(0.0) if part is None and parameter is not None else part
+                for part, parameter in zip(parts, own, strict=True)
+            ]
+        return parts
+
+    @cached_property
+    def _ends(self) -> dict[Key, Key]:
+        """First module of each step by the model's input, and last module by its output.
+
+        Only ranks that have this module have that input or output: others are a pipeline's stages.
+        """
+        ends: dict[Key, Key] = {}
+        for key in self.reference.keys:
+            kind, step, name = key
+            if kind == "output" and name != "model":
+                ends.setdefault(("input", step, "input"), key)
+                ends[("output", step, "model")] = key
+        return ends
+
+    def references(self, key: Key) -> list[Sketch]:
+        """Return the tensor of the reference; of several ranks, each that they may make."""
+        parts = self.reference.sketches(key)
+        if len(parts) == 1:
+            return [part for part in parts if part is not None]
+        grid = np.empty(len(parts), dtype=object)
+        grid[:] = parts
+        tolerance = self.tolerance(key)
+        rows, scalar, partial = self.kind_of(key)
+        ways = combinations(grid, tolerance, rows=rows, scalar=scalar, partial=partial)
+        return [whole for _, whole in ways]
+
+    def kind_of(self, key: Key) -> tuple[bool, bool, bool]:
+        """Return whether a tensor has rows that ranks share, is a loss, and may be partial."""
+        note = self.reference.note(key)
+        rows = key[0] in ("input", "output")
+        scalar = note is not None and key[0] in ("output", "loss") and note.shape == ()
+        return rows, scalar, key[0] not in OWN
+
+    def tolerance(self, key: Key) -> Tolerance:
+        """Return how far a tensor may be from the reference."""
+        if key not in self._tolerances:
+            self._tolerances[key] = self._tolerance(key)
+        return self._tolerances[key]
+
+    def _tolerance(self, key: Key) -> Tolerance:
+        sums, squares = self._movement(key)
+        factor = MOVED if self.reference.epsilon < COARSE else MOVED_COARSE
+        sums, squares = factor * sums, factor * squares
+        for table in self.reference.tables:
+            if key in table:
+                note, sketch = table[key]
+                eps = EPSILONS.get(note.dtype, EPSILONS["float64"])
+                if key[0] == "gradient":
+                    eps = max(eps, self.reference.epsilon)
+                spread = 4 + math.sqrt(max(note.rows, 1)) / 4
+                sums = max(sums, eps * spread * sketch.norm)
+                largest = max(float(np.linalg.norm(column[1])) for column in sketch.columns)
+                squares = max(squares, 4 * eps * largest)
+                if key[0] == "parameter":
+                    before = self.before(key, table)
+                    if before is not None:
+                        change = distance(sketch, before)
+                        sums += 8 * self.reference.epsilon * change[0]
+                        squares += 8 * self.reference.epsilon * change[1]
+        return Tolerance(sums, squares)
+
+    def _movement(self, key: Key) -> tuple[float, float]:
+        """Return how far a tensor moved when the parameters moved by one unit."""
+        sums = squares = 0.0
+        for mine, its in zip(self.reference.tables, self.moved.tables, strict=True):
+            if key in mine and key in its:
+                one, other = mine[key][1], its[key][1]
+                first = ("initial", 0, key[2])
+                if key[0] == "parameter" and first in mine and first in its:
+                    other = _minus(other, _minus(its[first][1], mine[first][1]))
+                one_sums, one_squares = distance(one, other)
+                if math.isfinite(one_sums):
+                    sums, squares = max(sums, one_sums), max(squares, one_squares)
+        return sums, squares
+
+    def before(self, key: Key, table: Mapping[Key, tuple[Note, Sketch]]) -> Sketch | None:
+        """Return a parameter before the step of this key."""
+        _, step, name = key
+        earlier = ("parameter", step - 1, name) if step else ("initial", 0, name)
+        return table[earlier][1] if earlier in table else None
+
+    # ------------------------------------------------------------------------------- the results
+
+    def explanation(self, key: Key, mesh: Mesh, usual: Placement = ()) -> Explanation:
+        """Return how a tensor is spread over the ranks of a mesh."""
+        rows, scalar, partial = self.kind_of(key)
+        tolerance = self.tolerance(key)
+        parts = mesh.parts(self.parts(key))
+        ways = combinations(parts, tolerance, rows=rows, scalar=scalar, partial=partial)
+        return explain(self.references(key), ways, tolerance, usual)
+
+    def explanations(self, mesh: Mesh, keys: Iterable[Key]) -> dict[Key, Explanation]:
+        """Return the explanation of each tensor that a rank has noted."""
+        results: dict[Key, Explanation] = {}
+        usual: Placement = ()
+        for key in keys:
+            results[key] = self.explanation(key, mesh, usual if key[0] == "output" else ())
+            if key[0] == "input":
+                usual = results[key].placement
+        return results
+
+    def compare(self) -> tuple[Mesh, dict[Key, Explanation]]:
+        """Return the mesh that explains the most tensors, with their explanations."""
+        present = [key for key in self.keys if any(self.ranks.sketches(key))]
+        best: tuple[Mesh, dict[Key, Explanation]] | None = None
+        most = -1
+        for mesh in meshes(self.ranks.notes):
+            results = self.explanations(mesh, present)
+            count = sum(result.holds and result.factor == 1 for result in results.values())
+            if count > most:
+                most = count
+                best = mesh, results
+            if most == len(present):
+                break
+        assert best is not None, "there is always the mesh of one axis"
+        mesh, results = best
+        inputs = [result.placement for key, result in results.items() if key[0] == "input"]
+        own = (result.placement for key, result in results.items() if key[0] == "initial")
+        return renamed(mesh, inputs[0] if inputs else (), own), results
+
+    def comparisons(self, results: Mapping[Key, Explanation]) -> tuple[Comparison, ...]:
+        """Return the records of these results."""
+        return tuple(
+            self._comparison(key, result) for key, result in results.items() if key[0] != "start"
+        )
+
+    def _comparison(self, key: Key, result: Explanation) -> Comparison:
+        kind, step, name = key
+        note = self.reference.note(key)
+        norm = max((part.norm for part in self.references(key)), default=0.0)
+        tolerance = self.tolerance(key).sums / norm if norm > 0 else 0.0
+        return Comparison(
+            kind,
+            step,
+            name,
+            result.placement,
+            result.holds and result.factor == 1,
+            result.factor,
+            result.deviation,
+            tolerance if math.isfinite(tolerance) else 0.0,
+            result.reordered,
+            note.line if note else "",
+        )
+
+
+def _minus(one: Sketch, other: Sketch) -> Sketch:
+    columns = zip(one.columns, other.columns, strict=True)
+    return Sketch(one.dims, tuple(mine - its for mine, its in columns))

@@ -1,0 +1,469 @@
+"""Infer from values how a tensor is spread over the ranks. Pure logic, no torch.
+
+The ranks form a mesh. Along each of its axes the parts of a tensor are combined in every way that
+is possible, until one sketch is left, which is compared with the reference's:
+
+- ``R``: every rank holds the tensor
+- ``S(batch)``: each holds other rows; sums and squares add up
+- ``S(1)``: each holds a piece of this dimension
+- ``P``: the tensors of all ranks must be added
+- ``mean``: a loss whose mean is the reference
+- ``@0``: only ranks at this position hold it
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import eq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distdemo.parity.records import Axis, MeshNote, RankNotes
+from distdemo.parity.sketches import Sketch, added, distance, joined
+
+Parts = NDArray[np.object_]
+"""Sketch of each rank, or None, in the shape of the mesh."""
+Placement = tuple[str, ...]
+ROWS = "S(batch)"
+MAX_AXES = 4
+NEAR = 1e-4  # of a factor to a whole number or its reciprocal
+DEFAULT_NAMES = {1: ("ranks",), 2: ("outer", "inner"), 3: ("outer", "middle", "inner")}
+"""Names of axes that the program has not named."""
+UNNAMED = {name for names in DEFAULT_NAMES.values() for name in names}
+
+
+# ---------------------------------------------------------------------------------------- the mesh
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Mesh of all ranks.
+
+    Attributes:
+        axes: Names and sizes.
+        ranks: Ranks, in the shape of the axes.
+    """
+
+    axes: tuple[Axis, ...]
+    ranks: NDArray[np.int64]
+
+    def lines(self, axis: int) -> list[tuple[int, ...]]:
+        """Return the ranks of each line along an axis."""
+        moved = np.moveaxis(self.ranks, axis, -1)
+        return [tuple(map(int, line)) for line in moved.reshape(-1, moved.shape[-1])]
+
+    def parts(self, by_rank: Sequence[Sketch | None]) -> Parts:
+        """Return the ranks' sketches in the shape of the mesh."""
+        parts = np.empty(self.ranks.shape, dtype=object)
+        for index, rank in np.ndenumerate(self.ranks):
+            parts[index] = by_rank[rank]
+        return parts
+
+
+def meshes(notes: Sequence[RankNotes]) -> Iterator[Mesh]:
+    """Yield the meshes that may explain the program, the likeliest first.
+
+    The device meshes and groups that the program created give the axes; then all factorisations
+    of the number of ranks follow.
+    """
+    size = len(notes)
+    data_groups = {group for own in notes for group in own.data_groups}
+    groups = {tuple(sorted(group)) for own in notes for group in own.groups}
+    named = {mesh for own in notes for mesh in own.meshes if len(mesh.ranks) == size}
+    names = _group_names(notes)
+    candidates = [_from_note(mesh) for mesh in sorted(named, key=lambda mesh: -len(mesh.shape))]
+    candidates += _from_groups(size, groups, names)
+    candidates += [
+        _row_major(shape, DEFAULT_NAMES.get(len(shape), ()))
+        for shape in sorted(_factorisations(size), key=len)
+    ]
+    seen = set()
+    for mesh in candidates:
+        key = (mesh.ranks.shape, mesh.ranks.tobytes())
+        if key not in seen:
+            seen.add(key)
+            yield _with_data_axis(mesh, data_groups)
+
+
+def _group_names(notes: Sequence[RankNotes]) -> dict[tuple[int, ...], str]:
+    """Return the dimension names of the meshes by their groups of ranks."""
+    names = {}
+    for mesh in {mesh for own in notes for mesh in own.meshes}:
+        ranks = np.array(mesh.ranks).reshape(mesh.shape)
+        for axis, name in enumerate(mesh.names):
+            for line in np.moveaxis(ranks, axis, -1).reshape(-1, mesh.shape[axis]):
+                names[tuple(sorted(map(int, line)))] = name
+    return names
+
+
+def _from_note(note: MeshNote) -> Mesh:
+    ranks = np.array(note.ranks, dtype=np.int64).reshape(note.shape)
+    names = note.names or ("",) * len(note.shape)
+    return _without_ones(names, ranks)
+
+
+def _without_ones(names: Sequence[str], ranks: NDArray[np.int64]) -> Mesh:
+    sizes = ranks.shape
+    axes = [Axis(name, size) for name, size in zip(names, sizes, strict=True) if size > 1]
+    if any(not axis.name for axis in axes):
+        defaults = DEFAULT_NAMES.get(len(axes), [f"axis {n}" for n in range(len(axes))])
+        axes = [
+            Axis(axis.name or default, axis.size)
+            for axis, default in zip(axes, defaults, strict=True)
+        ]
+    return Mesh(tuple(axes), ranks.reshape([size for size in sizes if size > 1]))
+
+
+def _row_major(shape: tuple[int, ...], names: Sequence[str]) -> Mesh:
+    ranks = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
+    return _without_ones(names or [""] * len(shape), ranks)
+
+
+def _factorisations(size: int) -> list[tuple[int, ...]]:
+    """Return the ordered factorisations of a number, with factors above 1: 4, 2 × 2."""
+    if size == 1:
+        return [()]
+    shapes = [
+        (factor, *rest)
+        for factor in range(2, size + 1)
+        if size % factor == 0
+        for rest in _factorisations(size // factor)
+    ]
+    return [shape for shape in shapes if len(shape) <= MAX_AXES]
+
+
+def _from_groups(
+    size: int, groups: Iterable[tuple[int, ...]], names: dict[tuple[int, ...], str]
+) -> Iterator[Mesh]:
+    """Yield the meshes whose lines are groups of the program, those with more axes first."""
+    by_size: dict[int, set[tuple[int, ...]]] = {}
+    for group in groups:
+        if 1 < len(group) < size and max(group) < size:
+            by_size.setdefault(len(group), set()).add(group)
+    partitions = [
+        partition
+        for length, members in by_size.items()
+        for partition in _partitions(size, length, sorted(members))
+    ]
+    partitions.sort(key=lambda lines: lines[0][1] - lines[0][0], reverse=True)
+    for count in range(min(MAX_AXES, len(partitions)), 0, -1):
+        for chosen in itertools.combinations(partitions, count):
+            shape = [len(lines[0]) for lines in chosen]
+            missing = size // math.prod(shape)
+            if math.prod(shape) * missing != size:
+                continue
+            ranks = _arranged(size, chosen, missing)
+            if ranks is not None:
+                given = [names.get(lines[0], "") for lines in chosen]
+                yield _without_ones(["", *given], ranks)
+
+
+def _partitions(
+    size: int, length: int, groups: Sequence[tuple[int, ...]]
+) -> Iterator[list[tuple[int, ...]]]:
+    """Yield the sets of equally spaced groups of one length that hold every rank once."""
+    strides: dict[int, list[tuple[int, ...]]] = {}
+    for group in groups:
+        steps = {after - before for before, after in itertools.pairwise(group)}
+        if len(steps) == 1:
+            strides.setdefault(steps.pop(), []).append(group)
+    for lines in strides.values():
+        if len(lines) * length == size and len({rank for line in lines for rank in line}) == size:
+            yield lines
+
+
+def _arranged(
+    size: int, partitions: Sequence[list[tuple[int, ...]]], missing: int
+) -> NDArray[np.int64] | None:
+    """Return the ranks in the shape of these axes, or None if they are no mesh.
+
+    If axes are missing, one more comes first, for the ranks at the same position of those.
+    """
+    shape = tuple(len(lines[0]) for lines in partitions)
+    positions: dict[tuple[int, ...], list[int]] = {}
+    for rank in range(size):
+        at = [next(line.index(rank) for line in lines if rank in line) for lines in partitions]
+        positions.setdefault(tuple(at), []).append(rank)
+    if len(positions) != math.prod(shape) or {len(own) for own in positions.values()} != {missing}:
+        return None
+    ranks = np.empty((missing, *shape), dtype=np.int64)
+    for where, own in positions.items():
+        for index, rank in enumerate(own):
+            at_rank = (index, *where)
+            ranks[at_rank] = rank
+    for axis, lines in enumerate(partitions, start=1):
+        moved = np.moveaxis(ranks, axis, -1).reshape(-1, shape[axis - 1])
+        if {tuple(map(int, line)) for line in moved} != set(lines):
+            return None
+    return ranks
+
+
+def _with_data_axis(mesh: Mesh, data_groups: set[tuple[int, ...]]) -> Mesh:
+    """Name the axis over which DDP or FSDP reduces gradients ``dp``, unless it has a name."""
+    axes = []
+    for index, axis in enumerate(mesh.axes):
+        lines = {tuple(sorted(line)) for line in mesh.lines(index)}
+        is_unnamed = axis.name in UNNAMED or axis.name.startswith("axis ")
+        taken = any(other.name == "dp" for other in mesh.axes)
+        is_data = bool(lines & data_groups) and is_unnamed and not taken
+        axes.append(Axis("dp" if is_data else axis.name, axis.size))
+    return Mesh(tuple(axes), mesh.ranks)
+
+
+def renamed(mesh: Mesh, input_placement: Placement, parameters: Iterable[Placement]) -> Mesh:
+    """Return the mesh with names for unnamed axes: ``dp`` splits rows, ``tp`` splits parameters."""
+    placements = list(parameters)
+    axes: list[Axis] = []
+    for index, axis in enumerate(mesh.axes):
+        ways = {placement[index] for placement in placements if index < len(placement)}
+        name = axis.name
+        if name in UNNAMED or name.startswith("axis "):
+            if input_placement[index : index + 1] == (ROWS,):
+                name = "dp"
+            elif any(way.startswith(("S", "@")) for way in ways):
+                name = "pp" if all(way.startswith("@") for way in ways) else "tp"
+        taken = any(other.name == name for other in (*mesh.axes, *axes))
+        axes.append(axis if taken else Axis(name, axis.size))
+    return Mesh(tuple(axes), mesh.ranks)
+
+
+# ---------------------------------------------------------------------------------- combinations
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A way to combine the ranks' tensors.
+
+    Attributes:
+        placement: Placement per axis.
+        deviation: Distance from the reference, as a multiple of the tolerated one.
+        factor: Factor by which it is larger than the reference.
+        reordered: True if columns are in another order.
+    """
+
+    placement: Placement
+    deviation: float
+    factor: float = 1.0
+    reordered: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """True if it explains the tensor, up to its factor."""
+        return self.deviation <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Tolerated distances of sums and of squares."""
+
+    sums: float
+    squares: float
+
+    def deviation(self, one: Sketch, other: Sketch) -> float:
+        """Return the distance of two sketches as a multiple of the tolerated one."""
+        sums, squares = distance(one, other)
+        return max(_ratio(sums, self.sums), _ratio(squares, self.squares))
+
+
+def _ratio(value: float, most: float) -> float:
+    if value <= most:
+        return value / most if most else 0.0
+    return value / most if most else math.inf
+
+
+def combinations(
+    parts: Parts,
+    tolerance: Tolerance,
+    *,
+    rows: bool,
+    scalar: bool = False,
+    partial: bool = True,
+) -> Iterator[tuple[Placement, Sketch]]:
+    """Yield every placement that these parts allow, with the tensor that they make together.
+
+    Args:
+        parts: Sketches in the shape of the mesh.
+        tolerance: Tolerance for replicas of a tensor.
+        rows: True if ranks may hold different rows.
+        scalar: True for a number such as a loss, which may be a mean.
+        partial: True if the ranks' tensors may have to be added.
+    """
+    may = {"mean": scalar, ROWS: rows, "P": partial}
+    first, *others = itertools.permutations(range(parts.ndim))
+    yield from _combined(parts, list(first), tolerance, may)
+    for order in others:  # it matters if a dimension is split along two axes
+        for placement, whole in _combined(parts, list(order), tolerance, may):
+            if _splits_twice(placement):
+                yield placement, whole
+
+
+def _splits_twice(placement: Placement) -> bool:
+    splits = [one for one in placement if one.startswith("S(") and one != ROWS]
+    return len(splits) > len(set(splits))
+
+
+def _combined(
+    parts: Parts, order: list[int], tolerance: Tolerance, may: Mapping[str, bool]
+) -> Iterator[tuple[Placement, Sketch]]:
+    if parts.ndim == 0:
+        if parts.item() is not None:
+            yield (), parts.item()
+        return
+    axis = order[-1]
+    rest = [other - (other > axis) for other in order[:-1]]
+    for name, reduced in _along(parts, axis, tolerance, may):
+        for placement, whole in _combined(reduced, rest, tolerance, may):
+            yield (*placement[:axis], name, *placement[axis:]), whole
+
+
+def _along(
+    parts: Parts, axis: int, tolerance: Tolerance, may: Mapping[str, bool]
+) -> Iterator[tuple[str, Parts]]:
+    """Yield the ways to combine the parts along one axis."""
+    moved = np.moveaxis(parts, axis, -1)
+    shape = moved.shape[:-1]
+    lines = list(moved.reshape(-1, moved.shape[-1]))
+    present = [tuple(i for i, part in enumerate(line) if part is not None) for line in lines]
+    holders = {held for held in present if held}
+    if len(holders) != 1:
+        return  # no rank holds it, or other ranks of each line
+    held = holders.pop()
+
+    def reduced(combine: Callable[[list[Sketch]], Sketch | None]) -> Parts | None:
+        result = np.empty(len(lines), dtype=object)
+        for index, line in enumerate(lines):
+            if present[index]:
+                whole = combine([line[i] for i in held])
+                if whole is None:
+                    return None
+                result[index] = whole
+        return result.reshape(shape)
+
+    def replicated(line: list[Sketch]) -> Sketch | None:
+        same = all(tolerance.deviation(part, line[0]) <= 1 for part in line[1:])
+        return line[0] if same else None
+
+    def partial(line: list[Sketch]) -> Sketch | None:
+        """Return the sum, unless all ranks hold multiples of one tensor."""
+        parts = [part for part in line if part.norm > 0]
+        is_number = line[0].lengths == (1,)
+        if replicated(line) or (
+            not is_number and 1 < len(parts) == len(scales(parts[0], parts, tolerance))
+        ):
+            return None
+        return added(line, squares=False)
+
+    ways: list[tuple[str, Callable[[list[Sketch]], Sketch | None]]] = []
+    if len(held) < moved.shape[-1]:
+        ways.append(("@" + ",".join(map(str, held)), replicated))
+    else:
+        dims = next(line[0] for line, own in zip(lines, present, strict=True) if own).dims
+        ways += [("R", replicated), ("mean", _mean), (ROWS, added)]
+        ways += [(f"S({dim})", _joining(dim)) for dim in dims]
+        ways.append(("P", partial))
+    for name, way in ways:
+        result = reduced(way) if may.get(name, True) else None
+        if result is not None:
+            yield name, result
+
+
+def _joining(dim: int) -> Callable[[list[Sketch]], Sketch | None]:
+    return lambda line: joined(line, dim)
+
+
+def _mean(line: list[Sketch]) -> Sketch | None:
+    total = added(line, squares=False)
+    return None if total is None else total.scaled(1 / len(line))
+
+
+# ----------------------------------------------------------------------------------- explanations
+
+
+def explain(
+    references: Sequence[Sketch],
+    ways: Iterable[tuple[Placement, Sketch]],
+    tolerance: Tolerance,
+    usual: Placement = (),
+) -> Explanation:
+    """Return the placement that explains the parts, or else the nearest explanation.
+
+    Of several the one that is most like the usual one, then the first. A placement that holds in
+    another order of columns is the next best, then one that holds up to a factor, then the one
+    with the smallest deviation.
+
+    Args:
+        references: The tensor of the reference, or several that it may be.
+        ways: Combinations of the parts.
+        tolerance: Tolerance of this tensor.
+        usual: Placement of the model's input.
+    """
+    pairs = [(placement, whole, own) for placement, whole in ways for own in references]
+    results = [
+        Explanation(placement, tolerance.deviation(whole, own)) for placement, whole, own in pairs
+    ]
+    exact = [result for result in results if result.holds]
+    if exact:
+        return max(exact, key=lambda own: sum(map(eq, own.placement, usual)))
+    for placement, whole, own in pairs:
+        if _is_reordered(placement, whole, own, tolerance):
+            return Explanation(placement, 1.0, reordered=True)
+    for placement, whole, own in pairs:
+        factor = _factor(whole, own)
+        if factor is not None:
+            deviation = tolerance.deviation(whole.scaled(1 / factor), own)
+            if deviation <= 1:
+                return Explanation(placement, deviation, factor)
+    return min(results, key=lambda own: own.deviation, default=Explanation((), math.inf))
+
+
+def _is_reordered(
+    placement: Placement, whole: Sketch, reference: Sketch, tolerance: Tolerance
+) -> bool:
+    """Return True if the columns of a split dimension are the reference's in another order."""
+    splits = {int(one[2:-1]) for one in placement if one.startswith("S(") and one != ROWS}
+    if len(splits) != 1 or whole.lengths != reference.lengths:
+        return False
+    dim = splits.pop()
+    return tolerance.deviation(whole.with_sorted(dim), reference.with_sorted(dim)) <= 1
+
+
+def _factor(whole: Sketch, reference: Sketch, *, simple: bool = True) -> float | None:
+    """Return the factor that fits best; of a single number only one that is a simple ratio."""
+    if whole.lengths != reference.lengths:
+        return None
+    mine = np.concatenate([column[0] for column in whole.columns])
+    its = np.concatenate([column[0] for column in reference.columns])
+    square = float(its @ its)
+    factor = float(mine @ its) / square if square > 0 else 0.0
+    if not math.isfinite(factor) or abs(factor) < 1e-9:
+        return None
+    larger = max(abs(factor), 1 / abs(factor))
+    is_number = len(its) == 1 and not abs(its[0] ** 2 - reference.columns[0][1, 0]) > 0
+    if simple and is_number and abs(larger - round(larger)) > NEAR * larger:
+        return None
+    return factor
+
+
+def scales(
+    reference: Sketch,
+    by_rank: Sequence[Sketch | None],
+    tolerance: Tolerance,
+    *,
+    simple: bool = True,
+) -> dict[int, float]:
+    """Return the factors of the ranks that hold a multiple of the reference.
+
+    A single number is a multiple of any other, so with ``simple`` its factor must be simple.
+    """
+    factors = {}
+    for rank, part in enumerate(by_rank):
+        factor = None if part is None else _factor(part, reference, simple=simple)
+        if part is not None and factor is not None:
+            scaled = part.scaled(1 / factor)
+            if tolerance.deviation(scaled, reference) <= 1:
+                factors[rank] = factor
+    return factors

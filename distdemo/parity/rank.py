@@ -1,0 +1,53 @@
+"""Run the program on a rank, and record what it computes."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from distdemo.launcher.program import Program, leading, run_in_rank
+from distdemo.launcher.rank import Rank
+from distdemo.parity.recorder import Recorder
+from distdemo.parity.records import Recording
+
+
+def record_program(rank: Rank, recording: Recording, program: Program) -> None:
+    """Run a program from the command line on this rank. Collective."""
+    _record(rank, recording, lambda: run_in_rank(program, rank))
+
+
+def record_function(
+    rank: Rank, recording: Recording, function: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
+    """Call a function on this rank, with its numbers first if it names them. Collective."""
+    rank.set_variables()
+    names = function.__code__.co_varnames if hasattr(function, "__code__") else ()
+    numbers = (rank.rank, rank.world_size)[: leading(names)]
+    _record(rank, recording, lambda: function(*numbers, *args))
+
+
+def _record(rank: Rank, recording: Recording, run: Callable[[], Any]) -> None:
+    """Run the program, and record it to its end, or until the launcher ends the world."""
+    if recording.seed is not None:
+        _seed(recording.seed)
+    recorder = Recorder(recording, rank)
+    recorder.install()
+    try:
+        run()
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            raise
+    recorder.finish()
+
+
+def _seed(seed: int) -> None:
+    """Seed torch, random and NumPy; NumPy takes 32 bits."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed(seed % 2**32)

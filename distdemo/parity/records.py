@@ -1,0 +1,239 @@
+"""Records of ``parity``: what a rank notes, and the report. Frozen; no torch, no Rich, no Typer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from distdemo.encoding import derived
+from distdemo.launcher.program import Program
+from distdemo.launcher.records import WorldReport
+
+EVALUATION = -1
+"""Step of tensors that are computed without gradients."""
+KINDS = ("start", "initial", "input", "output", "loss", "gradient", "parameter")
+
+
+# ------------------------------------------------------------------------------------- from a rank
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Settings of one recorded run.
+
+    Attributes:
+        folder: Temporary folder of the command, which holds the runs' files.
+        run: Name of the run: ``reference``, ``moved``, ``again`` or ``ranks``.
+        steps: Number of training steps to record; then the program is stopped.
+        start: ``save`` the initial parameters, ``copy`` them from the reference, copy them and
+            ``move`` each by one unit in the last place, or ``keep`` the program's own.
+        seed: Seed for torch, NumPy and random on every rank, or None.
+        epsilon: Smallest relative move of a parameter, that of the coarsest type of the outputs.
+    """
+
+    folder: str
+    run: str
+    steps: int
+    start: str
+    seed: int | None = None
+    epsilon: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A tensor that a rank has noted.
+
+    Attributes:
+        kind: One of ``KINDS``: a parameter before and after the reference's was copied into it, an
+            input of the model, an output of a module, the loss, a gradient, and a parameter after
+            a step.
+        step: Number of the training step.
+        name: Name of the module or parameter.
+        dtype: Name of the type.
+        shape: Shape at the first call.
+        dims: Dimensions that the sketch keeps.
+        lengths: Length of each.
+        rows: Number of elements per column of the first kept dimension, over all calls.
+        line: The user's line that called the module.
+    """
+
+    kind: str
+    step: int
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    lengths: tuple[int, ...]
+    rows: int = 0
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """Call of ``clip_grad_norm_``, with the norm that it computed on this rank."""
+
+    step: int
+    norm: float
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeshNote:
+    """A device mesh: its dimensions' names, its shape and the ranks in order."""
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankNotes:
+    """Everything that a rank has noted; its numbers are in a second file.
+
+    Attributes:
+        rank: Number of the rank.
+        steps: Number of completed training steps.
+        notes: Tensors in order.
+        groups: Ranks of the process groups that this rank belongs to.
+        meshes: Device meshes.
+        data_groups: Ranks of the groups over which DDP or FSDP reduces gradients.
+        backward: The user's line that called ``backward()``.
+        stepped: The user's line that called the optimizer's ``step()``.
+        clips: Calls of ``clip_grad_norm_``.
+        optimizers: Names of the optimizers' classes.
+        rates: Learning rates of the first optimizer, per step.
+        random: Modules whose forward drew random numbers.
+        local_norms: Modules that normalise over the rows of one rank.
+        copied: Names of the parameters that were replaced by the reference's.
+        unplaced: Names of those that couldn't be.
+        left_out: Number of tensors that were not noted, because there were too many.
+    """
+
+    rank: int
+    steps: int
+    notes: tuple[Note, ...]
+    groups: tuple[tuple[int, ...], ...] = ()
+    meshes: tuple[MeshNote, ...] = ()
+    data_groups: tuple[tuple[int, ...], ...] = ()
+    backward: str = ""
+    stepped: str = ""
+    clips: tuple[Clip, ...] = ()
+    optimizers: tuple[str, ...] = ()
+    rates: tuple[float, ...] = ()
+    random: tuple[str, ...] = ()
+    local_norms: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
+    unplaced: tuple[str, ...] = ()
+    left_out: int = 0
+
+
+# -------------------------------------------------------------------------------------- the report
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Dimension of the mesh of ranks."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A tensor of the ranks, compared with the reference's.
+
+    Attributes:
+        kind: One of ``KINDS``.
+        step: Number of the training step.
+        name: Name of the module or parameter.
+        placement: Placement per axis: ``R``, ``S(batch)``, ``S(1)``, ``P``, ``mean``, ``@0``; of
+            an unexplained tensor, that of the nearest explanation, or empty.
+        explained: True if the placement explains the values.
+        factor: Factor by which the ranks' tensor is larger than the reference.
+        deviation: Largest difference, as a multiple of what is tolerated.
+        tolerance: Tolerated difference, relative to the tensor's norm.
+        reordered: True if columns are in another order.
+        line: The user's line.
+    """
+
+    kind: str
+    step: int
+    name: str
+    placement: tuple[str, ...] = ()
+    explained: bool = True
+    factor: float = 1.0
+    deviation: float = 0.0
+    tolerance: float = 0.0
+    reordered: bool = False
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """First cause of what differs.
+
+    Attributes:
+        cause: ``data``, ``seeds``, ``start``, ``forward``, ``loss``, ``gradient``, ``parameter``,
+            ``random``, ``reproducible`` or ``nothing``.
+        what: Sentence that names tensor, step, ranks, axis and factor.
+        facts: More lines.
+        hint: Usual reason, and what to do.
+        kind: Kind of the tensor.
+        name: Name of the tensor; empty if there is none.
+        step: Number of its step.
+        axis: Name of the axis.
+        ranks: Ranks at fault; empty if all are.
+        factor: Factor by which the ranks' tensor is larger than the reference.
+        line: The user's line.
+    """
+
+    cause: str
+    what: str
+    facts: tuple[str, ...] = ()
+    hint: str = ""
+    kind: str = ""
+    name: str = ""
+    step: int = 0
+    axis: str = ""
+    ranks: tuple[int, ...] = ()
+    factor: float = 1.0
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ParityReport:
+    """Comparison of a program on N ranks with the same program on fewer.
+
+    Attributes:
+        reference_size: Number of ranks of the reference.
+        steps: Number of compared training steps.
+        axes: Axes of the mesh that explains the most tensors.
+        tensors: Compared tensors: by step, outputs in forward order, gradients in backward order.
+        difference: First cause of what differs, or None.
+        copied: Number of initial parameters that were replaced by the reference's.
+        notes: Remarks about what was compared.
+        failed_run: Name of the run whose world failed: ``reference``, ``ranks``; empty if none did.
+        world: Report on the world that failed, or on that of the N ranks.
+    """
+
+    program: Program | None
+    world_size: int
+    reference_size: int = 1
+    steps: int = 0
+    axes: tuple[Axis, ...] = ()
+    tensors: tuple[Comparison, ...] = ()
+    difference: Difference | None = None
+    copied: int = 0
+    notes: tuple[str, ...] = ()
+    failed_run: str = ""
+    world: WorldReport | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @derived
+    def unexplained(self) -> int:
+        """Number of tensors that no placement explains."""
+        return sum(not tensor.explained for tensor in self.tensors)
+
+    @property
+    def ok(self) -> bool:
+        """True if the program computes on N ranks what the reference computes."""
+        return not self.failed_run and self.difference is None

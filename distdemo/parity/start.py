@@ -1,0 +1,191 @@
+"""Initial parameters of the reference: written by its rank, and copied into the ranks.
+
+With shards that are drawn separately, nearly every program starts from different values on N ranks.
+A parameter is found by its name. The split dimension follows from the shapes, and the piece of this
+rank from its groups.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from distdemo.encoding import decode, encode, loads
+from distdemo.files import read_file
+
+ALIGNMENT = 64  # bytes
+MAX_SECTIONS = 4  # of a packed parameter: gate and up, or q, k and v
+MAX_INDEX_BYTES = 64 << 20
+MODEL_AXES = ("tp", "model", "mp", "tensor", "ep", "pp")
+"""Names of mesh dimensions along which parameters are split by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A parameter in the file: its type, its shape and where it begins."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a tensor."""
+    part = tensor.detach()
+    part = part.to_local() if hasattr(part, "to_local") else part
+    return part.to_dense() if part.is_sparse else part
+
+
+class Start:
+    """File of initial parameters.
+
+    Args:
+        folder: Folder of the command.
+
+    Attributes:
+        model_lines: Ranks of the lines of device meshes along the ``MODEL_AXES``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.model_lines: set[tuple[int, ...]] = set()
+        self._index_file = folder / "start.json"
+        self._data_file = folder / "start.bin"
+        self._index: dict[str, Entry] = {}
+        self._data = torch.empty(0, dtype=torch.uint8)
+
+    def save(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Append parameters to the file."""
+        with self._data_file.open("ab") as file:
+            for name, parameter in parameters.items():
+                tensor = local(parameter).cpu().contiguous()
+                file.write(bytes(-file.tell() % ALIGNMENT))
+                dtype = str(tensor.dtype).removeprefix("torch.")
+                self._index[name] = Entry(dtype, tuple(tensor.shape), file.tell())
+                file.write(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        text = json.dumps(encode(self._index, decodable=True))
+        self._index_file.write_text(text, encoding="utf-8")
+
+    def load(self) -> None:
+        """Open the file that the reference has written, if it has."""
+        if self._index_file.exists():
+            text = read_file(self._index_file, max_bytes=MAX_INDEX_BYTES)
+            self._index = decode(dict[str, Entry], loads(text, max_bytes=MAX_INDEX_BYTES))
+            size = self._data_file.stat().st_size
+            self._data = torch.from_file(
+                str(self._data_file), shared=False, size=size, dtype=torch.uint8
+            )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the parameters in the file."""
+        return frozenset(self._index)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a parameter of the reference."""
+        return self._index[name].shape
+
+    def whole(self, name: str) -> torch.Tensor:
+        """Return a parameter of the reference."""
+        entry = self._index[name]
+        dtype = getattr(torch, entry.dtype)
+        count = torch.Size(entry.shape).numel() * dtype.itemsize
+        return self._data[entry.offset : entry.offset + count].view(dtype).reshape(entry.shape)
+
+    def place(self, name: str, parameter: torch.Tensor) -> bool | None:
+        """Copy the reference's values into a parameter, unless it has them.
+
+        Returns:
+            True if they were copied, False if it had them, None if they can't be placed.
+        """
+        if name not in self._index:
+            return None
+        whole = self.whole(name)
+        own = local(parameter)
+        if hasattr(parameter, "placements"):
+            pieces = _of_dtensor(whole, parameter)
+        else:
+            pieces = _of_shape(whole, own, self.model_lines)
+        pieces = [piece.to(own.device, own.dtype) for piece in pieces if piece.shape == own.shape]
+        if not pieces:
+            return None
+        if any(torch.equal(piece, own) for piece in pieces):
+            return False
+        own.copy_(pieces[0])
+        return True
+
+
+def _of_dtensor(whole: torch.Tensor, parameter: Any) -> list[torch.Tensor]:
+    """Return this rank's shard by its placements; a strided one is split last."""
+    mesh = parameter.device_mesh
+    position = mesh.get_coordinate()
+    axes = list(enumerate(parameter.placements))
+    axes.sort(key=lambda axis: "Strided" in type(axis[1]).__name__)
+    for axis, placement in axes:
+        if position is None or placement.is_partial():
+            return []
+        if hasattr(placement, "dim"):
+            pieces = torch.chunk(whole, mesh.size(axis), placement.dim)
+            index = position[axis]
+            empty = whole.narrow(placement.dim, 0, 0)
+            whole = pieces[index] if index < len(pieces) else empty
+    return [whole]
+
+
+def _of_shape(
+    whole: torch.Tensor, own: torch.Tensor, lines: AbstractSet[tuple[int, ...]]
+) -> list[torch.Tensor]:
+    """Return the pieces that this rank may hold along the dimensions in which the shapes differ.
+
+    The first one is copied. The others are those of a program that has cut out its heads of packed
+    q, k and v, or every n-th row, itself.
+    """
+    if whole.dim() != own.dim():
+        return []
+    pieces = [whole]
+    for dim, (length, part) in enumerate(zip(whole.shape, own.shape, strict=True)):
+        if part == 0 or length % part:
+            return []
+        if length != part:
+            count = length // part
+            pieces = [
+                piece
+                for larger in pieces
+                for piece in _split(larger, dim, count, _position(count, lines))
+            ]
+    return pieces
+
+
+def _split(whole: torch.Tensor, dim: int, count: int, index: int) -> Iterator[torch.Tensor]:
+    """Yield the ways in which one of ``count`` ranks may have cut out its piece."""
+    length = whole.shape[dim]
+    for sections in range(1, MAX_SECTIONS + 1):
+        if length % (sections * count) == 0:
+            parts = [section.chunk(count, dim)[index] for section in whole.chunk(sections, dim)]
+            yield torch.cat(parts, dim)
+    numbers = torch.arange(index, length, count, device=whole.device)
+    yield whole.index_select(dim, numbers)
+
+
+def _position(count: int, preferred: AbstractSet[tuple[int, ...]]) -> int:
+    """Return this rank's position among the ``count`` that hold the pieces of a parameter.
+
+    They are the ranks of one of its groups: a preferred one, or else the one that spans the fewest
+    ranks.
+    """
+    if not dist.is_initialized():
+        return 0
+    rank = dist.get_rank()
+    groups = [tuple(sorted(group)) for group in c10d._world.pg_group_ranks.values()]
+    groups = [group for group in groups if len(group) == count and rank in group]
+    if not groups:
+        return rank % count
+    best = min(groups, key=lambda group: (group not in preferred, group[-1] - group[0]))
+    return best.index(rank)

@@ -1,0 +1,237 @@
+"""Run the program on one rank, again with moved parameters, and on N; then compare."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from distdemo.launcher.program import Program
+from distdemo.launcher.records import WorldReport
+from distdemo.parity.compare import Comparing, Key, RunNotes, run_notes
+from distdemo.parity.judge import Judge
+from distdemo.parity.records import KINDS, Difference, ParityReport, Recording
+from distdemo.parity.sketches import distance, read_notes
+from distdemo.versions import versions
+from distdemo.view.format import listing, plural
+
+FAR = 1e-3
+"""Relative movement of a tensor after which the reference runs again, to see if it is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Request for a comparison.
+
+    Attributes:
+        program: Program from the command line; None for a function of Python.
+        world_size: Number of ranks.
+        reference_size: Number of ranks of the reference.
+        steps: Number of training steps.
+        seed: Seed of all random numbers, or None to leave them to the program.
+        own_start: True to keep the parameters that the program has drawn.
+    """
+
+    program: Program | None
+    world_size: int
+    reference_size: int = 1
+    steps: int = 2
+    seed: int | None = None
+    own_start: bool = False
+
+
+OnMessage = Callable[[int, Any], bool]
+Start = Callable[[int, Recording, OnMessage], WorldReport]
+"""Function that runs the program on this number of ranks and records it."""
+
+
+def measure_parity(request: Request, start: Start) -> ParityReport:
+    """Run the program on few ranks and on all, and compare them.
+
+    Args:
+        request: Request for a comparison.
+        start: Function that starts a world.
+    """
+    report = ParityReport(
+        request.program, request.world_size, request.reference_size, versions=versions()
+    )
+    with _folder() as folder:
+        worlds = _Worlds(request, start, folder)
+        try:
+            return _compared(report, request, worlds)
+        except _Failed as failed:
+            return replace(report, failed_run=failed.run, world=failed.world)
+
+
+def _compared(report: ParityReport, request: Request, worlds: _Worlds) -> ParityReport:
+    copies = request.reference_size == 1
+    reference = worlds.run("reference", "save" if copies else "keep")
+    if not reference.keys:
+        return replace(report, difference=_nothing(), world=worlds.last)
+    moved = worlds.run("moved", "move" if copies else "keep", reference.epsilon)
+    if _moved_far(reference, moved):
+        again = worlds.run("again", "copy" if copies else "keep")
+        difference = _not_reproducible(reference, again)
+        if difference is not None:
+            return replace(report, difference=difference, world=worlds.last)
+    ranks = worlds.run("ranks", "copy" if copies and not request.own_start else "keep")
+    comparing = Comparing(reference, moved, ranks)
+    mesh, results = comparing.compare()
+    judge = Judge(comparing, mesh, results)
+    return replace(
+        report,
+        steps=comparing.steps,
+        axes=mesh.axes,
+        tensors=comparing.comparisons(results),
+        difference=judge.difference(),
+        copied=len({name for notes in ranks.notes for name in notes.copied}),
+        notes=tuple(_remarks(comparing, request)),
+        world=worlds.last,
+    )
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="distdemo-parity-") as name:
+        yield Path(name)
+
+
+class _Failed(Exception):
+    """A world failed before its ranks had recorded what is compared."""
+
+    def __init__(self, run: str, world: WorldReport) -> None:
+        super().__init__(run)
+        self.run = run
+        self.world = world
+
+
+class _Worlds:
+    """Runs of the program.
+
+    Args:
+        request: Request for a comparison.
+        start: Function that starts a world.
+        folder: Folder of the files that ranks write.
+
+    Attributes:
+        last: Report on the last world.
+    """
+
+    def __init__(self, request: Request, start: Start, folder: Path) -> None:
+        self._request = request
+        self._start = start
+        self._folder = folder
+        self.last: WorldReport | None = None
+
+    def run(self, name: str, start: str, epsilon: float = 0.0) -> RunNotes:
+        """Run the program and return what its ranks have noted.
+
+        Raises:
+            _Failed: A rank failed before it had noted everything.
+        """
+        request = self._request
+        size = request.world_size if name == "ranks" else request.reference_size
+        folder = self._folder / name
+        folder.mkdir()
+        recording = Recording(str(self._folder), name, request.steps, start, request.seed, epsilon)
+        left = set()
+
+        def on_message(rank: int, _: Any) -> bool:
+            left.add(rank)
+            return len(left) == size  # ends the world: a training may take days
+
+        world = self._start(size, recording, on_message)
+        notes = [read_notes(folder, rank) for rank in range(size)]
+        written = [own for own in notes if own is not None]
+        has_steps = all(own.steps == request.steps for own, _ in written)
+        if len(written) < size or not (world.ok or len(left) == size or has_steps):
+            raise _Failed(name, world)
+        self.last = replace(world, verdict=None, outcomes=())
+        return run_notes(written)
+
+
+def _nothing() -> Difference:
+    return Difference(
+        "nothing",
+        "The program calls no torch.nn.Module with parameters, so there is nothing to compare.",
+        hint="parity compares modules' outputs, their gradients and their parameters.",
+    )
+
+
+# ---------------------------------------------------------------------------------- reproducibility
+
+
+def _moved_far(reference: RunNotes, moved: RunNotes) -> bool:
+    """Return True if a run with moved parameters differs more than rounding explains."""
+    return next(_differing(reference, moved, FAR), None) is not None
+
+
+def _not_reproducible(reference: RunNotes, again: RunNotes) -> Difference | None:
+    """Return the difference between two runs of the reference, or None."""
+    key = next(_differing(reference, again, FAR / 100), None)
+    if key is None:
+        return None
+    kind, step, name = key
+    tensor = f"the {kind}" if kind in ("input", "loss") else f"the {kind} of {name}"
+    random = {own for notes in reference.notes for own in notes.random}
+    hint = "Seed what the program draws: torch.manual_seed, a generator for the DataLoader; or "
+    hint += "add --seed 0, which seeds torch, NumPy and random."
+    if kind != "input" and name in random:
+        hint = f"{name} draws random numbers. Set the probability of dropout to 0, or add --seed 0."
+    return Difference(
+        "reproducible",
+        f"The program is not reproducible on one rank: step {max(step, 0)}, {tensor} differs "
+        "between two runs.",
+        hint=hint,
+        kind=kind,
+        name=name,
+        step=step,
+    )
+
+
+def _differing(one: RunNotes, other: RunNotes, share: float) -> Iterator[Key]:
+    """Yield the tensors that differ by more than this share of their size."""
+    in_order = sorted(one.keys, key=lambda key: (key[1], KINDS.index(key[0])))
+    for key in (key for key in in_order if key[0] not in ("start", "initial")):
+        for mine, its in zip(one.sketches(key), other.sketches(key), strict=True):
+            if mine is None or its is None:
+                if mine is not its:
+                    yield key
+                continue
+            rows = one.note(key)
+            size = mine.norm * max(1.0, (rows.rows if rows else 1) ** 0.5)
+            if distance(mine, its)[0] > share * size:
+                yield key
+
+
+# ------------------------------------------------------------------------------------------ remarks
+
+
+def _remarks(comparing: Comparing, request: Request) -> Iterator[str]:
+    ranks = comparing.ranks.notes
+    copied = {name for notes in ranks for name in notes.copied}
+    unplaced = sorted({name for notes in ranks for name in notes.unplaced})
+    if copied:
+        yield (
+            f"Started with the reference's values of {plural(len(copied), 'parameter')} that the "
+            "ranks had drawn differently; --own-start compares the program's own."
+        )
+    if unplaced:
+        yield f"Not started with the reference's values: {listing(unplaced[:8])}."
+    absent = [
+        name
+        for kind, step, name in comparing.keys
+        if kind == "output" and step <= 0 and not any(comparing.ranks.sketches((kind, step, name)))
+    ]
+    if absent:
+        yield f"Called only in the reference, so not compared: {listing(absent[:8])}."
+    if comparing.steps < request.steps and comparing.has_training:
+        yield f"The program made only {plural(comparing.steps, 'step')}."
+    if not comparing.has_training:
+        yield "The program computes no gradients: only outputs are compared."
+    left_out = max(notes.left_out for notes in ranks)
+    if left_out:
+        yield f"{plural(left_out, 'tensor')} beyond the limit of what is recorded."

@@ -1,0 +1,280 @@
+"""``distdemo parity`` as a user runs it: right programs, planted mistakes, and failures."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from golden import golden
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import distdemo
+from distdemo.launcher.program import Program
+from distdemo.parity.check import ParityError
+from distdemo.parity.records import Axis, Comparison, Difference, ParityReport
+from distdemo.parity.view import parity_view
+from distdemo.view.blocks import Summary
+from distdemo.view.console import Signs
+
+EXAMPLES = Path(distdemo.__file__).parents[1] / "examples/parity"
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def edited(tmp_path):
+    """Write an example with some of its lines replaced, and return its path."""
+
+    def write(name, *changes):
+        text = (EXAMPLES / name).read_text("utf-8")
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        path = tmp_path / "train.py"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def placements(document, name, kind):
+    """Return the placement of a tensor in the first step."""
+    return next(
+        tensor["placement"]
+        for tensor in document["tensors"]
+        if (tensor["name"], tensor["kind"], tensor["step"]) == (name, kind, 0)
+    )
+
+
+# --------------------------------------------------------------------------------- right programs
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize(
+    ("name", "tensor", "kind", "placement"),
+    [
+        ("ddp.py", "hidden", "output", ["S(batch)"]),
+        ("fsdp2.py", "blocks.1.fc1.weight", "gradient", ["S(0)"]),
+        ("tensor_parallel.py", "blocks.0.fc2", "output", ["S(batch)", "P"]),
+        ("megatron.py", "blocks.0.fc2.weight", "parameter", ["R", "S(1)"]),
+    ],
+)
+def test_every_tensor_of_an_example_is_explained(command, name, tensor, kind, placement):
+    document = command.document("parity", EXAMPLES / name, "-n", 4)
+    assert (document["unexplained"], document["steps"]) == (0, 2)
+    assert placements(document, tensor, kind) == placement
+    assert "difference" not in document
+
+
+# ------------------------------------------------------------------------------ planted mistakes
+
+NO_DDP = ("DistributedDataParallel(Model())", "Model()"), ("model.require_backward", "sync = 0 #")
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize(
+    ("name", "changes", "cause", "tensor", "text"),
+    [
+        ("ddp.py", NO_DDP, "gradient", "head.bias", "is not reduced"),
+        ("ddp.py", [("== MICRO_BATCHES - 1", "== 0")], "gradient", "head.bias", "is not reduced"),
+        (
+            "ddp.py",
+            [("[rank::size]", "[: BATCH // size]")],
+            "data",
+            "input",
+            "every rank gets the same",
+        ),
+        (
+            "fsdp2.py",
+            [("lr=1e-3", "lr=1e-3 + rank")],
+            "parameter",
+            "emb.weight",
+            "its gradient agrees",
+        ),
+        (
+            "megatron.py",
+            [("        dist.all_reduce(gradient, group=ctx.group)\n", "")],
+            "gradient",
+            "blocks.1.norm.weight",
+            "is not reduced over tp",
+        ),
+        (
+            "megatron.py",
+            [("        dist.all_reduce(x, group=group)\n", "")],
+            "forward",
+            "blocks.0.fc2",
+            "is partial over tp, and nothing reduces it",
+        ),
+        (
+            "tensor_parallel.py",
+            [
+                (
+                    'slice(mesh.get_local_rank("dp"), None, dp)',
+                    "slice(dist.get_rank(), None, dist.get_world_size())",
+                )
+            ],
+            "data",
+            "input",
+            "the ranks along tp get different rows",
+        ),
+    ],
+)
+def test_a_planted_mistake_is_found(command, edited, name, changes, cause, tensor, text):
+    document = command.document("parity", edited(name, *changes), "-n", 4, status=1)
+    found = document["difference"]
+    assert (found["cause"], found["name"]) == (cause, tensor), found
+    assert text in found["what"]
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("compiler")
+def test_a_program_that_is_not_reproducible_is_told_so(command, edited):
+    path = edited(
+        "ddp.py", ("torch.Generator().manual_seed(1)", "None"), ("torch.manual_seed(0)", "")
+    )
+    document = command.document("parity", path, "-n", 2, status=1)
+    assert document["difference"]["cause"] == "reproducible"
+    seeded = command.document("parity", path, "-n", 2, "--seed", 3)
+    assert seeded["unexplained"] == 0
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("compiler")
+def test_two_ranks_can_be_the_reference(command):
+    document = command.document("parity", EXAMPLES / "ddp.py", "-n", 4, "--ranks-reference", 2)
+    assert (document["unexplained"], document["reference_size"]) == (0, 2)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("compiler")
+def test_the_reference_gets_more_arguments(command, edited):
+    change = (
+        "BATCH = 16  # rows of a micro-batch over all ranks",
+        "import sys\nBATCH = int(sys.argv[-1])",
+    )
+    path = edited("ddp.py", change, ("[rank::size]", ""), ("manual_seed(1)", "manual_seed(rank)"))
+    words = ("-n", 2, "--format", "json", "--reference-args", "32", "--", "16")
+    code, out, _ = command("parity", path, *words)
+    found = json.loads(out)["difference"]
+    assert (code, found["cause"]) == (1, "data")
+    assert found["facts"][0] == "Rows of the input: 32 on each rank, 64 in the reference."
+
+
+@pytest.mark.processes
+def test_a_program_that_fails_on_one_rank_shows_its_failure(command, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("import os\nassert os.environ['WORLD_SIZE'] != '1'\n", encoding="utf-8")
+    code, out, _ = command("parity", path, "-n", 2)
+    assert code == 1
+    assert "AssertionError" in out
+
+
+@pytest.mark.processes
+def test_a_program_without_modules_has_nothing_to_compare(command, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("import torch\n", encoding="utf-8")
+    document = command.document("parity", path, "-n", 2, status=1)
+    assert document["difference"]["cause"] == "nothing"
+
+
+@pytest.mark.usefixtures("no_rank_starts")
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["-n", 1], "--world-size 1 is too small"),
+        (["-n", 2, "--ranks-reference", 2], "--ranks-reference 2 isn't smaller than 2 ranks."),
+        (["--reference-args", "'"], "No closing quotation"),
+    ],
+)
+def test_what_cannot_be_compared_is_rejected(command, words, text):
+    code, out, err = command("parity", EXAMPLES / "ddp.py", *words)
+    assert (code, out) == (2, "")
+    assert text in err
+
+
+# ------------------------------------------------------------------------------------- from Python
+
+
+def work(rank, size, factor):
+    """Train a layer forever, with gradients times a factor."""
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    source = torch.Generator().manual_seed(1)
+    while True:
+        x = torch.randn(8, 6, generator=source)
+        labels = torch.randint(0, 3, (8,), generator=source)
+        cross_entropy(model(x[rank::size]), labels[rank::size]).backward()
+        for gradient in (parameter.grad for parameter in model.parameters()):
+            assert gradient is not None
+            dist.all_reduce(gradient)
+            gradient.mul_(factor / size if size > 1 else 1)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("compiler")
+def test_a_function_is_compared_from_python():
+    report = distdemo.check_parity(work, (1,), world_size=2)
+    assert (report.ok, report.steps, report.axes) == (True, 2, (Axis("dp", 2),))
+    with pytest.raises(ParityError, match="is 3 times the reference") as caught:
+        distdemo.check_parity(work, (3,), world_size=2)
+    difference = caught.value.report.difference
+    assert difference is not None
+    assert difference.cause == "gradient"
+    with pytest.raises(distdemo.UsageError, match="The reference runs on fewer ranks"):
+        distdemo.check_parity(work, (1,), world_size=1)
+
+
+# ---------------------------------------------------------------------------------------- the view
+
+MESH = (Axis("dp", 2), Axis("tp", 2))
+TENSORS = (
+    Comparison("input", 0, "input", ("S(batch)", "R")),
+    Comparison("output", 0, "fc1", ("S(batch)", "S(2)")),
+    Comparison("output", 0, "model", ("S(batch)", "P")),
+    Comparison("loss", 0, "loss", ("mean", "R")),
+    Comparison("gradient", 0, "fc1.weight", ("R", "S(0)"), reordered=True),
+    Comparison("parameter", 0, "fc1.weight", ("R", "S(0)"), reordered=True),
+    Comparison("output", 1, "fc1", ("S(batch)", "S(2)")),
+)
+RIGHT = ParityReport(
+    Program("train.py"), 4, steps=2, axes=MESH, tensors=TENSORS, notes=("A remark.",)
+)
+WRONG = ParityReport(
+    Program("train.py"),
+    4,
+    steps=2,
+    axes=MESH,
+    tensors=(
+        *TENSORS[:4],
+        Comparison("gradient", 0, "fc1.weight", ("R", "S(0)"), explained=False, factor=2.0),
+        Comparison("parameter", 0, "fc1.weight", ("R", "S(0)"), explained=False),
+    ),
+    difference=Difference(
+        "gradient",
+        "Step 0: the gradient of fc1.weight is 2 times the reference.",
+        ("At train.py:20 in main.",),
+        "Divide by the number of ranks after a sum.",
+    ),
+)
+
+
+def test_the_views():
+    for name, report in (("right", RIGHT), ("wrong", WRONG)):
+        golden(GOLDEN / f"{name}.txt", partial(parity_view, report))
+        assert report.ok is (name == "right")
+
+
+def test_an_unexplained_tensor_without_a_difference_is_counted():
+    odd = Comparison("output", 0, "fc1", (), explained=False, deviation=3.0)
+    report = ParityReport(None, 2, steps=1, axes=(Axis("dp", 2),), tensors=(*TENSORS[:1], odd))
+    (summary,) = [block for block in parity_view(report, Signs()) if isinstance(block, Summary)]
+    assert summary.text.startswith("1 tensor of 2 ranks agrees; no placement explains 1 other")

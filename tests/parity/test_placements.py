@@ -1,0 +1,184 @@
+"""Infer placements from values: every split of a tensor is recognised, and only the right one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sketching import sketch
+
+from distdemo.parity.placements import Mesh, Tolerance, combinations, explain, meshes, scales
+from distdemo.parity.records import Axis, MeshNote, RankNotes
+
+TOLERANCE = Tolerance(1e-9, 1e-9)
+RNG = np.random.default_rng(0)
+
+
+def mesh_of(*sizes):
+    ranks = np.arange(math.prod(sizes), dtype=np.int64).reshape(sizes)
+    return Mesh(tuple(Axis(f"a{index}", size) for index, size in enumerate(sizes)), ranks)
+
+
+def explained(reference, parts, mesh, *, dims=None, rows=False, scalar=False, usual=()):
+    sketches = [None if part is None else sketch(part, dims) for part in parts]
+    ways = combinations(mesh.parts(sketches), TOLERANCE, rows=rows, scalar=scalar)
+    return explain([sketch(reference, dims)], ways, TOLERANCE, usual)
+
+
+def split(array, way, size):
+    """Return the parts of an array along one axis of a mesh."""
+    if way == "R":
+        return [array] * size
+    if way == "P":
+        parts = [RNG.normal(size=array.shape) for _ in range(size - 1)]
+        return [*parts, array - sum(parts)]
+    dim = 0 if way == "S(batch)" else int(way[2:-1])
+    return np.array_split(array, size, dim)
+
+
+# --------------------------------------------------------------------------------- placements
+
+
+@given(
+    st.lists(st.sampled_from(["R", "P", "S(0)", "S(1)"]), min_size=1, max_size=3),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_parameter_that_is_split_along_each_axis_is_recognised(ways, seed):
+    whole = np.random.default_rng(seed).normal(size=(12, 16))
+    parts = [whole]
+    for way in ways:
+        parts = [piece for part in parts for piece in split(part, way, 2)]
+    result = explained(whole, parts, mesh_of(*[2] * len(ways)))
+    assert result.holds
+    assert (result.placement, result.factor, result.reordered) == (tuple(ways), 1, False)
+
+
+def test_rows_of_an_output_may_be_split_along_several_axes():
+    whole = RNG.normal(size=(12, 5))
+    parts = [whole[rank::6] for rank in range(6)]
+    result = explained(whole, parts, mesh_of(2, 3), dims=[1], rows=True)
+    assert result.placement == ("S(batch)", "S(batch)")
+
+
+def test_a_shard_that_was_split_along_the_inner_axis_first():
+    whole = RNG.normal(size=(8, 3))
+    outer = [half for tp in np.split(whole, 2) for half in np.split(tp, 2)]
+    parts = [outer[tp * 2 + dp] for dp in range(2) for tp in range(2)]
+    result = explained(whole, parts, mesh_of(2, 2))
+    assert (result.placement, result.reordered) == (("S(0)", "S(0)"), False)
+
+
+def test_packed_columns_are_recognised_in_another_order():
+    whole = RNG.normal(size=(12, 4))  # q, k and v of four rows each
+    parts = [
+        np.concatenate([whole[i : i + 2], whole[4 + i : 6 + i], whole[8 + i : 10 + i]])
+        for i in (0, 2)
+    ]
+    result = explained(whole, parts, mesh_of(2))
+    assert (result.placement, result.holds, result.reordered) == (("S(0)",), True, True)
+
+
+def test_modules_on_some_ranks_only():
+    whole = RNG.normal(size=(4, 3))
+    parts = [None, None, whole[:2], whole[2:]]
+    result = explained(whole, parts, mesh_of(2, 2), dims=[1], rows=True)
+    assert result.placement == ("@1", "S(batch)")
+
+
+def test_a_loss_may_be_a_mean_but_a_gradient_may_not():
+    values = [np.array([1.0]), np.array([3.0])]
+    assert explained(np.array([2.0]), values, mesh_of(2), scalar=True).placement == ("mean",)
+    gradient = explained(np.array([2.0]), values, mesh_of(2))
+    assert (gradient.placement, gradient.factor) == (("P",), 2)
+
+
+def test_a_factor_is_found_in_every_placement():
+    whole = RNG.normal(size=(4, 6))
+    for way, factor in (("R", 4.0), ("S(1)", 0.5), ("P", 3.0)):
+        result = explained(whole, [factor * part for part in split(whole, way, 2)], mesh_of(2))
+        assert result.placement == (way,)
+        assert math.isclose(result.factor, factor, rel_tol=1e-6)
+
+
+def test_ranks_that_hold_multiples_of_one_tensor_are_not_partial():
+    whole = RNG.normal(size=(4, 6))
+    parts = [sketch(whole * factor) for factor in (0.4, 0.6)]
+    result = explained(whole, [0.4 * whole, 0.6 * whole], mesh_of(2))
+    assert not result.holds
+    found = scales(sketch(whole), parts, TOLERANCE)
+    assert {rank: round(factor, 6) for rank, factor in found.items()} == {0: 0.4, 1: 0.6}
+
+
+def test_the_usual_placement_decides_between_two():
+    whole = RNG.normal(size=(8, 3))
+    halves = [whole[:4], whole[4:]]
+    noise = RNG.normal(size=(2, 4, 3))
+    parts = [half + sign * n for half, n in zip(halves, noise, strict=True) for sign in (1, -1)]
+    parts = [part / 1 for part in parts]
+    both = [
+        0.5 * half + sign * n for half, n in zip(halves, noise, strict=True) for sign in (1, -1)
+    ]
+    for usual in (("S(batch)", "R"), ("R", "S(batch)")):
+        result = explained(whole, both, mesh_of(2, 2), dims=[1], rows=True, usual=usual)
+        assert result.placement[usual.index("S(batch)")] == "S(batch)"
+        assert "P" in result.placement
+
+
+def test_other_values_are_not_explained():
+    whole = RNG.normal(size=(4, 6))
+    result = explained(whole, [whole, whole + 1e-6], mesh_of(2))
+    assert not result.holds
+
+
+# --------------------------------------------------------------------------------------- meshes
+
+
+def notes_of(groups, named=(), data=(), size=4):
+    return [
+        RankNotes(
+            rank,
+            1,
+            (),
+            groups=tuple(group for group in groups if rank in group),
+            meshes=tuple(named),
+            data_groups=tuple(group for group in data if rank in group),
+        )
+        for rank in range(size)
+    ]
+
+
+def names(mesh):
+    return [(axis.name, axis.size) for axis in mesh.axes]
+
+
+def test_a_named_mesh_comes_first():
+    named = MeshNote(("dp", "tp"), (2, 2), (0, 1, 2, 3))
+    first, *others = meshes(notes_of([(0, 1, 2, 3)], [named]))
+    assert names(first) == [("dp", 2), ("tp", 2)]
+    assert [names(mesh) for mesh in others] == [[("ranks", 4)]]
+
+
+def test_groups_make_a_mesh_in_the_order_of_their_distances():
+    groups = [(0, 1), (2, 3), (0, 2), (1, 3)]
+    first = next(meshes(notes_of(groups)))
+    assert first.ranks.tolist() == [[0, 1], [2, 3]]
+    assert (first.lines(0), first.lines(1)) == ([(0, 2), (1, 3)], [(0, 1), (2, 3)])
+
+
+def test_a_missing_axis_is_added():
+    first = next(meshes(notes_of([(0, 1), (2, 3)], data=[(0, 1), (2, 3)])))
+    assert first.ranks.tolist() == [[0, 1], [2, 3]]
+    assert names(first) == [("outer", 2), ("dp", 2)]
+
+
+def test_without_groups_all_factorisations_are_tried():
+    found = [mesh.ranks.shape for mesh in meshes(notes_of([], size=8))]
+    assert found == [(8,), (2, 4), (4, 2), (2, 2, 2)]
+
+
+@pytest.mark.parametrize("groups", [[(0, 1)], [(0, 1), (1, 2)], [(0, 1, 2)], [(0, 1), (2, 9)]])
+def test_groups_that_are_no_mesh_are_left_out(groups):
+    assert [mesh.ranks.shape for mesh in meshes(notes_of(groups))] == [(4,), (2, 2)]
