@@ -191,9 +191,10 @@ class Recorder:
         in_backward = frames.in_backward()
         step = self.steps.of_call(group, fields.op) if in_backward else -1
         if step >= 0:
-            self.replicas.add_reduction(number, tensors)
+            self.replicas.safely(self.replicas.add_reduction, number, tensors)
         elif fields.op not in SCATTERING:
-            self.replicas.add_call(
+            self.replicas.safely(
+                self.replicas.add_call,
                 number,
                 tensors,
                 fields.reduce_op,

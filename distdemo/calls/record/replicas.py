@@ -36,7 +36,6 @@ from distdemo.calls.record.tensors import (
     is_constant,
     is_dense,
     storage_of,
-    version_of,
 )
 from distdemo.calls.records import SourceLine
 
@@ -80,8 +79,6 @@ class Trained:
         gradients: Checksum of each parameter's gradient before the latest step, if compared.
         unmarked: Parameters that nothing marks as replicas; the first few.
         joined: True if it has made a step within DDP's ``join()``.
-        versions: torch's count of changes of each parameter at the latest comparison after a step.
-        sums: Checksums of the parameters then.
     """
 
     number: int
@@ -106,8 +103,6 @@ class Trained:
     gradients: list[int] = field(default_factory=list)
     unmarked: tuple[str, ...] = ()
     joined: bool = False
-    versions: list[int] = field(default_factory=list)
-    sums: dict[int, int] = field(default_factory=dict)
 
     @property
     def groups(self) -> set[int]:
@@ -141,6 +136,7 @@ class Replicas:
         write: Callable[[int, Parameters | Gradients], object],
     ) -> None:
         self.steps = 0
+        self._failed = False
         self._every = every
         self._number_of = number_of
         self._write = write
@@ -174,6 +170,20 @@ class Replicas:
         self._tell(
             group, Parameters((), (), source_line(), check=self._checks[group]), list(named), sums
         )
+
+    def safely(self, function: Callable[..., object], *args: Any, **named: Any) -> None:
+        """Call a method of this object; after an exception, nothing is compared any more.
+
+        It may meet tensors of other packages. The calls of the program are still compared, unless
+        the comparison of replicas was asked for.
+        """
+        if not self._failed:
+            try:
+                function(*args, **named)
+            except Exception:  # whatever such a tensor raises
+                self._failed = True
+                if self._every:
+                    raise
 
     def add_module(self, module: DistributedDataParallel) -> None:
         """Remember the parameters that a DDP module holds."""
@@ -250,7 +260,7 @@ class Replicas:
             self._look_at(trained, parameters)
         gradients = self._match(trained, parameters, traffic, find_replicas=is_due)
         if is_due:
-            self._compare(trained, parameters, is_averaged=is_averaged)
+            self._compare(trained, parameters)
         self._count(trained, parameters, {*gradients}, traffic)
         trained.gradients = []
         is_first = not trained.steps  # later ones follow steps that weren't compared
@@ -286,9 +296,7 @@ class Replicas:
         """Compare the parameters after a step that may be the last one."""
         trained = self._by_optimizer.get(optimizer)
         if trained is not None and (trained.steps == 1 or self._is_asked(trained.steps)):
-            parameters = _parameters_of(optimizer)
-            self._compare(trained, parameters, is_latest=True)
-            trained.versions = [version_of(parameter) for parameter in parameters]
+            self._compare(trained, _parameters_of(optimizer), is_latest=True)
 
     def finish(self) -> None:
         """Say how many steps there were, and whether parameters were averaged after the last."""
@@ -434,19 +442,13 @@ class Replicas:
         )
 
     def _compare(
-        self,
-        trained: Trained,
-        parameters: Sequence[Tensor],
-        *,
-        is_averaged: bool = False,
-        is_latest: bool = False,
+        self, trained: Trained, parameters: Sequence[Tensor], *, is_latest: bool = False
     ) -> None:
         """Write checksums of the parameters that are replicas, on each group.
 
         Args:
             trained: Optimizer.
             parameters: Its parameters.
-            is_averaged: True if calls have carried them since the latest step.
             is_latest: True immediately after a step, when they may still be averaged.
         """
         names = self.names.of(parameters, trained.name)
@@ -466,10 +468,7 @@ class Replicas:
             values = [checksum(parameters[number]) for number in unmarked]
             note = self._note(trained, world, is_unmarked=True)
             self._tell(world, note, trained.unmarked, values)
-        versions = [version_of(parameter) for parameter in parameters]
-        is_unchanged = not is_averaged and versions == trained.versions
-        sums: dict[int, int] = trained.sums if is_unchanged else {}
-        trained.sums = sums
+        sums: dict[int, int] = {}
         for group in sorted(trained.groups):
             for is_reduced in (True, False):
                 numbers = [

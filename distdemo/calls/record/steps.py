@@ -59,6 +59,7 @@ class Steps:
         report: Callable[[MisuseNote], object],
     ) -> None:
         self._guard = guard
+        self._watch = partial(guard, replicas.safely)
         self._replicas = replicas
         self._report = report
         self._counts: Counter[Any] = Counter()
@@ -75,7 +76,7 @@ class Steps:
     def install(self) -> None:
         """Count the steps of every optimizer from now on, once per process."""
         _wrap(DistributedDataParallel, "__init__", after=partial(self._guard, self._add_module))
-        add_optimizer = partial(self._guard, self._replicas.add_optimizer)
+        add_optimizer = partial(self._watch, self._replicas.add_optimizer)
         _wrap(Optimizer, "add_param_group", after=add_optimizer)
         iterate = DistributedSampler.__iter__
 
@@ -86,12 +87,12 @@ class Steps:
         DistributedSampler.__iter__ = epoch  # type: ignore[method-assign]  # there is no hook
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
-        self._guard(self._replicas.names.install, self._guard)
+        self._replicas.names.install(self._watch)
 
     def _before_step(self, optimizer: Optimizer, *_: object) -> None:
         is_compiling = torch.compiler.is_dynamo_compiling()
         if not (is_compiling or in_backward() or is_nested_step() or is_capturing()):
-            self._guard(self._replicas.before_step, optimizer)
+            self._watch(self._replicas.before_step, optimizer)
 
     def _after_step(self, optimizer: Optimizer, *_: object) -> None:
         if torch.compiler.is_dynamo_compiling():  # which reads this as part of the step
@@ -99,7 +100,7 @@ class Steps:
         elif not (in_backward() or is_nested_step()):
             self._guard(self._count, optimizer)
             if not is_capturing():
-                self._guard(self._replicas.after_step, optimizer)
+                self._watch(self._replicas.after_step, optimizer)
 
     def _epoch(self, sampler: DistributedSampler[Any], indices: Iterator[Any]) -> Iterator[Any]:
         """Yield the indices of an epoch; report a second epoch of training in the same order."""

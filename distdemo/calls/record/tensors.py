@@ -77,12 +77,6 @@ def is_capturing() -> bool:
     return is_used and torch.cuda.is_current_stream_capturing()
 
 
-def version_of(tensor: Tensor) -> int:
-    """Return torch's count of the changes of a tensor, or of the local part of a DTensor."""
-    version: int = getattr(tensor, "_local_tensor", tensor)._version
-    return version
-
-
 def storage_of(tensor: Tensor) -> StorageWeakRef:
     """Return a weak reference to the memory of a tensor, or of its local part."""
     tensor = tensor if type(tensor) in PLAIN else local(tensor)
