@@ -372,9 +372,14 @@ def right_reductions(rank: int, wrong: bool) -> None:
         dist.all_gather(every, mine)
         mixed = (mine + every[rank - 1]) / 2
         torch.nn.utils.vector_to_parameters(mixed, local.parameters())
-    small = torch.nn.Linear(4, 1)  # some ranks have no part of the bias
-    fully_shard(small, mesh=init_device_mesh("cpu", (size,)))
-    train(small, sgd(small), rank)
+    uneven = ddp(torch.nn.Linear(4, 1))
+    optimizer = sgd(uneven)
+    with uneven.join():
+        for _ in range(1 + rank):
+            uneven(data(rank)).sum().backward()
+            optimizer.step()
+    later = torch.nn.Linear(4, 1)  # its steps have other numbers on each rank
+    train(later, sgd(later), rank, by_hand(later, uneven.process_group))
 
 
 class Scaled(torch.nn.Module):

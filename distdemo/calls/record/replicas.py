@@ -522,6 +522,8 @@ class Replicas:
         gradients: Mapping[int, Sequence[tuple[int, int | None]]],
     ) -> None:
         """Write one checksum of all gradients of the next step that were reduced, on each group."""
+        if any(other.joined for other in self._trained):
+            return  # ranks may have made different numbers of steps
         groups = [g for g in sorted({*gradients, *self._buckets}) if self._period(g) >= 0]
         names = self.names.of(parameters, trained.name) if groups else []
         for group in groups:
