@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from distdemo.calls.match.replicas import ReplicaCheck
+from distdemo.calls.match.replicas import ReplicaCheck, equal_data_finding
 from distdemo.calls.notes import Gradients, Parameters
 from distdemo.calls.record.tensors import Names, checksum, is_constant
 from distdemo.calls.records import Finding, SourceLine
@@ -159,7 +159,20 @@ def test_equal_gradients_come_from_equal_data(steps: list[tuple[int, int]], coun
     ranks = Ranks(2)
     for number, totals in enumerate(steps, 1):
         gradients(ranks, number, *totals)
-    assert [finding.kind for finding in ranks.findings] == ["data"] * count
+    finding = equal_data_finding([((0, 1), ranks.check)], str)
+    assert (finding is not None) is bool(count)
+
+
+def test_equal_data_in_overlapping_groups_is_said_once() -> None:
+    checks = []
+    for members in ((0, 1), (2, 3), (1, 3), (4, 5)):
+        ranks = Ranks(2)
+        for step in (1, 2):
+            gradients(ranks, step, 5, 5)
+        checks.append((members, ranks.check))
+    finding = equal_data_finding(checks, str)
+    assert finding is not None
+    assert finding.what.startswith("Ranks 0, 1, 2, 3 and ranks 4, 5 reduced bit-identical")
 
 
 def test_reductions_must_get_the_same_parameters() -> None:

@@ -128,11 +128,9 @@ class Judge:
         """Return the possible errors so far."""
         matcher = self.matcher
         shifts = matcher.shifts()
-        training = matcher.training()
         if self.finding is not None and self.finding.kind == "shift":  # it is the first of them
             shifts = [warning for warning in shifts if warning.kind != "shift"]
-        if self.finding is not None and matcher.strict_replicas:  # likewise
-            training = []
+        training = [] if self.finding else matcher.training()  # else its consequences
         others = (*self.order.warnings(), *findings.unwaited_warning(matcher))
         return [*training, *shifts, *others]
 

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from operator import attrgetter
 
 from distdemo.calls.match.pairing import Pairing
-from distdemo.calls.match.replicas import shifted_finding
+from distdemo.calls.match.replicas import equal_data_finding, shifted_finding
 from distdemo.calls.match.rules import (
     CONTIGUOUS,
     KINDS,
@@ -340,7 +340,9 @@ class Matcher:
     def training(self) -> list[Finding]:
         """Return what is wrong with the training without an error, the cause first."""
         checks = [(group.members, group.replicas) for group in self.groups.values()]
-        return [f for members, check in checks for f in check.findings(members, self.line)]
+        found = [f for members, check in checks for f in check.findings(members, self.line)]
+        equal = equal_data_finding(checks, self.line)
+        return [*found, equal] if equal else found
 
     def compared_steps(self) -> tuple[int, int, int, tuple[str, ...], tuple[str, ...]]:
         """Return the numbers of compared steps, of all steps and of compared checks.

@@ -30,6 +30,7 @@ OTHER_GRADIENTS = (
     "The gradients already differed before this step: they were not reduced, or clipped or scaled "
     "in another way on some ranks."
 )
+CHANGED = "The program changes parameters between steps, and in another way on some ranks."
 OTHER_TENSORS = "All ranks must reduce the gradients of the same parameters in the same order."
 WHY = {
     "not": ("the DDP module was never called", "Call the wrapper, not model.module."),
@@ -74,23 +75,29 @@ class Difference:
     def finding(self, line: LineText, others: int = 0) -> Finding:
         """Return the finding; `others` is the number of other tensors that differ, too."""
         is_start = not (self.note.step or self.note.check)
+        was_equal = self.note.step == self.equal_after > 0
         before = f"It was equal after step {self.equal_after}. " * (self.equal_after > 0)
+        if was_equal:
+            before = "It was equal immediately after the step. "
         verb = "differs" if others == 1 else "differ"
         before += f"{plural(others, 'other parameter')} {verb}, too." if others else ""
         rule = START if is_start else KINDS["replicas"].rule
         if self.gradients and self.equal_after == self.note.step - 1:
             rule = SAME_GRADIENTS if len({*self.gradients.values()}) == 1 else OTHER_GRADIENTS
+        rule = CHANGED if was_equal else rule
         groups = ranks_by_value(self.sums)
         guilty: tuple[int, ...] = ()
         if 2 * len(groups[0]) > len(self.sums):
             guilty = tuple(sorted(rank for ranks in groups[1:] for rank in ranks))
             usual = ranks_of(groups[0]).lower()
             what = f"{ranks_of(guilty)}: {self.name} differs from {usual} {self._when}."
-        elif len(groups) == len(self.sums) > 2:
-            what = f"{self.name} differs between all ranks {self._when}."
-        else:
+        elif len(groups) == 2:
             sides = " and ".join(ranks_of(ranks).lower() for ranks in groups)
             what = f"{self.name} differs between {sides} {self._when}."
+        elif len(groups) == len(self.sums):
+            what = f"{self.name} differs between all ranks {self._when}."
+        else:
+            what = f"{self.name} has {len(groups)} different values {self._when}."
         return Finding("replicas", what, self.rows(line), before.strip(), rule, guilty)
 
     @property
@@ -136,6 +143,7 @@ class ReplicaCheck:
     _gradients: dict[int, dict[int, Gradients]] = field(default_factory=dict)
     _equal_steps: list[int] = field(default_factory=list)
     _gradients_differ: bool = False
+    _gradient_line: SourceLine = field(default_factory=SourceLine)
     _mixed: dict[int, Gradients] | None = None
 
     def steps(self) -> int:
@@ -253,6 +261,7 @@ class ReplicaCheck:
             self._gradients_differ = True
         elif totals != {0}:
             self._equal_steps.append(note.step)
+            self._gradient_line = note.source_line
 
     def findings(self, members: Sequence[int], line: LineText) -> Iterator[Finding]:
         """Yield what is wrong without an error, the cause first.
@@ -276,8 +285,15 @@ class ReplicaCheck:
         drifted = list(self._drifted.values())
         if drifted:
             yield min(drifted, key=lambda d: d.note.step).finding(line, len(drifted) - 1)
-        elif len(self._equal_steps) >= MIN_EQUAL and not self._gradients_differ:
-            yield self._equal_data(members, line)
+
+    def equal_data(self) -> tuple[Sequence[int], SourceLine] | None:
+        """Return the steps in which all ranks reduced equal gradients, and the line of the last.
+
+        None if the gradients differed in some step, or if only one step was compared.
+        """
+        if self._gradients_differ or len(self._equal_steps) < MIN_EQUAL:
+            return None
+        return sorted(self._equal_steps), self._gradient_line
 
     def _always_reduced(self, optimizer: int) -> bool:
         """Return True if the gradients of all steps were reduced on the group.
@@ -310,16 +326,6 @@ class ReplicaCheck:
                 rule += f" Parameters now differ: {names}{more}."
             yield Finding("unreduced", what, rows, "", rule, tuple(members))
 
-    def _equal_data(self, members: Sequence[int], line: LineText) -> Finding:
-        """Return the finding for ranks that train on the same data."""
-        steps = ", ".join(map(str, sorted(self._equal_steps)))
-        what = f"{ranks_of(tuple(members))} reduced bit-identical gradients in every step that was "
-        what += f"compared: {steps}."
-        note = next(iter(self._notes.values()), {})
-        at = line(note[min(note)].source_line) if note else ""
-        rows = (Row(tuple(members), "equal gradients", at),)
-        return Finding("data", what, rows, "", KINDS["data"].rule, tuple(members))
-
     def _other_tensors(self, notes: Mapping[int, Gradients], line: LineText) -> Finding:
         """Return the finding for ranks that give different parameters to one reduction."""
         longest = max(len(note.names) for note in notes.values())
@@ -337,6 +343,34 @@ class ReplicaCheck:
         )
         what += f"{ranks_of(rows[0].ranks).lower()}."
         return Finding("shift", what, tuple(rows), "", OTHER_TENSORS, guilty)
+
+
+def equal_data_finding(
+    checks: Sequence[tuple[Sequence[int], ReplicaCheck]], line: LineText
+) -> Finding | None:
+    """Return the finding for ranks that train on the same data, or None.
+
+    Args:
+        checks: Members and comparison of each group.
+        line: Function that returns a source line as text.
+    """
+    equal = [(members, found) for members, check in checks if (found := check.equal_data())]
+    if not equal:
+        return None
+    sides: list[set[int]] = []  # of ranks that are in one group after another
+    for members, _ in equal:
+        side = {*members}
+        for other in [other for other in sides if not other.isdisjoint(side)]:
+            sides.remove(other)
+            side |= other
+        sides.append(side)
+    steps, source = equal[0][1]
+    who = " and ".join(ranks_of(tuple(sorted(side))).lower() for side in sides)
+    what = f"{who.capitalize()} reduced bit-identical gradients in every step that was compared: "
+    what += f"{', '.join(map(str, steps))}."
+    ranks = tuple(sorted({rank for side in sides for rank in side}))
+    rows = (Row(ranks, "equal gradients", line(source)),)
+    return Finding("data", what, rows, "", KINDS["data"].rule, ranks)
 
 
 @dataclass(slots=True)
