@@ -391,7 +391,7 @@ class Judge:
             return (), 0
         bias = own[1].columns[0][0] * tables[case.key][0].rows
         parts = self._mesh.parts(case.parts)
-        for placement, whole in combinations(parts, case.tolerance, rows=False):
+        for placement, whole in combinations(parts, case.tolerance, {"mean", ROWS}):
             if whole.lengths == case.reference.lengths == (len(bias),) and bias.any():
                 extra = whole.columns[0][0] - case.reference.columns[0][0]
                 times = round(float(extra @ bias) / float(bias @ bias))

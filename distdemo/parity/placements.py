@@ -16,7 +16,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial as partial_of
 from operator import eq
 
 import numpy as np
@@ -25,9 +27,10 @@ from numpy.typing import NDArray
 from distdemo.parity.records import Axis, MeshNote, RankNotes
 from distdemo.parity.sketches import Sketch, added, distance, joined
 
-Parts = NDArray[np.object_]
+Grid = NDArray[np.object_]
 """Sketch of each rank, or None, in the shape of the mesh."""
 Placement = tuple[str, ...]
+Way = Callable[[list[Sketch]], Sketch | None]
 ROWS = "S(batch)"
 MAX_AXES = 4
 NEAR = 1e-4  # of a factor to a whole number or its reciprocal
@@ -61,7 +64,7 @@ class Mesh:
         lines = {line for index in range(len(self.axes)) for line in self.lines(index)}
         return len(lines & {*groups})
 
-    def parts(self, by_rank: Sequence[Sketch | None]) -> Parts:
+    def parts(self, by_rank: Sequence[Sketch | None]) -> Grid:
         """Return the ranks' sketches in the shape of the mesh."""
         parts = np.empty(self.ranks.shape, dtype=object)
         for index, rank in np.ndenumerate(self.ranks):
@@ -199,103 +202,75 @@ def _ratio(value: float, most: float) -> float:
 
 
 def combinations(
-    parts: Parts,
-    tolerance: Tolerance,
-    *,
-    rows: bool,
-    scalar: bool = False,
-    partial: bool = True,
+    parts: Grid, tolerance: Tolerance, without: AbstractSet[str] = frozenset()
 ) -> Iterator[tuple[Placement, Sketch]]:
     """Yield every placement that these parts allow, with the tensor that they make together.
 
     Args:
         parts: Sketches in the shape of the mesh.
         tolerance: Tolerance for replicas of a tensor.
-        rows: True if ranks may hold different rows.
-        scalar: True for a number such as a loss, which may be a mean.
-        partial: True if the ranks' tensors may have to be added.
+        without: Placements that make no sense for this tensor: ``mean``, ``S(batch)``, ``P``.
     """
-    may = {"mean": scalar, ROWS: rows, "P": partial}
     first, *others = itertools.permutations(range(parts.ndim))
-    yield from _combined(parts, list(first), tolerance, may)
+    yield from _combined(parts, first, tolerance, without)
     for order in others:  # it matters if a dimension is split along two axes
-        for placement, whole in _combined(parts, list(order), tolerance, may):
-            if _splits_twice(placement):
+        for placement, whole in _combined(parts, order, tolerance, without):
+            splits = [way for way in placement if way.startswith("S(") and way != ROWS]
+            if len(splits) > len(set(splits)):
                 yield placement, whole
 
 
-def _splits_twice(placement: Placement) -> bool:
-    splits = [one for one in placement if one.startswith("S(") and one != ROWS]
-    return len(splits) > len(set(splits))
-
-
 def _combined(
-    parts: Parts, order: list[int], tolerance: Tolerance, may: Mapping[str, bool]
+    parts: Grid, order: Sequence[int], tolerance: Tolerance, without: AbstractSet[str]
 ) -> Iterator[tuple[Placement, Sketch]]:
+    """Combine the parts along the last axis of this order, then along the others."""
     if parts.ndim == 0:
         if parts.item() is not None:
             yield (), parts.item()
         return
     axis = order[-1]
     rest = [other - (other > axis) for other in order[:-1]]
-    for name, reduced in _along(parts, axis, tolerance, may):
-        for placement, whole in _combined(reduced, rest, tolerance, may):
-            yield (*placement[:axis], name, *placement[axis:]), whole
-
-
-def _along(
-    parts: Parts, axis: int, tolerance: Tolerance, may: Mapping[str, bool]
-) -> Iterator[tuple[str, Parts]]:
-    """Yield the ways to combine the parts along one axis."""
     moved = np.moveaxis(parts, axis, -1)
-    shape = moved.shape[:-1]
-    lines = list(moved.reshape(-1, moved.shape[-1]))
-    present = [tuple(i for i, part in enumerate(line) if part is not None) for line in lines]
-    holders = {held for held in present if held}
-    if len(holders) != 1:
-        return  # no rank holds it, or other ranks of each line
-    held = holders.pop()
-
-    def reduced(combine: Callable[[list[Sketch]], Sketch | None]) -> Parts | None:
-        result = np.empty(len(lines), dtype=object)
+    lines = [list(line) for line in moved.reshape(-1, moved.shape[-1])]
+    for name, way in _ways(lines, tolerance):
+        wholes = np.empty(len(lines), dtype=object)
         for index, line in enumerate(lines):
-            if present[index]:
-                whole = combine([line[i] for i in held])
-                if whole is None:
-                    return None
-                result[index] = whole
-        return result.reshape(shape)
+            held = [part for part in line if part is not None]
+            wholes[index] = way(held) if held else None
+        is_possible = all(
+            whole is not None or not any(line) for whole, line in zip(wholes, lines, strict=True)
+        )
+        if is_possible and name not in without:
+            reduced = wholes.reshape(moved.shape[:-1])
+            for placement, whole in _combined(reduced, rest, tolerance, without):
+                yield (*placement[:axis], name, *placement[axis:]), whole
 
-    def replicated(line: list[Sketch]) -> Sketch | None:
-        same = all(tolerance.deviation(part, line[0]) <= 1 for part in line[1:])
-        return line[0] if same else None
 
-    def partial(line: list[Sketch]) -> Sketch | None:
+def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> list[tuple[str, Way]]:
+    """Return the ways to combine the parts of each line, with their names."""
+
+    def replicated(parts: list[Sketch]) -> Sketch | None:
+        same = all(tolerance.deviation(part, parts[0]) <= 1 for part in parts[1:])
+        return parts[0] if same else None
+
+    def partial(parts: list[Sketch]) -> Sketch | None:
         """Return the sum, unless all ranks hold multiples of one tensor."""
-        parts = [part for part in line if part.norm > 0]
-        is_number = line[0].lengths == (1,)
-        if replicated(line) or (
-            not is_number and 1 < len(parts) == len(scales(parts[0], parts, tolerance))
-        ):
+        parts_left = [part for part in parts if part.norm > 0]
+        is_number = parts[0].lengths == (1,)
+        is_scaled = 1 < len(parts_left) == len(scales(parts_left[0], parts_left, tolerance))
+        if replicated(parts) or (is_scaled and not is_number):
             return None
-        return added(line, squares=False)
+        return added(parts, squares=False)
 
-    ways: list[tuple[str, Callable[[list[Sketch]], Sketch | None]]] = []
-    if len(held) < moved.shape[-1]:
-        ways.append(("@" + ",".join(map(str, held)), replicated))
-    else:
-        dims = next(line[0] for line, own in zip(lines, present, strict=True) if own).dims
-        ways += [("R", replicated), ("mean", _mean), (ROWS, added)]
-        ways += [(f"S({dim})", _joining(dim)) for dim in dims]
-        ways.append(("P", partial))
-    for name, way in ways:
-        result = reduced(way) if may.get(name, True) else None
-        if result is not None:
-            yield name, result
-
-
-def _joining(dim: int) -> Callable[[list[Sketch]], Sketch | None]:
-    return lambda line: joined(line, dim)
+    held = {tuple(i for i, part in enumerate(line) if part) for line in lines if any(line)}
+    if len(held) != 1:
+        return []  # no rank holds it, or other ranks of each line
+    ranks = held.pop()
+    if len(ranks) < len(lines[0]):
+        return [("@" + ",".join(map(str, ranks)), replicated)]
+    dims = next(part.dims for line in lines for part in line if part)
+    joins = [(f"S({dim})", partial_of(joined, dim=dim)) for dim in dims]
+    return [("R", replicated), ("mean", _mean), (ROWS, added), *joins, ("P", partial)]
 
 
 def _mean(line: list[Sketch]) -> Sketch | None:

@@ -32,7 +32,8 @@ def mesh_of(*sizes):
 
 def explained(reference, parts, mesh, *, dims=None, rows=False, scalar=False, usual=()):
     sketches = [None if part is None else sketch(part, dims) for part in parts]
-    ways = combinations(mesh.parts(sketches), TOLERANCE, rows=rows, scalar=scalar)
+    without = {*([] if rows else ["S(batch)"]), *([] if scalar else ["mean"])}
+    ways = combinations(mesh.parts(sketches), TOLERANCE, without)
     return explain([sketch(reference, dims)], ways, TOLERANCE, usual)
 
 
