@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from distdemo.launcher.records import WorldReport
 from distdemo.parity.placements import (
     ROWS,
     Explanation,
@@ -49,10 +50,12 @@ class RunNotes:
     Attributes:
         notes: Notes of each rank.
         tables: Sketch and note of each tensor, per rank.
+        world: Report on the world.
     """
 
     notes: tuple[RankNotes, ...]
     tables: tuple[dict[Key, tuple[Note, Sketch]], ...]
+    world: WorldReport | None = None
 
     def sketches(self, key: Key) -> list[Sketch | None]:
         """Return each rank's sketch of a tensor."""
@@ -79,7 +82,9 @@ class RunNotes:
         return {key: None for table in self.tables for key in table}
 
 
-def run_notes(ranks: Sequence[tuple[RankNotes, list[Sketch]]]) -> RunNotes:
+def run_notes(
+    ranks: Sequence[tuple[RankNotes, list[Sketch]]], world: WorldReport | None = None
+) -> RunNotes:
     """Return the notes of a run from what its ranks have written."""
     tables = tuple(
         {
@@ -88,7 +93,7 @@ def run_notes(ranks: Sequence[tuple[RankNotes, list[Sketch]]]) -> RunNotes:
         }
         for notes, sketches in ranks
     )
-    return RunNotes(tuple(notes for notes, _ in ranks), tables)
+    return RunNotes(tuple(notes for notes, _ in ranks), tables, world)
 
 
 @dataclass
