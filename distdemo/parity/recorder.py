@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, wraps
@@ -22,8 +22,6 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.modules import module as modules
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
-from torch.nn.parallel import DataParallel, DistributedDataParallel
-from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -32,12 +30,11 @@ from torch.optim.optimizer import (
 
 from distdemo.calls.record.frames import in_backward, opaque, source_line
 from distdemo.launcher.rank import Rank
+from distdemo.parity.model import WRAPPER, Model, innermost, title_of
 from distdemo.parity.records import EVALUATION, Clip, MeshNote, Note, RankNotes, Recording
 from distdemo.parity.sketches import write_notes
 from distdemo.parity.start import MODEL_AXES, Start, local
 
-WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-"""Attributes with which torch's wrappers hold the user's module."""
 PIECE = 1 << 20  # elements that are converted to float64 at a time
 MAX_TENSORS = 20_000
 MAX_NUMBERS = 32 << 20  # of all sketches, 256 MiB
@@ -57,7 +54,7 @@ class Recorder:
         self._rank = rank
         self._start = Start(Path(recording.folder))
         self._folder = Path(recording.folder) / recording.run
-        self._model = _Model()
+        self._model = Model()
         self._own = RankNotes(rank.rank, 0, ())
         self._notes: dict[Key, Note] = {}
         self._sketches: dict[Key, list[torch.Tensor]] = {}
@@ -130,8 +127,8 @@ class Recorder:
     def _exit(self, module: nn.Module, args: Any, named: Any, output: Any) -> None:
         self._depth -= 1
         state, known = self._states.pop()
-        name = self._model.name(module) or (self._depth == 0 and _title(module)) or WRAPPER
-        if self._depth == 0 and _innermost(module) is self._model.first:
+        name = self._model.name(module) or (self._depth == 0 and title_of(module)) or WRAPPER
+        if self._depth == 0 and innermost(module) is self._model.first:
             self._add_activation("input", "input", [*args, *named.values()])
         if name == WRAPPER:
             return
@@ -340,124 +337,6 @@ class Recorder:
                 for axis in (axis for axis, name in enumerate(names) if name in MODEL_AXES):
                     lines = ranks.movedim(axis, -1).reshape(-1, ranks.shape[axis]).tolist()
                     self._start.model_lines.update(tuple(sorted(line)) for line in lines)
-
-
-# ---------------------------------------------------------------------------------------- the model
-
-WRAPPER = "\0"
-"""Name of modules that only wrap another one."""
-
-
-class _Model:
-    """Modules and parameters of the program, by name.
-
-    Attributes:
-        first: First module with parameters that the program called, without wrappers.
-    """
-
-    def __init__(self) -> None:
-        self.first: nn.Module | None = None
-        self._roots: list[nn.Module] = []  # kept alive, because modules are found by id
-        self._names: dict[int, str] = {}
-        self._homes: dict[str, tuple[nn.Module, str]] = {}
-        self._optimized: dict[str, torch.Tensor] = {}
-
-    def name(self, module: nn.Module) -> str:
-        """Return the name of a module, or an empty text."""
-        return self._names.get(id(module), "")
-
-    def parameters(self) -> dict[str, torch.Tensor]:
-        """Return the parameters by name. FSDP replaces them during the forward pass."""
-        named = {}
-        for name, (module, attribute) in self._homes.items():
-            parameter = module._parameters.get(attribute)
-            if parameter is not None and not is_lazy(parameter):
-                named[name] = parameter
-        return {**named, **self._optimized}
-
-    def in_order(self, backwards: Mapping[str, None]) -> dict[str, torch.Tensor]:
-        """Return the parameters in the order of their gradients, or else the last module first."""
-        named = self.parameters()
-        order = [name for name in backwards if name in named]
-        return {name: named[name] for name in dict.fromkeys([*order, *reversed(named)])}
-
-    def add(self, root: nn.Module) -> dict[str, torch.Tensor]:
-        """Name the modules below one that the program calls; return the new parameters."""
-        if id(root) in self._names or next(root.parameters(), None) is None:
-            return {}
-        before = set(self._homes)
-        title = ""
-        if self.first is not None:
-            used = {name.partition(".")[0] for name in self._names.values()}
-            title = _title(root)
-            number = 2
-            while title in used:
-                title = f"{_title(root)} {number}"
-                number += 1
-        else:
-            self.first = _innermost(root)
-        self._roots.append(root)
-        self._walk(root, title)
-        return {name: own for name, own in self.parameters().items() if name not in before}
-
-    def _walk(self, module: nn.Module, name: str) -> None:
-        children = dict(module.named_children())
-        inner = _wrapped(module)
-        self._names.setdefault(id(module), WRAPPER if inner else name or "model")
-        known = {id(own) for own in self.parameters().values()}
-        for attribute, parameter in module._parameters.items():
-            if parameter is not None and id(parameter) not in known:  # tied ones have one name
-                self._homes.setdefault(_under(name, attribute), (module, attribute))
-        for attribute, child in children.items():
-            if id(child) not in self._names:
-                self._walk(child, name if child is inner else _under(name, attribute))
-
-    def add_optimized(self, parameters: list[torch.Tensor]) -> None:
-        """Add parameters of an optimizer that no module has."""
-        known = {id(parameter) for parameter in self.parameters().values()}
-        for parameter in parameters:
-            if id(parameter) not in known:
-                self._optimized[f"parameter {len(self._optimized)}"] = parameter
-
-    def data_groups(self) -> Iterator[Any]:
-        """Yield the groups over which DDP and FSDP reduce gradients."""
-        for root in self._roots:
-            for module in root.modules():
-                if isinstance(module, DistributedDataParallel):
-                    yield module.process_group
-                state: Any = getattr(module, "_get_fsdp_state", None)
-                with suppress(AttributeError):
-                    info = state and state()._fsdp_param_group.mesh_info
-                    for kind in ("shard_process_group", "replicate_process_group"):
-                        if getattr(info, kind, None) is not None:
-                            yield getattr(info, kind)
-
-
-def _wrapped(module: nn.Module) -> nn.Module | None:
-    """Return the module that this one only wraps, or None."""
-    for attribute in WRAPPED:
-        if attribute in module._modules:
-            return module._modules[attribute]
-    inner = module._modules.get("module")
-    is_wrapper = isinstance(module, DistributedDataParallel | DataParallel)
-    own = [*module._parameters, *(name for name in module._modules if name != "module")]
-    return inner if is_wrapper or not own else None
-
-
-def _innermost(module: nn.Module) -> nn.Module:
-    """Return the user's module inside torch's wrappers."""
-    inner = _wrapped(module)
-    return module if inner is None else _innermost(inner)
-
-
-def _title(module: nn.Module) -> str:
-    """Return the name of a module's class, without what FSDP adds to it."""
-    name = type(_innermost(module)).__name__
-    return name.removeprefix("FSDP") or name
-
-
-def _under(name: str, attribute: str) -> str:
-    return f"{name}.{attribute}" if name else attribute
 
 
 # ------------------------------------------------------------------------------------ the sketches
