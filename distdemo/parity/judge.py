@@ -224,6 +224,8 @@ class Judge:
         line = lines.get(kind, called.line if called else "")
         facts = (*facts, *([f"At {line}."] if line else []), *self._agreed(key))
         what = f"Step {max(step, 0)}: {what}"
+        if len(self._mesh.axes) == 1:
+            more["axis"] = self._mesh.axes[0].name
         return Difference(cause, what, facts, hint, kind, name, step, line=line, **more)
 
     def _agreed(self, until: Key) -> Iterator[str]:
@@ -454,13 +456,13 @@ class Judge:
             what = f"{case.label} is zero on {who}."
             hint = HINTS["zero"]
             more = {"ranks": tuple(zeros)}
+        elif right:
+            what = f"{case.label} is right on {_ranks(right)}, and not on {_ranks(wrong)}."
+            more = {"ranks": tuple(wrong)}
         elif by_rank:
             what = f"{case.label} is scaled by a different factor on each rank."
             clips = [f"In multiples of the reference: {_by_rank(by_rank)}.", *clips]
             hint = HINTS["clipped"]
-        elif right:
-            what = f"{case.label} is right on {_ranks(right)}, and not on {_ranks(wrong)}."
-            more = {"ranks": tuple(wrong)}
         elif unlike is not None and not clips:
             along = self._over(unlike, "along")
             what = f"{case.label} differs between the ranks{along}, which hold the same parameter."
@@ -468,6 +470,7 @@ class Judge:
             more = {"axis": self._mesh.axes[unlike].name}
         else:
             what = f"{case.label} is not the reference's: {self._nearest(case)}."
+            more = {"ranks": tuple(rank for group in case.equal_ranks() for rank in group)}
         return self._made(case.key, "gradient", what, hint, clips, **more)
 
     def _say_partial(self, case: Case) -> Difference:
