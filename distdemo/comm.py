@@ -94,7 +94,7 @@ def check_replicas(
     does nothing.
 
     Args:
-        replicas: Module, whose parameters are checked, or tensors.
+        replicas: Module, whose parameters are checked, or tensors; sparse ones are skipped.
         group: Group whose ranks hold the same tensors.
     """
     recorder = _recorder()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 RINGS = 16 << 20  # bytes of unread notes of all ranks
+MIN_RING = 1 << 16  # of one rank; rings are multiples of it, as pages are mapped
 
 
 class Inspector:
@@ -65,7 +66,8 @@ class Inspector:
         self.judge.matcher.stopped = "shared memory is unavailable"
         if not hasattr(os, "memfd_create"):
             return
-        size = max(1 << 16, min(1 << 20, RINGS // len(self._ranks)))
+        size = min(1 << 20, RINGS // len(self._ranks))
+        size = max(MIN_RING, size - size % MIN_RING)
         fd = os.memfd_create("distdemo-notes", os.MFD_CLOEXEC)
         weakref.finalize(self, os.close, fd)
         os.ftruncate(fd, size * len(self._ranks))

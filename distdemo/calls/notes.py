@@ -263,7 +263,7 @@ class MisuseNote:
         did: Call as text.
         source_line: Source line of the call.
         then: Source line of the access to its tensors, if any.
-        what: ``written``, ``read``, ``unwaited``, ``severed`` or ``severed result``.
+        what: ``written``, ``read``, ``unwaited``, or a key of ``rules.SILENT``.
     """
 
     did: str
@@ -341,6 +341,11 @@ class Parameters:
     unmarked: tuple[str, ...] = ()
     joined: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise `ValueError` unless each name has a checksum, and a gradient if there are any."""
+        if len(self.sums) != len(self.names) or len(self.gradients) not in (0, len(self.names)):
+            raise ValueError("the numbers of names and checksums differ")
+
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
@@ -349,7 +354,7 @@ class Gradients:
     Attributes:
         step: Number of the step, from 1, among those with a reduction on the group.
         names: Parameters whose gradients the program reduces, in the order of its calls; the first
-            100. Empty for those that DDP or FSDP reduces.
+            50. Empty for those that DDP or FSDP reduces.
         total: Checksum of all gradients; 0 if they are zero.
         source_line: Source line of the step.
         owner: Checksum of the names of all parameters of the optimizer.

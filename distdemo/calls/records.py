@@ -394,6 +394,26 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaSteps:
+    """What ``--check-replicas`` compared.
+
+    Attributes:
+        compared: Number of steps after which parameters were compared.
+        steps: Number of all steps.
+        checks: Number of calls of ``distdemo.check_replicas``.
+        unmarked: Parameters that weren't compared, as DDP doesn't hold them, and they were neither
+            broadcast nor averaged; some of them.
+        diverged: Those of these that were equal on all ranks before the first step, and differ now.
+    """
+
+    compared: int
+    steps: int
+    checks: int
+    unmarked: tuple[str, ...] = ()
+    diverged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Result of comparing the notes that ranks wrote to files.
 

@@ -36,7 +36,7 @@ from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import Returned, UserProgram, WorldSpec
 from distdemo.launcher.verdict import report_of
-from distdemo.run.records import RankOutput, ReplicaSteps, RunReport
+from distdemo.run.records import RankOutput, RunReport
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
@@ -304,6 +304,6 @@ def _inspected(report: RunReport, inspector: Inspector, options: RunOptions) -> 
         late=judge.lateness.ranking(judge.matcher.line),
         warnings=tuple(judge.warnings()),
         shake=options.shake,
-        replicas=ReplicaSteps(*judge.matcher.compared_steps()) if options.check_replicas else None,
+        replicas=judge.matcher.compared_steps() if options.check_replicas else None,
         stopped="" if report.findings or report.interrupted else inspector.stopped,
     )

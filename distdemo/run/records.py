@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdemo.calls.records import CallCount, Finding, LateRank
+from distdemo.calls.records import CallCount, Finding, LateRank, ReplicaSteps
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
 
@@ -28,26 +28,6 @@ class RankOutput:
     left_out_bytes: int = 0
     returned: Any = None
     text: str = field(default="", metadata={"json": False})
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaSteps:
-    """What ``--check-replicas`` compared.
-
-    Attributes:
-        compared: Number of steps after which parameters were compared.
-        steps: Number of all steps.
-        checks: Number of calls of ``distdemo.check_replicas``.
-        unmarked: Parameters that weren't compared, as DDP doesn't hold them, and they were neither
-            broadcast nor averaged; some of them.
-        diverged: Those of these that were equal on all ranks before the first step, and differ now.
-    """
-
-    compared: int
-    steps: int
-    checks: int
-    unmarked: tuple[str, ...] = ()
-    diverged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from typing import Any
 
 from rich.text import Text
 
-from distdemo.calls.records import LateRank
+from distdemo.calls.records import LateRank, ReplicaSteps
 from distdemo.calls.text import calls_text, stopped_text
 from distdemo.calls.view import finding_view
 from distdemo.errors import ALL_EXITED
 from distdemo.launcher.records import Returned
 from distdemo.run.output import captured_output
-from distdemo.run.records import ReplicaSteps, RunReport
+from distdemo.run.records import RunReport
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs

@@ -154,7 +154,7 @@ MISTAKES = {
     different_op: ["rank 0  all_reduce(SUM, ", "rank 1  all_reduce(PRODUCT, ", "in total, in a"],
     different_shape: ["float32[4])", "float32[5])", "in total, in a compiled graph"],
     skipped_step: [
-        "Rank 1 averaged the gradients of",
+        "Rank 1 averaged gradients of",
         "in skipped_step, in backward()",
     ],
 }

@@ -307,6 +307,44 @@ def right_replicas(rank: int, wrong: bool) -> None:
     train(zero, redundant, rank)
 
 
+class Scaled(torch.nn.Module):
+    """A module whose attributes have the names of a wrapper's, and of the parameter within it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = torch.nn.Linear(4, 2)  # on four ranks, some have no part of its bias
+        self.weight = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        scaled: torch.Tensor = self.module(batch) * self.weight
+        return scaled
+
+
+def right_changes(rank: int, wrong: bool) -> None:
+    """Train with parameters that are added, left out, sharded, or reduced in one call."""
+    layers = ddp(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2)))
+    optimizer = sgd(layers.module[1])
+    train(layers, optimizer, rank)
+    optimizer.add_param_group({"params": layers.module[0].parameters()})
+    train(layers, optimizer, rank)
+    optimizer.param_groups.pop()
+    train(layers, optimizer, rank)
+    scaled = ddp(Scaled())
+    train(scaled, sgd(scaled), rank)
+    sharded = Scaled()
+    fully_shard(sharded, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    train(sharded, sgd(sharded), rank)
+    apart = ddp(torch.nn.Linear(4, 2))
+
+    def reduce() -> None:
+        gradients = [parameter.grad for parameter in apart.parameters()]
+        dist.all_reduce_coalesced(gradients, group=apart.process_group)
+
+    if dist.get_backend() == "gloo":  # mpi lacks this call
+        with apart.no_sync():
+            train(apart, sgd(apart), rank, reduce)
+
+
 def severed(rank: int, wrong: bool) -> None:
     """Average a tensor within the loss by a call that autograd doesn't know."""
     weight = torch.ones(4, requires_grad=True)

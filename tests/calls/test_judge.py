@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from distdemo.calls import notes as texts
-from distdemo.calls.inspector import Inspector
+from distdemo.calls.inspector import MIN_RING, Inspector
 from distdemo.calls.match.judge import BUSY_POLLS, SETTLE_TIMEOUT_S, Judge
 from distdemo.calls.match.rules import check_arguments
-from distdemo.calls.notes import HEAD, Reader, Ring, Writer, call_line
+from distdemo.calls.notes import HEAD, Reader, Ring, Writer, call_line, shared
 from distdemo.calls.records import Finding, RankCall, Row, SourceLine
 from distdemo.calls.timeline import Timeline
 from distdemo.cli.files import write_result
@@ -202,6 +202,14 @@ def test_a_finding_that_a_late_rank_could_change_is_reported_as_so_far(clock: li
     assert finding.what.startswith("So far: mismatch in call 2")
     assert finding.rows[-1] == Row((3,), "had not reached this call")
     assert finding.rule.endswith("Rank 3 could still have changed this.")
+
+
+@pytest.mark.parametrize("size", [1, 16, 20, 100, 1000])
+def test_the_ranks_of_a_world_of_any_size_have_memory_for_their_notes(size: int) -> None:
+    inspector = Inspector(WorldSpec(size))  # owns the memory
+    notes = inspector.notes
+    for nth in range(0, size, 7):
+        assert len(shared(notes.path, notes.size, nth)) >= MIN_RING
 
 
 def test_after_an_interrupt_only_what_was_certain_before_it_is_reported() -> None:

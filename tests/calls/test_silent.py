@@ -15,9 +15,9 @@ BUFFERS = "--sanitize=buffers"
 REPLICAS = "--check-replicas"
 ALL = [0, 1, 2, 3]
 FINDINGS = {
-    ("gloo", "skipped_batch"): ("", "step", [1], "averaged the gradients"),
-    ("gloo", "skipped_step"): ("", "step", [1], "averaged the gradients"),
-    ("gloo", "skipped_batch_in_fsdp"): ("", "step", [1], "averaged the gradients"),
+    ("gloo", "skipped_batch"): ("", "step", [1], "averaged gradients of a different step"),
+    ("gloo", "skipped_step"): ("", "step", [1], "averaged gradients of a different step"),
+    ("gloo", "skipped_batch_in_fsdp"): ("", "step", [1], "averaged gradients of a different step"),
     ("gloo", "drift"): (REPLICAS, "replicas", [2], "2.weight differs from ranks 0, 1, 3 after s"),
     ("mpi", "unequal_start"): (
         REPLICAS,
@@ -44,7 +44,11 @@ TRAINING = {
     "unfinished": ("unreduced", ALL, "1 of 6 steps changed parameters without a reduction; DDP di"),
     "unreduced": ("unreduced", ALL, "6 of 6 steps changed parameters without a reduction; no cal"),
     "other_seed": ("replicas", None, "weight differs between all ranks before the first step"),
-    "other_parameter": ("shift", [1], "reduction 1 of step 1 got another parameter"),
+    "other_parameter": (
+        "shift",
+        [1],
+        "Rank 1 reduced a different parameter from ranks 0, 2, 3",
+    ),
     "same_batches": ("data", ALL, "reduced bit-identical gradients in every step that was compare"),
     "same_order": ("data", ALL, "DistributedSampler gave the same order in two epochs"),
     "drift_in_hybrid_shards": ("replicas", None, "weight differs between rank 1 and rank 3 after"),
@@ -52,7 +56,7 @@ TRAINING = {
 }
 """Kind, ranks at fault and a part of the text of the first warning, by program."""
 RIGHT = [*WARNINGS, *TRAINING, "right_replicas", "skipped_step", "right_gradients", "right_steps"]
-RIGHT += ["drift", "unequal_start", "named_tensors", "skipped_batch_in_fsdp"]
+RIGHT += ["drift", "unequal_start", "named_tensors", "skipped_batch_in_fsdp", "right_changes"]
 backends = pytest.mark.parametrize("backend", ["gloo", "mpi"])
 
 

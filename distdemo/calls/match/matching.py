@@ -45,7 +45,7 @@ from distdemo.calls.notes import (
     StopNote,
     WaitNote,
 )
-from distdemo.calls.records import Finding, Kind, RankCall, Row, SourceLine
+from distdemo.calls.records import Finding, Kind, RankCall, ReplicaSteps, Row, SourceLine
 from distdemo.launcher.verdict import lost_peer, ranks_of
 
 FROM = ", from "  # separates a line from the line that called its function
@@ -344,19 +344,16 @@ class Matcher:
         equal = equal_data_finding(checks, self.line)
         return [*found, equal] if equal else found
 
-    def compared_steps(self) -> tuple[int, int, int, tuple[str, ...], tuple[str, ...]]:
-        """Return the numbers of compared steps, of all steps and of compared checks.
-
-        The last values are the names of parameters that nothing marks as replicas, and of those
-        that have become different nevertheless.
-        """
+    def compared_steps(self) -> ReplicaSteps:
+        """Return which replicas were compared."""
         checks = [group.replicas for group in self.groups.values()]
-        steps = max((check.steps() for check in checks), default=0)
-        compared = max((len({step for _, step in check.compared}) for check in checks), default=0)
-        unmarked = dict.fromkeys(name for check in checks for name in check.unmarked())
-        diverged = dict.fromkeys(name for check in checks for name in check.diverged())
-        count = sum(len(check.checks) for check in checks)
-        return compared, steps, count, tuple(unmarked), tuple(diverged)
+        return ReplicaSteps(
+            compared=max((check.compared for check in checks), default=0),
+            steps=max((check.steps() for check in checks), default=0),
+            checks=sum(check.checks for check in checks),
+            unmarked=tuple(dict.fromkeys(name for check in checks for name in check.unmarked())),
+            diverged=tuple(dict.fromkeys(name for check in checks for name in check.diverged())),
+        )
 
     def _check_pair(self, send: Entry, receive: Entry) -> None:
         sent = send.call

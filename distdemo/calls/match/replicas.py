@@ -12,6 +12,7 @@ from distdemo.launcher.verdict import ranks_of
 from distdemo.view.format import plural
 
 MAX_OPEN = 100_000  # remembered tensors per group that some rank hasn't compared
+MAX_VALUES = 16  # different values of a tensor that are shown
 MIN_EQUAL = 2  # compared steps in which all ranks must have reduced equal gradients
 Sums = dict[int, int]
 """Checksum of one tensor, by rank."""
@@ -27,8 +28,8 @@ SAME_GRADIENTS = (
     "decay, state, or a change of the parameters without the optimizer."
 )
 OTHER_GRADIENTS = (
-    "The gradients already differed before this step: they were not reduced, or clipped or scaled "
-    "in another way on some ranks."
+    "The gradients already differed before this step: they were not reduced, or were clipped or "
+    "scaled differently."
 )
 CHANGED = "The program changes parameters between steps, and in another way on some ranks."
 OTHER_TENSORS = "All ranks must reduce the gradients of the same parameters in the same order."
@@ -66,11 +67,14 @@ class Difference:
     gradients: Sums = field(default_factory=dict)
 
     def rows(self, line: LineText) -> tuple[Row, ...]:
-        """Return a row per value."""
-        what = f"{self.name} {self._when}: checksum"
+        """Return a row per value, and one for further values."""
+        what = f"{self.name} {self._when}:"
         at = line(self.note.source_line)
         groups = ranks_by_value(self.sums)
-        return tuple(Row(ranks, f"{what} {self.sums[ranks[0]]:08x}", at) for ranks in groups)
+        values = [(ranks, f"checksum {self.sums[ranks[0]]:08x}") for ranks in groups[:MAX_VALUES]]
+        others = sorted(rank for ranks in groups[MAX_VALUES:] for rank in ranks)
+        values += [(tuple(others), "other checksums")] if others else []
+        return tuple(Row(ranks, f"{what} {value}", at) for ranks, value in values)
 
     def finding(self, line: LineText, others: int = 0) -> Finding:
         """Return the finding; `others` is the number of other tensors that differ, too."""
@@ -115,12 +119,12 @@ class ReplicaCheck:
     in local SGD, and no replica in between.
 
     Attributes:
-        compared: Steps after which parameters were compared, with the number of the optimizer.
-        checks: Checks of the program itself that were compared.
+        checks: Number of checks of the program itself that were compared.
     """
 
-    compared: set[tuple[int, int]] = field(default_factory=set)
-    checks: set[int] = field(default_factory=set)
+    checks: int = 0
+    _compared: dict[int, list[int]] = field(default_factory=dict)
+    """Number of steps after which parameters were compared, and the latest, by optimizer."""
     _open: dict[tuple[object, ...], tuple[Sums, Sums]] = field(default_factory=dict)
     """Checksums of a tensor and of its gradient that some ranks haven't sent yet."""
     _start: dict[str, Sums] = field(default_factory=dict)
@@ -145,6 +149,11 @@ class ReplicaCheck:
     _gradients_differ: bool = False
     _gradient_line: SourceLine = field(default_factory=SourceLine)
     _mixed: dict[int, Gradients] | None = None
+
+    @property
+    def compared(self) -> int:
+        """Number of compared steps of the optimizer with the most."""
+        return max((count for count, _ in self._compared.values()), default=0)
 
     def steps(self) -> int:
         """Return the number of steps of the optimizer that made the most."""
@@ -199,7 +208,7 @@ class ReplicaCheck:
         name, sums, note = difference.name, difference.sums, difference.note
         is_equal = len(set(sums.values())) == 1
         if note.check:
-            self.checks.add(note.check)
+            self.checks = note.check
             return None if is_equal else difference
         if note.is_unmarked:
             if not note.step and is_equal:
@@ -208,7 +217,9 @@ class ReplicaCheck:
                 self._unmarked[name] = is_equal
             return None
         if note.step:
-            self.compared.add((note.optimizer, note.step))
+            count = self._compared.setdefault(note.optimizer, [0, 0])
+            if note.step > count[1]:
+                count[:] = count[0] + 1, note.step
             if sums != self._start.get(name, sums):
                 self._changed.add(note.optimizer)
         else:
@@ -314,7 +325,7 @@ class ReplicaCheck:
             is_certain = word == "unused" or is_useless
             if not count or not (drifted or (is_certain and not self._averaged)):
                 continue
-            why, advice = WHY[word]
+            why, advice = WHY.get(word, WHY[""])
             what = f"{ranks_of(tuple(members))}: {count:,} of {plural(steps, 'step')} changed "
             what += f"parameters without a reduction; {why}."
             rows: tuple[Row, ...] = (Row(tuple(members), "made the steps", line(note.source_line)),)
@@ -330,7 +341,7 @@ class ReplicaCheck:
         """Return the finding for ranks that give different parameters to one reduction."""
         longest = max(len(note.names) for note in notes.values())
         names = {rank: (*note.names, *[""] * longest)[:longest] for rank, note in notes.items()}
-        at = next(n for n in range(longest) if len({own[n] for own in names.values()}) > 1)
+        at = next((n for n in range(longest) if len({own[n] for own in names.values()}) > 1), 0)
         given = {rank: own[at] or "no parameter" for rank, own in names.items()}
         rows = [
             Row(ranks, f"gradient of {given[ranks[0]]}", line(notes[ranks[0]].source_line))
@@ -338,10 +349,8 @@ class ReplicaCheck:
         ]
         guilty = tuple(sorted(rank for row in rows[1:] for rank in row.ranks))
         step = next(iter(notes.values())).step
-        what = (
-            f"{ranks_of(guilty)}: reduction {at + 1} of step {step} got another parameter than on "
-        )
-        what += f"{ranks_of(rows[0].ranks).lower()}."
+        what = f"{ranks_of(guilty)} reduced a different parameter from "
+        what += f"{ranks_of(rows[0].ranks).lower()} in reduction {at + 1} of step {step}."
         return Finding("shift", what, tuple(rows), "", OTHER_TENSORS, guilty)
 
 
@@ -421,6 +430,6 @@ def shifted_finding(
         call = calls[ranks[0]]
         rows.append(Row(ranks, f"{call.op} in step {steps[ranks[0]]}", line(call.source_line)))
     guilty = tuple(sorted(rank for row in rows[1:] for rank in row.ranks))
-    what = f"{ranks_of(guilty)} averaged the gradients of another step than "
+    what = f"{ranks_of(guilty)} averaged gradients of a different step from "
     what += f"{ranks_of(rows[0].ranks).lower()}."
     return Finding("step", what, tuple(rows), "", KINDS["step"].rule, guilty)

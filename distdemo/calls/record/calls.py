@@ -218,7 +218,7 @@ _reduce_scatter_single = _scattering("reduce_scatter_single", reduces=True)
 _all_to_all_splits = _two_buffers("all_to_all_single", fields=_all_to_all_single)
 METHODS: dict[str, Method] = {
     "allreduce": _in_place("all_reduce", reduces=True),
-    "allreduce_coalesced": Method("all_reduce_coalesced", opts=1, data=0, sends=0, reduces=True),
+    "allreduce_coalesced": _in_place("all_reduce_coalesced", raw=(), sends=0, reduces=True),
     "broadcast": _in_place("broadcast", rooted=True),
     "reduce": _in_place("reduce", reduces=True, rooted=True),
     "allgather": _gathering("all_gather", lists=True),

@@ -31,6 +31,7 @@ from distdemo.calls.record.tensors import (
     Names,
     Traffic,
     checksum,
+    is_capturing,
     is_constant,
     is_dense,
     storage_of,
@@ -43,7 +44,9 @@ SAMPLED = frozenset({1, 2, 4, 8, 16})
 SAMPLED_GRADIENTS = frozenset({1, 2, 4, 8})
 """Steps whose gradients are compared before they are reduced."""
 SUMS = {"sum", "avg", "premul_sum"}
-PER_NOTE = 100  # tensors
+MAX_COMPARED = 100  # steps of all optimizers; later gradients aren't compared
+MAX_BUCKETS = 1000  # checksums of gradients since the latest step
+PER_NOTE = 50  # tensors; a note of long names must fit the smallest ring
 MAX_UNMARKED = 10  # names of parameters that nothing marks as replicas
 MAX_OPTIMIZERS = 1000
 
@@ -62,7 +65,7 @@ class Trained:
         calls: Number of calls before its latest step.
         reductions: Number of reductions by DDP or FSDP before its latest step, by group.
         averaged: Number of steps before which the program averaged the parameters.
-        start: Checksum of each parameter before the first step, and whether it was constant.
+        start: Checksum of each parameter before its first step, and whether it was constant.
         meant: Groups on which each parameter is meant to be a replica. True if its gradient is
             reduced; False if the parameter was broadcast or averaged.
         told: Parameters and groups that the launcher knows.
@@ -120,6 +123,7 @@ class Replicas:
 
     Attributes:
         steps: Number of steps of all optimizers.
+        names: Names of the parameters.
     """
 
     def __init__(
@@ -132,7 +136,7 @@ class Replicas:
         self._every = every
         self._number_of = number_of
         self._write = write
-        self._names = Names()
+        self.names = Names()
         self._traffic = Traffic()
         self._latest_call = 0
         """Number of calls before the latest step of any optimizer."""
@@ -149,10 +153,6 @@ class Replicas:
         self._activations: set[int] = set()
         """Groups whose ranks exchange the gradients of activations, so that they share data."""
         self._checks: Counter[int] = Counter()
-
-    def install(self) -> None:
-        """Remember every module from now on, once per process."""
-        self._names.install()
 
     # -------------------------------------------------------------------------------- the program
 
@@ -178,8 +178,8 @@ class Replicas:
     def add_reduction(self, group: int, tensors: Iterable[Tensor]) -> None:
         """Add a reduction of gradients that DDP or FSDP is about to make."""
         self._reductions[group] += 1
-        if self._period(group) >= 0:
-            sums = self._buckets.setdefault(group, [])
+        sums = self._buckets.setdefault(group, [])
+        if self._period(group) >= 0 and len(sums) < MAX_BUCKETS:
             sums += [checksum(tensor) for tensor in tensors if is_dense(tensor)]
 
     def add_call(
@@ -199,7 +199,9 @@ class Replicas:
     def _period(self, group: int) -> int:
         """Return the number of reduced steps on a group if the next is compared; otherwise -1."""
         steps = self._reduced_steps[group]
-        return steps if self._is_training and steps + 1 in SAMPLED_GRADIENTS else -1
+        is_early = self._is_training and self.steps < MAX_COMPARED
+        is_due = is_early and steps + 1 in SAMPLED_GRADIENTS and not is_capturing()
+        return steps if is_due else -1
 
     # -------------------------------------------------------------------------------------- steps
 
@@ -216,7 +218,7 @@ class Replicas:
         traffic = self._traffic.since(trained.calls)
         is_averaged = trained.steps > 0 and any(map(trained.carries, traffic))
         trained.averaged += is_averaged
-        is_due = not trained.steps or self._is_compared(trained.steps)
+        is_due = len(parameters) > len(trained.start) or self._is_compared(trained.steps)
         is_due |= is_averaged and trained.averaged in SAMPLED
         trained.line = replace(source_line(), within="")
         modules = filter(None, map(self._module_of, parameters[:1]))
@@ -263,14 +265,14 @@ class Replicas:
         return self._every > 0 and steps % self._every == 0
 
     def _look_at(self, trained: Trained, parameters: Sequence[Tensor]) -> None:
-        """Remember the memory of the parameters, and their values before the first step."""
+        """Remember the memory of the parameters, and their values before their first step."""
         dense = [parameter for parameter in parameters if is_dense(parameter)]
         trained.storages = frozenset(map(storage_of, dense))
         trained.numel = sum(parameter.numel() for parameter in parameters)
-        if not trained.steps:
-            trained.start = [
-                (checksum(p), is_constant(p)) if is_dense(p) else (0, True) for p in parameters
-            ]
+        trained.start += [
+            (checksum(p), is_constant(p)) if is_dense(p) else (0, True)
+            for p in parameters[len(trained.start) :]  # the program may add some later
+        ]
 
     def _match(
         self,
@@ -368,7 +370,7 @@ class Replicas:
             return "not called"
         for parameter in module.parameters():
             if parameter.requires_grad and parameter.grad is None:
-                (name,) = self._names.of([parameter], "DDP")
+                (name,) = self.names.of([parameter], "DDP")
                 return f"unused {name}"
         return "no_sync"
 
@@ -404,27 +406,30 @@ class Replicas:
             is_averaged: True if calls have carried them since the latest step.
             is_latest: True immediately after a step, when they may still be averaged.
         """
-        names = self._names.of(parameters, trained.name)
+        names = self.names.of(parameters, trained.name)
         unmarked = [
             number
             for number, parameter in enumerate(parameters)
-            if number not in trained.meant and not hasattr(parameter, "placements")
+            if number not in trained.meant
+            and not hasattr(parameter, "placements")
+            and is_dense(parameter)
         ][:MAX_UNMARKED]
         trained.unmarked = tuple(names[number] for number in unmarked)
         world = self._number_of(dist.group.WORLD)
         if unmarked and self._every and world is not None and not is_latest:
-            values = [checksum(parameters[n]) for n in unmarked if is_dense(parameters[n])]
+            values = [checksum(parameters[number]) for number in unmarked]
             note = self._note(trained, world, is_unmarked=True)
             self._tell(world, note, trained.unmarked, values)
         versions = [version_of(parameter) for parameter in parameters]
         is_unchanged = not is_averaged and versions == trained.versions
         sums: dict[int, int] = trained.sums if is_unchanged else {}
         trained.sums = sums
+        meant = {n: groups for n, groups in trained.meant.items() if n < len(parameters)}
         for group in sorted(trained.groups):
             for is_reduced in (True, False):
                 new = [
                     number
-                    for number, groups in trained.meant.items()
+                    for number, groups in meant.items()
                     if groups.get(group) is is_reduced
                     and (number, group) not in trained.told
                     and (is_reduced or not trained.start[number][1])
@@ -435,14 +440,13 @@ class Replicas:
                 )
                 trained.told.update((number, group) for number in new)
             if trained.steps:
-                known = [
-                    number for number in sorted(trained.meant) if (number, group) in trained.told
-                ]
+                known = [number for number in sorted(meant) if (number, group) in trained.told]
                 for number in known:
-                    if number not in sums and number < len(parameters):
+                    if number not in sums:
                         sums[number] = checksum(parameters[number])
                 note = self._note(trained, group, is_latest=is_latest)
-                gradients = [trained.gradients[n] for n in known] if trained.gradients else []
+                has_gradients = len(trained.gradients) == len(parameters)  # of the same ones
+                gradients = [trained.gradients[n] for n in known] if has_gradients else []
                 self._tell(
                     group, note, [names[n] for n in known], [sums[n] for n in known], gradients
                 )
@@ -469,7 +473,7 @@ class Replicas:
     ) -> None:
         """Write one checksum of all gradients of the next step that were reduced, on each group."""
         groups = [g for g in sorted({*gradients, *self._buckets}) if self._period(g) >= 0]
-        names = self._names.of(parameters, trained.name) if groups else []
+        names = self.names.of(parameters, trained.name) if groups else []
         for group in groups:
             if group in self._activations:
                 continue
@@ -510,4 +514,6 @@ def _named(replicas: Any) -> Iterator[tuple[str, Tensor]]:
     else:
         tensors = [replicas] if isinstance(replicas, Tensor) else replicas
         named = ((f"tensor {number}", tensor) for number, tensor in enumerate(tensors))
-    yield from ((str(name)[-MAX_NAME:], tensor) for name, tensor in named)
+    for name, tensor in named:
+        if isinstance(tensor, Tensor) and is_dense(tensor):
+            yield str(name)[-MAX_NAME:], tensor

@@ -34,6 +34,7 @@ from distdemo.calls.record.frames import (
     source_line,
 )
 from distdemo.calls.record.replicas import Replicas
+from distdemo.calls.record.tensors import is_capturing
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce_scatter_single")
 
@@ -85,10 +86,11 @@ class Steps:
         DistributedSampler.__iter__ = epoch  # type: ignore[method-assign]  # there is no hook
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
-        self._guard(self._replicas.install)
+        self._guard(self._replicas.names.install, self._guard)
 
     def _before_step(self, optimizer: Optimizer, *_: object) -> None:
-        if not (torch.compiler.is_dynamo_compiling() or in_backward() or is_nested_step()):
+        is_compiling = torch.compiler.is_dynamo_compiling()
+        if not (is_compiling or in_backward() or is_nested_step() or is_capturing()):
             self._guard(self._replicas.before_step, optimizer)
 
     def _after_step(self, optimizer: Optimizer, *_: object) -> None:
@@ -96,7 +98,8 @@ class Steps:
             self.compiled = optimizer, self.compiled
         elif not (in_backward() or is_nested_step()):
             self._guard(self._count, optimizer)
-            self._guard(self._replicas.after_step, optimizer)
+            if not is_capturing():
+                self._guard(self._replicas.after_step, optimizer)
 
     def _epoch(self, sampler: DistributedSampler[Any], indices: Iterator[Any]) -> Iterator[Any]:
         """Yield the indices of an epoch; report a second epoch of training in the same order."""
@@ -115,6 +118,7 @@ class Steps:
         while steps is not None:
             optimizer, steps = steps
             self._guard(self._count, optimizer)
+            self._replicas.steps += 1
 
     def advance(self) -> None:
         """Count a step of the program, which replaces those of the optimizers."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
@@ -22,6 +23,7 @@ SEGMENTS = 16  # parts of a tensor that are summed separately
 MAX_NAME = 200  # characters
 MAX_CARRIED = 5000  # remembered tensors; the latest
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+"""Attributes of torch's modules that hold a module of the program."""
 PLAIN = (Tensor, Parameter)
 
 
@@ -63,7 +65,14 @@ def local(tensor: Tensor) -> Tensor:
 
 def is_dense(tensor: Tensor) -> bool:
     """Return True if a tensor, or its local part, has elements in a storage."""
+    tensor = getattr(tensor, "_local_tensor", tensor)
     return tensor.layout is torch.strided and tensor.numel() > 0 and not tensor.is_meta
+
+
+def is_capturing() -> bool:
+    """Return True while a CUDA graph is captured, when no tensor can be copied to the CPU."""
+    is_used: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch's
+    return is_used and torch.cuda.is_current_stream_capturing()
 
 
 def version_of(tensor: Tensor) -> int:
@@ -90,8 +99,8 @@ class Names:
         self._roots: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
         self._root_count = 0
 
-    def install(self) -> None:
-        """Remember every module from now on, once per process."""
+    def install(self, guard: Callable[..., Any]) -> None:
+        """Remember every module from now on, once per process; see `Steps` for ``guard``."""
 
         def on_module(parent: Module, name: str, module: Module | None) -> None:
             self._modules.add(parent)
@@ -102,8 +111,8 @@ class Names:
         def on_parameter(module: Module, *_: object) -> None:
             self._modules.add(module)
 
-        register_module_module_registration_hook(on_module)
-        register_module_parameter_registration_hook(on_parameter)
+        register_module_module_registration_hook(partial(guard, on_module))
+        register_module_parameter_registration_hook(partial(guard, on_parameter))
 
     def of(self, parameters: Iterable[Tensor], owner: str) -> list[str]:
         """Return the names of parameters.
@@ -131,12 +140,13 @@ class Names:
             assert parent is not None
             module = parent
             inner.add(module)
-            path.append(home[1])
+            if not (home[1] in WRAPPERS and type(module).__module__.startswith("torch.")):
+                path.append(home[1])
         if module not in self._roots:
             self._root_count += 1
             self._roots[module] = self._root_count
         root = "" if self._roots[module] == 1 else f"model {self._roots[module]}: "
-        return root + ".".join(part for part in reversed(path) if part not in WRAPPERS)
+        return root + ".".join(reversed(path))
 
 
 @dataclass(slots=True)
@@ -205,5 +215,6 @@ class Traffic:
 
     def since(self, number: int) -> list[Carried]:
         """Return the tensors of later calls than this one, in their order."""
-        carried = [tensor for tensor in self._tensors.values() if tensor.number > number]
+        tensors = list(self._tensors.values())  # other threads may add some
+        carried = [tensor for tensor in tensors if tensor.number > number]
         return sorted(carried, key=lambda tensor: tensor.number)
