@@ -470,7 +470,8 @@ class Judge:
             more = {"axis": self._mesh.axes[unlike].name}
         else:
             what = f"{case.label} is not the reference's: {self._nearest(case)}."
-            more = {"ranks": tuple(rank for group in case.equal_ranks() for rank in group)}
+            held = [rank for rank, part in enumerate(case.parts) if part is not None]
+            more = {"ranks": tuple(held) if len(held) < self._size else ()}
         return self._made(case.key, "gradient", what, hint, clips, **more)
 
     def _say_partial(self, case: Case) -> Difference:
