@@ -120,7 +120,7 @@ class Case:
         return sorted((own for _, own in groups), key=len, reverse=True)
 
     def right_ranks(self) -> tuple[list[int], list[int]]:
-        """Return the ranks that hold the reference, and if there are any, the others."""
+        """Return the ranks that hold the reference, and if there are any, the remaining ones."""
         right = [
             rank
             for rank, part in enumerate(self.parts)

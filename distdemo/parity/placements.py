@@ -223,7 +223,7 @@ def combinations(
 def _combined(
     parts: Grid, order: Sequence[int], tolerance: Tolerance, without: AbstractSet[str]
 ) -> Iterator[tuple[Placement, Sketch]]:
-    """Combine the parts along the last axis of this order, then along the others."""
+    """Combine the parts along the last axis of this order, then along the other axes."""
     if parts.ndim == 0:
         if parts.item() is not None:
             yield (), parts.item()
