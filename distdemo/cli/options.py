@@ -158,6 +158,32 @@ class WorldOptions(WorldsOptions, SizeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProgramOptions(Options):
+    """User's program."""
+
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE[:FUNCTION] [-- ARGS]",
+            help="Script, or a function in it; put the program's arguments after --.",
+            show_default=False,
+        ),
+    ] = None
+    module: Annotated[
+        str | None,
+        typer.Option(
+            "--module",
+            "-m",
+            metavar="MODULE[:FUNCTION]",
+            help="Module instead of a file, as for python -m.",
+        ),
+    ] = None
+    own_group: Annotated[
+        bool, typer.Option("--own-group", help="FUNCTION creates the process group itself.")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class OutputOptions(Options):
     """Options of every command; the runner adds the formats and suffixes of the command."""
 

@@ -10,6 +10,7 @@ import typer
 
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
+    ProgramOptions,
     SizeOptions,
     StartOptions,
     WorldsOptions,
@@ -37,30 +38,10 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParityOptions(SizeOptions, StartOptions):
+class ParityOptions(ProgramOptions, SizeOptions, StartOptions):
     """Options of ``distdemo parity``."""
 
     timeout: Annotated[float | None, timeout_option("none")] = None
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILE[:FUNCTION] [-- ARGS]",
-            help="Script, or a function in it; put the program's arguments after --.",
-            show_default=False,
-        ),
-    ] = None
-    module: Annotated[
-        str | None,
-        typer.Option(
-            "--module",
-            "-m",
-            metavar="MODULE[:FUNCTION]",
-            help="Module instead of a file, as for python -m.",
-        ),
-    ] = None
-    own_group: Annotated[
-        bool, typer.Option("--own-group", help="FUNCTION creates the process group itself.")
-    ] = False
     steps: Annotated[int, count("Number of training steps to compare.", 1, 1000)] = 2
     ranks_reference: Annotated[
         int, count("Number of ranks of the reference.", 1, 1024, metavar="RANKS")
@@ -113,37 +94,17 @@ def parity(session: Session, options: ParityOptions) -> Result:
             if recording.run != "ranks":
                 arguments += tuple(options.reference_args or ())
             own = replace(program, arguments=arguments)
-            return session.start(
-                replace(world, world_size=ranks),
-                record_program,
-                (recording, own),
-                on_message=on_message,
-            )
+            spec = replace(world, world_size=ranks)
+            return session.start(spec, record_program, (recording, own), on_message=on_message)
 
-        report = measure_parity(
-            Request(
-                program,
-                size,
-                options.ranks_reference,
-                options.steps,
-                options.seed,
-                options.own_start,
-            ),
-            start,
-        )
+        sizes = (size, options.ranks_reference, options.steps)
+        request = Request(program, *sizes, options.seed, options.own_start)
+        report = measure_parity(request, start)
     from distdemo.parity.view import parity_view
 
-    errors = []
-    if report.difference is not None:
-        errors.append(
-            Error(
-                report.difference.what,
-                " ".join(report.difference.facts),
-                report.difference.hint,
-                report.difference.ranks,
-            )
-        )
-    return Result(report, parity_view, errors=tuple(errors), partial=bool(report.failed_run))
+    found = report.difference
+    errors = (Error(found.what, " ".join(found.facts), found.hint, found.ranks),) if found else ()
+    return Result(report, parity_view, errors=errors, partial=bool(report.failed_run))
 
 
 def _world(

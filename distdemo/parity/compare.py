@@ -7,14 +7,17 @@ by one unit in the last place, and estimated from its type and length; the large
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from distdemo.launcher.records import WorldReport
 from distdemo.parity.placements import (
+    ROWS,
     Explanation,
+    Grid,
     Mesh,
     Placement,
     Tolerance,
@@ -34,6 +37,8 @@ MOVED = 30
 MOVED_COARSE = 4
 """The same for a model that computes in half precision: its sums are exact in comparison."""
 COARSE = 1e-4  # epsilon from which a type has half precision
+ACTIVATIONS = ("input", "output")
+"""Kinds of tensors whose rows the ranks may share."""
 OWN = ("start", "initial", "parameter")
 """Kinds of tensors that are parameters, which can't be partial."""
 
@@ -45,10 +50,12 @@ class RunNotes:
     Attributes:
         notes: Notes of each rank.
         tables: Sketch and note of each tensor, per rank.
+        world: Report on the world.
     """
 
     notes: tuple[RankNotes, ...]
     tables: tuple[dict[Key, tuple[Note, Sketch]], ...]
+    world: WorldReport | None = None
 
     def sketches(self, key: Key) -> list[Sketch | None]:
         """Return each rank's sketch of a tensor."""
@@ -75,7 +82,9 @@ class RunNotes:
         return {key: None for table in self.tables for key in table}
 
 
-def run_notes(ranks: Sequence[tuple[RankNotes, list[Sketch]]]) -> RunNotes:
+def run_notes(
+    ranks: Sequence[tuple[RankNotes, list[Sketch]]], world: WorldReport | None = None
+) -> RunNotes:
     """Return the notes of a run from what its ranks have written."""
     tables = tuple(
         {
@@ -84,7 +93,7 @@ def run_notes(ranks: Sequence[tuple[RankNotes, list[Sketch]]]) -> RunNotes:
         }
         for notes, sketches in ranks
     )
-    return RunNotes(tuple(notes for notes, _ in ranks), tables)
+    return RunNotes(tuple(notes for notes, _ in ranks), tables, world)
 
 
 @dataclass
@@ -167,17 +176,15 @@ class Comparing:
             return [part for part in parts if part is not None]
         grid = np.empty(len(parts), dtype=object)
         grid[:] = parts
-        tolerance = self.tolerance(key)
-        rows, scalar, partial = self.kind_of(key)
-        ways = combinations(grid, tolerance, rows=rows, scalar=scalar, partial=partial)
-        return [whole for _, whole in ways]
+        return [whole for _, whole in self._ways(key, grid)]
 
-    def kind_of(self, key: Key) -> tuple[bool, bool, bool]:
-        """Return whether a tensor has rows that ranks share, is a loss, and may be partial."""
+    def _ways(self, key: Key, parts: Grid) -> Iterator[tuple[Placement, Sketch]]:
+        """Return the placements that make sense for a tensor, and what its parts make together."""
         note = self.reference.note(key)
-        rows = key[0] in ("input", "output")
-        scalar = note is not None and key[0] in ("output", "loss") and note.shape == ()
-        return rows, scalar, key[0] not in OWN
+        is_number = note is not None and key[0] in ("output", "loss") and note.shape == ()
+        senseless = {"mean": not is_number, ROWS: key[0] not in ACTIVATIONS, "P": key[0] in OWN}
+        without = {way for way, is_senseless in senseless.items() if is_senseless}
+        return combinations(parts, self.tolerance(key), without)
 
     def tolerance(self, key: Key) -> Tolerance:
         """Return how far a tensor may be from the reference."""
@@ -199,12 +206,6 @@ class Comparing:
                 sums = max(sums, eps * spread * sketch.norm)
                 largest = max(float(np.linalg.norm(column[1])) for column in sketch.columns)
                 squares = max(squares, 4 * eps * largest)
-                if key[0] == "parameter":
-                    before = self.before(key, table)
-                    if before is not None:
-                        change = distance(sketch, before)
-                        sums += 8 * self.reference.epsilon * change[0]
-                        squares += 8 * self.reference.epsilon * change[1]
         return Tolerance(sums, squares)
 
     def _movement(self, key: Key) -> tuple[float, float]:
@@ -221,28 +222,16 @@ class Comparing:
                     sums, squares = max(sums, one_sums), max(squares, one_squares)
         return sums, squares
 
-    def before(self, key: Key, table: Mapping[Key, tuple[Note, Sketch]]) -> Sketch | None:
-        """Return a parameter before the step of this key."""
-        _, step, name = key
-        earlier = ("parameter", step - 1, name) if step else ("initial", 0, name)
-        return table[earlier][1] if earlier in table else None
-
     # ------------------------------------------------------------------------------- the results
 
-    def explanation(self, key: Key, mesh: Mesh, usual: Placement = ()) -> Explanation:
-        """Return how a tensor is spread over the ranks of a mesh."""
-        rows, scalar, partial = self.kind_of(key)
-        tolerance = self.tolerance(key)
-        parts = mesh.parts(self.parts(key))
-        ways = combinations(parts, tolerance, rows=rows, scalar=scalar, partial=partial)
-        return explain(self.references(key), ways, tolerance, usual)
-
     def explanations(self, mesh: Mesh, keys: Iterable[Key]) -> dict[Key, Explanation]:
-        """Return the explanation of each tensor that a rank has noted."""
+        """Return how each of these tensors is spread over the ranks of a mesh."""
         results: dict[Key, Explanation] = {}
         usual: Placement = ()
         for key in keys:
-            results[key] = self.explanation(key, mesh, usual if key[0] == "output" else ())
+            ways = self._ways(key, mesh.parts(self.parts(key)))
+            own = usual if key[0] == "output" else ()
+            results[key] = explain(self.references(key), ways, self.tolerance(key), own)
             if key[0] == "input":
                 usual = results[key].placement
         return results

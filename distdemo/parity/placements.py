@@ -16,7 +16,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial as partial_of
 from operator import eq
 
 import numpy as np
@@ -25,9 +27,10 @@ from numpy.typing import NDArray
 from distdemo.parity.records import Axis, MeshNote, RankNotes
 from distdemo.parity.sketches import Sketch, added, distance, joined
 
-Parts = NDArray[np.object_]
+Grid = NDArray[np.object_]
 """Sketch of each rank, or None, in the shape of the mesh."""
 Placement = tuple[str, ...]
+Way = Callable[[list[Sketch]], Sketch | None]
 ROWS = "S(batch)"
 MAX_AXES = 4
 NEAR = 1e-4  # of a factor to a whole number or its reciprocal
@@ -56,7 +59,12 @@ class Mesh:
         moved = np.moveaxis(self.ranks, axis, -1)
         return [tuple(map(int, line)) for line in moved.reshape(-1, moved.shape[-1])]
 
-    def parts(self, by_rank: Sequence[Sketch | None]) -> Parts:
+    def count(self, groups: Iterable[tuple[int, ...]]) -> int:
+        """Return the number of these groups that are lines of this mesh."""
+        lines = {line for index in range(len(self.axes)) for line in self.lines(index)}
+        return len(lines & {*groups})
+
+    def parts(self, by_rank: Sequence[Sketch | None]) -> Grid:
         """Return the ranks' sketches in the shape of the mesh."""
         parts = np.empty(self.ranks.shape, dtype=object)
         for index, rank in np.ndenumerate(self.ranks):
@@ -67,60 +75,56 @@ class Mesh:
 def meshes(notes: Sequence[RankNotes]) -> Iterator[Mesh]:
     """Yield the meshes that may explain the program, the likeliest first.
 
-    The device meshes and groups that the program created give the axes; then all factorisations
-    of the number of ranks follow.
+    These are the device meshes that the program created, then the factorisations of the number of
+    ranks, those that have most of the program's groups first.
     """
     size = len(notes)
-    data_groups = {group for own in notes for group in own.data_groups}
-    groups = {tuple(sorted(group)) for own in notes for group in own.groups}
-    named = {mesh for own in notes for mesh in own.meshes if len(mesh.ranks) == size}
-    names = _group_names(notes)
-    candidates = [_from_note(mesh) for mesh in sorted(named, key=lambda mesh: -len(mesh.shape))]
-    candidates += _from_groups(size, groups, names)
-    candidates += [
-        _row_major(shape, DEFAULT_NAMES.get(len(shape), ()))
-        for shape in sorted(_factorisations(size), key=len)
-    ]
+    groups = {group for own in notes for group in own.groups}
+    named = {mesh for own in notes for mesh in own.meshes}
+    names = {
+        line: axis.name
+        for mesh in map(_from_note, named)
+        for index, axis in enumerate(mesh.axes)
+        for line in mesh.lines(index)
+    }
+    whole = [mesh for mesh in named if len(mesh.ranks) == size]
+    candidates = [_from_note(mesh) for mesh in sorted(whole, key=lambda mesh: -len(mesh.shape))]
+    candidates += sorted(
+        (_row_major(shape, names) for shape in _factorisations(size)),
+        key=lambda mesh: (-mesh.count(groups), len(mesh.axes)),
+    )
     seen = set()
     for mesh in candidates:
         key = (mesh.ranks.shape, mesh.ranks.tobytes())
         if key not in seen:
             seen.add(key)
-            yield _with_data_axis(mesh, data_groups)
-
-
-def _group_names(notes: Sequence[RankNotes]) -> dict[tuple[int, ...], str]:
-    """Return the dimension names of the meshes by their groups of ranks."""
-    names = {}
-    for mesh in {mesh for own in notes for mesh in own.meshes}:
-        ranks = np.array(mesh.ranks).reshape(mesh.shape)
-        for axis, name in enumerate(mesh.names):
-            for line in np.moveaxis(ranks, axis, -1).reshape(-1, mesh.shape[axis]):
-                names[tuple(sorted(map(int, line)))] = name
-    return names
+            yield mesh
 
 
 def _from_note(note: MeshNote) -> Mesh:
-    ranks = np.array(note.ranks, dtype=np.int64).reshape(note.shape)
-    names = note.names or ("",) * len(note.shape)
-    return _without_ones(names, ranks)
+    """Return a device mesh without dimensions of size 1."""
+    sizes = [size for size in note.shape if size > 1]
+    names = [
+        name
+        for name, size in zip(note.names or [""] * len(note.shape), note.shape, strict=True)
+        if size > 1
+    ]
+    ranks = np.array(note.ranks, dtype=np.int64).reshape(sizes)
+    return Mesh(tuple(map(Axis, _named(names), sizes)), ranks)
 
 
-def _without_ones(names: Sequence[str], ranks: NDArray[np.int64]) -> Mesh:
-    sizes = ranks.shape
-    axes = [Axis(name, size) for name, size in zip(names, sizes, strict=True) if size > 1]
-    if any(not axis.name for axis in axes):
-        defaults = DEFAULT_NAMES.get(len(axes), [f"axis {n}" for n in range(len(axes))])
-        axes = [
-            Axis(axis.name or default, axis.size)
-            for axis, default in zip(axes, defaults, strict=True)
-        ]
-    return Mesh(tuple(axes), ranks.reshape([size for size in sizes if size > 1]))
-
-
-def _row_major(shape: tuple[int, ...], names: Sequence[str]) -> Mesh:
+def _row_major(shape: tuple[int, ...], names: Mapping[tuple[int, ...], str]) -> Mesh:
+    """Return the mesh of a factorisation; an axis is named after one of its groups."""
     ranks = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
-    return _without_ones(names or [""] * len(shape), ranks)
+    mesh = Mesh(tuple(map(Axis, [""] * len(shape), shape)), ranks)
+    found = [names.get(mesh.lines(axis)[0], "") for axis in range(len(shape))]
+    return Mesh(tuple(map(Axis, _named(found), shape)), ranks)
+
+
+def _named(names: Sequence[str]) -> list[str]:
+    """Return the names, with default names where there is none."""
+    defaults = DEFAULT_NAMES.get(len(names), [f"axis {index}" for index in range(len(names))])
+    return [name or default for name, default in zip(names, defaults, strict=True)]
 
 
 def _factorisations(size: int) -> list[tuple[int, ...]]:
@@ -134,84 +138,6 @@ def _factorisations(size: int) -> list[tuple[int, ...]]:
         for rest in _factorisations(size // factor)
     ]
     return [shape for shape in shapes if len(shape) <= MAX_AXES]
-
-
-def _from_groups(
-    size: int, groups: Iterable[tuple[int, ...]], names: dict[tuple[int, ...], str]
-) -> Iterator[Mesh]:
-    """Yield the meshes whose lines are groups of the program, those with more axes first."""
-    by_size: dict[int, set[tuple[int, ...]]] = {}
-    for group in groups:
-        if 1 < len(group) < size and max(group) < size:
-            by_size.setdefault(len(group), set()).add(group)
-    partitions = [
-        partition
-        for length, members in by_size.items()
-        for partition in _partitions(size, length, sorted(members))
-    ]
-    partitions.sort(key=lambda lines: lines[0][1] - lines[0][0], reverse=True)
-    for count in range(min(MAX_AXES, len(partitions)), 0, -1):
-        for chosen in itertools.combinations(partitions, count):
-            shape = [len(lines[0]) for lines in chosen]
-            missing = size // math.prod(shape)
-            if math.prod(shape) * missing != size:
-                continue
-            ranks = _arranged(size, chosen, missing)
-            if ranks is not None:
-                given = [names.get(lines[0], "") for lines in chosen]
-                yield _without_ones(["", *given], ranks)
-
-
-def _partitions(
-    size: int, length: int, groups: Sequence[tuple[int, ...]]
-) -> Iterator[list[tuple[int, ...]]]:
-    """Yield the sets of equally spaced groups of one length that hold every rank once."""
-    strides: dict[int, list[tuple[int, ...]]] = {}
-    for group in groups:
-        steps = {after - before for before, after in itertools.pairwise(group)}
-        if len(steps) == 1:
-            strides.setdefault(steps.pop(), []).append(group)
-    for lines in strides.values():
-        if len(lines) * length == size and len({rank for line in lines for rank in line}) == size:
-            yield lines
-
-
-def _arranged(
-    size: int, partitions: Sequence[list[tuple[int, ...]]], missing: int
-) -> NDArray[np.int64] | None:
-    """Return the ranks in the shape of these axes, or None if they are no mesh.
-
-    If axes are missing, one more comes first, for the ranks at the same position of those.
-    """
-    shape = tuple(len(lines[0]) for lines in partitions)
-    positions: dict[tuple[int, ...], list[int]] = {}
-    for rank in range(size):
-        at = [next(line.index(rank) for line in lines if rank in line) for lines in partitions]
-        positions.setdefault(tuple(at), []).append(rank)
-    if len(positions) != math.prod(shape) or {len(own) for own in positions.values()} != {missing}:
-        return None
-    ranks = np.empty((missing, *shape), dtype=np.int64)
-    for where, own in positions.items():
-        for index, rank in enumerate(own):
-            at_rank = (index, *where)
-            ranks[at_rank] = rank
-    for axis, lines in enumerate(partitions, start=1):
-        moved = np.moveaxis(ranks, axis, -1).reshape(-1, shape[axis - 1])
-        if {tuple(map(int, line)) for line in moved} != set(lines):
-            return None
-    return ranks
-
-
-def _with_data_axis(mesh: Mesh, data_groups: set[tuple[int, ...]]) -> Mesh:
-    """Name the axis over which DDP or FSDP reduces gradients ``dp``, unless it has a name."""
-    axes = []
-    for index, axis in enumerate(mesh.axes):
-        lines = {tuple(sorted(line)) for line in mesh.lines(index)}
-        is_unnamed = axis.name in UNNAMED or axis.name.startswith("axis ")
-        taken = any(other.name == "dp" for other in mesh.axes)
-        is_data = bool(lines & data_groups) and is_unnamed and not taken
-        axes.append(Axis("dp" if is_data else axis.name, axis.size))
-    return Mesh(tuple(axes), mesh.ranks)
 
 
 def renamed(mesh: Mesh, input_placement: Placement, parameters: Iterable[Placement]) -> Mesh:
@@ -276,103 +202,75 @@ def _ratio(value: float, most: float) -> float:
 
 
 def combinations(
-    parts: Parts,
-    tolerance: Tolerance,
-    *,
-    rows: bool,
-    scalar: bool = False,
-    partial: bool = True,
+    parts: Grid, tolerance: Tolerance, without: AbstractSet[str] = frozenset()
 ) -> Iterator[tuple[Placement, Sketch]]:
     """Yield every placement that these parts allow, with the tensor that they make together.
 
     Args:
         parts: Sketches in the shape of the mesh.
         tolerance: Tolerance for replicas of a tensor.
-        rows: True if ranks may hold different rows.
-        scalar: True for a number such as a loss, which may be a mean.
-        partial: True if the ranks' tensors may have to be added.
+        without: Placements that make no sense for this tensor: ``mean``, ``S(batch)``, ``P``.
     """
-    may = {"mean": scalar, ROWS: rows, "P": partial}
     first, *others = itertools.permutations(range(parts.ndim))
-    yield from _combined(parts, list(first), tolerance, may)
+    yield from _combined(parts, first, tolerance, without)
     for order in others:  # it matters if a dimension is split along two axes
-        for placement, whole in _combined(parts, list(order), tolerance, may):
-            if _splits_twice(placement):
+        for placement, whole in _combined(parts, order, tolerance, without):
+            splits = [way for way in placement if way.startswith("S(") and way != ROWS]
+            if len(splits) > len(set(splits)):
                 yield placement, whole
 
 
-def _splits_twice(placement: Placement) -> bool:
-    splits = [one for one in placement if one.startswith("S(") and one != ROWS]
-    return len(splits) > len(set(splits))
-
-
 def _combined(
-    parts: Parts, order: list[int], tolerance: Tolerance, may: Mapping[str, bool]
+    parts: Grid, order: Sequence[int], tolerance: Tolerance, without: AbstractSet[str]
 ) -> Iterator[tuple[Placement, Sketch]]:
+    """Combine the parts along the last axis of this order, then along the other axes."""
     if parts.ndim == 0:
         if parts.item() is not None:
             yield (), parts.item()
         return
     axis = order[-1]
     rest = [other - (other > axis) for other in order[:-1]]
-    for name, reduced in _along(parts, axis, tolerance, may):
-        for placement, whole in _combined(reduced, rest, tolerance, may):
-            yield (*placement[:axis], name, *placement[axis:]), whole
-
-
-def _along(
-    parts: Parts, axis: int, tolerance: Tolerance, may: Mapping[str, bool]
-) -> Iterator[tuple[str, Parts]]:
-    """Yield the ways to combine the parts along one axis."""
     moved = np.moveaxis(parts, axis, -1)
-    shape = moved.shape[:-1]
-    lines = list(moved.reshape(-1, moved.shape[-1]))
-    present = [tuple(i for i, part in enumerate(line) if part is not None) for line in lines]
-    holders = {held for held in present if held}
-    if len(holders) != 1:
-        return  # no rank holds it, or other ranks of each line
-    held = holders.pop()
-
-    def reduced(combine: Callable[[list[Sketch]], Sketch | None]) -> Parts | None:
-        result = np.empty(len(lines), dtype=object)
+    lines = [list(line) for line in moved.reshape(-1, moved.shape[-1])]
+    for name, way in _ways(lines, tolerance):
+        wholes = np.empty(len(lines), dtype=object)
         for index, line in enumerate(lines):
-            if present[index]:
-                whole = combine([line[i] for i in held])
-                if whole is None:
-                    return None
-                result[index] = whole
-        return result.reshape(shape)
+            held = [part for part in line if part is not None]
+            wholes[index] = way(held) if held else None
+        is_possible = all(
+            whole is not None or not any(line) for whole, line in zip(wholes, lines, strict=True)
+        )
+        if is_possible and name not in without:
+            reduced = wholes.reshape(moved.shape[:-1])
+            for placement, whole in _combined(reduced, rest, tolerance, without):
+                yield (*placement[:axis], name, *placement[axis:]), whole
 
-    def replicated(line: list[Sketch]) -> Sketch | None:
-        same = all(tolerance.deviation(part, line[0]) <= 1 for part in line[1:])
-        return line[0] if same else None
 
-    def partial(line: list[Sketch]) -> Sketch | None:
+def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> list[tuple[str, Way]]:
+    """Return the ways to combine the parts of each line, with their names."""
+
+    def replicated(parts: list[Sketch]) -> Sketch | None:
+        same = all(tolerance.deviation(part, parts[0]) <= 1 for part in parts[1:])
+        return parts[0] if same else None
+
+    def partial(parts: list[Sketch]) -> Sketch | None:
         """Return the sum, unless all ranks hold multiples of one tensor."""
-        parts = [part for part in line if part.norm > 0]
-        is_number = line[0].lengths == (1,)
-        if replicated(line) or (
-            not is_number and 1 < len(parts) == len(scales(parts[0], parts, tolerance))
-        ):
+        parts_left = [part for part in parts if part.norm > 0]
+        is_number = parts[0].lengths == (1,)
+        is_scaled = 1 < len(parts_left) == len(scales(parts_left[0], parts_left, tolerance))
+        if replicated(parts) or (is_scaled and not is_number):
             return None
-        return added(line, squares=False)
+        return added(parts, squares=False)
 
-    ways: list[tuple[str, Callable[[list[Sketch]], Sketch | None]]] = []
-    if len(held) < moved.shape[-1]:
-        ways.append(("@" + ",".join(map(str, held)), replicated))
-    else:
-        dims = next(line[0] for line, own in zip(lines, present, strict=True) if own).dims
-        ways += [("R", replicated), ("mean", _mean), (ROWS, added)]
-        ways += [(f"S({dim})", _joining(dim)) for dim in dims]
-        ways.append(("P", partial))
-    for name, way in ways:
-        result = reduced(way) if may.get(name, True) else None
-        if result is not None:
-            yield name, result
-
-
-def _joining(dim: int) -> Callable[[list[Sketch]], Sketch | None]:
-    return lambda line: joined(line, dim)
+    held = {tuple(i for i, part in enumerate(line) if part) for line in lines if any(line)}
+    if len(held) != 1:
+        return []  # no rank holds it, or other ranks of each line
+    ranks = held.pop()
+    if len(ranks) < len(lines[0]):
+        return [("@" + ",".join(map(str, ranks)), replicated)]
+    dims = next(part.dims for line in lines for part in line if part)
+    joins = [(f"S({dim})", partial_of(joined, dim=dim)) for dim in dims]
+    return [("R", replicated), ("mean", _mean), (ROWS, added), *joins, ("P", partial)]
 
 
 def _mean(line: list[Sketch]) -> Sketch | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, wraps
@@ -22,8 +22,6 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.modules import module as modules
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
-from torch.nn.parallel import DataParallel, DistributedDataParallel
-from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -32,12 +30,11 @@ from torch.optim.optimizer import (
 
 from distdemo.calls.record.frames import in_backward, opaque, source_line
 from distdemo.launcher.rank import Rank
+from distdemo.parity.model import WRAPPER, Model, innermost, title_of
 from distdemo.parity.records import EVALUATION, Clip, MeshNote, Note, RankNotes, Recording
 from distdemo.parity.sketches import write_notes
 from distdemo.parity.start import MODEL_AXES, Start, local
 
-WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-"""Attributes with which torch's wrappers hold the user's module."""
 PIECE = 1 << 20  # elements that are converted to float64 at a time
 MAX_TENSORS = 20_000
 MAX_NUMBERS = 32 << 20  # of all sketches, 256 MiB
@@ -57,11 +54,11 @@ class Recorder:
         self._rank = rank
         self._start = Start(Path(recording.folder))
         self._folder = Path(recording.folder) / recording.run
-        self._model = _Model()
+        self._model = Model()
+        self._own = RankNotes(rank.rank, 0, ())
         self._notes: dict[Key, Note] = {}
         self._sketches: dict[Key, list[torch.Tensor]] = {}
         self._numbers = 0
-        self._left_out = 0
         self._step = 0
         self._depth = 0
         self._has_grad = False  # before a hook
@@ -69,22 +66,9 @@ class Recorder:
         self._has_stepped = False  # since the last call of the model
         self._has_backward = False
         self._has_left = False
-        self._versions = 0
         self._backwards: dict[str, None] = {}  # parameters in the order of their gradients
         self._states: list[tuple[torch.Tensor, int]] = []
-        self._random: dict[str, None] = {}
-        self._local_norms: dict[str, None] = {}
-        self._copied: list[str] = []
-        self._unplaced: list[str] = []
-        self._optimizers: dict[str, None] = {}
-        self._rates: list[float] = []
-        self._clips: list[Clip] = []
-        self._backward = ""
-        self._stepped = ""
         self._meshes: list[DeviceMesh] = []
-        self._groups: dict[tuple[int, ...], None] = {}
-        self._mesh_notes: dict[MeshNote, None] = {}
-        self._data_groups: dict[tuple[int, ...], None] = {}
 
     # ------------------------------------------------------------------------------- the hooks
 
@@ -98,16 +82,15 @@ class Recorder:
         register_optimizer_step_pre_hook(self._hook(self._before_step))
         register_optimizer_step_post_hook(self._hook(self._after_step))
         _wrap(torch.autograd, "backward", self._hook(self._on_backward))
-        _wrap(nn.Module, "zero_grad", self._hook(self._on_zero_grad))
-        _wrap(DeviceMesh, "__init__", self._meshes_append)
-        _wrap(Optimizer, "__init__", self._on_optimizer)
+        _wrap(DeviceMesh, "__init__", self._meshes.append)
+        _wrap(Optimizer, "__init__", lambda own: self._add("optimizers", type(own).__name__))
         clip = nn.utils.clip_grad_norm_
 
         @wraps(clip)
         def noted(*args: Any, **named: Any) -> torch.Tensor:
             norm = clip(*args, **named)
             if self._step < self._recording.steps:
-                self._clips.append(Clip(self._step, float(local(norm)), _line()))
+                self._add("clips", Clip(self._step, float(local(norm)), _line()))
             return norm
 
         nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_ = noted
@@ -128,41 +111,37 @@ class Recorder:
 
         return opaque(hook)  # type: ignore[no-any-return]  # the hook itself
 
-    def _meshes_append(self, mesh: DeviceMesh, *_: Any, **__: Any) -> None:
-        self._meshes.append(mesh)
-
-    def _on_optimizer(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
-        self._optimizers[type(optimizer).__name__] = None
+    def _add(self, field: str, value: Any) -> None:
+        """Add a value to one of the lists in this rank's notes, once."""
+        known = getattr(self._own, field)
+        if value not in known:
+            change: dict[str, Any] = {field: (*known, value)}
+            self._own = replace(self._own, **change)
 
     def _enter(self, module: nn.Module, _: Any) -> None:
         if self._depth == 0:
             self._begin(module)
         self._depth += 1
-        self._states.append((torch.get_rng_state(), len(self._random)))
+        self._states.append((torch.get_rng_state(), len(self._own.random)))
 
     def _exit(self, module: nn.Module, args: Any, named: Any, output: Any) -> None:
         self._depth -= 1
         state, known = self._states.pop()
-        name = self._model.name(module) or (self._depth == 0 and _title(module)) or ""
-        if not name or name == WRAPPER:
-            pass
-        elif len(self._random) == known and not torch.equal(state, torch.get_rng_state()):
-            self._random[name] = None
-        if self._depth == 0 and _innermost(module) is self._model.first:
+        name = self._model.name(module) or (self._depth == 0 and title_of(module)) or WRAPPER
+        if self._depth == 0 and innermost(module) is self._model.first:
             self._add_activation("input", "input", [*args, *named.values()])
-        if name and name != WRAPPER:
-            is_batch_norm = isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm)
-            if is_batch_norm and module.training:
-                self._local_norms[name] = None
-            self._add_activation("output", name, output)
+        if name == WRAPPER:
+            return
+        if len(self._own.random) == known and not torch.equal(state, torch.get_rng_state()):
+            self._add("random", name)
+        is_batch_norm = isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm)
+        if is_batch_norm and module.training:
+            self._add("local_norms", name)
+        self._add_activation("output", name, output)
 
     def _begin(self, root: nn.Module) -> None:
         """Begin a call of the model: end the step before it, and learn its parameters."""
-        if self._has_backward and not self._optimizers and self._is_updated():
-            self._add_gradients()
-            self._has_stepped = True
-        if self._has_stepped:
-            self._end_step()
+        self._end_step()
         if self._step >= self._recording.steps:
             self._leave()
         self._is_training = self._has_grad
@@ -173,23 +152,18 @@ class Recorder:
     def _on_gradient(self, name: str, _: torch.Tensor) -> None:
         self._backwards[name] = None
 
-    def _on_backward(self, tensors: Any, *_: Any) -> None:
+    def _on_backward(self, tensors: Any = (), *_: Any) -> None:
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        self._backward = self._backward or _line()
+        self._own = replace(self._own, backward=self._own.backward or _line())
         self._has_backward = True
         if roots and roots[0].numel() == 1:
             self._add_activation("loss", "loss", local(roots[0]).reshape(()))
-        self._versions = self._count_versions()
-
-    def _on_zero_grad(self, *_: Any) -> None:
-        if self._has_backward and not self._optimizers:  # the program updates by hand
-            self._add_gradients()
-            self._has_stepped = True
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        self._stepped = self._stepped or _line()
-        if len(self._rates) == self._step:
-            self._rates.append(float(optimizer.param_groups[0].get("lr", 0.0)))
+        rates = self._own.rates
+        if len(rates) == self._step:
+            rates = (*rates, float(optimizer.param_groups[0].get("lr", 0.0)))
+        self._own = replace(self._own, stepped=self._own.stepped or _line(), rates=rates)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._model.add_optimized(parameters)
         self._add_gradients(parameters)
@@ -202,21 +176,19 @@ class Recorder:
 
     # --------------------------------------------------------------------------------- the steps
 
-    def _is_updated(self) -> bool:
-        """Return True if a program without an optimizer has updated its parameters."""
-        gradients = [p.grad for p in self._model.parameters().values()]
-        unused = all(gradient is None or not gradient.any() for gradient in gradients)
-        return unused or self._versions != self._count_versions()
-
-    def _count_versions(self) -> int:
-        return sum(parameter._version for parameter in self._model.parameters().values())
-
     def _end_step(self) -> None:
-        """End a step, once its parameters are complete: ZeRO gathers them after the step."""
-        if self._step < self._recording.steps:
-            self._add_parameters("parameter", self._step)
-        self._step += 1
-        self._has_stepped = self._has_backward = False
+        """End a step, once its parameters are complete: ZeRO gathers them after the step.
+
+        Without an optimizer, each backward pass is a step.
+        """
+        if self._has_backward and not self._own.optimizers:
+            self._add_gradients()
+            self._has_stepped = True
+        if self._has_stepped:
+            if self._step < self._recording.steps:
+                self._add_parameters("parameter", self._step)
+            self._step += 1
+            self._has_stepped = self._has_backward = False
 
     def _leave(self) -> None:
         """Write what was recorded, and let the launcher end the world once all ranks have.
@@ -230,33 +202,13 @@ class Recorder:
 
     def finish(self) -> None:
         """Write what was recorded, at the end of the program."""
-        if self._has_backward and not self._optimizers:
-            self._add_gradients()
-            self._has_stepped = True
-        if self._has_stepped:
-            self._end_step()
+        self._end_step()
         self._leave()
 
     def _write(self, steps: int) -> None:
         self._note_groups()
-        notes = RankNotes(
-            self._rank.rank,
-            min(steps, self._recording.steps),
-            tuple(self._notes.values()),
-            tuple(self._groups),
-            tuple(self._mesh_notes),
-            tuple(self._data_groups),
-            self._backward,
-            self._stepped,
-            tuple(self._clips),
-            tuple(self._optimizers),
-            tuple(self._rates),
-            tuple(self._random),
-            tuple(self._local_norms),
-            tuple(self._copied),
-            tuple(self._unplaced),
-            self._left_out,
-        )
+        steps = min(steps, self._recording.steps)
+        notes = replace(self._own, steps=steps, notes=tuple(self._notes.values()))
         numbers = (array.numpy() for key in self._notes for array in self._sketches[key])
         write_notes(self._folder, notes, numbers)
 
@@ -309,7 +261,7 @@ class Recorder:
         if key not in self._notes:
             numbers = sum(array.numel() for array in sketch)
             if len(self._notes) >= MAX_TENSORS or self._numbers + numbers > MAX_NUMBERS:
-                self._left_out += 1
+                self._own = replace(self._own, left_out=self._own.left_out + 1)
                 return
             self._numbers += numbers
         dtype = str(tensor.dtype).removeprefix("torch.")
@@ -352,17 +304,14 @@ class Recorder:
             self._add_whole("start", 0, name, parameter)
         if start == "save":
             self._start.save(parameters)
-        if start in ("copy", "move"):
-            for name, parameter in parameters.items():
-                placed = self._start.place(name, parameter)
-                if placed is None:
-                    self._unplaced.append(name)
-                elif placed:
-                    self._copied.append(name)
-                if start == "move":
-                    _move(name, local(parameter), self._recording.epsilon)
         for name, parameter in parameters.items():
-            if name in self._copied or start == "move":
+            if start in ("copy", "move"):
+                placed = self._start.place(name, parameter)
+                if placed is not False:
+                    self._add("copied" if placed else "unplaced", name)
+            if start == "move":
+                _move(name, local(parameter), self._recording.epsilon)
+            if start == "move" or name in self._own.copied:
                 self._add_whole("initial", 0, name, parameter)
             else:
                 self._repeat(("start", 0, name), "initial")
@@ -374,139 +323,20 @@ class Recorder:
 
     def _note_groups(self) -> None:
         """Note the groups and meshes that the program has created so far."""
-        for group in c10d._world.pg_group_ranks.values():
-            self._groups[tuple(sorted(group))] = None
+        members = c10d._world.pg_group_ranks
+        for group in members.values():
+            self._add("groups", tuple(sorted(group)))
+        for data_group in self._model.data_groups():
+            self._add("data_groups", tuple(sorted(members.get(data_group, {}))))
         for mesh in self._meshes:
             with suppress(Exception):  # of a release without these attributes
                 names = tuple(mesh.mesh_dim_names or ())
                 ranks = mesh.mesh
-                note = MeshNote(names, tuple(ranks.shape), tuple(ranks.flatten().tolist()))
-                self._mesh_notes[note] = None
-                for axis, name in enumerate(names):
-                    if name in MODEL_AXES:
-                        lines = ranks.movedim(axis, -1).reshape(-1, ranks.shape[axis]).tolist()
-                        self._start.model_lines.update(tuple(sorted(line)) for line in lines)
-        for group in self._model.data_groups():
-            members = c10d._world.pg_group_ranks.get(group, {})
-            self._data_groups[tuple(sorted(members))] = None
-
-
-# ---------------------------------------------------------------------------------------- the model
-
-WRAPPER = "\0"
-"""Name of modules that only wrap another one."""
-
-
-class _Model:
-    """Modules and parameters of the program, by name.
-
-    Attributes:
-        first: First module with parameters that the program called, without wrappers.
-    """
-
-    def __init__(self) -> None:
-        self.first: nn.Module | None = None
-        self._roots: list[nn.Module] = []  # kept alive, because modules are found by id
-        self._names: dict[int, str] = {}
-        self._homes: dict[str, tuple[nn.Module, str]] = {}
-        self._optimized: dict[str, torch.Tensor] = {}
-
-    def name(self, module: nn.Module) -> str:
-        """Return the name of a module, or an empty text."""
-        return self._names.get(id(module), "")
-
-    def parameters(self) -> dict[str, torch.Tensor]:
-        """Return the parameters by name. FSDP replaces them during the forward pass."""
-        named = {}
-        for name, (module, attribute) in self._homes.items():
-            parameter = module._parameters.get(attribute)
-            if parameter is not None and not is_lazy(parameter):
-                named[name] = parameter
-        return {**named, **self._optimized}
-
-    def in_order(self, backwards: Mapping[str, None]) -> dict[str, torch.Tensor]:
-        """Return the parameters in the order of their gradients, or else the last module first."""
-        named = self.parameters()
-        order = [name for name in backwards if name in named]
-        return {name: named[name] for name in dict.fromkeys([*order, *reversed(named)])}
-
-    def add(self, root: nn.Module) -> dict[str, torch.Tensor]:
-        """Name the modules below one that the program calls; return the new parameters."""
-        if id(root) in self._names or next(root.parameters(), None) is None:
-            return {}
-        before = set(self._homes)
-        title = ""
-        if self.first is not None:
-            used = {name.partition(".")[0] for name in self._names.values()}
-            title = _title(root)
-            number = 2
-            while title in used:
-                title = f"{_title(root)} {number}"
-                number += 1
-        else:
-            self.first = _innermost(root)
-        self._roots.append(root)
-        self._walk(root, title)
-        return {name: own for name, own in self.parameters().items() if name not in before}
-
-    def _walk(self, module: nn.Module, name: str) -> None:
-        children = dict(module.named_children())
-        inner = _wrapped(module)
-        self._names.setdefault(id(module), WRAPPER if inner else name or "model")
-        known = {id(own) for own in self.parameters().values()}
-        for attribute, parameter in module._parameters.items():
-            if parameter is not None and id(parameter) not in known:  # tied ones have one name
-                self._homes.setdefault(_under(name, attribute), (module, attribute))
-        for attribute, child in children.items():
-            if id(child) not in self._names:
-                self._walk(child, name if child is inner else _under(name, attribute))
-
-    def add_optimized(self, parameters: list[torch.Tensor]) -> None:
-        """Add parameters of an optimizer that no module has."""
-        known = {id(parameter) for parameter in self.parameters().values()}
-        for parameter in parameters:
-            if id(parameter) not in known:
-                self._optimized[f"parameter {len(self._optimized)}"] = parameter
-
-    def data_groups(self) -> Iterator[Any]:
-        """Yield the groups over which DDP and FSDP reduce gradients."""
-        for root in self._roots:
-            for module in root.modules():
-                if isinstance(module, DistributedDataParallel):
-                    yield module.process_group
-                state: Any = getattr(module, "_get_fsdp_state", None)
-                with suppress(AttributeError):
-                    info = state and state()._fsdp_param_group.mesh_info
-                    for kind in ("shard_process_group", "replicate_process_group"):
-                        if getattr(info, kind, None) is not None:
-                            yield getattr(info, kind)
-
-
-def _wrapped(module: nn.Module) -> nn.Module | None:
-    """Return the module that this one only wraps, or None."""
-    for attribute in WRAPPED:
-        if attribute in module._modules:
-            return module._modules[attribute]
-    inner = module._modules.get("module")
-    is_wrapper = isinstance(module, DistributedDataParallel | DataParallel)
-    own = [*module._parameters, *(name for name in module._modules if name != "module")]
-    return inner if is_wrapper or not own else None
-
-
-def _innermost(module: nn.Module) -> nn.Module:
-    """Return the user's module inside torch's wrappers."""
-    inner = _wrapped(module)
-    return module if inner is None else _innermost(inner)
-
-
-def _title(module: nn.Module) -> str:
-    """Return the name of a module's class, without what FSDP adds to it."""
-    name = type(_innermost(module)).__name__
-    return name.removeprefix("FSDP") or name
-
-
-def _under(name: str, attribute: str) -> str:
-    return f"{name}.{attribute}" if name else attribute
+                shape = tuple(ranks.shape)
+                self._add("meshes", MeshNote(names, shape, tuple(ranks.flatten().tolist())))
+                for axis in (axis for axis, name in enumerate(names) if name in MODEL_AXES):
+                    lines = ranks.movedim(axis, -1).reshape(-1, ranks.shape[axis]).tolist()
+                    self._start.model_lines.update(tuple(sorted(line)) for line in lines)
 
 
 # ------------------------------------------------------------------------------------ the sketches
@@ -562,13 +392,13 @@ def _move(name: str, tensor: torch.Tensor, epsilon: float) -> None:
         tensor.mul_((1 + eps * signs.double()).to(tensor.device, tensor.dtype))
 
 
-def _wrap(home: Any, name: str, before: Callable[..., None]) -> None:
-    """Call a function before another one, with the same arguments."""
+def _wrap(home: Any, name: str, before: Callable[[Any], object]) -> None:
+    """Call a function before another one, with its first argument."""
     original = getattr(home, name)
 
     @wraps(original)
     def wrapped(*args: Any, **named: Any) -> Any:
-        before(*args)
+        before(*args[:1])
         return original(*args, **named)
 
     setattr(home, name, wrapped)

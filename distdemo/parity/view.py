@@ -106,17 +106,14 @@ def _ordered(rows: dict[str, dict[str, Comparison]]) -> list[str]:
 
 
 def _cell(tensor: Comparison | None, difference: Difference | None, sign: Signs) -> Cell:
+    """Return the placement, with a mark if this is the cause, or a dim mark for a consequence."""
     if tensor is None:
         return ""
     text = f" {sign.dot} ".join(tensor.placement) + "~" * tensor.reordered
-    is_first = difference is not None and (tensor.kind, tensor.name) == (
-        difference.kind,
-        difference.name,
-    )
     if tensor.factor != 1:
         text += f" × {tensor.factor:.4g}"
     elif not tensor.explained:
         text = ""
-    if is_first or not tensor.explained:
+    if difference and (tensor.kind, tensor.name) == (difference.kind, difference.name):
         return Text(f"{text} {sign.wrong}".lstrip(), style=colours.WRONG)
-    return text
+    return text if tensor.explained else Text(text or sign.dot, style=colours.QUIET)

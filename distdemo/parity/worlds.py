@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,57 +48,6 @@ Start = Callable[[int, Recording, OnMessage], WorldReport]
 """Function that runs the program on this number of ranks and records it."""
 
 
-def measure_parity(request: Request, start: Start) -> ParityReport:
-    """Run the program on few ranks and on all, and compare them.
-
-    Args:
-        request: Request for a comparison.
-        start: Function that starts a world.
-    """
-    report = ParityReport(
-        request.program, request.world_size, request.reference_size, versions=versions()
-    )
-    with _folder() as folder:
-        worlds = _Worlds(request, start, folder)
-        try:
-            return _compared(report, request, worlds)
-        except _Failed as failed:
-            return replace(report, failed_run=failed.run, world=failed.world)
-
-
-def _compared(report: ParityReport, request: Request, worlds: _Worlds) -> ParityReport:
-    copies = request.reference_size == 1
-    reference = worlds.run("reference", "save" if copies else "keep")
-    if not reference.keys:
-        return replace(report, difference=_nothing(), world=worlds.last)
-    moved = worlds.run("moved", "move" if copies else "keep", reference.epsilon)
-    if _moved_far(reference, moved):
-        again = worlds.run("again", "copy" if copies else "keep")
-        difference = _not_reproducible(reference, again)
-        if difference is not None:
-            return replace(report, difference=difference, world=worlds.last)
-    ranks = worlds.run("ranks", "copy" if copies and not request.own_start else "keep")
-    comparing = Comparing(reference, moved, ranks)
-    mesh, results = comparing.compare()
-    judge = Judge(comparing, mesh, results)
-    return replace(
-        report,
-        steps=comparing.steps,
-        axes=mesh.axes,
-        tensors=comparing.comparisons(results),
-        difference=judge.difference(),
-        copied=len({name for notes in ranks.notes for name in notes.copied}),
-        notes=tuple(_remarks(comparing, request)),
-        world=worlds.last,
-    )
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="distdemo-parity-") as name:
-        yield Path(name)
-
-
 class _Failed(Exception):
     """A world failed before its ranks had recorded what is compared."""
 
@@ -108,49 +57,80 @@ class _Failed(Exception):
         self.world = world
 
 
-class _Worlds:
-    """Runs of the program.
+def measure_parity(request: Request, start: Start) -> ParityReport:
+    """Run the program on few ranks and on all, and compare them.
 
     Args:
         request: Request for a comparison.
         start: Function that starts a world.
-        folder: Folder of the files that ranks write.
-
-    Attributes:
-        last: Report on the last world.
     """
+    sizes = request.program, request.world_size, request.reference_size
+    report = ParityReport(*sizes, versions=versions())
+    with tempfile.TemporaryDirectory(prefix="distdemo-parity-") as folder:
+        try:
+            return _compared(report, request, partial(_run, request, start, Path(folder)))
+        except _Failed as failed:
+            return replace(report, failed_run=failed.run, world=failed.world)
 
-    def __init__(self, request: Request, start: Start, folder: Path) -> None:
-        self._request = request
-        self._start = start
-        self._folder = folder
-        self.last: WorldReport | None = None
 
-    def run(self, name: str, start: str, epsilon: float = 0.0) -> RunNotes:
-        """Run the program and return what its ranks have noted.
+def _run(
+    request: Request, start: Start, folder: Path, name: str, how: str, epsilon: float = 0.0
+) -> RunNotes:
+    """Run the program and return what its ranks have noted.
 
-        Raises:
-            _Failed: A rank failed before it had noted everything.
-        """
-        request = self._request
-        size = request.world_size if name == "ranks" else request.reference_size
-        folder = self._folder / name
-        folder.mkdir()
-        recording = Recording(str(self._folder), name, request.steps, start, request.seed, epsilon)
-        left = set()
+    Args:
+        request: Request for a comparison.
+        start: Function that starts a world.
+        folder: Folder of the command.
+        name: Name of the run.
+        how: Start of the parameters, see ``Recording``.
+        epsilon: See ``Recording``.
 
-        def on_message(rank: int, _: Any) -> bool:
-            left.add(rank)
-            return len(left) == size  # ends the world: a training may take days
+    Raises:
+        _Failed: A rank failed before it had noted everything.
+    """
+    size = request.world_size if name == "ranks" else request.reference_size
+    (folder / name).mkdir()
+    left = set()
 
-        world = self._start(size, recording, on_message)
-        notes = [read_notes(folder, rank) for rank in range(size)]
-        written = [own for own in notes if own is not None]
-        has_steps = all(own.steps == request.steps for own, _ in written)
-        if len(written) < size or not (world.ok or len(left) == size or has_steps):
-            raise _Failed(name, world)
-        self.last = replace(world, verdict=None, outcomes=())
-        return run_notes(written)
+    def on_message(rank: int, _: Any) -> bool:
+        left.add(rank)
+        return len(left) == size  # ends the world: a training may take days
+
+    recording = Recording(str(folder), name, request.steps, how, request.seed, epsilon)
+    world = start(size, recording, on_message)
+    notes = [read_notes(folder / name, rank) for rank in range(size)]
+    written = [own for own in notes if own is not None]
+    has_steps = all(own.steps == request.steps for own, _ in written)
+    if len(written) < size or not (world.ok or len(left) == size or has_steps):
+        raise _Failed(name, world)
+    return run_notes(written, replace(world, verdict=None, outcomes=()))
+
+
+def _compared(report: ParityReport, request: Request, run: Callable[..., RunNotes]) -> ParityReport:
+    copies = request.reference_size == 1
+    reference = run("reference", "save" if copies else "keep")
+    report = replace(report, world=reference.world)
+    if not reference.keys:
+        return replace(report, difference=_nothing())
+    moved = run("moved", "move" if copies else "keep", reference.epsilon)
+    if any(_differing(reference, moved, FAR)):
+        difference = _not_reproducible(reference, run("again", "copy" if copies else "keep"))
+        if difference is not None:
+            return replace(report, difference=difference)
+    ranks = run("ranks", "copy" if copies and not request.own_start else "keep")
+    comparing = Comparing(reference, moved, ranks)
+    mesh, results = comparing.compare()
+    return replace(
+        report,
+        steps=comparing.steps,
+        axes=mesh.axes,
+        tensors=comparing.comparisons(results),
+        difference=Judge(comparing, mesh, results).difference(),
+        copied=len({name for notes in ranks.notes for name in notes.copied}),
+        notes=tuple(_remarks(comparing, request)),
+        world=ranks.world,
+    )
 
 
 def _nothing() -> Difference:
@@ -162,11 +142,6 @@ def _nothing() -> Difference:
 
 
 # ---------------------------------------------------------------------------------- reproducibility
-
-
-def _moved_far(reference: RunNotes, moved: RunNotes) -> bool:
-    """Return True if a run with moved parameters differs more than rounding explains."""
-    return next(_differing(reference, moved, FAR), None) is not None
 
 
 def _not_reproducible(reference: RunNotes, again: RunNotes) -> Difference | None:

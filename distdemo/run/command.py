@@ -15,6 +15,7 @@ from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     OUTPUT,
     Calls,
+    ProgramOptions,
     WorldOptions,
     choice,
     option,
@@ -47,27 +48,10 @@ STALL = 60.0  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(WorldOptions):
+class RunOptions(ProgramOptions, WorldOptions):
     """Options of ``distdemo run``."""
 
     timeout: Annotated[float | None, timeout_option("none")] = None
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILE[:FUNCTION] [-- ARGS]",
-            help="Script, or a function in it; put the program's arguments after --.",
-            show_default=False,
-        ),
-    ] = None
-    module: Annotated[
-        str | None,
-        typer.Option(
-            "--module",
-            "-m",
-            metavar="MODULE[:FUNCTION]",
-            help="Module instead of a file, as for python -m.",
-        ),
-    ] = None
     pdb: Annotated[
         int | None,
         typer.Option(
@@ -76,9 +60,6 @@ class RunOptions(WorldOptions):
             help="Rank to debug in the terminal, at breakpoint() and exceptions.",
         ),
     ] = None
-    own_group: Annotated[
-        bool, typer.Option("--own-group", help="FUNCTION creates the process group itself.")
-    ] = False
     stall: Annotated[float | None, stall_option(f"{STALL:g}")] = None
     sanitize: Annotated[
         str,

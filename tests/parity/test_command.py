@@ -263,6 +263,8 @@ WRONG = ParityReport(
         "Step 0: the gradient of fc1.weight is 2 times the reference.",
         ("At train.py:20 in main.",),
         "Divide by the number of ranks after a sum.",
+        "gradient",
+        "fc1.weight",
     ),
 )
 

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sketching import sketch
 
-from distdemo.parity.placements import Mesh, Tolerance, combinations, explain, meshes, scales
+from distdemo.parity.placements import (
+    Mesh,
+    Tolerance,
+    combinations,
+    explain,
+    meshes,
+    renamed,
+    scales,
+)
 from distdemo.parity.records import Axis, MeshNote, RankNotes
 
 TOLERANCE = Tolerance(1e-9, 1e-9)
@@ -24,7 +32,8 @@ def mesh_of(*sizes):
 
 def explained(reference, parts, mesh, *, dims=None, rows=False, scalar=False, usual=()):
     sketches = [None if part is None else sketch(part, dims) for part in parts]
-    ways = combinations(mesh.parts(sketches), TOLERANCE, rows=rows, scalar=scalar)
+    without = {*([] if rows else ["S(batch)"]), *([] if scalar else ["mean"])}
+    ways = combinations(mesh.parts(sketches), TOLERANCE, without)
     return explain([sketch(reference, dims)], ways, TOLERANCE, usual)
 
 
@@ -136,7 +145,7 @@ def test_other_values_are_not_explained():
 # --------------------------------------------------------------------------------------- meshes
 
 
-def notes_of(groups, named=(), data=(), size=4):
+def notes_of(groups, named=(), size=4):
     return [
         RankNotes(
             rank,
@@ -144,7 +153,6 @@ def notes_of(groups, named=(), data=(), size=4):
             (),
             groups=tuple(group for group in groups if rank in group),
             meshes=tuple(named),
-            data_groups=tuple(group for group in data if rank in group),
         )
         for rank in range(size)
     ]
@@ -155,23 +163,27 @@ def names(mesh):
 
 
 def test_a_named_mesh_comes_first():
-    named = MeshNote(("dp", "tp"), (2, 2), (0, 1, 2, 3))
+    named = MeshNote(("dp", "tp"), (2, 2), (0, 2, 1, 3))
     first, *others = meshes(notes_of([(0, 1, 2, 3)], [named]))
-    assert names(first) == [("dp", 2), ("tp", 2)]
-    assert [names(mesh) for mesh in others] == [[("ranks", 4)]]
+    assert (names(first), first.ranks.tolist()) == ([("dp", 2), ("tp", 2)], [[0, 2], [1, 3]])
+    assert [mesh.ranks.shape for mesh in others] == [(4,), (2, 2)]
 
 
-def test_groups_make_a_mesh_in_the_order_of_their_distances():
-    groups = [(0, 1), (2, 3), (0, 2), (1, 3)]
-    first = next(meshes(notes_of(groups)))
-    assert first.ranks.tolist() == [[0, 1], [2, 3]]
-    assert (first.lines(0), first.lines(1)) == ([(0, 2), (1, 3)], [(0, 1), (2, 3)])
+def test_a_dimension_of_size_1_is_no_axis():
+    named = MeshNote(("pp", "dp"), (1, 4), (0, 1, 2, 3))
+    assert names(next(meshes(notes_of([], [named])))) == [("dp", 4)]
 
 
-def test_a_missing_axis_is_added():
-    first = next(meshes(notes_of([(0, 1), (2, 3)], data=[(0, 1), (2, 3)])))
-    assert first.ranks.tolist() == [[0, 1], [2, 3]]
-    assert names(first) == [("outer", 2), ("dp", 2)]
+@pytest.mark.parametrize(
+    ("groups", "shapes"),
+    [
+        ([(0, 1), (2, 3)], [(2, 2), (4,)]),
+        ([(0, 1, 2, 3)], [(4,), (2, 2)]),
+        ([(1, 2), (2, 9)], [(4,), (2, 2)]),
+    ],
+)
+def test_a_mesh_that_has_the_groups_comes_first(groups, shapes):
+    assert [mesh.ranks.shape for mesh in meshes(notes_of(groups))] == shapes
 
 
 def test_without_groups_all_factorisations_are_tried():
@@ -179,6 +191,11 @@ def test_without_groups_all_factorisations_are_tried():
     assert found == [(8,), (2, 4), (4, 2), (2, 2, 2)]
 
 
-@pytest.mark.parametrize("groups", [[(0, 1)], [(0, 1), (1, 2)], [(0, 1, 2)], [(0, 1), (2, 9)]])
-def test_groups_that_are_no_mesh_are_left_out(groups):
-    assert [mesh.ranks.shape for mesh in meshes(notes_of(groups))] == [(4,), (2, 2)]
+def test_an_axis_without_a_name_is_named_after_what_it_splits():
+    mesh = mesh_of(2, 2)
+    unnamed = Mesh((Axis("outer", 2), Axis("inner", 2)), mesh.ranks)
+    found = renamed(unnamed, ("S(batch)", "R"), [("R", "S(0)"), ("R", "R")])
+    assert names(found) == [("dp", 2), ("tp", 2)]
+    stages = renamed(unnamed, ("@0", "S(batch)"), [("@0", "R"), ("@1", "R")])
+    assert names(stages) == [("pp", 2), ("dp", 2)]
+    assert names(renamed(mesh, ("S(batch)", "R"), [])) == [("a0", 2), ("a1", 2)]
