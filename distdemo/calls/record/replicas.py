@@ -41,7 +41,7 @@ from distdemo.calls.records import SourceLine
 
 SAMPLED = frozenset({1, 2, 4, 8, 16})
 """Numbers of steps after which parameters are compared by default."""
-SAMPLED_GRADIENTS = frozenset({1, 2, 4, 8})
+SAMPLED_GRADIENTS = frozenset({1, 2, 4})
 """Steps whose gradients are compared before they are reduced."""
 SUMS = {"sum", "avg", "premul_sum"}
 MAX_COMPARED = 100  # steps of all optimizers; later gradients aren't compared
@@ -62,6 +62,7 @@ class Trained:
         line: Source line of the latest step.
         storages: Memory of the parameters at the latest comparison.
         numel: Number of elements of all parameters.
+        largest: Number of elements of the largest one.
         calls: Number of calls before its latest step.
         reductions: Number of reductions by DDP or FSDP before its latest step, by group.
         created: Number of calls before it was created.
@@ -87,6 +88,7 @@ class Trained:
     line: SourceLine = field(default_factory=SourceLine)
     storages: frozenset[StorageWeakRef] = frozenset()
     numel: int = 0
+    largest: int = 0
     calls: int = -1
     created: int = -1
     reductions: Counter[int] = field(default_factory=Counter)
@@ -253,7 +255,8 @@ class Replicas:
         trained.exchanged |= any(trained.carries(t) and not t.is_equal for t in traffic)
         is_due = len(trained.start) < len(parameters) or self._is_compared(trained.steps)
         is_due |= is_averaged and trained.averaged in SAMPLED
-        trained.line = replace(source_line(), within="")
+        if is_due:
+            trained.line = replace(source_line(), within="")
         modules = filter(None, map(self._module_of, parameters[:1]))
         trained.joined |= any(module._join_config.enable for module in modules)
         if is_due:
@@ -317,6 +320,7 @@ class Replicas:
         """Remember the memory of the parameters, and their values before their first step."""
         dense = [parameter for parameter in parameters if is_dense(parameter)]
         trained.storages = frozenset(map(storage_of, dense))
+        trained.largest = max((parameter.numel() for parameter in parameters), default=0)
         trained.numel = sum(parameter.numel() for parameter in parameters)
         trained.start += [
             (checksum(p), is_constant(p)) if is_dense(p) else (0, True)
@@ -401,11 +405,10 @@ class Replicas:
         reduced |= trained.dtensors
         reduced |= {g for g, count in self._reductions.items() if count > trained.reductions[g]}
         trained.reduced = reduced
-        large = max(parameter.numel() for parameter in parameters)
         perhaps = {
             tensor.group
             for tensor in traffic
-            if (tensor.summed and tensor.numel >= large)  # a bucket of gradients
+            if (tensor.summed and tensor.numel >= trained.largest)  # a bucket of gradients
             or (trained.steps and trained.carries(tensor))
         }
         for group in trained.groups - reduced - perhaps:
