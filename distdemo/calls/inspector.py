@@ -136,7 +136,8 @@ class Inspector:
             report = self._with_last_calls(report)
         if finding is None:
             return report, ()
-        for shift in () if finding.kind == "shift" else self.judge.matcher.shifts():
+        shifts = [warning for warning in self.judge.matcher.shifts() if warning.kind == "shift"]
+        for shift in () if finding.kind == "shift" else shifts:
             where = " and ".join(row.source_line for row in shift.rows)
             before = f"{finding.before}\n  {shift.what[:-1]}: {where}."
             finding = replace(finding, before=before.strip())

@@ -34,7 +34,7 @@ OTHER_GRADIENTS = (
     "The gradients already differed before this step: they were not reduced, or were clipped or "
     "scaled differently."
 )
-CHANGED = "The program changes parameters between steps, and in another way on some ranks."
+CHANGED = "The program changes parameters between steps, and differently on some ranks."
 OTHER_TENSORS = "All ranks must reduce the gradients of the same parameters in the same order."
 WHY = {
     "not": ("the DDP module was never called", "Call the wrapper, not model.module."),

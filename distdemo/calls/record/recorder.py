@@ -40,6 +40,7 @@ SCATTERING = {"reduce_scatter", "reduce_scatter_single"}
 EXCHANGES = {"all_gather", "all_gather_single", "all_to_all", "all_to_all_single", "gather", "send"}
 CARRIERS = {"broadcast", "all_reduce_coalesced", *REDUCTIONS, *EXCHANGES}
 """Ops that may carry parameters or their gradients."""
+MAX_EARLY = 1000  # calls before the first optimizer that may carry parameters
 MAX_ERROR_CHARS = 400  # characters of an exception's text
 
 
@@ -181,7 +182,9 @@ class Recorder:
             self.steps.count_compiled()
         numbers = self._groups[group]
         step = -1
-        if fields.op in CARRIERS:
+        if fields.op in CARRIERS and (
+            self._writer.calls < MAX_EARLY or self.replicas.is_training or frames.in_backward()
+        ):
             number = next(iter(numbers.values()))
             step = self._carry(group, number, fields, tensors_of(method, args))
         return self._record(fields, numbers, cpp=cpp, step=step)
@@ -193,13 +196,9 @@ class Recorder:
         if step >= 0:
             self.replicas.safely(self.replicas.add_reduction, number, tensors)
         elif fields.op not in SCATTERING:
+            is_equal = fields.op not in EXCHANGES
             self.replicas.safely(
-                self.replicas.add_call,
-                number,
-                tensors,
-                fields.reduce_op,
-                in_backward=in_backward,
-                is_equal=fields.op not in EXCHANGES,
+                self.replicas.add_call, number, tensors, fields.reduce_op, in_backward, is_equal
             )
         return step
 

@@ -43,7 +43,7 @@ SAMPLED = frozenset({1, 2, 4, 8, 16})
 """Numbers of steps after which parameters are compared by default."""
 SAMPLED_GRADIENTS = frozenset({1, 2, 4})
 """Steps whose gradients are compared before they are reduced."""
-SUMS = {"sum", "avg", "premul_sum"}
+ADDING = {"", "sum", "avg", "premul_sum"}  # ReduceOps that gradients are reduced with, or none
 MAX_COMPARED = 100  # steps of all optimizers; later gradients aren't compared
 MAX_BUCKETS = 1000  # checksums of gradients since the latest step
 PER_NOTE = 50  # tensors; a note of long names must fit the smallest ring
@@ -128,6 +128,7 @@ class Replicas:
 
     Attributes:
         steps: Number of steps of all optimizers.
+        is_training: True once the program has an optimizer.
         names: Names of the parameters.
     """
 
@@ -148,7 +149,7 @@ class Replicas:
         """Number of calls before the latest step of any optimizer."""
         self._modules = WeakIdKeyDictionary()
         """DDP module of each parameter that one holds, as a weak reference."""
-        self._is_training = False
+        self.is_training = False
         self._trained: list[Trained] = []
         self._by_optimizer: WeakKeyDictionary[Optimizer, Trained] = WeakKeyDictionary()
         self._created: WeakKeyDictionary[Optimizer, tuple[int, Counter[int]]] = WeakKeyDictionary()
@@ -195,7 +196,7 @@ class Replicas:
 
     def add_optimizer(self, optimizer: Optimizer) -> None:
         """Remember the calls before an optimizer was created, which aren't meant for it."""
-        self._is_training = True
+        self.is_training = True
         self._created.setdefault(optimizer, (self._traffic.calls, Counter(self._reductions)))
 
     def add_reduction(self, group: int, tensors: Iterable[Tensor]) -> None:
@@ -210,7 +211,6 @@ class Replicas:
         group: int,
         tensors: Iterable[Tensor],
         reduce_op: str,
-        *,
         in_backward: bool,
         is_equal: bool,
     ) -> None:
@@ -223,21 +223,16 @@ class Replicas:
             in_backward: True if it is made in a backward pass.
             is_equal: True if the tensors will be equal on all ranks.
         """
+        if reduce_op not in ADDING:
+            return
+        period = self._period(group) if reduce_op and self.is_training else -1
         for tensor in tensors:
-            if tensor.is_floating_point() and is_dense(tensor) and reduce_op in {"", *SUMS}:
-                self._traffic.add(
-                    group,
-                    tensor,
-                    is_equal=is_equal,
-                    summed=bool(reduce_op),
-                    in_backward=in_backward,
-                    period=self._period(group),
-                )
+            self._traffic.add(group, tensor, is_equal, bool(reduce_op), in_backward, period)
 
     def _period(self, group: int) -> int:
         """Return the number of reduced steps on a group if the next is compared; otherwise -1."""
         steps = self._reduced_steps[group]
-        is_early = self._is_training and self.steps < MAX_COMPARED
+        is_early = self.is_training and self.steps < MAX_COMPARED
         is_due = is_early and steps + 1 in SAMPLED_GRADIENTS and not is_capturing()
         return steps if is_due else -1
 

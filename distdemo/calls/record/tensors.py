@@ -189,17 +189,16 @@ class Traffic:
         self,
         group: int,
         tensor: Tensor,
-        *,
         is_equal: bool,
         summed: bool,
         in_backward: bool,
         period: int,
     ) -> None:
-        """Add a tensor before the call.
+        """Add a tensor before the call, if it has floating-point elements.
 
         Args:
             group: Number of the group.
-            tensor: Floating-point tensor in a storage.
+            tensor: Tensor.
             is_equal: True if the call makes it equal on all ranks.
             summed: True if the call sums it over the ranks.
             in_backward: True if it is made in a backward pass.
@@ -209,6 +208,8 @@ class Traffic:
         key = tensor.untyped_storage()._cdata, group
         carried = self._tensors.get(key)
         if carried is None:
+            if not (tensor.is_floating_point() and is_dense(tensor)):
+                return
             if len(self._tensors) >= MAX_CARRIED:
                 del self._tensors[next(iter(self._tensors))]
             carried = Carried(storage_of(tensor), group, tensor.numel())
