@@ -395,7 +395,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSteps:
-    """What ``--check-replicas`` compared.
+    """Steps and checks that ``--check-replicas`` compared.
 
     Attributes:
         compared: Number of steps after which parameters were compared.

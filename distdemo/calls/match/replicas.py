@@ -133,9 +133,9 @@ class ReplicaCheck:
     _numbers: dict[tuple[int, int], int] = field(default_factory=dict)
     """Number of each optimizer, by rank and its number there."""
     _places: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Number of the optimizer that is the n-th one after so many calls on the group."""
+    """Number of an optimizer, by the calls on the group before it and its order after them."""
     _first: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """Number of optimizers that began after so many calls, by rank and number of calls."""
+    """Number of optimizers that began after the same calls, by rank and number of calls."""
     _orders: dict[int, dict[int, tuple[str, ...]]] = field(default_factory=dict)
     """Names of the parameters before the first step, by rank."""
     _equal: dict[Key, int] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class ReplicaCheck:
     def _number(self, rank: int, number: int, position: int) -> int:
         """Return the number that an optimizer has on all ranks.
 
-        Ranks may have optimizers of their own, so it is known by the number of calls that the rank
+        Some ranks may have further optimizers, so it is known by the number of calls that the rank
         had made on the group when it was first compared.
         """
         if (rank, number) not in self._numbers:

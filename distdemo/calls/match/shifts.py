@@ -163,7 +163,7 @@ class Lines:
         return self._places.setdefault(key, Place(key[0]))
 
     def _move(self, match: Match, number: int) -> None:
-        """Add a call at another place than the one before."""
+        """Add a call at a different place from the one before."""
         for each in match.distinct:
             each.times += 1
         last, place = self._last, match.place
@@ -240,7 +240,7 @@ class Lines:
         if is_alone and any(place.ranks.issuperset(members) for place in forwards):
             return Cause(split, "alone", place, at, tuple(sorted(now)), never)
         if place is not self._last or place.part or self._run not in place.runs():
-            return None  # the others have left, but not where they usually do
+            return None  # the other ranks have left, but not where they usually do
         return self._apart(split, {}, members)
 
     def _places_of(self, calls: Calls) -> dict[int, Place]:
@@ -250,7 +250,7 @@ class Lines:
         """Return the cause if some ranks have called where others never have.
 
         The others have called where all have. So this call is one too many, and who makes it is
-        ahead of the others.
+        ahead of the other ranks.
 
         Args:
             split: Call to explain.
@@ -312,7 +312,7 @@ class Lines:
 
         Ranks made it from several lines, only once, and one of these ranks has also called from
         another of the lines, so the lines aren't branches taken by different ranks. A call that was
-        made for another, after which all ranks went on together, isn't reported. Or only some
+        made for another, after which all ranks continued together, isn't reported. Or only some
         ranks called the DDP module at a line. Or ranks reduced a tensor that some of them had
         transposed, or passed tensors of two shapes, and exchanged them in the next call.
 

@@ -23,20 +23,20 @@ WINDOW = 32  # calls within which ranks that made one call for another meet agai
 FORWARD = "DDP's forward"
 BACKWARD = "backward()"
 DIRECT = {"": "made {}", BACKWARD: "called backward()", FORWARD: "called the DDP module"}
-"""What a rank did, by the part of torch that made its call.
+"""Text for a call, by the part of torch that made it.
 
 Others, such as DDP's ``join()``, make calls that match although their lines differ.
 """
 EVENLY = (
-    "Every rank must make these calls equally often. Compare the keys of dictionaries, the lengths "
-    "of lists, and the branches that lead to continue or break."
+    "Every rank must make these calls the same number of times. Compare the keys of dictionaries, "
+    "the lengths of lists, and the branches that lead to continue or break."
 )
 RULES = {
     "alone": ("Make the call on all ranks or on none.", "Evaluate model.module, or on all ranks."),
     "run": (EVENLY, "Evaluate model.module, or the same number of batches on all ranks."),
     "turn": (EVENLY, EVENLY),
 }
-"""What to change, by kind of `Cause`: in general, and for calls of DDP's forward."""
+"""Advice, by kind of `Cause`: in general, and for calls of DDP's forward."""
 
 
 @dataclass(eq=False, slots=True)
@@ -71,7 +71,7 @@ class Place:
         return {run for run, _ in self.followed}
 
     def ways(self, run: int) -> set[Place]:
-        """Return the places at which all ranks have made the next call after so many here."""
+        """Return the places at which all ranks have made the next call after this number here."""
         places = {place for length, place in self.followed if length == run}
         return places | ({self} if any(length > run for length in self.runs()) else set())
 
@@ -148,7 +148,7 @@ class Split:
         return self.run + self.more.get(rank, 0) + is_there
 
     def _is_shifted(self, places: Mapping[int, Place]) -> bool:
-        """Return True if a side goes on to where another one was: they are some calls apart.
+        """Return True if a side continues to where another one was: they are some calls apart.
 
         Places at which only this side has called don't count: it makes more calls there.
         """
@@ -191,7 +191,7 @@ class Cause:
 
     @property
     def rule(self) -> str:
-        """What to change."""
+        """Advice on what to change."""
         return RULES[self.kind][self.place.part == FORWARD and not self.trains]
 
     def what(self, line: Callable[[SourceLine], str]) -> str:

@@ -325,7 +325,7 @@ class Recorder:
             self._handles[ref(future, self._on_handle_end)] = known
 
     def _forget_handle(self, handle: ref[Any]) -> None:
-        """Forget a handle that nobody holds any longer.
+        """Forget a handle that the program has dropped.
 
         This may run at any moment, also while a note is written, so it writes none.
         """
@@ -417,7 +417,7 @@ class Recorder:
                 self._groups[group][device] = self._define_group(nth, name, members)
 
     def _is_renumbered(self) -> bool:
-        """Return True if the program's world has other ranks than the launcher's."""
+        """Return True if the program numbers its ranks differently from the launcher."""
         world = dist.group.WORLD
         if self._world is None or world is None:
             return False
