@@ -11,8 +11,9 @@ from typing import Any
 
 from distdemo.launcher.program import Program
 from distdemo.launcher.records import WorldReport
+from distdemo.parity.cases import Cases
 from distdemo.parity.compare import Comparing, Key, RunNotes, run_notes
-from distdemo.parity.judge import Judge
+from distdemo.parity.judge import first_difference
 from distdemo.parity.records import KINDS, Difference, ParityReport, Recording
 from distdemo.parity.sketches import distance, read_notes
 from distdemo.versions import versions
@@ -126,7 +127,7 @@ def _compared(report: ParityReport, request: Request, run: Callable[..., RunNote
         steps=comparing.steps,
         axes=mesh.axes,
         tensors=comparing.comparisons(results),
-        difference=Judge(comparing, mesh, results).difference(),
+        difference=first_difference(Cases(comparing, mesh, results)),
         copied=len({name for notes in ranks.notes for name in notes.copied}),
         notes=tuple(_remarks(comparing, request)),
         world=ranks.world,

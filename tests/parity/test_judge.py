@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from sketching import sketch
 
+from distdemo.parity.cases import Cases
 from distdemo.parity.compare import Comparing, run_notes
-from distdemo.parity.judge import Judge
+from distdemo.parity.judge import first_difference
 from distdemo.parity.records import Clip, MeshNote, Note, RankNotes
 
 ROWS = 8
@@ -107,7 +108,7 @@ def compared(fault):
     reference = train(Fault(), 1, of=fault)
     comparing = Comparing(reference, train(Fault(), 1, moved=1e-15), train(fault, SIZE))
     mesh, results = comparing.compare()
-    return Judge(comparing, mesh, results).difference(), results
+    return first_difference(Cases(comparing, mesh, results)), results
 
 
 # --------------------------------------------------------------------------------------- faults
@@ -328,7 +329,7 @@ def split_layer(*, norm=None, output=None, rows=slice(None)):
         runs.append(run_notes(ranks))
     comparing = Comparing(runs[0], runs[0], runs[1])
     mesh, results = comparing.compare()
-    return Judge(comparing, mesh, results).difference(), results
+    return first_difference(Cases(comparing, mesh, results)), results
 
 
 def test_a_split_layer_is_explained():

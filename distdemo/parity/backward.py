@@ -1,0 +1,205 @@
+"""Verdicts on gradients, and on parameters after the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from distdemo.parity.cases import NEAR, Case, Cases, by_rank, listed, number, ranks_named, times
+from distdemo.parity.compare import Key
+from distdemo.parity.placements import Explanation, scales
+from distdemo.parity.records import Difference
+from distdemo.parity.sketches import Sketch
+
+HINTS = {
+    "partial": "Reduce the gradients of parameters that are replicated{over}, or make them part "
+    "of the sharded graph.",
+    "mean": "Average the gradients before the step: wrap the model in DDP, or all_reduce each "
+    "gradient and divide it by the number of ranks.",
+    "contribution": "A part of this gradient is not reduced{over}: wherever a split layer uses a "
+    "replicated tensor, the gradients must be added up in the backward pass.",
+    "sum": "Divide by the number of ranks after a sum: ReduceOp.AVG, or grad /= world_size.",
+    "divided": "It is divided once too often: by the global batch and then by DDP, or by the "
+    "accumulation steps of all ranks.",
+    "factor": "Look for a scale that is applied twice or not at all, in the loss if all gradients "
+    "have it: accumulation steps, loss scale, the number of ranks.",
+    "zero": "Check that the loss depends on it on every rank: a collective without autograd "
+    "passes no gradient on.",
+    "clipped": "Clip by the norm of the whole model, on every rank: add up the squares of shards "
+    "over the ranks, and reduce the gradients of replicas first.",
+    "gradient": "Check which ranks take part in the reduction of this gradient, and that it "
+    "happens after the last micro-batch.",
+    "rates": "Use the same learning rate on every rank.",
+    "parameter": "Check what happens between the reduction and the step: a step that some ranks "
+    "skip, an update that isn't sent, an update outside the optimizer.",
+}
+"""Usual reason for each kind of difference, and what to do."""
+
+
+def gradient_difference(cases: Cases, case: Case) -> Difference:
+    """Return the difference for a gradient."""
+    if case.result.holds:
+        return (
+            _partial_difference(cases, case)
+            if cases.partial(case.key)
+            else _factor_difference(cases, case)
+        )
+    clips = _clips_text(cases, case.key[1])
+    hint = HINTS["clipped" if clips else "gradient"]
+    more: dict[str, Any] = {}
+    zeros = [
+        rank
+        for rank, part in enumerate(case.parts)
+        if part is not None and part.norm == 0 < case.reference.norm and all(part.lengths)
+    ]
+    right, wrong = case.right_ranks()
+    factors = _scales(cases, case)
+    unlike = _unlike_axis(cases, case)
+    if zeros:
+        who = "every rank" if len(zeros) == cases.size else ranks_named(zeros)
+        what = f"{case.label} is zero on {who}."
+        hint = HINTS["zero"]
+        more = {"ranks": tuple(zeros)}
+    elif right:
+        what = f"{case.label} is right on {ranks_named(right)}, and not on {ranks_named(wrong)}."
+        more = {"ranks": tuple(wrong)}
+    elif factors:
+        what = f"{case.label} is scaled by a different factor on each rank."
+        clips = [f"In multiples of the reference: {by_rank(factors)}.", *clips]
+        hint = HINTS["clipped"]
+    elif unlike is not None and not clips:
+        along = cases.over(unlike, "along")
+        what = f"{case.label} differs between the ranks{along}, which hold the same parameter."
+        hint = HINTS["contribution"].format(over=cases.over(unlike))
+        more = {"axis": cases.mesh.axes[unlike].name}
+    else:
+        what = f"{case.label} is not the reference's: {cases.nearest(case)}."
+        held = [rank for rank, part in enumerate(case.parts) if part is not None]
+        more = {"ranks": tuple(held) if len(held) < cases.size else ()}
+    return cases.difference(case.key, "gradient", what, hint, clips, **more)
+
+
+def _partial_difference(cases: Cases, case: Case) -> Difference:
+    """Return the difference for a gradient whose parts must still be added."""
+    index = cases.partial(case.key)[0]
+    axis = cases.mesh.axes[index]
+    factor = case.result.factor
+    is_mean = abs(factor - axis.size) < NEAR * axis.size
+    does = "hold parts that add up to the reference"
+    if is_mean:
+        does = "hold parts whose mean is the reference"
+    elif factor != 1:
+        does += f" times {number(factor)}"
+    facts = [
+        cases.lines_text(index, does),
+        *_others(cases, case.key, lambda own: own.holds and own.placement[index] == "P"),
+    ]
+    over = cases.over(index)
+    what = f"{case.label} is not reduced{over}."
+    hint = HINTS["mean" if is_mean else "partial"].format(over=over)
+    return cases.difference(case.key, "gradient", what, hint, facts, axis=axis.name)
+
+
+def _factor_difference(cases: Cases, case: Case) -> Difference:
+    factor = case.result.factor
+    clips = _clips_text(cases, case.key[1])
+    facts = [
+        *_others(cases, case.key, lambda own: abs(own.factor - factor) < NEAR * abs(factor)),
+        *clips,
+    ]
+    sizes = [cases.size, *(axis.size for axis in cases.mesh.axes)]
+    hint = "clipped" if clips else "factor"
+    if any(abs(factor - size) < NEAR * size for size in sizes):
+        hint = "sum"
+    elif any(abs(factor * size - 1) < NEAR for size in sizes):
+        hint = "divided"
+    what = f"{case.label} is {times(factor)} the reference."
+    return cases.difference(case.key, "gradient", what, HINTS[hint], facts, factor=factor)
+
+
+def _others(cases: Cases, key: Key, is_alike: Callable[[Explanation], bool]) -> Iterator[str]:
+    """Yield the sentence on the other gradients of the step that are alike."""
+    gradients = {own: r for own, r in cases.results.items() if own[:2] == key[:2]}
+    alike = [own[2] for own, result in gradients.items() if own != key and is_alike(result)]
+    if len(alike) + 1 == len(gradients) > 1:
+        yield f"The same goes for all {len(gradients):,} parameters."
+    elif alike:
+        yield f"The same goes for {listed(alike)}."
+
+
+def _unlike_axis(cases: Cases, case: Case) -> int | None:
+    """Return an axis whose ranks hold the same parameter, but not the same gradient."""
+    groups = case.equal_ranks()
+    for index in range(len(cases.mesh.axes)):
+        is_same = all(
+            any({*line} <= {*group} for group in groups) for line in cases.mesh.lines(index)
+        )
+        if cases.is_way(("initial", 0, case.key[2]), index, "R") and not is_same:
+            return index
+    return None
+
+
+def _scales(cases: Cases, case: Case) -> dict[int, float]:
+    """Return each rank's factor, if all hold multiples of the reference or of their piece."""
+    scaled: dict[int, float] = {}
+    for rank, part in enumerate(case.parts):
+        if part is None or not all(part.lengths):
+            continue
+        piece = _piece(cases, case, rank, part)
+        own = part.slice(piece.dims[0], 0, part.lengths[0]) if piece else part
+        factors = scales(piece, [own], case.tolerance, simple=False) if piece else {}
+        if not factors:
+            return {}
+        scaled[rank] = factors[0]
+    return scaled
+
+
+def _piece(cases: Cases, case: Case, rank: int, part: Sketch) -> Sketch | None:
+    """Return the columns of the reference that a rank holds."""
+    if part.lengths == case.reference.lengths:
+        return case.reference.slice(part.dims[0], 0, part.lengths[0])
+    own = cases.results.get(("initial", 0, case.key[2]))
+    splits = [axis for axis, way in enumerate(own.placement if own else ()) if way != "R"]
+    if len(splits) != 1 or not cases.is_way(("initial", 0, case.key[2]), splits[0], "S(0)"):
+        return None
+    line = next(line for line in cases.mesh.lines(splits[0]) if rank in line)
+    before = [case.parts[other] for other in line[: line.index(rank)]]
+    start = sum(other.lengths[0] for other in before if other is not None)
+    return case.reference.slice(0, start, part.lengths[0])
+
+
+def _clips_text(cases: Cases, step: int) -> list[str]:
+    """Return the sentence on ``clip_grad_norm_``, if ranks computed other norms."""
+    runs = (cases.comparing.reference.notes[:1], cases.notes)
+    reference, ranks = (
+        {own.rank: clip for own in notes for clip in own.clips if clip.step == step}
+        for notes in runs
+    )
+    if not reference or not ranks:
+        return []
+    if len(ranks) < cases.size:
+        return [f"Only {ranks_named(list(ranks))} called clip_grad_norm_."]
+    expected = reference[0].norm
+    if all(abs(clip.norm - expected) <= NEAR * expected for clip in ranks.values()):
+        return []
+    norms = by_rank({rank: clip.norm for rank, clip in ranks.items()})
+    how = f"clip_grad_norm_ at {ranks[0].line} computed the norm {norms}"
+    return [f"{how}; the reference's is {expected:.4g}."]
+
+
+def parameter_difference(cases: Cases, case: Case) -> Difference:
+    """Return the difference for a parameter after a step, whose gradient agrees."""
+    step = case.key[1]
+    rates = {own.rank: own.rates[step] for own in cases.notes if step < len(own.rates)}
+    clips = _clips_text(cases, step)
+    hint = HINTS["clipped" if clips else "parameter"]
+    if len(set(rates.values())) > 1:
+        clips = [f"Learning rates: {by_rank(rates)}.", *clips]
+        hint = HINTS["rates"]
+    right, wrong = case.right_ranks()
+    if right:
+        what = f"right after the step on {ranks_named(right)}, and not on {ranks_named(wrong)}."
+    else:
+        what = "not the reference's after the step, though its gradient agrees."
+    what = f"{case.label} is {what}"
+    return cases.difference(case.key, "parameter", what, hint, clips, ranks=tuple(wrong))
