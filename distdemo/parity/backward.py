@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from distdemo.parity.cases import NEAR, Case, Cases, by_rank, listed, number, ranks_named, times
+from distdemo.parity.cases import (
+    NEAR,
+    Case,
+    Cases,
+    by_rank,
+    is_off,
+    listed,
+    number,
+    ranks_named,
+    times,
+)
 from distdemo.parity.compare import Key
 from distdemo.parity.placements import Explanation, scales
 from distdemo.parity.records import Difference
-from distdemo.parity.sketches import Sketch
+from distdemo.parity.sketches import Sketch, distance
 
 HINTS = {
     "partial": "Reduce the gradients of parameters that are replicated{over}, or make them part "
@@ -19,8 +29,8 @@ HINTS = {
     "contribution": "A part of this gradient is not reduced{over}: wherever a split layer uses a "
     "replicated tensor, the gradients must be added up in the backward pass.",
     "sum": "Divide by the number of ranks after a sum: ReduceOp.AVG, or grad /= world_size.",
-    "divided": "It is divided once too often: by the global batch and then by DDP, or by the "
-    "accumulation steps of all ranks.",
+    "divided": "It is divided once too often: by the global batch and then by DDP, by the "
+    "accumulation steps of all ranks, or averaged where each rank holds a part of the sum.",
     "factor": "Look for a scale that is applied twice or not at all, in the loss if all gradients "
     "have it: accumulation steps, loss scale, the number of ranks.",
     "zero": "Check that the loss depends on it on every rank: a collective without autograd "
@@ -29,7 +39,8 @@ HINTS = {
     "over the ranks, and reduce the gradients of replicas first.",
     "gradient": "Check which ranks take part in the reduction of this gradient, and that it "
     "happens after the last micro-batch.",
-    "rates": "Use the same learning rate on every rank.",
+    "settings": "Give the optimizer the same settings for it on every rank: wrappers change the "
+    "names of parameters, so choose groups before wrapping, or by a suffix of the name.",
     "parameter": "Check what happens between the reduction and the step: a step that some ranks "
     "skip, an update that isn't sent, an update outside the optimizer.",
 }
@@ -170,6 +181,9 @@ def _piece(cases: Cases, case: Case, rank: int, part: Sketch) -> Sketch | None:
 
 def _clips_text(cases: Cases, step: int) -> list[str]:
     """Return the sentence on ``clip_grad_norm_``, if ranks computed other norms."""
+    gradients = [r for key, r in cases.results.items() if key[:2] == ("gradient", step)]
+    if 2 * sum(map(is_off, gradients)) <= len(gradients):
+        return []  # clipping scales all of them
     runs = (cases.comparing.reference.notes[:1], cases.notes)
     reference, ranks = (
         {own.rank: clip for own in notes for clip in own.clips if clip.step == step}
@@ -189,17 +203,51 @@ def _clips_text(cases: Cases, step: int) -> list[str]:
 
 def parameter_difference(cases: Cases, case: Case) -> Difference:
     """Return the difference for a parameter after a step, whose gradient agrees."""
-    step = case.key[1]
-    rates = {own.rank: own.rates[step] for own in cases.notes if step < len(own.rates)}
-    clips = _clips_text(cases, step)
-    hint = HINTS["clipped" if clips else "parameter"]
-    if len(set(rates.values())) > 1:
-        clips = [f"Learning rates: {by_rank(rates)}.", *clips]
-        hint = HINTS["rates"]
+    clips = _clips_text(cases, case.key[1])
+    settings = _settings_text(cases, case.key)
     right, wrong = case.right_ranks()
+    same = _unchanged(cases, case)
     if right:
-        what = f"right after the step on {ranks_named(right)}, and not on {ranks_named(wrong)}."
+        what = (
+            f"{case.label} is right after the step on {ranks_named(right)}, "
+            f"and not on {ranks_named(wrong)}."
+        )
+    elif same:
+        who = "any rank" if len(same) == cases.size else ranks_named(same)
+        what = f"{case.label} has not changed on {who}, though its gradient agrees."
     else:
-        what = "not the reference's after the step, though its gradient agrees."
-    what = f"{case.label} is {what}"
-    return cases.difference(case.key, "parameter", what, hint, clips, ranks=tuple(wrong))
+        what = f"{case.label} is not the reference's after the step, though its gradient agrees."
+    hint = HINTS["settings" if settings else "clipped" if clips else "parameter"]
+    return cases.difference(
+        case.key, "parameter", what, hint, [*settings, *clips], ranks=tuple(wrong or same)
+    )
+
+
+def _settings_text(cases: Cases, key: Key) -> list[str]:
+    """Return the sentences on settings of the optimizer that are not the reference's."""
+    gradient = "gradient", *key[1:]
+    expected = cases.comparing.reference.note(gradient)
+    by_setting: dict[str, dict[int, float]] = {}
+    for rank, table in enumerate(cases.comparing.ranks.tables):
+        if gradient in table:
+            for name, value in table[gradient][0].settings.items():
+                by_setting.setdefault(name, {})[rank] = value
+    return [
+        f"Its {name} is {by_rank(values)}; the reference's is {expected.settings[name]:.4g}."
+        for name, values in by_setting.items()
+        if expected
+        and {*values.values()} != {expected.settings.get(name)}
+        and name in expected.settings
+    ]
+
+
+def _unchanged(cases: Cases, case: Case) -> list[int]:
+    """Return the ranks on which a parameter has the values from before the step."""
+    _, step, name = case.key
+    before = ("parameter", step - 1, name) if step else ("initial", 0, name)
+    earlier = cases.comparing.ranks.sketches(before)
+    return [
+        rank
+        for rank, (part, own) in enumerate(zip(case.parts, earlier, strict=True))
+        if part is not None and own is not None and distance(part, own) == (0, 0)
+    ]

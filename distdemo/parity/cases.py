@@ -19,6 +19,12 @@ from distdemo.view.format import listing, plural, ranks_text
 
 MANY = 4  # names that a sentence lists
 NEAR = 1e-3  # relative difference of a factor from a number
+NOT_FINITE = {
+    "initial": "It was not initialised: after to_empty() or torch.empty, call reset_parameters() "
+    "of every module that has parameters.",
+    "computed": "Find out why the program overflows on one rank: NaN equals nothing, so it can't "
+    "be compared.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,12 @@ class Cases:
         parts = comparing.parts(key)
         return Case(key, self.results[key], parts, reference, comparing.tolerance(key))
 
+    def rows(self, key: Key) -> tuple[list[int], int]:
+        """Return the number of rows of a tensor on each rank, and in the reference."""
+        notes = [table.get(key) for table in self.comparing.ranks.tables]
+        own = self.comparing.reference.note(key)
+        return [note[0].rows if note else 0 for note in notes], own.rows if own else 0
+
     def partial(self, key: Key) -> list[int]:
         """Return the axes along which a tensor is partial."""
         return [axis for axis, way in enumerate(self.results[key].placement) if way == "P"]
@@ -122,6 +134,14 @@ class Cases:
         if len(self.mesh.axes) == 1:
             more["axis"] = self.mesh.axes[0].name
         return Difference(cause, what, facts, hint, kind, name, step, line=line, **more)
+
+    def not_finite(self, case: Case) -> Difference | None:
+        """Return the difference for a tensor in which the reference has NaN or infinity."""
+        if math.isfinite(case.reference.norm):
+            return None
+        what = f"{case.label} contains NaN or infinity in the reference."
+        hint = NOT_FINITE["initial" if case.key[0] == "initial" else "computed"]
+        return self.difference(case.key, "finite", what, hint)
 
     def _agreed(self, until: Key) -> Iterator[str]:
         """Yield the sentence on the tensors before one."""

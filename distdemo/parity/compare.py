@@ -36,6 +36,7 @@ MOVED = 30
 """Factor between what a moved parameter changes and what another order of sums may change."""
 MOVED_COARSE = 4
 """The same for a model that computes in half precision: its sums are exact in comparison."""
+MAX_ROWS = 1 << 13
 COARSE = 1e-4  # epsilon from which a type has half precision
 ACTIVATIONS = ("input", "output")
 """Kinds of tensors whose rows the ranks may share."""
@@ -136,6 +137,17 @@ class Comparing:
         """True if the program has computed gradients."""
         return self.steps > 0
 
+    @cached_property
+    def learns(self) -> bool:
+        """True if the program has computed gradients that aren't all zero."""
+        sketches = (
+            sketch
+            for key in self.keys
+            if key[0] == "gradient"
+            for sketch in self.reference.sketches(key)
+        )
+        return any(sketch is not None and sketch.norm != 0 for sketch in sketches)
+
     # ------------------------------------------------------------------------------- the tensors
 
     def parts(self, key: Key) -> list[Sketch | None]:
@@ -202,11 +214,36 @@ class Comparing:
                 eps = EPSILONS.get(note.dtype, EPSILONS["float64"])
                 if key[0] == "gradient":
                     eps = max(eps, self.reference.epsilon)
-                spread = 4 + math.sqrt(max(note.rows, 1)) / 4
+                alike = self._summed_rows(key) / 8 if key[0] == "gradient" else 0.0
+                spread = max(alike, 4 + math.sqrt(max(note.rows, 1)) / 4)
                 sums = max(sums, eps * spread * sketch.norm)
                 largest = max(float(np.linalg.norm(column[1])) for column in sketch.columns)
-                squares = max(squares, 4 * eps * largest)
+                squares = max(squares, max(4, 2 * alike) * eps * largest)
+                if key[0] == "parameter":
+                    share, moved = self._update(key, table)
+                    sums = max(sums, share * moved)
+                    ratio = min(1.0, moved / sketch.norm) if sketch.norm > 0 else 0.0
+                    squares = max(squares, 2 * share * ratio * largest)
         return Tolerance(sums, squares)
+
+    def _summed_rows(self, key: Key) -> int:
+        """Return the number of rows over which a gradient is a sum, at most ``MAX_ROWS``.
+
+        Rows that are alike, as under a loss that is a sum, are rounded alike. In half precision
+        this would tolerate everything.
+        """
+        if self.reference.epsilon >= COARSE:
+            return 0
+        module = self.reference.note(("output", key[1], key[2].rpartition(".")[0]))
+        return min(module.rows if module else 0, MAX_ROWS)
+
+    def _update(self, key: Key, table: Mapping[Key, tuple[Note, Sketch]]) -> tuple[float, float]:
+        """Return the relative tolerance of a parameter's gradient, and how far it has moved."""
+        gradient, first = ("gradient", *key[1:]), ("initial", 0, key[2])
+        if gradient not in table or first not in table or not table[gradient][1].norm > 0:
+            return 0.0, 0.0
+        share = self.tolerance(gradient).sums / table[gradient][1].norm
+        return share, distance(table[key][1], table[first][1])[0]
 
     def _movement(self, key: Key) -> tuple[float, float]:
         """Return how far a tensor moved when the parameters moved by one unit."""

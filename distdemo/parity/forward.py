@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from distdemo.parity.cases import MANY, Case, Cases, by_rank, listed, ranks_named, times
@@ -20,8 +22,9 @@ HINTS = {
     "hold pieces of one layer read the same rows.",
     "seeds": "Call torch.manual_seed with the same number on every rank before the model is "
     "built, or broadcast the parameters as DDP does.",
-    "start": "Draw the whole parameter on every rank with the same seed and keep a slice, or "
-    "leave out --own-start.",
+    "start": "Draw the whole parameter with the same seed on every rank, then keep a slice.",
+    "several": "The reference's start can be copied from one rank only: draw whole parameters with "
+    "the same seed on every rank, or leave out --ranks-reference.",
     "output": "Look for a missing collective, a wrong group, or a wrong slice in this module.",
     "partial output": "all_reduce the output of a layer whose weight is split along its input "
     "dimension, before it is used.",
@@ -69,20 +72,16 @@ def seeds_difference(cases: Cases) -> Difference | None:
 def initial_difference(cases: Cases, case: Case) -> Difference:
     """Return the difference for an initial parameter that isn't the reference's."""
     what = f"{case.label} is not the reference's."
-    return cases.difference(case.key, "start", what, HINTS["start"])
+    hint = HINTS["several" if len(cases.comparing.reference.notes) > 1 else "start"]
+    return cases.difference(case.key, "start", what, hint)
 
 
 def input_difference(cases: Cases, case: Case) -> Difference:
     """Return the difference for the model's input: equal, too much, or other samples."""
-    notes = [table.get(case.key) for table in cases.comparing.ranks.tables]
-    rows = [note[0].rows if note else 0 for note in notes]
-    own = cases.comparing.reference.note(case.key)
-    expected = own.rows if own else 0
+    rows, expected = cases.rows(case.key)
     groups = case.equal_ranks()
     together = sum(rows[group[0]] for group in groups)
-    is_same = len(set(rows)) == 1
-    each = f"{rows[0]:,} on each rank" if is_same else by_rank(dict(enumerate(rows)))
-    facts = [f"Rows of the input: {each}, {expected:,} in the reference."]
+    facts = [f"Rows of the input: {_rows_text(rows)}, {expected:,} in the reference."]
     hint = HINTS["samples"]
     what = "the ranks' inputs together aren't the reference's."
     if len(groups) == 1:
@@ -130,9 +129,30 @@ def _other_rows(cases: Cases, step: int) -> Difference | None:
     return None
 
 
+def _more_rows(cases: Cases, key: Key) -> Difference | None:
+    """Return the difference for an output that has more rows on each rank than the reference's."""
+    rows, expected = cases.rows(key)
+    if min(rows) <= expected:
+        return None
+    together = max(rows)
+    what = f"the ranks' batches together are {times(together / expected)} the reference's."
+    facts = [f"Rows of {key[2]}'s output: {_rows_text(rows)}, {expected:,} in the reference."]
+    return cases.difference(key, "data", what, HINTS["growth"].format(rows=together), facts)
+
+
+def _rows_text(rows: Sequence[int]) -> str:
+    if len(set(rows)) == 1:
+        return f"{rows[0]:,} on each rank"
+    return by_rank(dict(enumerate(rows)))
+
+
 def output_difference(cases: Cases, case: Case) -> Difference:
     """Return the difference for a module's output: the cause may be an earlier one."""
-    found = _not_comparable(cases, case.key) or _other_rows(cases, case.key[1])
+    found = (
+        _not_comparable(cases, case.key)
+        or _other_rows(cases, case.key[1])
+        or _more_rows(cases, case.key)
+    )
     if found is not None:
         return found
     before = _partial_output(cases, case.key)

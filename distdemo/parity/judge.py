@@ -47,7 +47,8 @@ def first_difference(cases: Cases) -> Difference | None:
     causes = [key for key in cases.results if _is_cause(cases, key, wrong)]
     found = seeds_difference(cases)
     if found is None and any(_matters(cases, key) for key in causes):
-        found = VERDICTS[causes[0][0]](cases, cases.case(causes[0]))
+        first = cases.case(causes[0])
+        found = cases.not_finite(first) or VERDICTS[causes[0][0]](cases, first)
     return found or same_batch_difference(cases)
 
 
@@ -76,7 +77,7 @@ def _is_cause(cases: Cases, key: Key, wrong: AbstractSet[str]) -> bool:
 
 def _matters(cases: Cases, key: Key) -> bool:
     """Return True if a cause changes what the program learns."""
-    return key[0] in ("gradient", "parameter") or not cases.comparing.has_training
+    return key[0] in ("gradient", "parameter") or not cases.comparing.learns
 
 
 def _is_hidden(cases: Cases, key: Key) -> bool:

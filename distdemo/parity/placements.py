@@ -300,6 +300,7 @@ def explain(
         usual: Placement of the model's input.
     """
     pairs = [(placement, whole, own) for placement, whole in ways for own in references]
+    pairs.sort(key=lambda pair: pair[1].has_squares != pair[2].has_squares)
     results = [
         Explanation(placement, tolerance.deviation(whole, own)) for placement, whole, own in pairs
     ]

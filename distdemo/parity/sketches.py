@@ -49,6 +49,11 @@ class Sketch:
         return tuple(column.shape[1] for column in self.columns)
 
     @property
+    def has_squares(self) -> bool:
+        """True if the sums of squares are known, as they are unless parts have been added."""
+        return not any(np.isnan(column[1]).all() for column in self.columns if column.size)
+
+    @property
     def norm(self) -> float:
         """Norm of the tensor."""
         return float(np.sqrt(self.columns[0][1].sum()))
@@ -102,14 +107,16 @@ def distance(one: Sketch, other: Sketch) -> tuple[float, float]:
         return np.inf, np.inf
     sums = squares = 0.0
     for mine, its in zip(one.columns, other.columns, strict=True):
-        sums = max(sums, _norm(mine[0] - its[0]))
+        sums = max(sums, _length(mine[0], its[0]))
         if not (np.isnan(mine[1]).all() or np.isnan(its[1]).all()):
-            squares = max(squares, _norm(mine[1] - its[1]))
+            squares = max(squares, _length(mine[1], its[1]))
     return sums, squares
 
 
-def _norm(difference: Numbers) -> float:
-    value = float(np.linalg.norm(difference))
+def _length(one: Numbers, other: Numbers) -> float:
+    """Return the length of a difference; infinite if it isn't a number."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        value = float(np.linalg.norm(one - other))
     return np.inf if np.isnan(value) else value
 
 
