@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from distdemo.parity.cases import (
@@ -10,7 +10,6 @@ from distdemo.parity.cases import (
     Case,
     Cases,
     by_rank,
-    is_off,
     listed,
     number,
     ranks_named,
@@ -31,16 +30,22 @@ HINTS = {
     "sum": "Divide by the number of ranks after a sum: ReduceOp.AVG, or grad /= world_size.",
     "divided": "It is divided once too often: by the global batch and then by DDP, by the "
     "accumulation steps of all ranks, or averaged where each rank holds a part of the sum.",
+    "summed": "The loss is a sum over each rank's rows, but the gradients are averaged over the "
+    "ranks: take the mean as the loss, or add the gradients up.",
     "factor": "Look for a scale that is applied twice or not at all, in the loss if all gradients "
     "have it: accumulation steps, loss scale, the number of ranks.",
     "zero": "Check that the loss depends on it on every rank: a collective without autograd "
     "passes no gradient on.",
     "clipped": "Clip by the norm of the whole model, on every rank: add up the squares of shards "
     "over the ranks, and reduce the gradients of replicas first.",
+    "lost": "All ranks hold the same, so it was reduced, but a part got lost in the backward pass "
+    "before: a collective without autograd, or one whose backward doesn't add up what it joined.",
     "gradient": "Check which ranks take part in the reduction of this gradient, and that it "
     "happens after the last micro-batch.",
     "settings": "Give the optimizer the same settings for it on every rank: wrappers change the "
     "names of parameters, so choose groups before wrapping, or by a suffix of the name.",
+    "skipped": "Decide on all ranks alike whether to step: all_reduce what the decision depends "
+    "on, such as whether a gradient is finite.",
     "parameter": "Check what happens between the reduction and the step: a step that some ranks "
     "skip, an update that isn't sent, an update outside the optimizer.",
 }
@@ -49,25 +54,30 @@ HINTS = {
 
 def gradient_difference(cases: Cases, case: Case) -> Difference:
     """Return the difference for a gradient."""
-    if case.result.holds:
+    pieces = dict(_pieces(cases, case))
+    right = [
+        rank for rank, (part, own) in pieces.items() if case.tolerance.deviation(part, own) <= 1
+    ]
+    wrong = [rank for rank in pieces if right and rank not in right]
+    if case.result.holds and not (right and case.result.factor != 1):
         return (
             _partial_difference(cases, case)
             if cases.partial(case.key)
             else _factor_difference(cases, case)
         )
     clips = _clips_text(cases, case.key[1])
-    hint = HINTS["clipped" if clips else "gradient"]
+    hint = HINTS["clipped" if clips else "lost" if len(case.equal_ranks()) == 1 else "gradient"]
     more: dict[str, Any] = {}
     zeros = [
         rank
         for rank, part in enumerate(case.parts)
         if part is not None and part.norm == 0 < case.reference.norm and all(part.lengths)
     ]
-    right, wrong = case.right_ranks()
-    factors = _scales(cases, case)
+    factors = _scales(case, pieces)
     unlike = _unlike_axis(cases, case)
     if zeros:
-        who = "every rank" if len(zeros) == cases.size else ranks_named(zeros)
+        holders = [part for part in case.parts if part is not None and all(part.lengths)]
+        who = "every rank" if len(zeros) == len(holders) else ranks_named(zeros)
         what = f"{case.label} is zero on {who}."
         hint = HINTS["zero"]
         more = {"ranks": tuple(zeros)}
@@ -123,7 +133,8 @@ def _factor_difference(cases: Cases, case: Case) -> Difference:
     if any(abs(factor - size) < NEAR * size for size in sizes):
         hint = "sum"
     elif any(abs(factor * size - 1) < NEAR for size in sizes):
-        hint = "divided"
+        is_sum = "P" in cases.placement(("loss", case.key[1], "loss"))
+        hint = "summed" if is_sum else "divided"
     what = f"{case.label} is {times(factor)} the reference."
     return cases.difference(case.key, "gradient", what, HINTS[hint], facts, factor=factor)
 
@@ -150,19 +161,23 @@ def _unlike_axis(cases: Cases, case: Case) -> int | None:
     return None
 
 
-def _scales(cases: Cases, case: Case) -> dict[int, float]:
-    """Return each rank's factor, if all hold multiples of the reference or of their piece."""
-    scaled: dict[int, float] = {}
+def _scales(case: Case, pieces: Mapping[int, tuple[Sketch, Sketch]]) -> dict[int, float]:
+    """Return each rank's factor, if all hold multiples of their piece of the reference."""
+    factors: dict[int, float] = {}
+    for rank, (part, own) in pieces.items():
+        factor = scales(own, [part], case.tolerance, simple=False).get(0)
+        if factor is not None:
+            factors[rank] = factor
+    return factors if len(factors) == len(pieces) else {}
+
+
+def _pieces(cases: Cases, case: Case) -> Iterator[tuple[int, tuple[Sketch, Sketch]]]:
+    """Yield each rank that holds a part, its columns, and those of the reference."""
     for rank, part in enumerate(case.parts):
-        if part is None or not all(part.lengths):
-            continue
-        piece = _piece(cases, case, rank, part)
-        own = part.slice(piece.dims[0], 0, part.lengths[0]) if piece else part
-        factors = scales(piece, [own], case.tolerance, simple=False) if piece else {}
-        if not factors:
-            return {}
-        scaled[rank] = factors[0]
-    return scaled
+        if part is not None and all(part.lengths):
+            piece = _piece(cases, case, rank, part)
+            if piece is not None:
+                yield rank, (part.slice(piece.dims[0], 0, part.lengths[0]), piece)
 
 
 def _piece(cases: Cases, case: Case, rank: int, part: Sketch) -> Sketch | None:
@@ -182,7 +197,7 @@ def _piece(cases: Cases, case: Case, rank: int, part: Sketch) -> Sketch | None:
 def _clips_text(cases: Cases, step: int) -> list[str]:
     """Return the sentence on ``clip_grad_norm_``, if ranks computed other norms."""
     gradients = [r for key, r in cases.results.items() if key[:2] == ("gradient", step)]
-    if 2 * sum(map(is_off, gradients)) <= len(gradients):
+    if 2 * sum(not result.exact for result in gradients) <= len(gradients):
         return []  # clipping scales all of them
     runs = (cases.comparing.reference.notes[:1], cases.notes)
     reference, ranks = (
@@ -199,6 +214,33 @@ def _clips_text(cases: Cases, step: int) -> list[str]:
     norms = by_rank({rank: clip.norm for rank, clip in ranks.items()})
     how = f"clip_grad_norm_ at {ranks[0].line} computed the norm {norms}"
     return [f"{how}; the reference's is {expected:.4g}."]
+
+
+def fewer_steps_difference(cases: Cases) -> Difference | None:
+    """Return the difference for ranks that have made fewer steps than others."""
+    steps = {own.rank: own.steps for own in cases.notes if own.optimizers}
+    least = min(steps.values(), default=0)
+    ranks = [rank for rank, count in steps.items() if count == least]
+    if len(ranks) == len(steps):
+        return None
+    return _skipped(least, ranks, f"Calls of step(): {by_rank(steps)}.")
+
+
+def skipped_step_difference(cases: Cases, step: int) -> Difference | None:
+    """Return the difference for ranks that called ``backward()`` for two steps before one."""
+    earlier = {own.backwards[:step] for own in cases.notes}
+    counts = {own.rank: own.backwards[step] for own in cases.notes if len(own.backwards) > step}
+    least = min(counts.values(), default=0)
+    ranks = [rank for rank, count in counts.items() if count > least]
+    is_multiple = least > 0 and all(count % least == 0 for count in counts.values())
+    if not ranks or len(earlier) > 1 or not is_multiple:
+        return None
+    return _skipped(step, ranks, f"Calls of backward() before it: {by_rank(counts)}.")
+
+
+def _skipped(step: int, ranks: Sequence[int], fact: str) -> Difference:
+    what = f"Step {step}: {ranks_named(ranks)} skipped the optimizer's step."
+    return Difference("parameter", what, (fact,), HINTS["skipped"], step=step, ranks=tuple(ranks))
 
 
 def parameter_difference(cases: Cases, case: Case) -> Difference:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distdemo.parity.compare import OWN, Comparing, Key
-from distdemo.parity.placements import Explanation, Mesh, Tolerance
+from distdemo.parity.placements import Explanation, Mesh, Placement, Tolerance
 from distdemo.parity.records import Difference
 from distdemo.parity.sketches import Sketch
 from distdemo.view.format import listing, plural, ranks_text
@@ -105,20 +105,25 @@ class Cases:
         parts = comparing.parts(key)
         return Case(key, self.results[key], parts, reference, comparing.tolerance(key))
 
-    def rows(self, key: Key) -> tuple[list[int], int]:
-        """Return the number of rows of a tensor on each rank, and in the reference."""
-        notes = [table.get(key) for table in self.comparing.ranks.tables]
+    def rows(self, key: Key) -> tuple[dict[int, int], int]:
+        """Return the number of rows of a tensor on each rank that has it, and in the reference."""
+        parts = self.comparing.parts(key)
+        rows = {rank: part.rows for rank, part in enumerate(parts) if part is not None}
         own = self.comparing.reference.note(key)
-        return [note[0].rows if note else 0 for note in notes], own.rows if own else 0
+        return rows, own.rows if own else 0
+
+    def placement(self, key: Key) -> Placement:
+        """Return the placement of a tensor; empty if there is no such tensor."""
+        result = self.results.get(key)
+        return result.placement if result else ()
 
     def partial(self, key: Key) -> list[int]:
         """Return the axes along which a tensor is partial."""
-        return [axis for axis, way in enumerate(self.results[key].placement) if way == "P"]
+        return [axis for axis, way in enumerate(self.placement(key)) if way == "P"]
 
     def is_way(self, key: Key, index: int, way: str) -> bool:
         """Return True if a tensor has this placement along an axis."""
-        result = self.results.get(key)
-        return result is not None and result.placement[index : index + 1] == (way,)
+        return self.placement(key)[index : index + 1] == (way,)
 
     def difference(
         self, key: Key, cause: str, what: str, hint: str, facts: Sequence[str] = (), **more: Any
@@ -147,11 +152,9 @@ class Cases:
         """Yield the sentence on the tensors before one."""
         keys = list(self.results)
         before = keys[: keys.index(until)]
-        counts = Counter(
-            key[0] for key in before if key[0] not in OWN and not is_off(self.results[key])
-        )
+        counts = Counter(key[0] for key in before if key[0] not in OWN and self.results[key].exact)
         texts = [
-            f"the {kind}" if count == 1 else f"{count:,} {kind}{'e' * (kind == 'loss')}s"
+            f"the {kind}" if kind in ("input", "loss") else plural(count, kind)
             for kind, count in counts.items()
         ]
         if texts:
@@ -180,11 +183,6 @@ class Cases:
         return f"{ranks_named(groups[0])} hold{'s' * (len(groups[0]) == 1)} other values"
 
 
-def is_off(result: Explanation) -> bool:
-    """Return True if no placement explains a tensor exactly."""
-    return not result.holds or result.factor != 1
-
-
 def ranks_named(ranks: Sequence[int]) -> str:
     """Return ``rank 2`` or ``ranks 0-1, 3``."""
     return f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}"
@@ -194,7 +192,8 @@ def by_rank(values: Mapping[int, float]) -> str:
     """Return ``0.5 on rank 0 and 2 on ranks 1-3``."""
     ranks: dict[str, list[int]] = {}
     for rank, value in values.items():
-        ranks.setdefault(f"{value:.4g}", []).append(rank)
+        text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        ranks.setdefault(text, []).append(rank)
     return listing([f"{value} on {ranks_named(own)}" for value, own in ranks.items()][:8])
 
 

@@ -268,6 +268,8 @@ class Comparing:
         for key in keys:
             ways = self._ways(key, mesh.parts(self.parts(key)))
             own = usual if key[0] == "output" else ()
+            if key[0] == "gradient" and ("initial", 0, key[2]) in results:
+                own = results["initial", 0, key[2]].placement
             results[key] = explain(self.references(key), ways, self.tolerance(key), own)
             if key[0] == "input":
                 usual = results[key].placement
@@ -280,7 +282,7 @@ class Comparing:
         most = -1
         for mesh in meshes(self.ranks.notes):
             results = self.explanations(mesh, present)
-            count = sum(result.holds and result.factor == 1 for result in results.values())
+            count = sum(result.exact for result in results.values())
             if count > most:
                 most = count
                 best = mesh, results
@@ -288,9 +290,23 @@ class Comparing:
                 break
         assert best is not None, "there is always the mesh of one axis"
         mesh, results = best
+        results = self._with_absent_gradients(mesh, results)
         inputs = [result.placement for key, result in results.items() if key[0] == "input"]
         own = (result.placement for key, result in results.items() if key[0] == "initial")
         return renamed(mesh, inputs[0] if inputs else (), own), results
+
+    def _with_absent_gradients(
+        self, mesh: Mesh, results: dict[Key, Explanation]
+    ) -> dict[Key, Explanation]:
+        """Return the results with gradients that no rank has, of parameters that are wrong."""
+        wrong = {key[1:] for key, own in results.items() if key[0] == "parameter" and not own.exact}
+        absent = [
+            key
+            for key in self.keys
+            if key[0] == "gradient" and key not in results and key[1:] in wrong
+        ]
+        results |= self.explanations(mesh, absent)
+        return {key: results[key] for key in self.keys if key in results}
 
     def comparisons(self, results: Mapping[Key, Explanation]) -> tuple[Comparison, ...]:
         """Return the records of these results."""
@@ -308,7 +324,7 @@ class Comparing:
             step,
             name,
             result.placement,
-            result.holds and result.factor == 1,
+            result.exact,
             result.factor,
             result.deviation,
             tolerance if math.isfinite(tolerance) else 0.0,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from operator import eq
 
 import numpy as np
 
@@ -50,7 +51,8 @@ def seeds_difference(cases: Cases) -> Difference | None:
     different = [
         case
         for case in starts
-        if len(case.equal_ranks()) > 1
+        if np.isfinite(case.reference.norm)
+        and len(case.equal_ranks()) > 1
         and all(part.lengths == case.reference.lengths for part in case.parts if part)
     ]
     if not different:
@@ -81,16 +83,20 @@ def input_difference(cases: Cases, case: Case) -> Difference:
     rows, expected = cases.rows(case.key)
     groups = case.equal_ranks()
     together = sum(rows[group[0]] for group in groups)
-    facts = [f"Rows of the input: {_rows_text(rows)}, {expected:,} in the reference."]
+    facts = [f"Rows of the input: {_rows_text(cases, rows)}, {expected:,} in the reference."]
     hint = HINTS["samples"]
     what = "the ranks' inputs together aren't the reference's."
     if len(groups) == 1:
         hint = HINTS["rows"]
-        what = "every rank gets the same input, and it isn't the reference's."
+        who = "every rank gets" if len(groups[0]) == cases.size else f"{ranks_named(groups[0])} get"
+        what = f"{who} the same input, and it isn't the reference's."
     elif together > expected:
         hint = HINTS["growth"].format(rows=together)
         more = times(together / expected)
         what = f"the global batch is {more} the reference's: it grows with the number of ranks."
+    elif len(groups) < len(rows):
+        groups_text = [ranks_named(group) for group in groups if len(group) > 1]
+        facts.append(f"The same input goes to {listing(groups_text[:MANY])}.")
     return cases.difference(case.key, "data", what, hint, facts)
 
 
@@ -132,18 +138,20 @@ def _other_rows(cases: Cases, step: int) -> Difference | None:
 def _more_rows(cases: Cases, key: Key) -> Difference | None:
     """Return the difference for an output that has more rows on each rank than the reference's."""
     rows, expected = cases.rows(key)
-    if min(rows) <= expected:
+    if min(rows.values(), default=0) <= expected:
         return None
-    together = max(rows)
+    together = max(rows.values())
     what = f"the ranks' batches together are {times(together / expected)} the reference's."
-    facts = [f"Rows of {key[2]}'s output: {_rows_text(rows)}, {expected:,} in the reference."]
+    facts = [
+        f"Rows of {key[2]}'s output: {_rows_text(cases, rows)}, {expected:,} in the reference."
+    ]
     return cases.difference(key, "data", what, HINTS["growth"].format(rows=together), facts)
 
 
-def _rows_text(rows: Sequence[int]) -> str:
-    if len(set(rows)) == 1:
-        return f"{rows[0]:,} on each rank"
-    return by_rank(dict(enumerate(rows)))
+def _rows_text(cases: Cases, rows: Mapping[int, int]) -> str:
+    numbers = {*rows.values()}
+    is_same = len(numbers) == 1 and len(rows) == cases.size
+    return f"{numbers.pop():,} on each rank" if is_same else by_rank(rows)
 
 
 def output_difference(cases: Cases, case: Case) -> Difference:
@@ -214,14 +222,17 @@ def _biases(cases: Cases, case: Case) -> tuple[Placement, int]:
         return (), 0
     bias = own[1].columns[0][0] * tables[case.key][0].rows
     parts = cases.mesh.parts(case.parts)
-    for placement, whole in combinations(parts, case.tolerance, {"mean", ROWS}):
-        if whole.lengths == case.reference.lengths == (len(bias),) and bias.any():
+    found: list[tuple[Placement, int]] = []
+    for placement, whole in combinations(parts, case.tolerance, {"mean"}):
+        is_whole = whole.rows == case.reference.rows and whole.lengths == case.reference.lengths
+        if is_whole and whole.lengths == (len(bias),) and bias.any():
             extra = whole.columns[0][0] - case.reference.columns[0][0]
             count = round(float(extra @ bias) / float(bias @ bias))
             left = np.linalg.norm(extra - count * bias)
             if count > 0 and left < SAME * np.linalg.norm(bias):
-                return placement, count + 1
-    return (), 0
+                found.append((placement, count + 1))
+    usual = cases.placement(("input", case.key[1], "input"))
+    return max(found, key=lambda own: sum(map(eq, own[0], usual)), default=((), 0))
 
 
 def _not_comparable(cases: Cases, key: Key) -> Difference | None:

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from distdemo.parity.backward import gradient_difference, parameter_difference
-from distdemo.parity.cases import Cases, is_off
+from distdemo.parity.backward import (
+    fewer_steps_difference,
+    gradient_difference,
+    parameter_difference,
+    skipped_step_difference,
+)
+from distdemo.parity.cases import Cases
 from distdemo.parity.compare import Key
 from distdemo.parity.forward import (
     initial_difference,
@@ -42,13 +47,17 @@ def first_difference(cases: Cases) -> Difference | None:
     wrong = {
         name
         for (kind, _, name), result in cases.results.items()
-        if kind == "parameter" and is_off(result)
+        if kind == "parameter" and not result.exact
     }
     causes = [key for key in cases.results if _is_cause(cases, key, wrong)]
-    found = seeds_difference(cases)
+    found = seeds_difference(cases) or fewer_steps_difference(cases)
     if found is None and any(_matters(cases, key) for key in causes):
         first = cases.case(causes[0])
-        found = cases.not_finite(first) or VERDICTS[causes[0][0]](cases, first)
+        found = (
+            cases.not_finite(first)
+            or skipped_step_difference(cases, causes[0][1])
+            or VERDICTS[causes[0][0]](cases, first)
+        )
     return found or same_batch_difference(cases)
 
 
@@ -61,7 +70,7 @@ def _is_cause(cases: Cases, key: Key, wrong: AbstractSet[str]) -> bool:
         wrong: Names of parameters that are wrong after a step.
     """
     kind, step, name = key
-    is_wrong = is_off(cases.results[key])
+    is_wrong = not cases.results[key].exact
     if kind == "gradient":
         hidden = is_wrong and _is_hidden(cases, key)
         return hidden or (name in wrong and (is_wrong or bool(cases.partial(key))))
@@ -71,7 +80,7 @@ def _is_cause(cases: Cases, key: Key, wrong: AbstractSet[str]) -> bool:
         keys = [own for own in cases.results if own[1] == step]
         later = [own for own in keys[keys.index(key) + 1 :] if own[0] in ("output", "loss")]
         has_loss = ("loss", step, "loss") in later
-        return not has_loss or any(is_off(cases.results[own]) for own in later)
+        return not has_loss or any(not cases.results[own].exact for own in later)
     return True
 
 

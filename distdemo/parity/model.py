@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -44,11 +44,21 @@ class Model:
                 named[name] = parameter
         return {**named, **self._optimized}
 
-    def in_order(self, backwards: Mapping[str, None]) -> dict[str, torch.Tensor]:
-        """Return the parameters in the order of their gradients, or else the last module first."""
+    def in_order(
+        self, backwards: Mapping[str, None], called: Sequence[str]
+    ) -> dict[str, torch.Tensor]:
+        """Return the parameters in the order of their gradients, or else the last module first.
+
+        Args:
+            backwards: Names of parameters in the order of their gradients, as far as known.
+            called: Names of modules in the order in which they were called.
+        """
         named = self.parameters()
         order = [name for name in backwards if name in named]
-        return {name: named[name] for name in dict.fromkeys([*order, *reversed(named)])}
+        modules = {name: at for at, name in enumerate(called)}
+        others = [*reversed(named)]
+        others.sort(key=lambda name: -modules.get(name.rpartition(".")[0], -1))
+        return {name: named[name] for name in dict.fromkeys([*order, *others])}
 
     def add(self, root: nn.Module) -> dict[str, torch.Tensor]:
         """Name the modules below one that the program calls; return the new parameters."""
@@ -87,6 +97,13 @@ class Model:
         for parameter in parameters:
             if id(parameter) not in known:
                 self._optimized[f"parameter {len(self._optimized)}"] = parameter
+
+    @property
+    def is_fsdp(self) -> bool:
+        """True if FSDP2 reduces gradients: group by group, so their order says nothing."""
+        return any(
+            hasattr(module, "_get_fsdp_state") for r in self._roots for module in r.modules()
+        )
 
     def data_groups(self) -> Iterator[Any]:
         """Yield the groups over which DDP and FSDP reduce gradients."""

@@ -33,6 +33,7 @@ Placement = tuple[str, ...]
 Way = Callable[[list[Sketch]], Sketch | None]
 ROWS = "S(batch)"
 MAX_AXES = 4
+CLEAR = 10  # multiple of a tolerance above which a sum is not zero
 NEAR = 1e-4  # of a factor to a whole number or its reciprocal
 DEFAULT_NAMES = {1: ("ranks",), 2: ("outer", "inner"), 3: ("outer", "middle", "inner")}
 """Names of axes that the program has not named."""
@@ -181,6 +182,11 @@ class Explanation:
         """True if it explains the tensor, up to its factor."""
         return self.deviation <= 1
 
+    @property
+    def exact(self) -> bool:
+        """True if it explains the tensor."""
+        return self.holds and self.factor == 1
+
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
@@ -300,13 +306,20 @@ def explain(
         usual: Placement of the model's input.
     """
     pairs = [(placement, whole, own) for placement, whole in ways for own in references]
+    is_zero_sum = _is_zero_sum(references, tolerance)
+    pairs = [
+        (placement, whole, own)
+        for placement, whole, own in pairs
+        if "P" not in placement or (whole.rows == own.rows and not is_zero_sum)
+    ]
     pairs.sort(key=lambda pair: pair[1].has_squares != pair[2].has_squares)
     results = [
         Explanation(placement, tolerance.deviation(whole, own)) for placement, whole, own in pairs
     ]
     exact = [result for result in results if result.holds]
-    if exact:
-        return max(exact, key=lambda own: sum(map(eq, own.placement, usual)))
+    best = max(exact, key=lambda own: sum(map(eq, own.placement, usual)), default=None)
+    if best is not None:
+        return best
     for placement, whole, own in pairs:
         if _is_reordered(placement, whole, own, tolerance):
             return Explanation(placement, 1.0, reordered=True)
@@ -317,6 +330,15 @@ def explain(
             if deviation <= 1:
                 return Explanation(placement, deviation, factor)
     return min(results, key=lambda own: own.deviation, default=Explanation((), math.inf))
+
+
+def _is_zero_sum(references: Sequence[Sketch], tolerance: Tolerance) -> bool:
+    """Return True if all sums are near zero: then they prove nothing about a partial tensor.
+
+    So are those of a weight between a LayerNorm and a softmax.
+    """
+    sums = [column[0] for own in references for column in own.columns]
+    return all(float(np.linalg.norm(own)) <= CLEAR * tolerance.sums for own in sums)
 
 
 def _is_reordered(
@@ -338,11 +360,12 @@ def _factor(whole: Sketch, reference: Sketch, *, simple: bool = True) -> float |
     its = np.concatenate([column[0] for column in reference.columns])
     square = float(its @ its)
     factor = float(mine @ its) / square if square > 0 else 0.0
+    if whole.has_squares and reference.has_squares and reference.norm > 0:
+        factor = math.copysign(whole.norm / reference.norm, factor)
     if not math.isfinite(factor) or abs(factor) < 1e-9:
         return None
     larger = max(abs(factor), 1 / abs(factor))
-    is_number = len(its) == 1 and not abs(its[0] ** 2 - reference.columns[0][1, 0]) > 0
-    if simple and is_number and abs(larger - round(larger)) > NEAR * larger:
+    if simple and len(its) == 1 and abs(larger - round(larger)) > NEAR * larger:
         return None
     return factor
 

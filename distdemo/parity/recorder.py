@@ -65,7 +65,7 @@ class Recorder:
         self._has_grad = False  # before a hook
         self._is_training = False  # in the current call of the model
         self._has_stepped = False  # since the last call of the model
-        self._has_backward = False
+        self._backward_calls = 0  # in this step
         self._has_left = False
         self._backwards: dict[str, None] = {}  # parameters in the order of their gradients
         self._states: list[tuple[torch.Tensor, int]] = []
@@ -157,7 +157,7 @@ class Recorder:
     def _on_backward(self, tensors: Any = (), *_: Any) -> None:
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         self._own = replace(self._own, backward=self._own.backward or _line())
-        self._has_backward = True
+        self._backward_calls += 1
         if roots and roots[0].numel() == 1:
             self._add_activation("loss", "loss", local(roots[0]).reshape(()))
 
@@ -179,6 +179,7 @@ class Recorder:
         self._has_stepped = True
         if self._step == self._recording.steps - 1:  # the program may end or fail after it
             self._add_parameters("parameter", self._step)
+            self._add_backward_calls()
             self._write(self._step + 1)
 
     # --------------------------------------------------------------------------------- the steps
@@ -188,14 +189,21 @@ class Recorder:
 
         Without an optimizer, each backward pass is a step.
         """
-        if self._has_backward and not self._own.optimizers:
+        if self._backward_calls and not self._own.optimizers:
             self._add_gradients()
             self._has_stepped = True
         if self._has_stepped:
             if self._step < self._recording.steps:
                 self._add_parameters("parameter", self._step)
+            self._add_backward_calls()
             self._step += 1
-            self._has_stepped = self._has_backward = False
+            self._has_stepped = False
+
+    def _add_backward_calls(self) -> None:
+        if len(self._own.backwards) == self._step:
+            counts = (*self._own.backwards, self._backward_calls)
+            self._own = replace(self._own, backwards=counts)
+        self._backward_calls = 0
 
     def _leave(self) -> None:
         """Write what was recorded, and let the launcher end the world once all ranks have.
@@ -307,7 +315,9 @@ class Recorder:
         if self._step >= self._recording.steps:
             return
         self._note_groups()
-        for name, parameter in self._model.in_order(self._backwards).items():
+        step = self._step
+        called = [name for kind, at, name in self._notes if (kind, at) == ("output", step)]
+        for name, parameter in self._model.in_order(self._backwards, called).items():
             is_noted = ("gradient", self._step, name) in self._notes
             is_stepped = stepped is None or id(parameter) in stepped
             if parameter.grad is not None and (is_stepped or not is_noted):
@@ -333,7 +343,7 @@ class Recorder:
                 self._add_whole("initial", 0, name, parameter)
             else:
                 self._repeat(("start", 0, name), "initial")
-            if type(parameter) is nn.Parameter and parameter.requires_grad:
+            if parameter.requires_grad and not self._model.is_fsdp:
                 note: Any = partial(self._on_gradient, name)
                 torch.Tensor.register_post_accumulate_grad_hook(parameter, note)  # type: ignore[no-untyped-call]  # torch's
 

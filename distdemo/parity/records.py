@@ -107,6 +107,7 @@ class RankNotes:
         copied: Names of the parameters that were replaced by the reference's.
         unplaced: Names of those that couldn't be.
         left_out: Number of tensors that were not noted, because there were too many.
+        backwards: Number of calls of ``backward()`` in each step.
         started: The user's line that started a process, which isn't recorded.
     """
 
@@ -125,6 +126,7 @@ class RankNotes:
     copied: tuple[str, ...] = ()
     unplaced: tuple[str, ...] = ()
     left_out: int = 0
+    backwards: tuple[int, ...] = ()
     started: str = ""
 
 

@@ -15,9 +15,10 @@ from distdemo.parity.cases import Cases
 from distdemo.parity.compare import Comparing, Key, RunNotes, run_notes
 from distdemo.parity.judge import first_difference
 from distdemo.parity.records import KINDS, Difference, ParityReport, Recording
+from distdemo.parity.remarks import remarks
 from distdemo.parity.sketches import distance, read_notes
 from distdemo.versions import versions
-from distdemo.view.format import listing, plural
+from distdemo.view.format import plural
 
 FAR = 1e-3
 """Relative movement of a tensor after which the reference runs again, to see if it is the same."""
@@ -129,7 +130,7 @@ def _compared(report: ParityReport, request: Request, run: Callable[..., RunNote
         tensors=comparing.comparisons(results),
         difference=first_difference(Cases(comparing, mesh, results)),
         copied=len({name for notes in ranks.notes for name in notes.copied}),
-        notes=tuple(_remarks(comparing, request)),
+        notes=tuple(remarks(comparing, request.steps)),
         world=ranks.world,
     )
 
@@ -200,35 +201,3 @@ def _differing(one: RunNotes, other: RunNotes, share: float) -> Iterator[Key]:
             size = mine.norm * max(1.0, (rows.rows if rows else 1) ** 0.5)
             if distance(mine, its)[0] > share * size:
                 yield key
-
-
-# ------------------------------------------------------------------------------------------ remarks
-
-
-def _remarks(comparing: Comparing, request: Request) -> Iterator[str]:
-    ranks = comparing.ranks.notes
-    copied = {name for notes in ranks for name in notes.copied}
-    unplaced = sorted({name for notes in ranks for name in notes.unplaced})
-    if copied:
-        yield (
-            f"Started with the reference's values of {plural(len(copied), 'parameter')} that the "
-            "ranks had drawn differently; --own-start compares the program's own."
-        )
-    if unplaced:
-        yield f"Not started with the reference's values: {listing(unplaced[:8])}."
-    absent = [
-        name
-        for kind, step, name in comparing.keys
-        if kind == "output" and step <= 0 and not any(comparing.ranks.sketches((kind, step, name)))
-    ]
-    if absent:
-        yield f"Called only in the reference, so not compared: {listing(absent[:8])}."
-    if comparing.steps < request.steps and comparing.has_training:
-        yield f"The program made only {plural(comparing.steps, 'step')}."
-    if not comparing.has_training:
-        yield "The program computes no gradients: only outputs are compared."
-    elif not comparing.learns:
-        yield "All gradients are zero, so they and the parameters prove nothing."
-    left_out = max(notes.left_out for notes in ranks)
-    if left_out:
-        yield f"{plural(left_out, 'tensor')} beyond the limit of what is recorded."
