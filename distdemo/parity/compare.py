@@ -275,6 +275,7 @@ class Comparing:
                 usual = results[key].placement
         return results
 
+    @np.errstate(invalid="ignore", over="ignore")  # NaN and infinity equal nothing
     def compare(self) -> tuple[Mesh, dict[Key, Explanation]]:
         """Return the mesh that explains the most tensors, with their explanations."""
         present = [key for key in self.keys if any(self.ranks.sketches(key))]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
+import numpy as np
+
 from distdemo.parity.backward import (
     fewer_steps_difference,
     gradient_difference,
@@ -42,6 +44,7 @@ VERDICTS = {
 """Verdict on each kind of tensor."""
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def first_difference(cases: Cases) -> Difference | None:
     """Return the first cause, or None if the program computes what the reference does."""
     wrong = {

@@ -124,8 +124,7 @@ def distance(one: Sketch, other: Sketch) -> tuple[float, float]:
 
 def _length(one: Numbers, other: Numbers) -> float:
     """Return the length of a difference; infinite if it isn't a number."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        value = float(np.linalg.norm(one - other))
+    value = float(np.linalg.norm(one - other))
     return np.inf if np.isnan(value) else value
 
 
