@@ -53,6 +53,7 @@ OPTIONS = {
     "--algo": "--algorithm",
     "--json": "--format=json",
     "--no-sanitize": "--sanitize=off",
+    "--standalone": "--launcher=local",
 }
 """Options for the names in torchrun, mpiexec, srun and nccl-tests, if the command has them."""
 IMPLIED_VALUES = {"--check-replicas": "--check-replicas=1", "--sanitize": "--sanitize=calls"}
@@ -93,8 +94,8 @@ class Hint(NamedTuple):
 _HINTS = (
     # to learn and to teach
     Hint(
-        "quickstart, start, intro, getting-started, init_process_group, destroy_process_group, "
-        "get_rank, get_world_size, is_initialized, whoami, ping",
+        "quickstart, start, intro, demo, getting-started, init_process_group, get_rank, "
+        "destroy_process_group, get_world_size, is_initialized, whoami, ping",
         "hello starts ranks that join a process group, and hear from each other.",
         "distdemo hello",
     ),
@@ -191,7 +192,7 @@ _HINTS = (
     ),
     Hint(
         "mpirun, mpiexec, srun, sbatch, slurm, cluster, nodes, multinode",
-        "The ranks that an engine starts run one distdemo command together.",
+        "Under mpiexec, srun or torchrun, the ranks run one distdemo command together.",
         "mpiexec -n 4 distdemo hello",
     ),
     Hint(
@@ -200,7 +201,7 @@ _HINTS = (
         "distdemo train",
     ),
     Hint(
-        "debug, debugger, sanitize, sanitizer, hang, hangs, stuck, deadlock, race, races, detect",
+        "debug, debugger, sanitize, sanitizer, detect, mismatch",
         "run compares the calls of all ranks, and names the rank and line at fault.",
         "distdemo run train.py -n 4",
     ),
@@ -222,9 +223,13 @@ _HINTS = (
     Hint(
         "pytest, unittest, testing, fixture",
         "@pytest.mark.ranks(4) runs a test on four ranks.",
-        "pytest",
+        "pytest tests",
     ),
-    Hint("bug, bugs, pitfalls, wrong", "mistakes runs common bugs.", "distdemo mistakes"),
+    Hint(
+        "bug, bugs, pitfalls, wrong, hang, hangs, stuck, deadlock, race, races",
+        "mistakes runs common bugs; run names the rank and line in your own program.",
+        "distdemo mistakes",
+    ),
     # this machine
     Hint(
         "test, tests, verify, validate, selftest, smoke, correctness, ci, junit",
@@ -233,7 +238,7 @@ _HINTS = (
     ),
     Hint(
         "env, environment, info, status, diagnose, collect_env, network, install, setup",
-        "doctor checks what worlds need.",
+        "doctor checks what worlds need: network, memory, torch, MPI, GPUs.",
         "distdemo doctor",
     ),
     Hint(

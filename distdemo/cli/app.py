@@ -253,7 +253,7 @@ def declared(word: str, flags: Sequence[str]) -> str:
     if name in flags:
         return words.IMPLIED_VALUES.get(word, word)
     same = {words.letters(flag): flag for flag in flags if flag.startswith("--")}
-    meant = words.OPTIONS.get(name, "")
+    meant = words.OPTIONS.get(name.replace("_", "-"), "")
     if name.startswith("--"):
         meant = same.get(words.letters(name), meant)
     return f"{meant}{equals}{value}" if meant.partition("=")[0] in flags else word

@@ -55,7 +55,7 @@ def find(op: str, name: str | None = None) -> Algorithm:
         names = [algorithm.name for algorithm in known]
         near = words.closest(name, names)
         if near:
-            raise UsageError(what, hint=f"Did you mean {' or '.join(near)}?")
+            raise UsageError(what, hint=f"Did you mean --algorithm {' or '.join(near)}?")
         others = [other for other in ops() if _named(name, of_op(other))]
         why = f"Choices: {', '.join(names)}."
         if others:

@@ -49,6 +49,7 @@ UNDERSTOOD = (
     ("ring", "p2p --pattern ring"),
     # options
     ("run --nproc-per-node 2 x.py", "run --world-size 2 x.py"),
+    ("run --standalone --nproc_per_node=2 x.py", "run --launcher=local --world-size=2 x.py"),
     ("run --sanitize x.py", "run --sanitize=calls x.py"),
     ("run --sanitize=buffers x.py", "run --sanitize=buffers x.py"),
     ("run --check-replicas x.py", "run --check-replicas=1 x.py"),

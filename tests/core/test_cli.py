@@ -132,7 +132,7 @@ BAD = {
     "all_reduce_perf -b 8": "Try distdemo bench all_reduce.",
     "osu_latency": "Try distdemo bench p2p.",
     "explain fsdp": "Try distdemo run train.py -n 4.",
-    "trace all-reduce -a rign": "Did you mean ring?",
+    "trace all-reduce -a rign": "Did you mean --algorithm ring?",
     "trace -a bruck": "Operations that have it: all-gather, all-to-all.",
     "bench isend": "It is p2p --nonblocking.",
     "-n 4 hello": "Try distdemo hello -n 4.",
