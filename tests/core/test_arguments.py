@@ -126,10 +126,13 @@ def test_bash_completes_with_the_script_that_is_shown() -> None:
         COMP_WORDS=(distdemo allreduce --reduce) COMP_CWORD=2
         _distdemo_completion {program}
         echo "${{COMPREPLY[@]}}"
+        COMP_WORDS=(distdemo p) COMP_CWORD=1
+        _distdemo_completion {program}
+        echo "${{COMPREPLY[@]}}"
     """
     bash = ["bash", "--norc", "-c", lines]
     done = subprocess.run(bash, capture_output=True, text=True, check=True)
-    assert done.stdout == "--reduce-op\n"
+    assert done.stdout == "--reduce-op\np2p parity postmortem\n"
 
 
 # ------------------------------------------------------------------------------------------ values
