@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from distdemo.parity.placements import Explanation, scales
 from distdemo.parity.records import Difference
 from distdemo.parity.sketches import Sketch, distance
 
+MOST = 1025  # largest factor that is a number of ranks or of micro-batches
 HINTS = {
     "partial": "Reduce the gradients of parameters that are replicated{over}, or make them part "
     "of the sharded graph.",
@@ -46,6 +48,8 @@ HINTS = {
     "names of parameters, so choose groups before wrapping, or by a suffix of the name.",
     "skipped": "Decide on all ranks alike whether to step: all_reduce what the decision depends "
     "on, such as whether a gradient is finite.",
+    "unheld": "No optimizer holds it: create the optimizer after the model is wrapped, sharded or "
+    "moved, from the parameters that the model then has.",
     "parameter": "Check what happens between the reduction and the step: a step that some ranks "
     "skip, an update that isn't sent, an update outside the optimizer.",
 }
@@ -75,6 +79,7 @@ def gradient_difference(cases: Cases, case: Case) -> Difference:
     ]
     factors = _scales(case, pieces)
     unlike = _unlike_axis(cases, case)
+    multiple = {rank: by for rank, by in factors.items() if rank in wrong}
     if zeros:
         holders = [part for part in case.parts if part is not None and all(part.lengths)]
         who = "every rank" if len(zeros) == len(holders) else ranks_named(zeros)
@@ -84,6 +89,14 @@ def gradient_difference(cases: Cases, case: Case) -> Difference:
     elif right:
         what = f"{case.label} is right on {ranks_named(right)}, and not on {ranks_named(wrong)}."
         more = {"ranks": tuple(wrong)}
+        if multiple:
+            clips = [f"In multiples of the reference: {by_rank(factors)}.", *clips]
+            hint = HINTS["clipped"]
+    elif factors and len({number(by) for by in factors.values()}) == 1:
+        factor = next(iter(factors.values()))
+        what = f"{case.label} is {times(factor)} the reference on {ranks_named([*factors])}."
+        hint = HINTS["sum" if _is_simple(factor) else "clipped"]
+        more = {"ranks": tuple(factors), "factor": factor}
     elif factors:
         what = f"{case.label} is scaled by a different factor on each rank."
         clips = [f"In multiples of the reference: {by_rank(factors)}.", *clips]
@@ -112,7 +125,7 @@ def _partial_difference(cases: Cases, case: Case) -> Difference:
     elif factor != 1:
         does += f" times {number(factor)}"
     facts = [
-        cases.lines_text(index, does),
+        cases.lines_text(index, does, case.parts),
         *_others(cases, case.key, lambda own: own.holds and own.placement[index] == "P"),
     ]
     over = cases.over(index)
@@ -129,7 +142,7 @@ def _factor_difference(cases: Cases, case: Case) -> Difference:
         *clips,
     ]
     sizes = [cases.size, *(axis.size for axis in cases.mesh.axes)]
-    hint = "clipped" if clips else "factor"
+    hint = "factor" if _is_simple(factor) and not clips else "clipped"
     if any(abs(factor - size) < NEAR * size for size in sizes):
         hint = "sum"
     elif any(abs(factor * size - 1) < NEAR for size in sizes):
@@ -137,6 +150,14 @@ def _factor_difference(cases: Cases, case: Case) -> Difference:
         hint = "summed" if is_sum else "divided"
     what = f"{case.label} is {times(factor)} the reference."
     return cases.difference(case.key, "gradient", what, HINTS[hint], facts, factor=factor)
+
+
+def _is_simple(factor: float) -> bool:
+    """Return True for a small whole number, its reciprocal, or a power of two."""
+    larger = max(abs(factor), 1 / abs(factor))
+    return abs(larger - round(larger)) < NEAR * larger and (
+        larger < MOST or math.log2(round(larger)).is_integer()
+    )
 
 
 def _others(cases: Cases, key: Key, is_alike: Callable[[Explanation], bool]) -> Iterator[str]:
@@ -153,22 +174,21 @@ def _unlike_axis(cases: Cases, case: Case) -> int | None:
     """Return an axis whose ranks hold the same parameter, but not the same gradient."""
     groups = case.equal_ranks()
     for index in range(len(cases.mesh.axes)):
-        is_same = all(
-            any({*line} <= {*group} for group in groups) for line in cases.mesh.lines(index)
-        )
+        lines = [[rank for rank in line if case.parts[rank]] for line in cases.mesh.lines(index)]
+        is_same = all(not line or any({*line} <= {*group} for group in groups) for line in lines)
         if cases.is_way(("initial", 0, case.key[2]), index, "R") and not is_same:
             return index
     return None
 
 
 def _scales(case: Case, pieces: Mapping[int, tuple[Sketch, Sketch]]) -> dict[int, float]:
-    """Return each rank's factor, if all hold multiples of their piece of the reference."""
+    """Return the factors of the ranks that hold a multiple of their piece of the reference."""
     factors: dict[int, float] = {}
     for rank, (part, own) in pieces.items():
         factor = scales(own, [part], case.tolerance, simple=False).get(0)
         if factor is not None:
             factors[rank] = factor
-    return factors if len(factors) == len(pieces) else {}
+    return factors
 
 
 def _pieces(cases: Cases, case: Case) -> Iterator[tuple[int, tuple[Sketch, Sketch]]]:
@@ -249,6 +269,7 @@ def parameter_difference(cases: Cases, case: Case) -> Difference:
     settings = _settings_text(cases, case.key)
     right, wrong = case.right_ranks()
     same = _unchanged(cases, case)
+    gradient = cases.comparing.ranks.note(("gradient", *case.key[1:]))
     if right:
         what = (
             f"{case.label} is right after the step on {ranks_named(right)}, "
@@ -259,9 +280,11 @@ def parameter_difference(cases: Cases, case: Case) -> Difference:
         what = f"{case.label} has not changed on {who}, though its gradient agrees."
     else:
         what = f"{case.label} is not the reference's after the step, though its gradient agrees."
-    hint = HINTS["settings" if settings else "clipped" if clips else "parameter"]
+    hint = "settings" if settings else "clipped" if clips else "parameter"
+    if len(same) == cases.size and not (gradient and gradient.settings):
+        hint = "unheld"
     return cases.difference(
-        case.key, "parameter", what, hint, [*settings, *clips], ranks=tuple(wrong or same)
+        case.key, "parameter", what, HINTS[hint], [*settings, *clips], ranks=tuple(wrong or same)
     )
 
 

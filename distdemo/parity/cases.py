@@ -164,9 +164,10 @@ class Cases:
         """Return `` over tp``; empty if there is only one axis."""
         return f" {word} {self.mesh.axes[index].name}" if len(self.mesh.axes) > 1 else ""
 
-    def lines_text(self, index: int, does: str) -> str:
+    def lines_text(self, index: int, does: str, parts: Sequence[Sketch | None]) -> str:
         """Return a sentence on each line of an axis: ``Ranks 0-1 hold x; so do ranks 2-3.``."""
-        first, *others = [ranks_named(line) for line in self.mesh.lines(index)]
+        lines = ([rank for rank in line if parts[rank]] for line in self.mesh.lines(index))
+        first, *others = [ranks_named(line) for line in lines if line]
         rest = [f"; so do {line}" for line in others[: MANY - 1]]
         return f"{first.capitalize()} {does}{''.join(rest)}{', ...' * (len(others) >= MANY)}."
 
@@ -202,7 +203,7 @@ def number(factor: float) -> str:
     for value, text in ((factor, "{}"), (1 / factor, "1/{}")):
         if round(value) and math.isclose(value, round(value), rel_tol=NEAR):
             return text.format(round(value))
-    return f"{factor:.3g}"
+    return f"{factor:.3g}" if abs(factor - 1) > 0.01 else f"{factor:.6g}"
 
 
 def times(factor: float) -> str:

@@ -155,8 +155,11 @@ class Comparing:
         parts = self.ranks.sketches(key)
         kind, step, name = key
         stage = self._ends.get(key)
+        if kind == "output" and name in self._owners:  # others may have nn.Identity in its place
+            owners = self._owners[name]
+            parts = [part if rank in owners else None for rank, part in enumerate(parts)]
         if stage is not None:
-            held = self.ranks.sketches(stage)
+            held = self.parts(stage)
             if any(held):
                 parts = [part if own else None for part, own in zip(parts, held, strict=True)]
         if kind == "gradient":
@@ -166,6 +169,17 @@ class Comparing:
                 for part, parameter in zip(parts, own, strict=True)
             ]
         return parts
+
+    @cached_property
+    def _owners(self) -> dict[str, set[int]]:
+        """Ranks that have parameters of a module, by its name."""
+        owners: dict[str, set[int]] = {}
+        for rank, table in enumerate(self.ranks.tables):
+            for name in (name for kind, _, name in table if kind == "initial"):
+                parts = name.split(".")
+                for count in range(1, len(parts)):
+                    owners.setdefault(".".join(parts[:count]), set()).add(rank)
+        return owners
 
     @cached_property
     def _ends(self) -> dict[Key, Key]:
@@ -292,6 +306,7 @@ class Comparing:
         assert best is not None, "there is always the mesh of one axis"
         mesh, results = best
         results = self._with_absent_gradients(mesh, results)
+        results = {key: self._on_owners(mesh, key, results) for key in results}
         inputs = [result.placement for key, result in results.items() if key[0] == "input"]
         own = (result.placement for key, result in results.items() if key[0] == "initial")
         return renamed(mesh, inputs[0] if inputs else (), own), results
@@ -308,6 +323,23 @@ class Comparing:
         ]
         results |= self.explanations(mesh, absent)
         return {key: results[key] for key in self.keys if key in results}
+
+    def _on_owners(self, mesh: Mesh, key: Key, results: Mapping[Key, Explanation]) -> Explanation:
+        """Return the result of a gradient that only the ranks that update its parameter need.
+
+        They are right, and so is the parameter after the step, as ZeRO does it.
+        """
+        result = results[key]
+        parameter = results.get(("parameter", *key[1:]))
+        if key[0] != "gradient" or result.exact or parameter is None or not parameter.exact:
+            return result
+        tolerance = self.tolerance(key)
+        is_right = [
+            part is not None and tolerance.deviation(part, self.references(key)[0]) <= 1
+            for part in self.parts(key)
+        ]
+        placement = mesh.positions(is_right)
+        return Explanation(placement, 1.0) if placement else result
 
     def comparisons(self, results: Mapping[Key, Explanation]) -> tuple[Comparison, ...]:
         """Return the records of these results."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from distdemo.parity.cases import MANY, Case, Cases, by_rank, listed, ranks_named, times
 from distdemo.parity.compare import Key
-from distdemo.parity.placements import ROWS, Placement, combinations
+from distdemo.parity.placements import ROWS, Placement, combinations, is_split_way
 from distdemo.parity.records import Difference
 from distdemo.view.format import listing
 
@@ -39,6 +39,8 @@ HINTS = {
     "loss by the number of all ranks' tokens, not each mean by the number of ranks.",
     "order": "All ranks have the same loss, and sums over the rows agree: rows may be in a "
     "different order from their labels, such as after a gather along the wrong dimension.",
+    "same rows": "Reduce over the ranks that split the outputs what the loss takes from all "
+    "columns: the maximum, the sum of exponentials, the target's logit, label smoothing.",
     "factor": "Look for a scale that is applied twice or not at all, in the loss if all gradients "
     "have it: accumulation steps, loss scale, the number of ranks.",
 }
@@ -80,6 +82,9 @@ def initial_difference(cases: Cases, case: Case) -> Difference:
 
 def input_difference(cases: Cases, case: Case) -> Difference:
     """Return the difference for the model's input: equal, too much, or other samples."""
+    other_rows = _other_rows(cases, case.key[1])
+    if other_rows is not None:
+        return other_rows
     rows, expected = cases.rows(case.key)
     groups = case.equal_ranks()
     together = sum(rows[group[0]] for group in groups)
@@ -121,14 +126,17 @@ def same_batch_difference(cases: Cases) -> Difference | None:
 def _other_rows(cases: Cases, step: int) -> Difference | None:
     """Return the difference for ranks that split a layer, but not its input."""
     key = ("input", step, "input")
+    groups = cases.case(key).equal_ranks() if key in cases.results else []
     for index, axis in enumerate(cases.mesh.axes):
         line = cases.mesh.lines(index)[0]
         is_split = any(
-            own[0] == "initial" and not cases.is_way(own, index, "R") for own in cases.results
+            own[0] == "initial" and any(map(is_split_way, result.placement[index : index + 1]))
+            for own, result in cases.results.items()
         )
         is_data = tuple(sorted(line)) in cases.data_groups
-        if is_split and not is_data and cases.is_way(key, index, ROWS):
-            what = f"the ranks along {axis.name} get different rows of the input."
+        is_same = any({*line} <= {*group} for group in groups)
+        if is_split and not is_data and groups and not is_same:
+            what = f"the ranks{cases.over(index, 'along')} get different rows of the input."
             facts = [f"{ranks_named(line).capitalize()} hold pieces of layers that need the same."]
             more = {"axis": axis.name, "ranks": line}
             return cases.difference(key, "data", what, HINTS["group"], facts, **more)
@@ -186,7 +194,11 @@ def _partial_output_difference(
     cases: Cases, key: Key, index: int, end: str, more: str = ""
 ) -> Difference:
     what = f"the output of {key[2]} is partial{cases.over(index)}, {end}"
-    facts = [cases.lines_text(index, f"hold parts that add up to the reference{more}")]
+    facts = [
+        cases.lines_text(
+            index, f"hold parts that add up to the reference{more}", cases.case(key).parts
+        )
+    ]
     axis = cases.mesh.axes[index].name
     return cases.difference(key, "forward", what, HINTS["partial output"], facts, axis=axis)
 
@@ -265,7 +277,10 @@ def loss_difference(cases: Cases, case: Case) -> Difference:
     ]
     hint = HINTS["order" if len(case.equal_ranks()) == 1 else "loss"]
     what = "the loss is neither the mean nor the sum of the ranks', though all outputs agree."
-    if case.result.factor != 1:
+    if case.result.exact:
+        hint = HINTS["same rows"]
+        what = "the loss differs between ranks that have the same rows and outputs."
+    elif case.result.factor != 1:
         hint = HINTS["factor"]
         what = f"the loss is {times(case.result.factor)} the reference."
     return cases.difference(case.key, "loss", what, hint, facts, factor=case.result.factor)

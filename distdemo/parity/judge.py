@@ -27,6 +27,7 @@ from distdemo.parity.forward import (
     same_batch_difference,
     seeds_difference,
 )
+from distdemo.parity.placements import ROWS
 from distdemo.parity.records import Difference
 
 ADAPTIVE = ("Adam", "Lamb", "RMSprop", "Adagrad", "Rprop", "Lion", "Muon", "Adadelta", "SignSGD")
@@ -48,9 +49,9 @@ VERDICTS = {
 def first_difference(cases: Cases) -> Difference | None:
     """Return the first cause, or None if the program computes what the reference does."""
     wrong = {
-        name
-        for (kind, _, name), result in cases.results.items()
-        if kind == "parameter" and not result.exact
+        key[1:]
+        for key, result in cases.results.items()
+        if key[0] == "parameter" and not result.exact
     }
     causes = [key for key in cases.results if _is_cause(cases, key, wrong)]
     found = seeds_difference(cases) or fewer_steps_difference(cases)
@@ -61,22 +62,38 @@ def first_difference(cases: Cases) -> Difference | None:
             or skipped_step_difference(cases, causes[0][1])
             or VERDICTS[causes[0][0]](cases, first)
         )
-    return found or same_batch_difference(cases)
+    return found or same_batch_difference(cases) or _nothing_compared(cases)
 
 
-def _is_cause(cases: Cases, key: Key, wrong: AbstractSet[str]) -> bool:
+def _nothing_compared(cases: Cases) -> Difference | None:
+    """Return the difference for a training of which no gradient and no parameter agrees."""
+    later = ("gradient", "parameter")
+    agreed = any(key[0] in later and result.exact for key, result in cases.results.items())
+    if agreed or not cases.comparing.has_training:
+        return None
+    return Difference(
+        "nothing",
+        "No gradient and no parameter was compared: the ranks have none of these names.",
+        hint="Call the model itself, model(x), on one rank and on all, so that its modules have "
+        "the same names.",
+    )
+
+
+def _is_cause(cases: Cases, key: Key, wrong: AbstractSet[tuple[int, str]]) -> bool:
     """Return True if a tensor is not as it should be, and nothing later makes up for it.
 
     Args:
         cases: Results of the comparison.
         key: The tensor.
-        wrong: Names of parameters that are wrong after a step.
+        wrong: Steps and names of parameters that are wrong after a step.
     """
-    kind, step, name = key
+    kind, step, _ = key
     is_wrong = not cases.results[key].exact
     if kind == "gradient":
         hidden = is_wrong and _is_hidden(cases, key)
-        return hidden or (name in wrong and (is_wrong or bool(cases.partial(key))))
+        return hidden or (key[1:] in wrong and (is_wrong or bool(cases.partial(key))))
+    if kind == "loss" and _is_shared_loss(cases, key):
+        return True
     if not is_wrong or kind == "start":
         return False
     if kind in ("input", "output"):
@@ -85,6 +102,17 @@ def _is_cause(cases: Cases, key: Key, wrong: AbstractSet[str]) -> bool:
         has_loss = ("loss", step, "loss") in later
         return not has_loss or any(not cases.results[own].exact for own in later)
     return True
+
+
+def _is_shared_loss(cases: Cases, key: Key) -> bool:
+    """Return True if ranks that have the same rows have different losses."""
+    ways = zip(
+        cases.placement(key),
+        cases.placement(("input", key[1], "input")),
+        cases.placement(("output", key[1], "model")),
+        strict=False,
+    )
+    return any(way in ("mean", "P") and rows == "R" and out != ROWS for way, rows, out in ways)
 
 
 def _matters(cases: Cases, key: Key) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -27,9 +28,29 @@ class Model:
     def __init__(self) -> None:
         self.first: nn.Module | None = None
         self._roots: list[nn.Module] = []  # kept alive, because modules are found by id
+        self._parents: dict[int, weakref.ref[nn.Module]] = {}
         self._names: dict[int, str] = {}
         self._homes: dict[str, tuple[nn.Module, str]] = {}
         self._optimized: dict[str, torch.Tensor] = {}
+
+    def note_parent(self, module: nn.Module, _: str, child: nn.Module | None) -> None:
+        """Note that a module became the parent of another."""
+        if child is not None:
+            self._parents[id(child)] = weakref.ref(module)
+
+    def _top(self, module: nn.Module) -> nn.Module:
+        """Return the outermost module that holds a module, as far as parents are known.
+
+        A pipeline that calls ``model.forward()`` itself calls only modules inside the model.
+        """
+        seen = {id(module)}
+        while True:
+            known = self._parents.get(id(module))
+            parent = None if known is None else known()
+            if parent is None or id(parent) in seen or module not in parent.children():
+                return module
+            seen.add(id(parent))
+            module = parent
 
     def name(self, module: nn.Module) -> str:
         """Return the name of a module, or an empty text."""
@@ -62,6 +83,9 @@ class Model:
 
     def add(self, root: nn.Module) -> dict[str, torch.Tensor]:
         """Name the modules below one that the program calls; return the new parameters."""
+        if id(root) in self._names:
+            return {}
+        root = self._top(root)
         if id(root) in self._names or next(root.parameters(), None) is None:
             return {}
         before = set(self._homes)

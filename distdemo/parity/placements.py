@@ -60,6 +60,21 @@ class Mesh:
         moved = np.moveaxis(self.ranks, axis, -1)
         return [tuple(map(int, line)) for line in moved.reshape(-1, moved.shape[-1])]
 
+    def positions(self, chosen: Sequence[bool]) -> Placement:
+        """Return the positions of the chosen ranks along each axis: ``R`` for all of them.
+
+        Empty if these are other ranks, too, or there are none.
+        """
+        marks = np.array(chosen, dtype=bool)[self.ranks]
+        placement = []
+        product = np.ones((), dtype=bool)
+        for axis in range(marks.ndim):
+            used = marks.any(axis=tuple(other for other in range(marks.ndim) if other != axis))
+            positions = ",".join(map(str, np.flatnonzero(used)))
+            placement.append("R" if used.all() else f"@{positions}")
+            product = np.multiply.outer(product, used)
+        return tuple(placement) if marks.any() and (product == marks).all() else ()
+
     def count(self, groups: Iterable[tuple[int, ...]]) -> int:
         """Return the number of these groups that are lines of this mesh."""
         lines = {line for index in range(len(self.axes)) for line in self.lines(index)}
@@ -158,6 +173,11 @@ def renamed(mesh: Mesh, input_placement: Placement, parameters: Iterable[Placeme
     return Mesh(tuple(axes), mesh.ranks)
 
 
+def is_split_way(way: str) -> bool:
+    """Return True for ``S(0)``, ``S(1)`` and so on."""
+    return way.startswith("S(") and way != ROWS
+
+
 # ---------------------------------------------------------------------------------- combinations
 
 
@@ -221,7 +241,7 @@ def combinations(
     yield from _combined(parts, first, tolerance, without)
     for order in others:  # it matters if a dimension is split along two axes
         for placement, whole in _combined(parts, order, tolerance, without):
-            splits = [way for way in placement if way.startswith("S(") and way != ROWS]
+            splits = list(filter(is_split_way, placement))
             if len(splits) > len(set(splits)):
                 yield placement, whole
 
@@ -274,7 +294,9 @@ def _ways(lines: Sequence[Sequence[Sketch | None]], tolerance: Tolerance) -> lis
     ranks = held.pop()
     if len(ranks) < len(lines[0]):
         return [("@" + ",".join(map(str, ranks)), replicated)]
-    dims = next(part.dims for line in lines for part in line if part)
+    dims, *others = {part.dims for line in lines for part in line if part}
+    if others:
+        return []  # of modules that only have the same name
     joins = [(f"S({dim})", partial_of(joined, dim=dim)) for dim in dims]
     return [("R", replicated), ("mean", _mean), (ROWS, added), *joins, ("P", partial)]
 
@@ -345,7 +367,7 @@ def _is_reordered(
     placement: Placement, whole: Sketch, reference: Sketch, tolerance: Tolerance
 ) -> bool:
     """Return True if the columns of a split dimension are the reference's in another order."""
-    splits = {int(one[2:-1]) for one in placement if one.startswith("S(") and one != ROWS}
+    splits = {int(way[2:-1]) for way in filter(is_split_way, placement)}
     if len(splits) != 1 or whole.lengths != reference.lengths:
         return False
     dim = splits.pop()

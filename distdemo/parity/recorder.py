@@ -80,6 +80,7 @@ class Recorder:
         modules.register_module_forward_pre_hook(self._hook(self._enter))
         exit_hook = self._hook(self._exit)
         modules.register_module_forward_hook(exit_hook, with_kwargs=True, always_call=True)
+        modules.register_module_module_registration_hook(self._model.note_parent)
         register_optimizer_step_pre_hook(self._hook(self._before_step))
         register_optimizer_step_post_hook(self._hook(self._after_step))
         _wrap(torch.autograd, "backward", self._hook(self._on_backward))

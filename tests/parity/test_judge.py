@@ -349,7 +349,7 @@ def split_layer(*, norm=None, output=None, rows=slice(None)):
 def test_a_reference_with_nan_is_named():
     class Overflow(Fault):
         def hidden(self, y, rank, size):
-            return y * np.inf
+            return y * np.nan
 
     runs = [train(Overflow(), size) for size in (1, 4)]
     comparing = Comparing(runs[0], runs[0], runs[1])
@@ -396,4 +396,4 @@ def test_ranks_that_split_a_layer_and_the_rows():
     wrong = lambda parts, bias, rank: sum(parts) + bias + 1  # noqa: E731 - as in the table above
     difference, _ = split_layer(output=wrong, rows=slice(1, None, 2), norm=lambda g, rank: 2 * g)
     assert difference.cause == "data"
-    assert difference.what == "Step 0: the ranks along tp get different rows of the input."
+    assert difference.what == "Step 0: the ranks get different rows of the input."
