@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from distdemo import ops
+from distdemo import files, ops
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import SizeOptions, WorldOptions, world_size_option
 from distdemo.cli.session import Session
@@ -136,7 +136,7 @@ def explain(options: ExplainOptions) -> Result:
 
     An operation's own option --explain draws it with its other options.
     """
-    from distdemo.demo.explain import example_code, explain_op
+    from distdemo.demo.explain import explain_op
     from distdemo.demo.view_picture import code_view, picture
 
     if options.name is None:
@@ -148,5 +148,6 @@ def explain(options: ExplainOptions) -> Result:
     size = max(options.world_size or op.default_size(None), op.smallest_world)
     explanation = explain_op(op, make_spec(op, options_of(op)(), size))
     if options.code:
-        return Result(replace(explanation, code=example_code(op)), code_view)
+        program = files.example(f"ops/{op.name}.py")
+        return Result(replace(explanation, code=program), code_view)
     return Result(explanation, picture)

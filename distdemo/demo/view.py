@@ -17,11 +17,12 @@ from distdemo.demo.records import (
     OpReport,
     RankResult,
 )
-from distdemo.demo.view_picture import data_cells, moved, picture, title
+from distdemo.demo.view_picture import moved, picture, title
 from distdemo.launcher.clock import EVENTS
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Fitted, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
+from distdemo.view.data import data_cells
 from distdemo.view.format import (
     distinct,
     duration,
