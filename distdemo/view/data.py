@@ -19,6 +19,11 @@ FEW = 4  # largest number of pieces of which all are shown
 FIRST = 2  # pieces shown from the start of more; the last one follows
 
 
+def rank_cell(rank: int) -> Text:
+    """Return the number of a rank in its colour."""
+    return Text(str(rank), colours.of_rank(rank))
+
+
 class DataCells(NamedTuple):
     """The cells of a rank's data, side by side.
 
