@@ -12,7 +12,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from distdemo import ops, words
-from distdemo.cli.runner import runnable
+from distdemo.cli.contract import Result
+from distdemo.cli.runner import RunCommand, runnable, to_the_end
 from distdemo.cli.types import unknown
 
 COLLECTIVES = "Collectives: run one, prove it, see it"
@@ -188,9 +189,30 @@ def records_of(name: str) -> list[type]:
     return [_imported(place) for place in function_of(name).info.record.split()]
 
 
+def result_of(words: Sequence[str]) -> Result:
+    """Run a command line in this process and return its result, which isn't shown.
+
+    Args:
+        words: Name of a command, in one word, and its arguments.
+
+    Raises:
+        DistdemoError: The command can't be carried out.
+    """
+    results: list[Result] = []
+    name, *args = words
+    command = _made(name, lambda _, __, call: results.append(call()))
+    command.main(args=args, prog_name=f"distdemo {name}", standalone_mode=False)
+    return results[0]
+
+
 @cache
 def typer_command(name: str) -> Any:
     """Return the Typer command of this name."""
+    return _made(name, to_the_end)
+
+
+def _made(name: str, run_command: RunCommand) -> Any:
+    """Return a new Typer command, which ends with this function."""
     function = function_of(name)
     text = _escaped(inspect.cleandoc(function.__doc__ or ""))
     # Typer keeps line breaks within a paragraph, and then wraps the lines again.
@@ -202,7 +224,7 @@ def typer_command(name: str) -> Any:
         help=text,
         epilog=function.info.epilog,
         context_settings={"help_option_names": ["--help", "-h"]},
-    )(runnable(name, function))
+    )(runnable(name, function, run_command))
     made: Any = typer.main.get_command(single)
     for param in made.params:
         param.help = _escaped(param.help or "")

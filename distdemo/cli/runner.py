@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 
 PICTURES = (".svg", ".png")  # suffixes of pictures for slides
+RunCommand = Callable[[Session, NodeOptions | None, Callable[[], Result]], object]
+"""Function that receives a command with its options."""
 
 
 class CommandEnded(Exception):  # it reads as what happened, as typer.Exit does
@@ -51,12 +53,24 @@ class CommandEnded(Exception):  # it reads as what happened, as typer.Exit does
 # ---------------------------------------------------------------------------------- from options
 
 
-def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
+def to_the_end(session: Session, nodes: NodeOptions | None, call: Callable[[], Result]) -> None:
+    """Run a command, show its result, and end.
+
+    Raises:
+        CommandEnded: Always.
+    """
+    raise CommandEnded(_run(session, nodes, call))
+
+
+def runnable(
+    name: str, function: Callable[..., Result], run_command: RunCommand = to_the_end
+) -> Callable[..., None]:
     """Return a function for Typer: the command's options as parameters, and the shared ones.
 
     Args:
         name: Name of the command, ``bench links``.
         function: Function that is decorated with ``cli.contract.command``.
+        run_command: Function that it ends with.
     """
     info: CommandInfo = function.info  # type: ignore[attr-defined]  # see ``command``
     hints = get_type_hints(function)
@@ -76,7 +90,7 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
         session = Session(name, shown.format, shown.quiet, shown.traceback, output=shown.output)
         arguments = {"session": session, "options": made.get(hints.get("options"))}
         arguments = {key: value for key, value in arguments.items() if key in hints}
-        raise CommandEnded(_run(session, made.get(NodeOptions), partial(function, **arguments)))
+        run_command(session, made.get(NodeOptions), partial(function, **arguments))
 
     every = [option for options in parameters.values() for option in options]
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]  # typer reads it
