@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import WorldOptions
 from distdemo.cli.session import Session
 from distdemo.cli.types import offer, one_of, unknown
-from distdemo.errors import DistdemoError, UsageError
+from distdemo.errors import UsageError
 from distdemo.learn.catalogue import MISTAKES, STEPS, Example, find
 from distdemo.learn.records import ExampleList, Lesson, LessonFolder, PlayedStep, compare
 from distdemo.view.format import plural
@@ -59,7 +58,7 @@ class LearnOptions:
     epilog="Try: distdemo learn; distdemo learn ring; distdemo learn --write class --solutions",
 )
 def learn(session: Session, options: LearnOptions) -> Result:
-    """Learn collectives step by step: predict, run, compare.
+    """Learn step by step: predict, run, compare; with exercises.
 
     Each step shows a program and asks what a rank will hold. Then the program runs on real ranks.
     Without a terminal only STEP runs, with the prediction from standard input, or the steps are
@@ -107,7 +106,13 @@ def _write(session: Session, folder: Path, step: Example | None, *, solutions: b
     Raises:
         UsageError: The step has none, or the folder can't be written.
     """
-    from distdemo.learn.folder import check_new, exercise_files, exercises_of, write_folder
+    from distdemo.learn.folder import (
+        check_new,
+        exercise_files,
+        exercises_of,
+        slide_files,
+        write_folder,
+    )
     from distdemo.learn.view import folder_view
 
     check_new(folder)
@@ -124,40 +129,12 @@ def _write(session: Session, folder: Path, step: Example | None, *, solutions: b
     files: dict[str, str | bytes] = {**exercise_files(exercises, solutions=solutions)}
     with session.waiting(f"drawing {plural(len(slides), 'slide')}"):
         for number, command in slides:
-            files |= _slide(number, command)
+            files |= slide_files(number, command)
     write_folder(folder, files)
     mistakes = sum(exercise.name in MISTAKES for exercise in exercises)
     counts = (len(exercises) - mistakes, mistakes, len(slides))
     record = LessonFolder(str(folder), tuple(files), *counts, solutions=solutions)
     return Result(record, folder_view)
-
-
-def _slide(number: int, command: str) -> dict[str, str | bytes]:
-    """Return the pictures of what a command shows, and its page, by path in the folder.
-
-    Args:
-        number: Number of its step.
-        command: Command line.
-
-    Raises:
-        DistdemoError: The command failed.
-    """
-    from distdemo.cli.app import result_of
-    from distdemo.view.slide import draw_picture
-
-    words = command.split()[1:]
-    result = result_of([*words, "--quiet"])
-    if not result.record.ok:
-        raise DistdemoError(f"{command} failed.", "It shows why.", "Run it alone.")
-    name = "-".join(word for word in words if word[0].isalpha())
-    kinds = ["svg", *["png"] * bool(find_spec("matplotlib"))]
-    draw = partial(draw_picture, title=command, blocks=partial(result.view, result.record))
-    start = f"slides/{number:02}-{name}"
-    pages = {suffix: result.exports[suffix] for suffix in result.exports if suffix == ".html"}
-    return {
-        **{f"{start}.{kind}": draw(kind) for kind in kinds},
-        **{f"{start}{suffix}": page(result.record) for suffix, page in pages.items()},
-    }
 
 
 def _ask(session: Session, prompt: str) -> str | None:
@@ -225,7 +202,7 @@ class MistakesOptions:
     "--backend mpi; distdemo learn --write lesson",
 )
 def mistakes(session: Session, options: MistakesOptions) -> Result:
-    """Run common bugs: what each does, what the sanitizer reports, and the fix.
+    """Run common bugs: what each does, the report, and the fix.
 
     Each program runs on real ranks; one that hangs is stopped after two seconds. The exit code is
     0 if it behaves as documented and the repaired program is correct on every rank.

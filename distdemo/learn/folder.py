@@ -1,13 +1,17 @@
-"""Write a folder for a class: exercises with their tests and hints, solutions, and a notebook."""
+"""Write a folder for a class: exercises with tests, hints and solutions, a notebook, slides."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
-from distdemo.errors import UsageError
+from distdemo.errors import DistdemoError, UsageError
 from distdemo.files import example
 from distdemo.learn.catalogue import EXERCISES, HERE, MISTAKES, Example
+from distdemo.view.blocks import Block, without_details
+from distdemo.view.console import Signs
 
 NOTEBOOK = "collectives.ipynb"
 COMMON = ("judge.py", "pytest.ini")
@@ -64,6 +68,38 @@ def exercise_files(exercises: Iterable[Example], *, solutions: bool) -> dict[str
             files[f"solutions/{file}"] = code
     readme = _text("README.md").replace("<!-- exercises -->", "\n".join(table))
     return {"README.md": readme, NOTEBOOK: example(NOTEBOOK), **files}
+
+
+def slide_files(number: int, command: str) -> dict[str, str | bytes]:
+    """Return the pictures of what a command shows, and its page, by path in the folder.
+
+    Args:
+        number: Number of its step.
+        command: Command line.
+
+    Raises:
+        DistdemoError: The command failed.
+    """
+    from distdemo.cli.app import result_of
+    from distdemo.view.slide import draw_picture
+
+    words = command.split()[1:]
+    result = result_of([*words, "--quiet"])
+    if not result.record.ok:
+        raise DistdemoError(f"{command} failed.", "It shows why.", "Run it alone.")
+    name = "-".join(word for word in words if word[0].isalpha())
+    kinds = ["svg", *["png"] * bool(find_spec("matplotlib"))]
+
+    def blocks(sign: Signs) -> Iterable[Block]:
+        return without_details(result.view(result.record, sign))
+
+    draw = partial(draw_picture, title=command, blocks=blocks)
+    start = f"slides/{number:02}-{name}"
+    pages = {suffix: result.exports[suffix] for suffix in result.exports if suffix == ".html"}
+    return {
+        **{f"{start}.{kind}": draw(kind) for kind in kinds},
+        **{f"{start}{suffix}": page(result.record) for suffix, page in pages.items()},
+    }
 
 
 def check_new(folder: Path) -> None:

@@ -41,8 +41,15 @@ UNDERSTOOD = (
     ("monitored-barrier", "barrier --monitored"),
     ("broadcast_object_list", "broadcast --objects"),
     ("bench links -n 3", "'bench links' -n 3"),
+    ("Trace LIST broadcast", "'trace list' broadcast"),
+    ("HELLO", "hello"),
+    ("post-mortem x", "postmortem x"),
+    ("ops", "explain"),
+    ("_all_gather_base -n 2", "all-gather --variant single -n 2"),
+    ("ring", "p2p --pattern ring"),
     # options
     ("run --nproc-per-node 2 x.py", "run --world-size 2 x.py"),
+    ("run --standalone --nproc_per_node=2 x.py", "run --launcher=local --world-size=2 x.py"),
     ("run --sanitize x.py", "run --sanitize=calls x.py"),
     ("run --sanitize=buffers x.py", "run --sanitize=buffers x.py"),
     ("run --check-replicas x.py", "run --check-replicas=1 x.py"),
@@ -60,8 +67,26 @@ UNDERSTOOD = (
 
 def test_other_names_are_understood() -> None:
     for typed, understood in UNDERSTOOD:
-        name, rest = find_command(shlex.split(typed))
-        assert [name, *typer_command(name).normalized(rest)] == shlex.split(understood)
+        name, flags, rest = find_command(shlex.split(typed))
+        normalized = typer_command(name).normalized([*flags, *rest])
+        assert [name, *normalized] == shlex.split(understood)
+
+
+def test_every_hint_names_a_command_and_its_options() -> None:
+    lines = {hint.line for hint in words.HINTS.values()} | {words.BENCHMARK.line}
+    for line in lines:
+        program, *arguments = shlex.split(line)
+        if program == "distdemo":
+            name, flags, rest = find_command(arguments)
+            assert name in COMMANDS, line
+            declared = {flag for param in typer_command(name).params for flag in param.opts}
+            options = {word for word in [*flags, *rest] if word.startswith("-")}
+            assert options <= declared, line
+
+
+def test_a_hint_is_no_name_of_a_command_or_an_operation() -> None:
+    for name in words.HINTS:
+        assert name == ".py" or find_command([name])[0] not in COMMANDS, name
 
 
 def test_every_name_of_the_table_means_an_option() -> None:
