@@ -309,16 +309,28 @@ def hint(name: str) -> tuple[str, str] | None:
     return None if measured == bare else BENCHMARK.filled(measured)
 
 
-def closest(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names that are probably meant: those that begin so, or the one closest to a typo.
+def closest(name: str, names: Iterable[str], others: Iterable[str] = ()) -> list[str]:
+    """Return the names that are probably meant; only letters and digits count.
 
-    Only letters and digits count. ``all_reduce_coalesced`` is close to ``all-reduce``.
+    These are the names that begin so, or the one closest to a typo, or the one that is extended:
+    ``all_reduce_coalesced`` extends ``all-reduce``.
+
+    Args:
+        name: Name as typed.
+        names: Names to suggest.
+        others: More names, which are suggested only for a typo.
     """
     known = {letters(known): known for known in names}
+    every = {letters(other): other for other in others} | known
     word = letters(name)
-    parts = re.split(r"[^a-z0-9]+", name.lower())
-    for end in range(len(parts), 0, -1):
-        if "".join(parts[:end]) in known:
-            return [known["".join(parts[:end])]]
+    if word in every:
+        return [every[word]]
     begun = [full for key, full in known.items() if len(word) >= LEAST and key.startswith(word)]
-    return begun[:MOST] or [known[key] for key in difflib.get_close_matches(word, known, 1, 0.7)]
+    if begun:
+        return begun[:MOST]
+    typos = difflib.get_close_matches(word, every, 1, 0.7)
+    if typos:
+        return [every[typos[0]]]
+    parts = re.split(r"[^a-z0-9]+", name.lower())
+    beginnings = ("".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
+    return [known[beginning] for beginning in beginnings if beginning in known][:1]

@@ -125,7 +125,9 @@ class Commands(_PlainTypes, TyperGroup):
         return params
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order in which help lists them."""
+        """Return the names in the order in which help lists them; to completion, all of them."""
+        if ctx.resilient_parsing:
+            return list(COMMANDS)
         return [*(name for name, (panel, _) in COMMANDS.items() if panel != MORE), PYTEST]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

@@ -241,7 +241,7 @@ def unknown(
     """
     known = list(names)
     what = f"There is no {kind} {given!r}."
-    near = words.closest(given, known) or words.closest(given, others)
+    near = words.closest(given, known, others)
     if near:
         return UsageError(what, hint=f"Did you mean {listing(near, 'or')}?")
     return UsageError(what, choices or f"Choices: {', '.join(known)}.", "Use one of them.")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from distdemo import words
+from distdemo import schedules, words
 from distdemo.cli.app import COMMANDS, find_command, typer_command
 from distdemo.cli.types import (
     BadValue,
@@ -72,16 +72,24 @@ def test_other_names_are_understood() -> None:
         assert [name, *normalized] == shlex.split(understood)
 
 
-def test_every_hint_names_a_command_and_its_options() -> None:
-    lines = {hint.line for hint in words.HINTS.values()} | {words.BENCHMARK.line}
-    for line in lines:
-        program, *arguments = shlex.split(line)
+def test_the_parser_accepts_the_command_line_of_every_hint() -> None:
+    for typed in [*words.HINTS, "train.py", "osu_allreduce", "all_reduce_perf"]:
+        hint = words.hint(typed)
+        if hint is None:
+            assert typed == ".py"
+            continue
+        program, *arguments = shlex.split(hint[1])
         if program == "distdemo":
             name, flags, rest = find_command(arguments)
-            assert name in COMMANDS, line
-            declared = {flag for param in typer_command(name).params for flag in param.opts}
-            options = {word for word in [*flags, *rest] if word.startswith("-")}
-            assert options <= declared, line
+            assert name in COMMANDS, hint
+            typer_command(name).make_context(name, [*flags, *rest])  # raises what it refuses
+
+
+def test_every_other_name_of_an_algorithm_means_one() -> None:
+    names = {algorithm.name for algorithm in schedules.REGISTRY}
+    for typed, name in words.ALGORITHMS.items():
+        assert name in names, typed
+        assert schedules.find_anywhere(typed) is not None, typed
 
 
 def test_a_hint_is_no_name_of_a_command_or_an_operation() -> None:
@@ -118,10 +126,13 @@ def test_bash_completes_with_the_script_that_is_shown() -> None:
         COMP_WORDS=(distdemo allreduce --reduce) COMP_CWORD=2
         _distdemo_completion {program}
         echo "${{COMPREPLY[@]}}"
+        COMP_WORDS=(distdemo p) COMP_CWORD=1
+        _distdemo_completion {program}
+        echo "${{COMPREPLY[@]}}"
     """
     bash = ["bash", "--norc", "-c", lines]
     done = subprocess.run(bash, capture_output=True, text=True, check=True)
-    assert done.stdout == "--reduce-op\n"
+    assert done.stdout == "--reduce-op\np2p parity postmortem\n"
 
 
 # ------------------------------------------------------------------------------------------ values

@@ -122,6 +122,7 @@ def test_help_of_an_option_is_one_short_sentence() -> None:
 BAD = {
     "trian": "Did you mean train?",
     "isned": "Did you mean isend?",
+    "all_gather_into_tenosr": "Did you mean all_gather_into_tensor?",
     "all": "Did you mean all-reduce, all-gather or all-to-all?",
     "all_reduce_coalesced": "Did you mean all-reduce?",
     "xyzzy": "Learn: learn, explain, shell, mistakes, trace, train. Operations: hello, broadcast,",
