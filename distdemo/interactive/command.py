@@ -100,8 +100,8 @@ class Shell:
         finally:
             signal.signal(signal.SIGINT, handler)
         settings = self._ranks.settings
-        cells = tuple(self._cells), tuple(self._refused)
-        return ShellReport(settings.world_size, settings.backend, *cells)
+        refused = () if self._session.is_interactive else tuple(self._refused)  # they were seen
+        return ShellReport(settings.world_size, settings.backend, tuple(self._cells), refused)
 
     def _run_one(self, source: str) -> None:
         """Run one line or command, and show what came of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import ceil
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -35,7 +36,7 @@ def show_again(line: str, prompt: str) -> None:
     """Print the line that was just typed again, in its place, with colours."""
     console = output()
     if can_redraw(console) and not console.no_color and _typed(line, prompt).spans:
-        rows = cell_len(prompt + line) // console.width + 1
+        rows = ceil(cell_len(prompt + line) / console.width)
         console.file.write(f"\x1b[{rows}A\x1b[J")
         show_typed(line, prompt)
 

@@ -157,5 +157,9 @@ def test_a_typed_line_is_shown_again_in_its_place_with_colours(start: Start) -> 
     terminal.wait_for("rank 0  1")
     terminal.wait_for(">>>")
     assert terminal.raw.count("\x1b[J") == 1
+    terminal.type("%tarce\r")
+    terminal.wait_for("Did you mean trace?")
+    terminal.wait_for(">>>")
     terminal.type("\x04")
     assert terminal.end() == 0
+    assert terminal.text.endswith("✓ 2 lines.\n")  # a typo is no failed line
