@@ -18,10 +18,12 @@ from distdemo.trace.records import HeldChunk, PlayedRound, TraceReport
 from distdemo.view import colours
 from distdemo.view.console import signs
 from distdemo.view.format import number, plural, ranges
-from distdemo.view.tables import empty_table, select
+from distdemo.view.tables import FRAME, empty_table, select
 
 FEW_NAMES = 6  # largest number of named chunks of a message of which all names are shown
 FEW_CHUNKS = 8  # largest number of chunks of a rank of which all are listed
+NARROWEST = 37  # columns of a round: two fit 80 columns, three 120, four 160
+GAP = 4  # columns between two rounds
 ADDED, RECEIVED, ABSENT = "+", "▸", "—"
 """Signs before a cell: combined or received in this round. Sign instead of a cell: not held."""
 CONTENTS = {"held": "its ", "original": "its original ", "last": "the last received "}
@@ -116,13 +118,20 @@ class Picture:
         self._shown = frozenset(row.rank for row in self._rows if isinstance(row, RankRow))
         self._has_bars = report.op.reduce_op is not None and self._n > 1
         self._form, self._widths = self._choose()
+        self._frame_width = self._width
+        if self._widths:
+            self._frame_width = min(self._width, max(NARROWEST, _table_width(self._widths)))
 
     def draw(self) -> Group:
-        """Return the legend and the frames, each followed by a blank line."""
-        parts: list[RenderableType] = [self.draw_legend(), Text()]
-        for frame in self.frames:
-            parts += [*self.draw_frame(frame), Text()]
-        return Group(*parts)
+        """Return the legend and the frames, as many side by side as fit."""
+        columns = max(1, (self._width + GAP) // (self._frame_width + GAP))
+        grid = Table.grid(padding=(0, GAP, 0, 0))
+        for _ in range(columns):
+            grid.add_column(min_width=self._frame_width, vertical="bottom")
+        for start in range(0, len(self.frames), columns):
+            row = self.frames[start : start + columns]
+            grid.add_row(*(Group(*self.draw_frame(frame), Text()) for frame in row))
+        return Group(self.draw_legend(), Text(), grid)
 
     def draw_legend(self) -> Group:
         """Return a table that explains the signs in use, and what else shows what has no room."""
@@ -219,7 +228,7 @@ class Picture:
         if not self._named and 4 * len(self._names) <= self._width:
             for form in (form for form in FORMS if self._has_bars >= form.has_bars):
                 widths = [self._column_width(chunk, form) for chunk in range(len(self._names))]
-                if sum(widths) + 3 * len(widths) + len("│ Rank │") <= self._width:
+                if _table_width(widths) <= self._width:
                     return form, widths
         return SHORTEST, []
 
@@ -259,7 +268,7 @@ class Picture:
     def _table_cell(self, frame: Frame, rank: int, chunk: int, form: Form, width: int = 0) -> Text:
         """Return a cell such as ``+ █░██ 56 ✓``, its values right-aligned in this width."""
         bar, values, mark = self._cell(frame, rank, chunk, form)
-        head = Text(f"{frame.changed.get((rank, chunk), ''):1}{form.gap}", "bold")
+        head = Text.assemble((f"{frame.changed.get((rank, chunk), ''):1}{form.gap}", "bold"))
         if chunk not in frame.held[rank]:
             return head + values
         if bar:
@@ -323,7 +332,9 @@ class Picture:
         for arrow in arrows:
             arrow.pad_right(widest - arrow.cell_len)
         arrows += [self._omitted(omitted, "message")] if omitted else []
-        return Text("\n").join(_wrap(arrows or [Text("no message")], self._width, indent=2, gap=3))
+        return Text("\n").join(
+            _wrap(arrows or [Text("no message")], self._frame_width, indent=2, gap=3)
+        )
 
     def _arrow(self, transfer: Transfer) -> Text:
         """Return a message: ``0 ═[2]═▶ 1`` is combined, ``0 ─[2]─▶ 1`` replaces.
@@ -350,6 +361,10 @@ class Picture:
         if len(chunks) <= FEW_NAMES:
             return " ".join(self._names[chunk] for chunk in chunks)
         return f"{self._names[chunks[0]]} {self._sign.more} {len(chunks)} chunks"
+
+
+def _table_width(widths: Sequence[int]) -> int:
+    return len("│ Rank │") + sum(width + FRAME for width in widths)
 
 
 def _ranges_text(numbers: Sequence[int]) -> str:

@@ -59,7 +59,7 @@ def draw_picture(kind: str, title: str, blocks: Blocks) -> bytes:
         title: Title of an SVG, for readers who can't see it.
         blocks: Function that returns the blocks for a terminal's signs.
     """
-    size = 0.0
+    fit = size = 0.0
     lines: list[Line] = []
     width = 0
     for columns in COLUMNS:
@@ -67,9 +67,9 @@ def draw_picture(kind: str, title: str, blocks: Blocks) -> bytes:
         widest = max((cell_len(_plain(line)) for line in candidate), default=1)
         by_width = (WIDTH - 2 * MARGIN) / (ADVANCE * max(widest, 1))
         by_height = (HEIGHT - 2 * MARGIN) / (LEADING * max(1, len(candidate)))
-        best = min(LARGEST, by_width, max(SMALLEST, by_height))
-        if best > size:
-            size = best
+        if min(by_width, by_height) > fit:
+            fit = min(by_width, by_height)
+            size = min(LARGEST, by_width, max(SMALLEST, by_height))
             lines = candidate
             width = round(ADVANCE * widest * size) + 2 * MARGIN
         if by_width < by_height:  # wider lines need a smaller font
