@@ -255,12 +255,17 @@ class HelloReport:
 
 @dataclass(frozen=True, slots=True)
 class OpEntry:
-    """One form of an operation: its command, its flags and the call in torch."""
+    """One form of an operation: its command, its flags and the call in torch.
+
+    Attributes:
+        older: Earlier name of the call, now deprecated.
+    """
 
     command: str
     flags: str
     calls: str
     summary: str
+    older: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import OpSpec
 from distdemo.view import colours
-from distdemo.view.blocks import Block, Drawing, Facts, Heading, Paragraph
+from distdemo.view.blocks import Block, Drawing, Facts, Heading, Paragraph, Summary
 from distdemo.view.console import Signs, signs
 from distdemo.view.format import decimal_size, number, plural, ranks_text, shape_text
 from distdemo.view.tables import WIDTHS, Column, Grid, full_width
@@ -76,7 +76,7 @@ def picture(explanation: Explanation, sign: Signs) -> Iterator[Block]:
     spec = explanation.spec
     doc = explanation.words
     yield Heading(title(spec, sign))
-    yield Paragraph(doc.summary)
+    yield Summary(doc.summary, None)
     yield Paragraph()
     yield Drawing(partial(_drawing, explanation))
     hidden = spec.group_size - len(explanation.ranks)

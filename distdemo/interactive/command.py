@@ -48,7 +48,7 @@ class ShellOptions:
     epilog="Try: distdemo shell; distdemo shell -n 2 --backend mpi; distdemo shell < lesson.py",
 )
 def shell(session: Session, options: ShellOptions) -> Result:
-    """Type Python that runs on every rank.
+    """Type Python that runs on every rank (notebooks: %%ranks).
 
     The ranks stay, with their variables. A line that gets stuck is explained, and new ranks go on
     with copies of the variables. Without a terminal, lines come from standard input, and the exit

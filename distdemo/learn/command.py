@@ -49,7 +49,7 @@ class LearnOptions:
     epilog="Try: distdemo learn; distdemo learn ring; distdemo learn --write exercises",
 )
 def learn(session: Session, options: LearnOptions) -> Result:
-    """Learn collectives step by step: predict, run, compare.
+    """Learn step by step: predict, run, compare; with exercises.
 
     Each step shows a program and asks what a rank will hold. Then the program runs on real ranks.
     Without a terminal only STEP runs, with the prediction from standard input, or the steps are
@@ -153,7 +153,7 @@ class MistakesOptions:
     "--backend mpi; distdemo learn --write lesson",
 )
 def mistakes(session: Session, options: MistakesOptions) -> Result:
-    """Run common bugs: what each does, what the sanitizer reports, and the fix.
+    """Run common bugs: what each does, the report, and the fix.
 
     Each program runs on real ranks; one that hangs is stopped after two seconds. The exit code is
     0 if it behaves as documented and the repaired program is correct on every rank.
