@@ -40,8 +40,8 @@ HINTS = {
     "passes no gradient on.",
     "clipped": "Clip by the norm of the whole model, on every rank: add up the squares of shards "
     "over the ranks, and reduce the gradients of replicas first.",
-    "lost": "All ranks hold the same, so it was reduced, but a part got lost in the backward pass "
-    "before: a collective without autograd, or one whose backward doesn't add up what it joined.",
+    "lost": "They hold the same, so it was reduced: over the wrong ranks, or after a part got lost "
+    "in the backward pass of a collective that has no autograd or doesn't add up what it joined.",
     "gradient": "Check which ranks take part in the reduction of this gradient, and that it "
     "happens after the last micro-batch.",
     "settings": "Give the optimizer the same settings for it on every rank: wrappers change the "
@@ -70,7 +70,9 @@ def gradient_difference(cases: Cases, case: Case) -> Difference:
             else _factor_difference(cases, case)
         )
     clips = _clips_text(cases, case.key[1])
-    hint = HINTS["clipped" if clips else "lost" if len(case.equal_ranks()) == 1 else "gradient"]
+    groups = case.equal_ranks()
+    is_reduced = len(groups) == 1 and len(groups[0]) > 1
+    hint = HINTS["clipped" if clips else "lost" if is_reduced else "gradient"]
     more: dict[str, Any] = {}
     zeros = [
         rank
