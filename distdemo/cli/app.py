@@ -58,6 +58,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "explain": "Draw an operation: what each rank holds, what moves where, the cost, the usual "
         "mistake.",
         "mistakes": "Run common bugs: what each does, what the sanitizer reports, and the fix.",
+        "warm": "Keep torch loaded, so that the next commands start faster.",
         "doctor": "Check what worlds need: network, memory, torch, MPI, GPUs, environment "
         "variables.",
     },

@@ -14,7 +14,7 @@ from distdemo.launcher.start_method import choose
 @pytest.fixture
 def safe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this process look safe to fork."""
-    monkeypatch.setattr(start_method, "fork_hazard", lambda: None)
+    monkeypatch.setattr(start_method.torch_import, "fork_hazard", lambda: None)
 
 
 @pytest.mark.usefixtures("safe")
