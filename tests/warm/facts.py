@@ -24,6 +24,7 @@ if __name__ == "__main__":
         "ignored": status["SigIgn"],
         "blocked": [*map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))],
         "input": sys.stdin.read(),
+        "descriptor": os.read(int(sys.argv[1]), 99).decode(),
         "path": sys.path,
         "encodings": [sys.stdin.encoding, sys.stdin.errors, sys.stdout.encoding],
         "package": sorted(vars(sys.modules["__main__"])),

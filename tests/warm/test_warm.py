@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -49,20 +50,17 @@ def test_a_program_has_what_its_command_has(warm: Warm) -> None:
     facts = []
     for env in (warm.env, warm.cold):
         own = {**env, "TMPDIR": str(warm.place), "TZ": "Asia/Kolkata", "OWN": "\udcff"}
-        words = ("run", HERE / "facts.py", "-n", "1", "--", "--own", "ä")
-        ended = warm.run(*words, env=own, input=b"typed\n", preexec_fn=prepare)
+        with tempfile.TemporaryFile() as file:
+            file.write(b"another input")
+            file.seek(0)
+            words = ("run", HERE / "facts.py", "-n", "1", "--", file.fileno(), "ä")
+            options = {"preexec_fn": prepare, "pass_fds": [file.fileno()]}
+            ended = warm.run(*words, env=own, input=b"typed\n", **options)
         assert ended.returncode == 0, ended.stderr
         facts.append(json.loads((warm.place / "facts").read_text()))
     assert facts[0] == facts[1]
     assert facts[0]["input"] == "typed\n"
-
-
-def test_other_descriptors_of_the_shell_are_passed_on(warm: Warm) -> None:
-    (warm.place / "values").write_text("7 8\n9 9\n")
-    script = '"$@" broadcast -n 2 --format json --values /dev/fd/9 9< values'
-    ended = warm.run("/bin/bash", "-c", script, "bash", *COMMAND)
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)["ranks"][1]["after"] == [7, 8]
+    assert facts[0]["descriptor"] == "another input"
 
 
 def test_a_report_says_that_the_ranks_come_from_the_warm_process(warm: Warm) -> None:
@@ -149,7 +147,7 @@ class Waiting:
         )
         assert self.client.stdout is not None
         lines = {self.client.stdout.readline(), self.client.stdout.readline()}
-        assert lines == {b"[rank 0] 0 is ready\n", b"[rank 1] 1 is ready\n"}
+        assert lines == {"0 │ 0 is ready\n".encode(), "1 │ 1 is ready\n".encode()}
         self.program = warm.program()
 
     def end(self) -> int:
@@ -230,7 +228,7 @@ def with_request(edit: Callable[[dict[str, Any]], object]) -> Callable[[IO[bytes
         "path": sys.path,
         "environ": dict(os.environ),
         "python": handover.python_facts(),
-        "descriptors": [],
+        "descriptors": [0, 1, 2],
     }
     edit(request)
     return lambda file: file.write(json.dumps(request).encode())
@@ -243,7 +241,7 @@ def with_request(edit: Callable[[dict[str, Any]], object]) -> Callable[[IO[bytes
         lambda file: file.truncate(1 << 40),
         lambda file: file.write(b"[" * 100_000),
         with_request(lambda request: request.update(program="os.abort")),
-        with_request(lambda request: request.update(descriptors=[1])),
+        with_request(lambda request: request.update(descriptors=[])),
         with_request(lambda request: request.update(path=[])),
         with_request(lambda request: request.update(argv=[1])),
         with_request(lambda request: request.pop("python")),
@@ -274,7 +272,8 @@ def test_a_warm_process_that_does_not_answer_stops_no_command(warm: Warm) -> Non
         os.kill(pid, signal.SIGCONT)
 
 
-def planted(kind: str, runtime: Path) -> None:
+def plant(kind: str, runtime: Path, listener: socket.socket) -> None:
+    """Put something in the place of the warm process's socket, or make its folder unsafe."""
     folder = runtime / "distdemo"
     folder.mkdir(mode=0o700)
     if kind == "file":
@@ -283,7 +282,6 @@ def planted(kind: str, runtime: Path) -> None:
         folder.rename(runtime / "elsewhere")
         folder.symlink_to(runtime / "elsewhere")
     if kind != "file":
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(f"{folder}/warm")
     if kind == "open":
         folder.chmod(0o755)
@@ -300,13 +298,14 @@ def test_what_others_have_planted_is_not_used(
     if kind == "foreign" and os.geteuid() != 0:
         pytest.skip("needs root")
     warm = Warm(tmp_path_factory.mktemp("w"), tmp_path_factory.mktemp("place"))
-    planted(kind, warm.folder.parent)
-    assert warm.status()["state"] == "none"
-    assert warm.run("ops", "-q").returncode == 0
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        plant(kind, warm.folder.parent, listener)
+        assert warm.status()["state"] == "none"
+        assert warm.run("ops", "-q").returncode == 0
     if kind in ("link", "open", "foreign"):
         ended = warm.run("warm", text=True)
         assert ended.returncode == 1
-        assert "a folder that only you may use" in ended.stderr
+        assert "a folder that only you may use" in " ".join(ended.stderr.split())
     else:
         assert warm.run("warm", "-q").returncode == 0
         assert warm.run("warm", "--stop").returncode == 0
@@ -318,7 +317,8 @@ def test_what_others_have_planted_is_not_used(
 @pytest.fixture
 def bash(warm: Warm, start: Start) -> Terminal:
     """Start a shell with job control in a terminal, and let it know the command."""
-    env = {"XDG_RUNTIME_DIR": warm.env["XDG_RUNTIME_DIR"], "PS1": "$ ", "HISTFILE": None}
+    own = {"PS1": "$ ", "HISTFILE": None, "PYTHONUNBUFFERED": None}
+    env = {"XDG_RUNTIME_DIR": warm.env["XDG_RUNTIME_DIR"], **own}
     words = ("--ctty", "--wait", "/bin/bash", "--norc", "--noprofile", "-i")
     terminal = start.terminal("/usr/bin/setsid", *words, env=env)
     terminal.wait_for("$ ")
@@ -333,17 +333,24 @@ def test_a_stopped_command_goes_on_in_the_foreground_only(bash: Terminal, warm: 
     bash.type("\x1a")
     bash.wait_for("Stopped")
     assert state(program) == "T"
-    bash.type("bg\n")
-    bash.wait_for("Stopped")
+    client = descendant(bash.run.process.pid)
+    bash.type("bg; echo in the 'background'\n")
+    bash.wait_for("in the background")
+    assert wait_until(lambda: state(client) == "T")
     assert state(program) == "T"
     bash.type("fg\n")
-    bash.wait_for("d learn hello")
+    bash.wait_for('distdemo "$@"\n')
     bash.type("nonsense\n")
     bash.wait_for("Your prediction: ")
     bash.type("\x03")
     bash.wait_for("Interrupted.")
     bash.type("echo code $?\n")
     bash.wait_for("code 130")
+
+
+def descendant(pid: int) -> int:
+    """Return the process at the end of the only line of descent."""
+    return descendant(*children(pid)) if children(pid) else pid
 
 
 def state(pid: int) -> str:
@@ -359,10 +366,10 @@ def test_the_shell_of_ranks_in_a_terminal(bash: Terminal, warm: Warm) -> None:
     bash.wait_for(">>> ")
     guardians = warm.guardians()
     assert len(guardians) == 2  # of the shell, and of the host of its ranks
-    bash.type("%ops -q\nwhile True: pass\n\n")
-    bash.wait_for("... ")
+    bash.type("print('run' + 'ning'); import signal; signal.pause()\n")
+    bash.wait_for("running")
     bash.type("\x03")
-    bash.wait_for("interrupted")
+    bash.wait_for("KeyboardInterrupt")
     bash.wait_for(">>> ")
     bash.type("\x04")
     bash.type("echo code $?\n")
