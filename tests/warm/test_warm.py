@@ -29,7 +29,7 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.mark.parametrize(
-    "words", ["ops", "all-reduce --root 9", "learn hello --format json", "explain scatter -q"]
+    "words", ["explain", "all-reduce --root 9", "learn hello --format json", "explain scatter -q"]
 )
 def test_output_and_exit_code_are_those_of_its_own_process(words: str, warm: Warm) -> None:
     before = warm.status()["commands"]
@@ -98,7 +98,7 @@ def test_a_difference_is_named_and_the_command_runs_in_its_own_process(
     line = (f"/usr/bin/{program}", *options)
     assert warm.status(*line)["cold"].startswith(name)
     count = warm.status()["commands"]
-    ended = warm.run(*line, *COMMAND, "ops", "--quiet")
+    ended = warm.run(*line, *COMMAND, "explain", "--quiet")
     assert ended.returncode == 0, ended.stderr
     assert warm.status()["commands"] == count
 
@@ -123,7 +123,7 @@ def test_an_edited_module_ends_it(tmp_path_factory: pytest.TempPathFactory) -> N
         for warm in started(tmp_path_factory):
             pid = warm.pid
             module.write_text("import sys; sys.stderr.write('edited')")
-            assert b"edited" in warm.run("ops").stderr
+            assert b"edited" in warm.run("explain").stderr
             assert wait_until(lambda: not Path(f"/proc/{pid}").exists())  # noqa: B023 - one round
 
 
@@ -201,7 +201,7 @@ def test_many_commands_leave_it_as_it_was(warm: Warm) -> None:
     before = sorted(os.listdir(f"/proc/{pid}/fd"))
     for _ in range(3):
         clients = [
-            subprocess.Popen([*COMMAND, "ops", "-q"], env=warm.env, stdout=subprocess.DEVNULL)
+            subprocess.Popen([*COMMAND, "explain", "-q"], env=warm.env, stdout=subprocess.DEVNULL)
             for _ in range(8)
         ]
         assert [client.wait(PATIENCE) for client in clients] == [0] * 8
@@ -224,7 +224,7 @@ def with_request(edit: Callable[[dict[str, Any]], object]) -> Callable[[IO[bytes
     """Return a function that writes a request, edited, into a file."""
     request: dict[str, Any] = {
         "program": "distdemo.__main__.run_here",
-        "argv": ["distdemo", "ops"],
+        "argv": ["distdemo", "explain"],
         "path": sys.path,
         "environ": dict(os.environ),
         "python": handover.python_facts(),
@@ -259,7 +259,7 @@ def test_an_invalid_request_gets_no_answer(write: Callable[[Any], object], warm:
 
 def test_a_client_that_says_nothing_blocks_nobody(warm: Warm) -> None:
     with connected(warm), connected(warm):
-        assert warm.run("ops", "-q").returncode == 0
+        assert warm.run("explain", "-q").returncode == 0
     assert wait_until(lambda: not warm.guardians())
 
 
@@ -267,7 +267,7 @@ def test_a_warm_process_that_does_not_answer_stops_no_command(warm: Warm) -> Non
     pid = warm.pid
     os.kill(pid, signal.SIGSTOP)
     try:
-        assert warm.run("ops", "-q").returncode == 0
+        assert warm.run("explain", "-q").returncode == 0
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -301,7 +301,7 @@ def test_what_others_have_planted_is_not_used(
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         plant(kind, warm.folder.parent, listener)
         assert warm.status()["state"] == "none"
-        assert warm.run("ops", "-q").returncode == 0
+        assert warm.run("explain", "-q").returncode == 0
     if kind in ("link", "open", "foreign"):
         ended = warm.run("warm", text=True)
         assert ended.returncode == 1
@@ -379,7 +379,7 @@ def test_the_shell_of_ranks_in_a_terminal(bash: Terminal, warm: Warm) -> None:
 
 def test_a_background_job_runs_in_its_own_process(bash: Terminal, warm: Warm) -> None:
     before = warm.status()["commands"]
-    bash.type("d ops -q & wait; d ops -q; echo code $?\n")
+    bash.type("d explain -q & wait; d explain -q; echo code $?\n")
     bash.wait_for("code 0")
     assert wait_until(lambda: warm.status()["commands"] == before + 1)
 
