@@ -64,7 +64,9 @@ def test_a_program_has_what_its_command_has(warm: Warm) -> None:
 
 
 def test_a_report_says_that_the_ranks_come_from_the_warm_process(warm: Warm) -> None:
-    assert "Started by fork: from the warm process" in warm.run("hello", text=True).stdout
+    assert (
+        "Started by fork: from the warm process" in warm.run("hello", "--verbose", text=True).stdout
+    )
 
 
 # --------------------------------------------------------------------------------- not the same
