@@ -23,8 +23,8 @@ from distdemo.parity.sketches import Sketch, distance
 
 MOST = 1025  # largest factor that is a number of ranks or of micro-batches
 HINTS = {
-    "partial": "Reduce the gradients of parameters that are replicated{over}, or make them part "
-    "of the sharded graph.",
+    "partial": "Reduce the gradients of parameters that are replicated{over}: after the backward "
+    "pass, or within it, where their output enters a layer that is split.",
     "mean": "Average the gradients before the step: wrap the model in DDP, or all_reduce each "
     "gradient and divide it by the number of ranks.",
     "contribution": "A part of this gradient is not reduced{over}: wherever a split layer uses a "
