@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from rich.text import Text
 
-from distdemo.parity.records import Comparison, Difference, ParityReport
+from distdemo.parity.records import GRADIENTS, Comparison, Difference, ParityReport
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
@@ -16,7 +16,7 @@ from distdemo.view.tables import Cell, Column, Grid
 
 COLUMNS = {
     "forward": ("input", "output", "loss"),
-    "gradient": ("gradient",),
+    "gradient": GRADIENTS,
     "parameter": ("parameter",),
 }
 MAX_ROWS = 40
@@ -83,7 +83,9 @@ def _placements(report: ParityReport, sign: Signs) -> Grid:
     for column, kinds in COLUMNS.items():
         for tensor in report.tensors:
             if tensor.kind in kinds and tensor.step == step:
-                rows.setdefault(tensor.name, {})[column] = tensor
+                cells = rows.setdefault(tensor.name, {})
+                if column not in cells or cells[column].explained:
+                    cells[column] = tensor
     grid = Grid([Column("tensor", folds=True), *(Column(name) for name in COLUMNS)])
     modules = {name for name, cells in rows.items() if "forward" in cells}
     for name in _ordered(rows, modules):
