@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from distdemo import ops, words
+from distdemo.cli.contract import Result
 from distdemo.cli.runner import UNDERSTOOD, runnable
 from distdemo.cli.types import unknown_call
 
@@ -201,6 +202,17 @@ def function_of(name: str) -> Any:
 def records_of(name: str) -> list[type]:
     """Return the record classes of a command's JSON documents."""
     return [_imported(place) for place in function_of(name).info.record.split()]
+
+
+def result_of(words: Sequence[str]) -> Result:
+    """Run a command line in this process and return its result, which isn't shown.
+
+    Raises:
+        DistdemoError: The command can't be carried out.
+    """
+    results: list[Result] = []
+    app(args=list(words), obj=results, prog_name="distdemo", standalone_mode=False)
+    return results[0]
 
 
 @cache
