@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from distdemo.ops.spec import OpSpec
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Drawing, Facts, Heading, Paragraph
 from distdemo.view.console import Signs, signs
-from distdemo.view.format import decimal_size, number, plural, ranks_text, shape_text
+from distdemo.view.format import number, plural, ranks_text, shape_text, size_text
 from distdemo.view.tables import WIDTHS, Column, Grid, full_width
 
 JOINTS = "   ─ ┌┐┬ └┘┴│├┤┼"
@@ -28,6 +29,7 @@ index has a bit for each arm of the part: 8 for up, 4 for down, 2 for left, 1 fo
 CUT = 17  # width of a tensor that is shown by its ends
 SHORT = 16  # largest number of elements that is shown whole
 FEW = 4  # largest number of pieces of which all are shown
+OBJECT_LINES = 8  # shown of an object
 FIRST = 2  # pieces shown from the start of more; the last one follows
 
 
@@ -61,10 +63,10 @@ def title(
 
 def moved(traffic: Traffic) -> str:
     """Return the least bytes that a rank has to move: ``2(n−1)/n × S = 24 B, sent by ...``."""
-    size = decimal_size(traffic.payload_bytes)
+    size = size_text(traffic.payload_bytes)
     if traffic.busbw_formula == "1":
         return f"{size}, {traffic.payload_is}, {traffic.moved_by}"
-    least = decimal_size(traffic.payload_bytes * traffic.busbw_factor)
+    least = size_text(traffic.payload_bytes * traffic.busbw_factor)
     return (
         f"at least {traffic.busbw_formula} × S = {least}, {traffic.moved_by}; "
         f"S = {size}, {traffic.payload_is}"
@@ -198,8 +200,8 @@ def _drawn(piece: Piece, sign: Signs, width: int) -> str:
     """Return a tensor nested like its shape, or its ends if it is too wide; an object as JSON."""
     if piece.is_object:
         body = json.dumps(piece.value, ensure_ascii=False)
-        room = max(width, 12)
-        return body if len(body) <= room else body[: room - len(sign.more)] + sign.more
+        lines = textwrap.wrap(body, max(width, 12), replace_whitespace=False)
+        return "\n".join([*lines[:OBJECT_LINES], *[sign.more] * (len(lines) > OBJECT_LINES)])
     if not piece.last_values and len(piece.values) <= SHORT:
         for gap in (" ", "\n"):  # in one line, or one line per row
             body = _nested(piece.document(), gap)

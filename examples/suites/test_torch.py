@@ -24,6 +24,3 @@ class TestDistBackendWithSpawn(RanksTestCase, distributed_test.TestDistBackend, 
         for name in ("barrier", "test_dir", "init_dir"):
             (shared / name).mkdir(exist_ok=True)
         self._spawn_processes()
-
-
-distributed_test.TestDistBackendWithSpawn = TestDistBackendWithSpawn

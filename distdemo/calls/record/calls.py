@@ -93,7 +93,8 @@ def fields_of(method: Method, args: Args, named: dict[str, Any]) -> Fields:
         data = _data(_tensors(args[method.data])[0])
         for number in method.raw:
             for tensor in _tensors(args[number]):
-                if not tensor.is_contiguous() and not data[3]:
+                is_strided = tensor.layout is torch.strided
+                if is_strided and not tensor.is_contiguous() and not data[3]:
                     data = (*data[:3], tensor.stride())
     sent = () if method.sends is None else _counts(_tensors(args[method.sends]))
     if method.receives is None:

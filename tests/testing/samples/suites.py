@@ -19,8 +19,8 @@ class OnTwoRanks(RanksTestCase, MultiProcessTestCase):
         self._spawn_processes()
 
     def start(self):
-        store = dist.FileStore(self.file_name, self.world_size)
-        dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.world_size)
+        where = f"file://{self.file_name}"
+        dist.init_process_group("gloo", where, rank=self.rank, world_size=self.world_size)
 
 
 class TestEnds(OnTwoRanks):
