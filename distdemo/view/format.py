@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Number = bool | int | float | complex
 
 BINARY = tuple((f"{letter}iB", 1 << 10 * (6 - index)) for index, letter in enumerate("EPTGMK"))
-DECIMAL = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+DECIMAL = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 HOUR = 3600  # seconds
 
 
@@ -114,11 +114,11 @@ def short_size(size: float) -> str:
 
 
 def rate(bytes_per_s: float) -> str:
-    """Format bytes per second: ``3.90 GB/s``."""
+    """Format bytes per second in decimal units, as nccl-tests does: ``3.90 GB/s``."""
     for unit, scale in DECIMAL:
         if bytes_per_s >= scale:
             return f"{digits(bytes_per_s / scale)} {unit}/s"
-    return f"{bytes_per_s:.3g} B/s"
+    return f"{digits(bytes_per_s / 1e6)} MB/s"
 
 
 def percent(share: float) -> str:
