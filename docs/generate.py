@@ -27,7 +27,7 @@ from distdemo.ops.spec import OpSpec
 
 DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
-PAGES = {"hello": "ops", "ops": "ops", "explain": "ops", "sanitize": "sanitizer"}
+PAGES = {"hello": "ops", "explain": "ops"}
 """Pages of commands without a page of the same name."""
 
 
@@ -55,10 +55,19 @@ def other_names() -> Iterator[str]:
     yield "| Typed | Meaning |"
     yield "|---|---|"
     means: dict[str, list[str]] = {}
-    for typed, meaning in (words.OPS | words.OPTIONS).items():
+    for typed, meaning in (words.COMMANDS | words.OPS | words.OPTIONS).items():
         means.setdefault(meaning.replace("_", "-"), []).append(f"`{typed}`")
     for meaning, typed_names in means.items():
         yield f"| {', '.join(typed_names)} | `{meaning}` |"
+    yield "\nNames of algorithms: " + "; ".join(
+        f"`{typed}` is `{meaning}`" for typed, meaning in words.ALGORITHMS.items()
+    )
+    yield "\nOther names that people know are no commands. The answer names the command line:\n"
+    yield "| Typed | Answer |"
+    yield "|---|---|"
+    for hint in dict.fromkeys(words.HINTS.values()):
+        line = hint.line.replace("{}", "NAME")
+        yield f"| {hint.names} | {hint.answer} `{line}` |"
 
 
 def _row(option: Any) -> str:
@@ -93,10 +102,12 @@ def commands_table() -> Iterator[str]:
     """Yield the rows of all commands; the operations are one row."""
     yield "| Command | What it does | More |"
     yield "|---|---|---|"
-    every = ", ".join(f"`{op.command}`" for op in ops.REGISTRY.values())
-    yield f"| {every} | Run one operation, verify it, show it. | [ops](docs/ops.md) |"
+    every = [op.command for op in ops.REGISTRY.values()]
     for name in COMMANDS:
-        if ops.find(name) is None:
+        if name == every[0]:
+            row = ", ".join(f"`{command}`" for command in every)
+            yield f"| {row} | Run one operation, verify it, show it. | [ops](docs/ops.md) |"
+        elif name not in every:
             page = PAGES.get(name, name.replace(" ", "-"))
             page = page if (DOCS / f"{page}.md").exists() else name.split()[0]
             yield f"| `{name}` | {COMMANDS[name][1]} | [{page}](docs/{page}.md) |"

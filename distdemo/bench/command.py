@@ -33,6 +33,7 @@ from distdemo.cli.types import (
     parse_bytes,
     parse_seconds,
     unknown,
+    unknown_call,
 )
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
@@ -54,6 +55,8 @@ ranks, two for 256, half a minute for 1024, in every launch. In larger worlds ra
 the warm-up, unless the op's ``irecv`` would then wait for a connection."""
 OP_OPTIONS = ("reduce_op", "root", "variant", "pattern")
 """Options that only some operations take."""
+MEASURED = ((), ("--variant", "single"))
+"""Flags of the forms that are measured, without further options."""
 ALGORITHMS = dict.fromkeys(algorithm.name for algorithm in schedules.REGISTRY)
 
 
@@ -135,7 +138,7 @@ class BenchOptions(WorldOptions):
     "--backend gloo,mpi -o new.json",
 )
 def bench(session: Session, options: BenchOptions) -> Result:
-    """Measure an operation's speed and compare it with the machine's limits.
+    """Measure an operation and judge it by the machine's limits.
 
     Starts fresh worlds until the median of every size is steady or the budget is
     spent, verifies every element, and answers: is this normal for this machine,
@@ -188,11 +191,15 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
     """
     chosen: dict[str, Op] = {}
     for word in ",".join(words or ["all-reduce"]).split(","):
-        op = ops.find(word)
+        op, flags = ops.resolve(word) or (None, ())
         if word.lower() == EVERY:
             chosen |= ops.REGISTRY
-        elif op is not None:
+        elif op is not None and flags in MEASURED:
             chosen[op.name] = op
+        elif op is not None:
+            what = f"bench doesn't measure {word}."
+            why = f"It is {op.command} {' '.join(flags)}."
+            raise UsageError(what, why, f"Try distdemo bench {op.command}.")
         else:
             from distdemo.cli.app import subcommands
 
@@ -201,7 +208,7 @@ def chosen_ops(words: Sequence[str] | None) -> list[Op]:
             if word in others:
                 what = f"bench {word} takes no operation before it."
                 raise UsageError(what, "It is a separate command.", f"Try distdemo bench {word}.")
-            raise unknown("operation", [*known, EVERY, *others], word)
+            raise unknown_call("operation", [*known, EVERY, *others], word)
     return list(chosen.values())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -12,17 +11,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distdemo import backends, ops
+from distdemo import backends, ops, words
 from distdemo.check import matrix
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import ADVANCED, OUTPUT, WorldsOptions, stall_option, timeout_option
 from distdemo.cli.session import Session
-from distdemo.cli.types import Numbers, file_to_write, numbers, offer, parse_dtype, unknown
+from distdemo.cli.types import (
+    Numbers,
+    file_to_write,
+    numbers,
+    offer,
+    parse_dtype,
+    unknown,
+    unknown_call,
+)
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
-from distdemo.view.format import plural
+from distdemo.view.format import listing, plural
 
 if TYPE_CHECKING:
     from distdemo.backends.contract import Backend
@@ -111,7 +118,7 @@ class CheckOptions(WorldsOptions):
     record="distdemo.check.records:CheckReport",
 )
 def check(session: Session, options: CheckOptions) -> Result:
-    """Run the smoke check for CI: every operation, form and type, verified exactly.
+    """Verify every operation, form and type, with a report for CI.
 
     The exit code is 0 only if every case that the backend supports passed. Cases known to be wrong
     in this release of torch are listed but not run.
@@ -199,11 +206,15 @@ def _selected_forms(only_ops: Collection[str]) -> set[tuple[str, str]]:
     selected = set()
     for text in only_ops:
         name, _, form = text.partition("/")
-        op = ops.find(name)
+        op, flags = ops.resolve(name) or (None, ())
         if op is None:
             known = [op.command for op in ops.REGISTRY.values()]
-            raise unknown("operation", known, name)
+            raise unknown_call("operation", known, name)
         forms = [matrix.form_name(known) for known in op.all_forms]
+        if flags and not form:
+            form = next(
+                matrix.form_name(known) for known in op.all_forms if known.flags == " ".join(flags)
+            )
         if form and form not in forms:
             raise unknown("form", [f"{op.command}/{known}" for known in forms], text)
         selected |= {(op.name, known) for known in forms if form in ("", known)}
@@ -222,12 +233,11 @@ def _named_case(name: str) -> matrix.Case:
     if op is not None and size is not None:
         known = {case.id: case for case in matrix.full((int(size[1]),), (op.name,))}
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
-        suggestions = " or ".join(f"--case {other}" for other in near)
+        near = [f"--case {other}" for other in words.closest(name, known)]
         raise UsageError(
             f"There is no case {name!r}.",
             "--format json lists the IDs of all cases.",
-            f"Did you mean {suggestions}?" if near else "",
+            f"Did you mean {listing(near, 'or')}?" if near else "",
         )
     return known[name]
 

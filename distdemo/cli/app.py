@@ -12,66 +12,68 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from distdemo import ops, words
-from distdemo.cli.runner import runnable
-from distdemo.cli.types import unknown
+from distdemo.cli.contract import Result
+from distdemo.cli.runner import UNDERSTOOD, runnable
+from distdemo.cli.types import unknown_call
 
-COLLECTIVES = "Collectives: run one, prove it, see it"
-POINT_TO_POINT = "Point to point"
-MEASURE = "Measure: how fast, and is that normal"
-PROGRAMS = "Your code, and what collectives are for"
-AROUND = "Look around"
+LEARN = "Learn"
+OPERATIONS = "Operations"
+PROGRAM = "Your program"
+MACHINE = "This machine"
+MORE = "More"
+"""Commands that the list in help only names."""
 END = "--"
-"""Word that the program's arguments follow, for ``run``."""
+"""Word that the program's arguments follow, for ``PROGRAMS``."""
+PROGRAMS = ("run", "parity")
+"""Commands that take a program with its arguments."""
 
 _OPS = {op.command: op for op in ops.REGISTRY.values()}
 _PANELS: dict[str, dict[str, str]] = {
-    COLLECTIVES: {
-        **{name: op.doc.summary for name, op in _OPS.items() if "pattern" not in op.takes},
+    LEARN: {
+        "learn": "Learn step by step: predict, run, compare; with exercises.",
+        "explain": "List the operations, or draw one: data, moves, cost.",
+        "shell": "Type Python that runs on every rank (notebooks: %%ranks).",
+        "mistakes": "Run common bugs: what each does, the report, and the fix.",
         "trace": "Show a collective step by step, with every byte counted.",
+        "train": "Train a model on every rank, and prove it data-parallel.",
+    },
+    OPERATIONS: {
+        "hello": "Start ranks that introduce themselves: try this first.",
+        **{name: op.doc.summary for name, op in _OPS.items()},
+    },
+    PROGRAM: {
+        "run": "Run your own program on every rank, under the sanitizer.",
+        "parity": "Compare your program on one rank and on N, tensor by tensor.",
+        "postmortem": "Find the rank and line at fault after a hang or a crash.",
+    },
+    MACHINE: {
+        "check": "Verify every operation, form and type, with a report for CI.",
+        "bench": "Measure an operation and judge it by the machine's limits.",
+        "doctor": "Check what worlds need: network, memory, torch, MPI, GPUs.",
+        "backends": "Try every backend: available or not, why, and how to get it.",
+    },
+    MORE: {
         "trace list": "List the algorithms with their formulas and sources, or their costs on N "
         "ranks.",
-    },
-    POINT_TO_POINT: {name: op.doc.summary for name, op in _OPS.items() if "pattern" in op.takes},
-    MEASURE: {
-        "bench": "Measure an operation's speed and compare it with the machine's limits.",
         "bench links": "Measure every pair of ranks and find slow links and ranks.",
         "bench compare": "Compare two measurements and tell changes from noise.",
         "bench fit": "Fit the α–β model to measured times and predict those of other worlds.",
-    },
-    PROGRAMS: {
-        "run": "Run your own program on every rank.",
-        "parity": "Run your program on one rank and on N, and name the first tensor that differs.",
-        "postmortem": "Name the rank and line at fault, from what a hung or crashed job left "
-        "behind.",
-        "train": "Train a small classifier on every rank, and prove that the training is "
-        "data-parallel.",
         "rpc": "Call functions on other workers, and take a training step over them (maintenance "
         "mode).",
-    },
-    AROUND: {
-        "learn": "Learn collectives step by step: predict, run, compare.",
-        "shell": "Type Python that runs on every rank.",
-        "hello": "Start ranks that introduce themselves: the first thing to try.",
-        "check": "Run the smoke check for CI: every operation, form and type, verified exactly.",
-        "backends": "Try every backend: available or not, why, and how to get it.",
-        "ops": "List the operations and their forms.",
-        "explain": "Draw an operation: what each rank holds, what moves where, the cost, the usual "
-        "mistake.",
-        "mistakes": "Run common bugs: what each does, what the sanitizer reports, and the fix.",
-        "doctor": "Check what worlds need: network, memory, torch, MPI, GPUs, environment "
-        "variables.",
     },
 }
 """Names of the commands with the first line of their help, by help panel."""
 COMMANDS = {name: (panel, line) for panel, lines in _PANELS.items() for name, line in lines.items()}
 """Help panel and first line of help of each command, by name."""
+PYTEST = "pytest"
+"""Row of the list in help that is no command of distdemo."""
+_BY_LETTERS = {words.letters(name): name for name in COMMANDS} | words.COMMANDS
 _PLACES = {
     **dict.fromkeys(_OPS, "demo.command:command_of"),
     "bench links": "bench.command_links:links",
     "bench compare": "bench.command_files:compare",
     "bench fit": "bench.command_files:fit",
     "hello": "demo.command:hello",
-    "ops": "demo.command:list_ops",
     "explain": "demo.command:explain",
     "trace list": "trace.command:list_algorithms",
     "backends": "check.command:list_backends",
@@ -107,7 +109,7 @@ class Command(_PlainTypes, TyperCommand):
         end = args.index(END) if END in args else len(args)
         flags = [flag for param in self.params for flag in (*param.opts, *param.secondary_opts)]
         words = [declared(word, flags) for word in args[:end]]
-        if END in args and self.name in ("run", "parity"):  # the parser removes one "--"
+        if END in args and self.name in PROGRAMS:  # the parser removes one "--"
             words.append(END)
         return [*words, *args[end:]]
 
@@ -115,15 +117,25 @@ class Command(_PlainTypes, TyperCommand):
 class Commands(_PlainTypes, TyperGroup):
     """The group of all commands."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters. The list of commands has no panel of them, but a line."""
+        params = super().get_params(ctx)
+        for param in params:
+            param.hidden = True
+        return params
+
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order in which help lists them."""
-        return list(COMMANDS)
+        """Return the names in the order in which help lists them; to completion, all of them."""
+        if ctx.resilient_parsing:
+            return list(COMMANDS)
+        return [*(name for name, (panel, _) in COMMANDS.items() if panel != MORE), PYTEST]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command without options, for the list in help, or None."""
-        if cmd_name not in COMMANDS:
+        rows = COMMANDS | {PYTEST: (PROGRAM, words.HINTS[PYTEST].answer)}
+        if cmd_name not in rows:
             return None
-        panel, line = COMMANDS[cmd_name]
+        panel, line = rows[cmd_name]
         return TyperCommand(cmd_name, short_help=_escaped(line), rich_help_panel=panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -132,22 +144,27 @@ class Commands(_PlainTypes, TyperGroup):
         Raises:
             UsageError: There is no such command.
         """
-        name, rest = find_command(args)
+        name, flags, rest = find_command(args)
         if name in COMMANDS:
-            return name, typer_command(name), rest
+            typed = args[: len(args) - len(rest)]
+            ctx.meta[UNDERSTOOD] = " ".join(typed), " ".join([name, *flags])
+            return name, typer_command(name), [*flags, *rest]
         if ctx.resilient_parsing:  # the shell completes an unknown command
             return None, None, rest
-        raise unknown("command", COMMANDS, name)
+        choices = " ".join(f"{panel}: {', '.join(lines)}." for panel, lines in _PANELS.items())
+        raise unknown_call("command", COMMANDS, name, choices)
 
 
 app = typer.Typer(
     name="distdemo",
     cls=Commands,
-    help="Collective communication in PyTorch: run it on real ranks, prove it right, see it.",
+    help="Collective communication in PyTorch: run it on real ranks, verify it, see it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
-    epilog="Try: distdemo learn; distdemo all-reduce; distdemo explain scatter",
+    epilog="First: distdemo hello. Then: distdemo learn; distdemo explain scatter\n\n"
+    f"{MORE}: {', '.join(_PANELS[MORE])}\n\n"
+    "Options: COMMAND --help, --version, --install-completion",
 )
 
 
@@ -188,6 +205,17 @@ def records_of(name: str) -> list[type]:
     return [_imported(place) for place in function_of(name).info.record.split()]
 
 
+def result_of(words: Sequence[str]) -> Result:
+    """Run a command line in this process and return its result, which isn't shown.
+
+    Raises:
+        DistdemoError: The command can't be carried out.
+    """
+    results: list[Result] = []
+    app(args=list(words), obj=results, prog_name="distdemo", standalone_mode=False)
+    return results[0]
+
+
 @cache
 def typer_command(name: str) -> Any:
     """Return the Typer command of this name."""
@@ -195,12 +223,15 @@ def typer_command(name: str) -> Any:
     text = _escaped(inspect.cleandoc(function.__doc__ or ""))
     # Typer keeps line breaks within a paragraph, and then wraps the lines again.
     text = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+    more = [
+        f"distdemo {name} {word}: {COMMANDS[f'{name} {word}'][1]}" for word in subcommands(name)
+    ]
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(
         name,
         cls=Command,
         help=text,
-        epilog=function.info.epilog,
+        epilog="\n\n".join([function.info.epilog, *more]),
         context_settings={"help_option_names": ["--help", "-h"]},
     )(runnable(name, function))
     made: Any = typer.main.get_command(single)
@@ -209,20 +240,20 @@ def typer_command(name: str) -> Any:
     return made
 
 
-def find_command(args: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the command that a command line begins with, and its arguments.
+def find_command(args: Sequence[str]) -> tuple[str, list[str], list[str]]:
+    """Return the command that a command line begins with, options that are implied, and the rest.
 
-    The first word is ``all-reduce``, or another name, which can imply options.
+    The first word is ``all-reduce``, in any spelling, or another name of a command or an operation.
     """
     word, *rest = args
-    name = word.replace("_", "-")
     resolved = ops.resolve(word)
-    if rest and f"{name} {rest[0]}" in COMMANDS:
-        return f"{name} {rest[0]}", rest[1:]
+    name = _BY_LETTERS.get(words.letters(word), word)
+    if rest and f"{name} {rest[0].lower()}" in COMMANDS:
+        return f"{name} {rest[0].lower()}", [], rest[1:]
     if name in COMMANDS or resolved is None:
-        return name, rest
+        return name, [], rest
     op, flags = resolved
-    return op.command, [*flags, *rest]
+    return op.command, list(flags), rest
 
 
 def declared(word: str, flags: Sequence[str]) -> str:
@@ -236,7 +267,7 @@ def declared(word: str, flags: Sequence[str]) -> str:
     if name in flags:
         return words.IMPLIED_VALUES.get(word, word)
     same = {words.letters(flag): flag for flag in flags if flag.startswith("--")}
-    meant = words.OPTIONS.get(name, "")
+    meant = words.OPTIONS.get(name.replace("_", "-"), "")
     if name.startswith("--"):
         meant = same.get(words.letters(name), meant)
     return f"{meant}{equals}{value}" if meant.partition("=")[0] in flags else word

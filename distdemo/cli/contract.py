@@ -13,9 +13,9 @@
         return Result(report, hello_view)
 
 ``cli.app`` lists the commands. ``cli.runner`` reads the options from the record's fields, adds the
-shared ones (``--format``, ``--output``, ``--quiet``, ``--traceback``), shows the result and exits
-with the exit code. A command prints nothing, except by ``session.show``, writes no file and never
-exits.
+shared ones (``--format``, ``--output``, ``--quiet``, ``--verbose``, ``--traceback``), shows the
+result and exits with the exit code. A command prints nothing, except by ``session.show``, writes
+no file and never exits.
 """
 
 from __future__ import annotations

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
-from distdemo import signals
-from distdemo.cli.app import END, app, find_command
+from distdemo import signals, words
+from distdemo.cli.app import COMMANDS, END, PROGRAMS, app, find_command
 from distdemo.cli.runner import CommandEnded, envelope
 from distdemo.cli.types import BadValue
 from distdemo.errors import (
@@ -23,6 +24,7 @@ from distdemo.errors import (
     Terminated,
     UsageError,
 )
+from distdemo.view.format import listing
 
 # Typer bundles click or imports it, depending on its release. Either way the third ancestor of
 # BadParameter is the base class of the parser's errors.
@@ -39,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     signals.install(report_stop)
     code = EXIT_OK
     try:
-        code = _run_command(list(arguments) or ["--help"])
+        code = _run_command(_flags_last(arguments) or ["--help"])
         sys.stdout.flush()
     except Terminated:
         code = EXIT_FAILED
@@ -47,6 +49,12 @@ def run(arguments: Sequence[str]) -> int:
         _close_stdout()  # the reader (``| head -1``) has closed the pipe
     signals.enter(signals.Stage.SHOWING)
     return signals.exit_code() or code
+
+
+def _flags_last(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments, with ``help scatter`` as ``scatter --help``."""
+    flag = words.FLAGS.get(arguments[0].lower()) if arguments else None
+    return list(arguments) if flag is None else [*arguments[1:], flag]
 
 
 def _run_command(arguments: list[str]) -> int:
@@ -62,7 +70,7 @@ def _run_command(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort, Terminated) as stop:
         error = DistdemoError(signals.what_stopped(stop), ALL_EXITED)
     except _ParserError as raised:
-        error = _usage_error(raised)
+        error = _usage_error(raised, arguments)
     except BrokenPipeError:
         raise
     except OSError as raised:
@@ -97,28 +105,49 @@ def _report(error: DistdemoError, arguments: list[str]) -> None:
         _close_stdout()
 
 
-def _usage_error(error: Exception) -> UsageError:
+def _usage_error(error: Exception, arguments: list[str]) -> UsageError:
     """Return the parser's error in three lines."""
     if isinstance(error, BadValue):
         return error.usage_error()
-    context = getattr(error, "ctx", None)
+    context: Any = getattr(error, "ctx", None)
     program = "distdemo COMMAND" if context is None else context.command_path
     message = str(getattr(error, "format_message", lambda: str(error))()).strip()
     why = 'Write the value after a space or "=".'  # the parser names no command only then
     if context is not None:
         why = " ".join(context.get_usage().split())
     hint = f"{program} --help lists its options."
+    extra = re.search(r"unexpected extra argument\S* \((.*)\)", message)
+    flags = (
+        [] if context is None else [flag for param in context.command.params for flag in param.opts]
+    )
     option = getattr(error, "option_name", "")
-    if message.startswith("No such option"):
+    if extra is not None:
+        message = f"Unexpected argument {extra[1]!r}."
+        hint = f"Try {program} -n {extra[1]}." if extra[1].isdecimal() and "-n" in flags else hint
+    elif message.startswith("No such option"):
         message = f"{program} has no option {option}."
-        near = difflib.get_close_matches(
-            option, getattr(error, "possibilities", None) or (), 1, 0.75
-        )
-        if program == "distdemo run":
+        near = words.closest(option, flags)
+        known = words.hint(option.lstrip("-"))
+        if context.parent is None:
+            why = "Options follow the command."
+            hint = f"Try {_command_first(arguments)}."
+        elif context.info_name in PROGRAMS:
             hint = 'Put your program\'s options after "--".'
         elif near:
-            hint = f"Did you mean {near[0]}?"
+            why = ""
+            hint = f"Did you mean {listing(near, 'or')}?"
+        elif known is not None:
+            why = known[0]
+            hint = f"Try {known[1]}."
     return UsageError(message, why, hint)
+
+
+def _command_first(arguments: list[str]) -> str:
+    """Return the command line with its command, by default hello, before the options."""
+    own = [word for word in arguments if find_command([word])[0] in COMMANDS]
+    command = (own or ["hello"])[0]
+    rest = [word for word in arguments if word != command]
+    return shlex.join(["distdemo", command, *rest])
 
 
 def _close_stdout() -> None:

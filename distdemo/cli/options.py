@@ -193,6 +193,15 @@ class OutputOptions(Options):
         bool,
         typer.Option("--quiet", "-q", help="Print only the verdict.", rich_help_panel=OUTPUT),
     ] = False
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Print more: start method, versions, last ranks.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False
     traceback: Annotated[
         bool,
         typer.Option("--traceback", help="Show the traceback of an error.", rich_help_panel=OUTPUT),

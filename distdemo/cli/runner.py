@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 
 PICTURES = (".svg", ".png")  # suffixes of pictures for slides
+UNDERSTOOD = "distdemo.understood"
+"""Key in the context's ``meta``: the command as typed, and its meaning."""
 
 
 class CommandEnded(Exception):  # it reads as what happened, as typer.Exit does
@@ -67,18 +69,27 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
         for record in records
     }
 
-    def run(**values: Any) -> None:
+    def run(ctx: typer.Context, **values: Any) -> None:
         made = {
             record: record(**{option.name: values[option.name] for option in options})
             for record, options in parameters.items()
         }
         shown: OutputOptions = made[OutputOptions]
-        session = Session(name, shown.format, shown.quiet, shown.traceback, output=shown.output)
+        session = Session(
+            name, shown.format, shown.quiet, shown.verbose, shown.traceback, shown.output
+        )
         arguments = {"session": session, "options": made.get(hints.get("options"))}
         arguments = {key: value for key, value in arguments.items() if key in hints}
-        raise CommandEnded(_run(session, made.get(NodeOptions), partial(function, **arguments)))
+        function_call = partial(function, **arguments)
+        if ctx.obj is not None:  # see `app.result_of`
+            ctx.obj.append(function_call())
+            return
+        understood = ctx.meta.get(UNDERSTOOD)
+        raise CommandEnded(_run(session, made.get(NodeOptions), understood, function_call))
 
-    every = [option for options in parameters.values() for option in options]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    context = inspect.Parameter("ctx", kind, annotation=typer.Context)
+    every = [context, *(option for options in parameters.values() for option in options)]
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]  # typer reads it
     run.__annotations__ = {option.name: option.annotation for option in every}
     return run
@@ -113,7 +124,12 @@ def _output_options(info: CommandInfo) -> dict[str, Any]:
     }
 
 
-def _run(session: Session, nodes: NodeOptions | None, function: Callable[[], Result]) -> int:
+def _run(
+    session: Session,
+    nodes: NodeOptions | None,
+    understood: tuple[str, str] | None,
+    function: Callable[[], Result],
+) -> int:
     """Run the command's function, show its result, and return the exit code."""
     code = EXIT_FAILED
     try:
@@ -121,6 +137,8 @@ def _run(session: Session, nodes: NodeOptions | None, function: Callable[[], Res
             session.placement = find_placement(
                 nodes.launcher, nodes.nnodes, nodes.node_rank, nodes.master
             )
+        if understood is not None:
+            session.understood(*understood)
         signals.enter(signals.Stage.RUNNING)
         code = conclude(session, function())
     except typer.Exit as end:  # on a node without rank 0
@@ -228,7 +246,10 @@ class _Output:
                 return
             yield blocks.Paragraph()
         report = self.result.view(self.result.record, sign)
-        yield from blocks.quiet(report) if quiet else report
+        if quiet:
+            yield from blocks.quiet(report)
+        else:
+            yield from report if self.session.verbose else blocks.without_details(report)
 
     def document(self) -> str:
         """Return the JSON document."""

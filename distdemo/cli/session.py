@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from distdemo import backends
+from distdemo import backends, words
 from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
 from distdemo.joined import engines
 from distdemo.joined.engines import Placement
@@ -85,6 +85,7 @@ class Session:
         command: Name of the command, ``bench links``.
         format: ``table``, ``json`` or another format of the command.
         quiet: True to print only the verdict.
+        verbose: True to print details, too.
         traceback: True to show the traceback of the rank at fault.
         output: File that the result will be written to.
         placement: Place of this process in a joined world, or None if it starts all ranks.
@@ -93,6 +94,7 @@ class Session:
     command: str
     format: str = "table"
     quiet: bool = False
+    verbose: bool = False
     traceback: bool = False
     output: Path | None = None
     placement: Placement | None = None
@@ -327,6 +329,15 @@ class Session:
         )
 
     # ----------------------------------------------------------------------------- questions
+
+    def understood(self, typed: str, meaning: str) -> None:
+        """Print the meaning of a name, in a dim line, unless it is the same name."""
+        is_shown = self.shares_output and self.is_first and not self.quiet
+        if is_shown and words.letters(words.without_prefix(typed)) != words.letters(meaning):
+            from distdemo.view import colours
+            from distdemo.view.console import messages
+
+            messages().print(f"{typed}: {meaning}", style=colours.QUIET)
 
     def show(self, blocks: Callable[[Signs], Iterable[Block]]) -> None:
         """Print a part of the report before the result, if the session is interactive."""

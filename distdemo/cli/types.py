@@ -5,20 +5,20 @@ A parser raises :class:`BadValue`; ``cli.main`` makes a three-line error of it.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
 
-from distdemo import dtypes, words
+from distdemo import dtypes, ops, words
 from distdemo.cli.files import why_unwritable
 from distdemo.errors import UsageError
+from distdemo.view.format import listing
 
 T = TypeVar("T")
 MAX_SECONDS = 1e9
@@ -35,14 +35,23 @@ class BadValue(typer.BadParameter):
         what: What is wrong with it: ``not a number of bytes.``
         why: What the option expects, as a sentence; by default its help.
         example: Value to try.
+        meant: Values that were probably meant.
     """
 
-    def __init__(self, text: str, what: str, why: str = "", example: str = "") -> None:
+    def __init__(
+        self,
+        text: str,
+        what: str,
+        why: str = "",
+        example: str = "",
+        meant: Sequence[str] = (),
+    ) -> None:
         super().__init__(f"{text}: {what}")
         self.text = text
         self.what = what
         self.why = why
         self.example = example
+        self.meant = meant
 
     def usage_error(self) -> UsageError:
         """Return the error in three lines, with the name of the option that was being parsed."""
@@ -53,6 +62,8 @@ class BadValue(typer.BadParameter):
             help_text = str(getattr(self.param, "help", "")).replace("\\[", "[")
         hint = f"Try {flag} {self.example}." if self.example else "Use another value."
         what = f"{flag} {self.text or repr('')}: {self.what}"
+        if self.meant:
+            return UsageError(what, hint=f"Did you mean {flag} {listing(self.meant, 'or')}?")
         return UsageError(what, self.why or help_text, hint)
 
 
@@ -199,9 +210,9 @@ def one_of(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
     def parse(text: str) -> str:
         name = known.get(text.lower()) or known.get(words.without_prefix(text))
         if name is None:
-            near = difflib.get_close_matches(text.lower(), choices, 1)
             why = f"Choices: {', '.join(choices)}."
-            raise BadValue(text, "there is no such choice.", why, (near or choices)[0])
+            near = words.closest(text, choices)
+            raise BadValue(text, "there is no such choice.", why, choices[0], near)
         return name
 
     return parse
@@ -216,18 +227,41 @@ def offer(names: Iterable[str]) -> Callable[[str], list[str]]:
 parse_dtype = one_of(dtypes.DTYPES, dtypes.NAMES)
 
 
-def unknown(kind: str, names: Iterable[str], given: str) -> UsageError:
-    """Return the error for an unknown name, with the closest known name.
+def unknown(
+    kind: str, names: Iterable[str], given: str, others: Iterable[str] = (), choices: str = ""
+) -> UsageError:
+    """Return the error for an unknown name, with the closest known names, or else all of them.
+
+    Args:
+        kind: What it names: ``step``.
+        names: Known names.
+        given: Name as typed.
+        others: More known names, which aren't listed.
+        choices: Text that lists the names, by default in one line.
+    """
+    known = list(names)
+    what = f"There is no {kind} {given!r}."
+    near = words.closest(given, known, others)
+    if near:
+        return UsageError(what, hint=f"Did you mean {listing(near, 'or')}?")
+    return UsageError(what, choices or f"Choices: {', '.join(known)}.", "Use one of them.")
+
+
+def unknown_call(kind: str, names: Iterable[str], given: str, choices: str = "") -> UsageError:
+    """Return the error for an unknown command or operation, with a hint if people know the name.
 
     Args:
         kind: What it names: ``command``.
-        names: Known names.
+        names: Known names. Names that torch and MPI give to operations are known as well.
         given: Name as typed.
+        choices: Text that lists the names, by default in one line.
     """
-    known = list(names)
-    near = difflib.get_close_matches(given.lower(), known, 1, 0.7)  # help isn't shell
-    hint = f"Did you mean {near[0]}?" if near else "Use one of them."
-    return UsageError(f"There is no {kind} {given!r}.", f"Choices: {', '.join(known)}.", hint)
+    others = (*ops.NAMES, *words.COMMANDS, *words.FLAGS)
+    error = unknown(kind, names, given, others, choices)
+    hint = words.hint(given)
+    if hint is None and error.why:  # no known name is close
+        hint = next(map(words.hint, words.closest(given, words.HINTS)), None)
+    return error if hint is None else UsageError(error.what, hint[0], f"Try {hint[1]}.")
 
 
 def file_to_write(*endings: str) -> Callable[[Any], Path]:

@@ -5,19 +5,20 @@ Each op's command is generated, with a record that has exactly the options of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from distdemo import ops
+from distdemo import files, ops
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import SizeOptions, WorldOptions, world_size_option
 from distdemo.cli.session import Session
-from distdemo.cli.types import offer, unknown
+from distdemo.cli.types import offer, unknown_call
 from distdemo.demo.options import OpOptions, make_request, make_spec, options_of
 from distdemo.ops.contract import Op
 
@@ -75,7 +76,7 @@ def command_of(op: Op) -> Callable[..., Result]:
     record="distdemo.demo.records:HelloReport",
 )
 def hello(session: Session, options: WorldOptions) -> Result:
-    """Start ranks that introduce themselves: the first thing to try."""
+    """Start ranks that introduce themselves: try this first."""
     size = session.world_size(options.world_size)
     world = replace(session.world(size, options), lazy=True)
     with session.waiting(f"{size} ranks over {world.backend}", world):
@@ -89,17 +90,19 @@ def hello(session: Session, options: WorldOptions) -> Result:
     return Result(report, hello_view)
 
 
-@command(
-    epilog="Try: distdemo ops; distdemo explain all-to-all",
-    record="distdemo.demo.records:OpList",
-)
 def list_ops() -> Result:
-    """List the operations and their forms."""
+    """Return the list of the operations and their forms."""
     from distdemo.demo.records import OpEntry, OpList
     from distdemo.demo.view import list_view
 
     entries = [
-        OpEntry(op.command, form.flags, form.call, form.summary or op.doc.summary)
+        OpEntry(
+            op.command,
+            form.flags,
+            form.call,
+            form.summary or op.doc.summary,
+            form.older if form.call != form.older else "",
+        )
         for op in ops.REGISTRY.values()
         for form in op.all_forms
         if form.lacking() is None
@@ -127,26 +130,37 @@ class ExplainOptions(SizeOptions):
 
 
 @command(
-    epilog="Try: distdemo explain scatter; distdemo explain scatter --code; distdemo scatter "
-    "--root 1 --explain",
+    epilog="Try: distdemo explain; distdemo explain scatter; distdemo explain isend; distdemo "
+    "explain scatter --code",
     record="distdemo.demo.records:Explanation distdemo.demo.records:OpList",
 )
-def explain(options: ExplainOptions) -> Result:
-    """Draw an operation: what each rank holds, what moves where, the cost, the usual mistake.
+def explain(session: Session, options: ExplainOptions) -> Result:
+    """List the operations, or draw one: data, moves, cost.
 
-    An operation's own option --explain draws it with its other options.
+    The drawing shows what each rank holds before and after, what moves where, and the usual
+    mistake. An operation's own option --explain draws it with its other options.
     """
-    from distdemo.demo.explain import example_code, explain_op
+    from distdemo.demo.explain import explain_op
     from distdemo.demo.view_picture import code_view, picture
 
     if options.name is None:
         return list_ops()
     resolved = ops.resolve(options.name)
     if resolved is None:
-        raise unknown("operation", (op.command for op in ops.REGISTRY.values()), options.name)
-    op, _ = resolved
-    size = max(options.world_size or op.default_size(None), op.smallest_world)
-    explanation = explain_op(op, make_spec(op, options_of(op)(), size))
+        known = [op.command for op in ops.REGISTRY.values()]
+        raise unknown_call("operation", known, options.name)
+    op, flags = resolved
+    session.understood(options.name, " ".join([op.command, *flags]))
+    form = options_of(op)(**_values(flags))
+    size = options.world_size or op.default_size(getattr(form, "pattern", None))
+    explanation = explain_op(op, make_spec(op, form, max(size, op.smallest_world)))
     if options.code:
-        return Result(replace(explanation, code=example_code(op)), code_view)
+        program = files.example(f"ops/{op.name}.py")
+        return Result(replace(explanation, code=program), code_view)
     return Result(explanation, picture)
+
+
+def _values(flags: Sequence[str]) -> dict[str, Any]:
+    """Return the options in the flags of a form: ``--pattern ring --nonblocking``."""
+    found = re.findall(r"--(\w+) ?(\w*)", " ".join(flags))
+    return {name: value or True for name, value in found}

@@ -17,11 +17,12 @@ from distdemo.demo.records import (
     OpReport,
     RankResult,
 )
-from distdemo.demo.view_picture import data_cells, moved, picture, title
+from distdemo.demo.view_picture import moved, picture, title
 from distdemo.launcher.clock import EVENTS
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Fitted, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
+from distdemo.view.data import data_cells, rank_cell
 from distdemo.view.format import (
     distinct,
     duration,
@@ -34,10 +35,12 @@ from distdemo.view.tables import Cell, Column, Grid, Item, select
 MANY = 16  # events shown from either end, and mismatches shown
 OF_CALL = {"Arrived", "Left", "Present", "Waited", "Launch", "Wait", "Time"}
 RIGHT = OF_CALL | {"Rank", "Process", "Pickle", "Called", "Returned"}
-FOLDS = {"Host", "What it does", "Status"}
+FOLDS = {"Host", "Command", "What it does", "Status"}
 DROPPED = {"Waited", "Launch", "Wait", "Time"}
 """Columns that are empty for a rank that makes no call, that are right-aligned, whose cells may
 wrap, and which narrow tables lack."""
+NEXT = "Next: distdemo learn, step by step; or distdemo scatter, any operation."
+"""Last line of the first command that people try."""
 SOFTWARE = {"nccl": "NCCL", "cuda": "CUDA", "hip": "HIP"}
 """Libraries that a report names with their version, if the run used them."""
 
@@ -72,7 +75,12 @@ def op_view(report: OpReport, sign: Signs) -> Iterator[Block]:
     for line in islice(_mismatches(report), MANY):
         yield Paragraph(line, colours.WRONG)
     yield Summary(verdict(report), report.ok)
-    yield Paragraph("\n".join(_footer(report)), colours.QUIET)
+    timed = [result for result in report.ranks if result.takes_part]
+    if len(timed) > 1 and not report.has_events:
+        yield Paragraph(_extremes(report, timed), colours.QUIET, is_detail=True)
+    footer = "\n".join(_footer(report))
+    if footer:
+        yield Paragraph(footer, colours.QUIET)
 
 
 def hello_view(report: HelloReport, sign: Signs) -> Iterator[Block]:
@@ -81,7 +89,7 @@ def hello_view(report: HelloReport, sign: Signs) -> Iterator[Block]:
 
     def row(rank: Introduction) -> Cells:
         return {
-            "Rank": _rank(rank.rank),
+            "Rank": rank_cell(rank.rank),
             "Process": str(rank.pid),
             "Host": rank.host,
             "Backend": rank.backend,
@@ -98,7 +106,10 @@ def hello_view(report: HelloReport, sign: Signs) -> Iterator[Block]:
         joined = f"{plural(size, 'rank')} joined within {duration(slowest)} of their start"
         summary = f"{joined}; every rank heard from all."
     yield Summary(summary, report.ok)
-    yield Paragraph(start_and_versions(report.world, report.versions), colours.QUIET)
+    yield Paragraph(NEXT, colours.QUIET)
+    yield Paragraph(
+        start_and_versions(report.world, report.versions), colours.QUIET, is_detail=True
+    )
 
 
 def list_view(listed: OpList, _: Signs) -> Iterator[Block]:
@@ -106,14 +117,16 @@ def list_view(listed: OpList, _: Signs) -> Iterator[Block]:
     rows: list[Cells] = [
         {
             "Command": Text(f"  {op.flags}") if op.flags else Text(op.command, "bold"),
-            "In torch.distributed": op.calls,
+            "In torch.distributed": f"{op.calls}\n({op.older})" if op.older else op.calls,
             "What it does": op.summary,
         }
         for op in listed.ops
     ]
     yield _grid(rows)
+    commands = len({op.command for op in listed.ops})
+    yield Summary(f"{plural(commands, 'operation')} in {plural(len(listed.ops), 'form')}.", None)
     hint = "distdemo explain OP draws one; distdemo OP runs it; distdemo OP --help lists its flags."
-    yield Paragraph(hint, colours.QUIET)
+    yield Paragraph(f"In parentheses: the older name. {hint}", colours.QUIET)
 
 
 # ------------------------------------------------------------------------------------- the tables
@@ -142,7 +155,7 @@ def _per_rank(shown: Iterable[Item | int], sign: Signs, row: Callable[[Item], Ce
 
 def _row(report: OpReport, result: RankResult, sign: Signs, width: int) -> Cells:
     """Return the cells of one rank; the columns depend on the run."""
-    cells: Cells = {"Rank": _rank(result.rank)}
+    cells: Cells = {"Rank": rank_cell(result.rank)}
     if report.world.hosts:
         cells["Host"] = report.world.hosts[result.rank]
     if report.group:
@@ -179,10 +192,6 @@ def _barrier_times(report: OpReport, result: RankResult) -> tuple[str, str, str]
     return unit.text(arrived), unit.text(left), unit.text(left - arrived)
 
 
-def _rank(rank: int) -> Text:
-    return Text(str(rank), colours.of_rank(rank))
-
-
 def _verified(result: RankResult, sign: Signs) -> Text:
     if result.checked == 0:
         return Text(sign.none, colours.QUIET)
@@ -200,7 +209,7 @@ def _events(events: Sequence[Event], sign: Signs, width: int) -> Grid:
     return _grid(
         [
             {
-                "Rank": _rank(event.rank),
+                "Rank": rank_cell(event.rank),
                 "Call": event.call,
                 "Called": duration(event.called_s),
                 "Returned": duration(event.returned_s),
@@ -260,23 +269,25 @@ def verdict(report: OpReport) -> str:
     return f"Verified: {plural(checked, report.noun)} {match}.{note}"
 
 
-def _footer(report: OpReport) -> Iterator[str]:
-    """Yield the times, the bytes moved, and on GPUs the clock and library versions."""
-    timed = [result for result in report.ranks if result.takes_part]
-    if len(timed) > 1 and report.world.hosts:  # times of different hosts can't be compared
+def _extremes(report: OpReport, timed: Sequence[RankResult]) -> str:
+    """Return who was last; of several hosts, whose clocks differ, the longest call."""
+    if report.world.hosts:
         longest = max(timed, key=lambda result: result.time_s)
-        yield f"Longest call: rank {longest.rank}, {duration(longest.time_s)}."
-    elif len(timed) > 1 and not report.has_events:
-        late = max(timed, key=lambda result: result.started_s)
-        last = max(timed, key=lambda result: result.ended_s)
-        start, end = ("arrive", "leave") if report.is_barrier else ("start", "finish")
-        started, ended = duration(late.started_s), duration(last.ended_s)
-        if report.is_barrier:
-            started, ended = _barrier_times(report, late)[0], _barrier_times(report, last)[1]
-        yield (
-            f"Last to {start}: rank {late.rank}, {started} after the first; "
-            f"to {end}: rank {last.rank}, at {ended}."
-        )
+        return f"Longest call: rank {longest.rank}, {duration(longest.time_s)}."
+    late = max(timed, key=lambda result: result.started_s)
+    last = max(timed, key=lambda result: result.ended_s)
+    start, end = ("arrive", "leave") if report.is_barrier else ("start", "finish")
+    started, ended = duration(late.started_s), duration(last.ended_s)
+    if report.is_barrier:
+        started, ended = _barrier_times(report, late)[0], _barrier_times(report, last)[1]
+    return (
+        f"Last to {start}: rank {late.rank}, {started} after the first; "
+        f"to {end}: rank {last.rank}, at {ended}."
+    )
+
+
+def _footer(report: OpReport) -> Iterator[str]:
+    """Yield the bytes moved, and on GPUs the clock and library versions."""
     if not report.is_barrier:
         padded = "; every pickle padded to the largest" if report.spec.objects else ""
         yield f"Moves: {moved(report.traffic)}{padded}."

@@ -37,7 +37,7 @@ class DoctorOptions:
     epilog="Try: distdemo doctor; distdemo doctor --quiet; distdemo doctor --only network",
 )
 def doctor(session: Session, options: DoctorOptions) -> Result:
-    """Check what worlds need: network, memory, torch, MPI, GPUs, environment variables.
+    """Check what worlds need: network, memory, torch, MPI, GPUs.
 
     Checks what PyTorch's process groups depend on, and starts a two-rank test world over gloo.
     Nothing is changed. To test the connection to another machine, use distdemo hello --nnodes and

@@ -50,10 +50,12 @@ def _letters(name: str) -> str:
     return words.letters(words.without_prefix(name))
 
 
+NAMES = tuple(name for op in _ALL for name in op.aliases) + tuple(words.OPS)
+"""Names of torch, MPI and NCCL for the ops and their forms."""
 _BY_LETTERS = {_letters(op.name): op for op in _ALL}
 _CALLS = {_letters(name): (op, tuple(flags)) for op in _ALL for name, flags in op.aliases.items()}
 for _name, _means in words.OPS.items():
     _torch_name, *_flags = _means.split()
-    _CALLS[_name] = (REGISTRY[_torch_name], tuple(_flags))
+    _CALLS[_letters(_name)] = (REGISTRY[_torch_name], tuple(_flags))
     if not _flags:
-        _BY_LETTERS[_name] = REGISTRY[_torch_name]
+        _BY_LETTERS[_letters(_name)] = REGISTRY[_torch_name]

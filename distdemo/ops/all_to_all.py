@@ -56,7 +56,7 @@ class AllToAll(Op):
     list_after = True
     default_shape = (2,)
     doc = OpDoc(
-        summary="Every rank sends a different part to each rank: a transposition.",
+        summary="Every rank sends a different part to each rank.",
         when="Route tokens to experts (mixture of experts); transpose a matrix that is "
         "distributed over the ranks; redistribute embedding lookups.",
         mistake="Output splits that don't match the other ranks' input splits: rank j must "

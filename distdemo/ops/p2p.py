@@ -28,7 +28,8 @@ PATTERNS = {
 """Communication patterns."""
 NOTES = {
     "ring": "Ring: rank r sends to r + 1 and receives from r − 1 (modulo n). With blocking calls, "
-    "even ranks send first and odd ranks receive first, which prevents a circular wait.",
+    "even ranks send first and odd ranks receive first, which prevents a circular wait. "
+    "The algorithm of all-reduce: distdemo trace ring.",
     "exchange": "Exchange: every rank sends to r − 1 and r + 1 and receives from both (modulo n). "
     "A batch has no order that could deadlock.",
 }

@@ -23,7 +23,7 @@ class Reduce(Op):
     root_is = "dst"
     in_place = True
     doc = OpDoc(
-        summary="The root gets all tensors combined; other ranks' buffers become undefined.",
+        summary="The root gets all tensors combined.",
         when="Collect a loss or a count on one rank that writes the log.",
         mistake="Reading the tensor on a rank other than the root. gloo leaves partial sums there "
         "that look like results. Use all_reduce if every rank needs the value.",

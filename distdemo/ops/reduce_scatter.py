@@ -36,7 +36,7 @@ class ReduceScatter(Op):
     shares_own_piece = True
     default_shape = (2,)
     doc = OpDoc(
-        summary="All tensors are combined, and each rank gets one part of the result.",
+        summary="All tensors are combined; each rank gets one part of it.",
         when="Shard gradients over the ranks (FSDP, ZeRO); the first half of a ring all_reduce.",
         mistake="An output as large as all pieces together. It must be as large as one of them. "
         "reduce_scatter_single takes one tensor instead of a list, and cuts it into n equal pieces "

@@ -55,7 +55,7 @@ _TABLE = (
     Reduction("product", "PRODUCT", operator.mul, "mul", "prod", _ALL, ("prod", "mul")),
     Reduction("min", "MIN", min, "minimum", "amin", _ORDERED, ("minimum",)),
     Reduction("max", "MAX", max, "maximum", "amax", _ORDERED, ("maximum",)),
-    Reduction("avg", "AVG", operator.add, "add", "sum", _FRACTIONS, ("mean",)),
+    Reduction("avg", "AVG", operator.add, "add", "sum", _FRACTIONS, ("mean", "average")),
     Reduction("band", "BAND", operator.and_, "bitwise_and", "", _BITS, ("and",)),
     Reduction("bor", "BOR", operator.or_, "bitwise_or", "", _BITS, ("or",)),
     Reduction("premul_sum", "PREMUL_SUM", operator.add, "add", "sum", frozenset({"float"})),

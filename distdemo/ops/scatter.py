@@ -28,7 +28,7 @@ class Scatter(Op):
     shares_own_piece = True
     root_is = "src"
     doc = OpDoc(
-        summary="The root cuts its data into pieces and sends one to each rank.",
+        summary="The root sends a different piece of its data to each rank.",
         when="Distribute the parts of a batch or a matrix that one rank has read.",
         mistake="Passing scatter_list on every rank. Only the root passes one, other ranks pass "
         "None, and every rank passes a tensor to receive into.",

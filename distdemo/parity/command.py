@@ -66,7 +66,7 @@ class ParityOptions(ProgramOptions, SizeOptions, StartOptions):
     "-- --tp 2",
 )
 def parity(session: Session, options: ParityOptions) -> Result:
-    """Run your program on one rank and on N, and name the first tensor that differs.
+    """Compare your program on one rank and on N, tensor by tensor.
 
     Both must take the same global batch. How each output, gradient and parameter is spread over the
     ranks is inferred from its values. FILE and its arguments are those of distdemo run.

@@ -48,7 +48,9 @@ def parity_view(report: ParityReport, sign: Signs) -> Iterator[Block]:
     if difference is None:
         yield Summary(_verdict(report))
     if report.world is not None:
-        yield Paragraph(start_and_versions(report.world, report.versions), colours.QUIET)
+        yield Paragraph(
+            start_and_versions(report.world, report.versions), colours.QUIET, is_detail=True
+        )
 
 
 def _failure(report: ParityReport) -> str:

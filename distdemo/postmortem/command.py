@@ -29,7 +29,7 @@ class PostmortemOptions:
     "distdemo postmortem dumps",
 )
 def postmortem(options: PostmortemOptions) -> Result:
-    """Name the rank and line at fault, from what a hung or crashed job left behind.
+    """Find the rank and line at fault after a hang or a crash.
 
     Reads dumps of torch's flight recorder, logs of ranks and of torchrun, and recordings of
     distdemo.sanitizer.install(). The job itself needs no distdemo.

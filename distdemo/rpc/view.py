@@ -27,8 +27,8 @@ def rpc_view(report: RpcReport, sign: Signs) -> Iterator[Block]:
         yield Summary(f"{len(report.wrong)} of {count} calls returned a wrong value.", ok=False)
     else:
         yield Summary(f"All {count} calls returned the right values.")
-    note = "PyTorch's RPC is stable and in maintenance mode."
-    yield Paragraph(f"{note}\n{start_and_versions(world, report.versions)}", colours.QUIET)
+    yield Paragraph("PyTorch's RPC is stable and in maintenance mode.", colours.QUIET)
+    yield Paragraph(start_and_versions(world, report.versions), colours.QUIET, is_detail=True)
 
 
 def _table(calls: Sequence[RpcCall], sign: Signs) -> Grid:

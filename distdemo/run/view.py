@@ -77,7 +77,7 @@ def run_view(
         )
         yield Paragraph(f"distdemo run {file}:NAME", verbatim=True)
     if world is not None:
-        yield Paragraph(start_and_versions(world, report.versions), colours.QUIET)
+        yield Paragraph(start_and_versions(world, report.versions), colours.QUIET, is_detail=True)
 
 
 def _verdict(report: RunReport) -> str:

@@ -5,9 +5,9 @@ Imports no torch.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+from collections.abc import Iterable
 
-from distdemo import backends
+from distdemo import backends, words
 from distdemo import ops as operations
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
@@ -39,7 +39,7 @@ def find(op: str, name: str | None = None) -> Algorithm:
     Raises:
         UsageError: There is none.
     """
-    known = {algorithm.name: algorithm for algorithm in of_op(op)}
+    known = of_op(op)
     command = op.replace("_", "-")
     if not known:
         raise UsageError(
@@ -48,16 +48,33 @@ def find(op: str, name: str | None = None) -> Algorithm:
             f"Try distdemo explain {command}, or distdemo trace list.",
         )
     if name is None:
-        return next(iter(known.values()))
-    word = name.strip().lower().replace("_", "-")
-    if word not in known:
-        near = get_close_matches(word, known, n=1) or list(known)
-        raise UsageError(
-            f"{command} has no algorithm {name!r}.",
-            f"Choices: {', '.join(known)}.",
-            f"Try --algorithm {near[0]}.",
-        )
-    return known[word]
+        return known[0]
+    algorithm = _named(name, known)
+    if algorithm is None:
+        what = f"{command} has no algorithm {name!r}."
+        names = [algorithm.name for algorithm in known]
+        near = words.closest(name, names)
+        if near:
+            raise UsageError(what, hint=f"Did you mean --algorithm {' or '.join(near)}?")
+        others = [other for other in ops() if _named(name, of_op(other))]
+        why = f"Choices: {', '.join(names)}."
+        if others:
+            why += f" Operations that have it: {', '.join(others).replace('_', '-')}."
+        raise UsageError(what, why, "Use one of them.")
+    return algorithm
+
+
+def find_anywhere(name: str) -> Algorithm | None:
+    """Return the algorithm with this name of the first op that has one, or None."""
+    return next(filter(None, (_named(name, of_op(op)) for op in ops())), None)
+
+
+def _named(name: str, known: Iterable[Algorithm]) -> Algorithm | None:
+    """Return the algorithm with this name; if there is none, the one that it is another name of."""
+    by_letters = {words.letters(algorithm.name): algorithm for algorithm in known}
+    others = {words.letters(other): words.letters(own) for other, own in words.ALGORITHMS.items()}
+    typed = words.letters(name)
+    return by_letters.get(typed) or by_letters.get(others.get(typed, ""))
 
 
 def schedule(op: OpSpec, name: str) -> Schedule:

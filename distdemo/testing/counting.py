@@ -27,7 +27,7 @@ class CollectiveCall(NamedTuple):
     Attributes:
         op: Name of the op, ``all_reduce``.
         payload_bytes: Bytes of this rank's tensor, or of the parts of all ranks together if the op
-            has one part per rank: S in the tables of ``distdemo ops``.
+            has one part per rank: S in the text of ``distdemo explain``.
         blocking: False if the call was made with ``async_op=True``, or in C++.
     """
 

@@ -20,7 +20,7 @@ from distdemo.cli.options import (
     count,
 )
 from distdemo.cli.session import Session
-from distdemo.cli.types import Numbers, check_rank, offer, parse_shape, unknown
+from distdemo.cli.types import Numbers, check_rank, offer, parse_shape, unknown_call
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
@@ -106,8 +106,13 @@ def trace(session: Session, options: TraceOptions) -> Result:
             f"Every chunk is shown after every round; the limit is {MOST_RANKS} ranks.",
             f"Try -n 16, or count the bytes with distdemo trace list -n {n}.",
         )
-    op = find_op(options.op)
-    algorithm = schedules.find(op.name, options.algorithm)
+    op, algorithm = find_algorithm(options.op, options.algorithm)
+    if options.op is not None:
+        is_op = ops.find(options.op) is not None
+        meaning = f"{op.command} --algorithm {algorithm.name}"
+        session.understood(options.op, op.command if is_op else meaning)
+    if options.algorithm is not None:
+        session.understood(options.algorithm, algorithm.name)
     spec = make_spec(op, algorithm, options, n)
     world = session.world(n, options, data_bytes=footprint(op, spec))
     world = replace(world, lazy=ops.REGISTRY["p2p"].lazy)
@@ -129,6 +134,23 @@ def trace(session: Session, options: TraceOptions) -> Result:
     )
 
 
+def find_algorithm(name: str | None, algorithm: str | None) -> tuple[Op, Algorithm]:
+    """Return the op of this name, all-reduce by default, and its algorithm.
+
+    Args:
+        name: Name of an op; the name of an algorithm stands for it and the first op that has it.
+        algorithm: Name of the algorithm, by default the op's first.
+
+    Raises:
+        UsageError: There is no such op or algorithm.
+    """
+    named = None if name is None or algorithm else schedules.find_anywhere(name)
+    if named is not None:
+        return ops.REGISTRY[named.op], named
+    op = find_op(name)
+    return op, schedules.find(op.name, algorithm)
+
+
 def find_op(name: str | None) -> Op:
     """Return the op of this name, all-reduce by default.
 
@@ -137,7 +159,7 @@ def find_op(name: str | None) -> Op:
     """
     resolved = ops.resolve(name or "all-reduce")
     if resolved is None:
-        raise unknown("operation", [*OPS, "list"], name or "")
+        raise unknown_call("operation", [*OPS, "list"], name or "")
     return resolved[0]
 
 

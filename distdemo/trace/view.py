@@ -6,7 +6,7 @@ import os
 import sys
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from distdemo.schedules.contract import LETTERS
-from distdemo.trace.records import AlgorithmList, TraceReport
+from distdemo.trace.records import AlgorithmCost, AlgorithmInfo, AlgorithmList, TraceReport
 from distdemo.trace.view_picture import Picture
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Drawing, Heading, Paragraph, Summary
@@ -190,6 +190,7 @@ def list_view(record: AlgorithmList, _: Signs) -> Iterator[Block]:
             source = (f"\n  {info.source}.", colours.QUIET)
             yield Paragraph(Text.assemble((f"{info.name}: ", "bold"), info.summary, source))
         yield Paragraph()
+    yield _count("algorithm", record.algorithms)
     letters = f"S: bytes of one rank's tensor, or of all n parts; {LETTERS}"
     yield Paragraph(f"{letters}\n{HINT}", colours.QUIET)
 
@@ -210,5 +211,12 @@ def costs_view(record: AlgorithmList, sign: Signs) -> Iterator[Block]:
             grid.rows.append([short_size(row.size_bytes), name, f"{counts.rounds:,}", *sizes])
         yield grid
         yield Paragraph()
+    yield _count("cost", record.costs)
     size = "Size: bytes of one rank's tensor, or of all n parts."
     yield Paragraph(f"Values of the formulas, for equal chunks. {size} {SENT}", colours.QUIET)
+
+
+def _count(noun: str, rows: Sequence[AlgorithmInfo | AlgorithmCost]) -> Summary:
+    """Return the number of rows and of their ops."""
+    ops = {row.op for row in rows}
+    return Summary(f"{plural(len(rows), noun)}, {plural(len(ops), 'operation')}.", None)

@@ -52,7 +52,7 @@ class TrainOptions(WorldOptions):
     epilog="Try: distdemo train; distdemo train --mode ddp -n 2; distdemo train --epochs 30",
 )
 def train(session: Session, options: TrainOptions) -> Result:
-    """Train a small classifier on every rank, and prove that the training is data-parallel.
+    """Train a model on every rank, and prove it data-parallel.
 
     Gradients are averaged by hand, in one flat buffer, and by DistributedDataParallel. Each is
     compared with the same batches on one process.

@@ -73,7 +73,9 @@ def train_view(report: TrainReport, sign: Signs) -> Iterator[Block]:
         note = f"{FEW} of {report.spec.epochs:,} epochs are shown; --format json has all."
         yield Paragraph(note, colours.QUIET)
     yield Summary(_verdict(report), report.ok)
-    yield Paragraph(start_and_versions(report.world, report.versions), colours.QUIET)
+    yield Paragraph(
+        start_and_versions(report.world, report.versions), colours.QUIET, is_detail=True
+    )
 
 
 def _epochs(runs: Sequence[Run]) -> Grid:

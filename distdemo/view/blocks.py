@@ -42,12 +42,14 @@ class Paragraph:
         style: Style of the whole, ``colours.QUIET`` for notes.
         verbatim: True for lines to copy, such as tracebacks: they are never wrapped.
         is_problem: True if ``--quiet`` prints it, too.
+        is_detail: True if only ``--verbose`` prints it.
     """
 
     text: Text | str = ""
     style: str = ""
     verbatim: bool = False
     is_problem: bool = False
+    is_detail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,11 @@ def quiet(blocks: Iterable[Block]) -> list[Block]:
         for block in every
         if isinstance(block, Summary) or (isinstance(block, Paragraph) and block.is_problem)
     ] or every
+
+
+def without_details(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield the blocks that are printed without ``--verbose``."""
+    return (block for block in blocks if not (isinstance(block, Paragraph) and block.is_detail))
 
 
 def show_blocks(

@@ -26,7 +26,7 @@ REFUSED = (
     ("-f 1", "--step-factor 1: not a whole number from 2 to", "Try --step-factor 2."),
     ("-e 1T", "The tensors of 2 ranks need ", "fewer ranks."),
     ("--dtype bool", "gloo can't do all-reduce", "complex128."),
-    ("-a ringg", "all-reduce has no algorithm 'ringg'.", "Try --algorithm ring."),
+    ("-a ringg", "all-reduce has no algorithm 'ringg'.", "Did you mean --algorithm ring?"),
 )
 
 

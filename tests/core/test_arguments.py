@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from distdemo import words
+from distdemo import schedules, words
 from distdemo.cli.app import COMMANDS, find_command, typer_command
 from distdemo.cli.types import (
     BadValue,
@@ -41,8 +41,15 @@ UNDERSTOOD = (
     ("monitored-barrier", "barrier --monitored"),
     ("broadcast_object_list", "broadcast --objects"),
     ("bench links -n 3", "'bench links' -n 3"),
+    ("Trace LIST broadcast", "'trace list' broadcast"),
+    ("HELLO", "hello"),
+    ("post-mortem x", "postmortem x"),
+    ("ops", "explain"),
+    ("_all_gather_base -n 2", "all-gather --variant single -n 2"),
+    ("ring", "p2p --pattern ring"),
     # options
     ("run --nproc-per-node 2 x.py", "run --world-size 2 x.py"),
+    ("run --standalone --nproc_per_node=2 x.py", "run --launcher=local --world-size=2 x.py"),
     ("run --sanitize x.py", "run --sanitize=calls x.py"),
     ("run --sanitize=buffers x.py", "run --sanitize=buffers x.py"),
     ("run --check-replicas x.py", "run --check-replicas=1 x.py"),
@@ -60,8 +67,34 @@ UNDERSTOOD = (
 
 def test_other_names_are_understood() -> None:
     for typed, understood in UNDERSTOOD:
-        name, rest = find_command(shlex.split(typed))
-        assert [name, *typer_command(name).normalized(rest)] == shlex.split(understood)
+        name, flags, rest = find_command(shlex.split(typed))
+        normalized = typer_command(name).normalized([*flags, *rest])
+        assert [name, *normalized] == shlex.split(understood)
+
+
+def test_the_parser_accepts_the_command_line_of_every_hint() -> None:
+    for typed in [*words.HINTS, "train.py", "osu_allreduce", "all_reduce_perf"]:
+        hint = words.hint(typed)
+        if hint is None:
+            assert typed == ".py"
+            continue
+        program, *arguments = shlex.split(hint[1])
+        if program == "distdemo":
+            name, flags, rest = find_command(arguments)
+            assert name in COMMANDS, hint
+            typer_command(name).make_context(name, [*flags, *rest])  # raises what it refuses
+
+
+def test_every_other_name_of_an_algorithm_means_one() -> None:
+    names = {algorithm.name for algorithm in schedules.REGISTRY}
+    for typed, name in words.ALGORITHMS.items():
+        assert name in names, typed
+        assert schedules.find_anywhere(typed) is not None, typed
+
+
+def test_a_hint_is_no_name_of_a_command_or_an_operation() -> None:
+    for name in words.HINTS:
+        assert name == ".py" or find_command([name])[0] not in COMMANDS, name
 
 
 def test_every_name_of_the_table_means_an_option() -> None:
@@ -93,10 +126,13 @@ def test_bash_completes_with_the_script_that_is_shown() -> None:
         COMP_WORDS=(distdemo allreduce --reduce) COMP_CWORD=2
         _distdemo_completion {program}
         echo "${{COMPREPLY[@]}}"
+        COMP_WORDS=(distdemo p) COMP_CWORD=1
+        _distdemo_completion {program}
+        echo "${{COMPREPLY[@]}}"
     """
     bash = ["bash", "--norc", "-c", lines]
     done = subprocess.run(bash, capture_output=True, text=True, check=True)
-    assert done.stdout == "--reduce-op\n"
+    assert done.stdout == "--reduce-op\np2p parity postmortem\n"
 
 
 # ------------------------------------------------------------------------------------------ values

@@ -204,7 +204,7 @@ def test_a_reader_that_leaves_early_causes_no_error(start):
 
 
 def test_a_full_disk_behind_standard_output_is_an_error(start):
-    with Path("/dev/full").open("w") as full, start("distdemo", "ops", stdout=full) as run:
+    with Path("/dev/full").open("w") as full, start("distdemo", "explain", stdout=full) as run:
         code, _, err = run.finish()
     assert code == 1
     assert err.startswith("The result could not be read or written.\nNo space left on device.")

@@ -58,13 +58,41 @@ def test_explain_draws_first(command):
 
 
 def test_every_operation_is_explained_and_listed(command):
-    _, listed, _ = document(command, "ops")
+    _, listed, err = document(command, "ops")
+    assert listed["command"] == "explain"
+    assert err == ""
     assert {entry["command"] for entry in listed["ops"]} == {
         op.command for op in ops.REGISTRY.values()
     }
     for name in ops.REGISTRY:
         code, explanation, _ = document(command, "explain", name)
         assert (code, explanation["op"]["name"]) == (0, name)
+
+
+DRAWN = [
+    ("isend", "p2p --nonblocking", "p2p --nonblocking · 0 to 1 · 2 ranks"),
+    ("ring", "p2p --pattern ring", "p2p --pattern ring · 4 ranks"),
+    ("all_gather_into_tensor", "all-gather --variant single", "all_gather --variant single ·"),
+    ("allgatherv", "all-gather --uneven", "all_gather --uneven ·"),
+    ("Gather_Object", "gather --objects", "gather --objects ·"),
+    ("all_reduce", "", "all_reduce · sum"),
+]
+
+
+def test_the_form_that_a_name_means_is_drawn_and_said(command):
+    for typed, meaning, title in DRAWN:
+        code, out, err = command("explain", typed)
+        assert (code, err) == (0, f"{typed}: {meaning}\n" if meaning else ""), typed
+        assert out.startswith(title)
+        assert command("explain", typed, "--quiet")[2] == ""
+
+
+def test_details_are_printed_with_verbose(command):
+    shown = command("hello", "-n", "2")[1] + command("scatter", "-n", "2")[1]
+    more = command("hello", "-n", "2", "-v")[1] + command("scatter", "-n", "2", "--verbose")[1]
+    for detail in ("Started by", "Last to start"):
+        assert detail not in shown
+        assert detail in more
 
 
 REFUSED = [

@@ -89,9 +89,10 @@ def test_commands_to_try_exist() -> None:
     for step in STEPS.values():
         for line in step.commands:
             program, *words = shlex.split(line)
-            command, rest = find_command(words)
+            command, flags, rest = find_command(words)
             assert (program, command in COMMANDS) == ("distdemo", True), line
-            typer_command(command).make_context(command, rest)  # raises what the parser refuses
+            arguments = [*flags, *rest]
+            typer_command(command).make_context(command, arguments)  # raises what it refuses
 
 
 @pytest.mark.processes

@@ -30,6 +30,21 @@ def test_bad_command_lines_are_rejected(command: Any) -> None:
         assert " ".join(err.split()).startswith(says), line
 
 
+NAMED = {
+    "tree": "all_reduce · binary-tree",
+    "bruck": "all_gather · bruck",
+    "broadcast -a binomial": "broadcast · tree",
+    "-a Recursive_Doubling": "all_reduce · doubling",
+}
+"""Other names of algorithms, and an algorithm's name in place of the operation's."""
+
+
+def test_other_names_of_algorithms_are_understood(command: Any) -> None:
+    for line, title in NAMED.items():
+        code, out, err = command("trace", *line.split(), "-n", "2")
+        assert (code, out.startswith(title), len(err.splitlines())) == (0, True, 1), line
+
+
 def test_a_run_is_a_json_document(command: Any) -> None:
     code, out, _ = command("trace", "-n", "3", "--format", "json")
     document = json.loads(out)
