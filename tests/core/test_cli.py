@@ -75,7 +75,7 @@ def test_one_verdict_on_the_screen_and_one_valid_document_in_the_file(
     assert 1 <= len(out.splitlines()) <= 4
     assert err == ""
     document = json.loads(file.read_text())
-    assert (document["schema_version"], document["command"]) == (3, name)
+    assert (document["schema_version"], document["command"]) == (4, name)
     assert (document["ok"], code) in [(True, 0), (False, 1)]
     jsonschema.validate(document, document_schema(records_of(name)[0], name))
 

@@ -138,7 +138,9 @@ def test_cells_fit_their_width() -> None:
         (Holding((Piece((), (1.5,)),)), 60, ["1.5"]),
         (Holding((PIECE,) * 9), 60, [*["[[0 1 2] [3 4 5]]"] * 2, "… 6 more", "[[0 1 2] [3 4 5]]"]),
         (Holding((Piece.of_object({"a": "ü"}, 0),)), 60, ['{"a": "ü"}']),
-        (Holding((Piece.of_object("x" * 99, 0),)), 20, ['"' + "x" * 18 + "…"]),
+        (Holding((Piece.of_object([1, "a b"], 0),)), 6, ['[1, "a b"]']),
+        (Holding((Piece.of_object({"a": [1, 2, 3]}, 0),)), 12, ['{"a": [1, 2,', "3]}"]),
+        (Holding((Piece.of_object("x" * 999, 0),)), 20, ['"' + "x" * 19, *["x" * 20] * 7, "…"]),
     ):
         cells = data_cells(holding, Signs(), room)
         assert cells.data.plain.split("\n") == lines
