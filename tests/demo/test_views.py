@@ -124,6 +124,16 @@ def test_no_line_is_wider_than_the_terminal() -> None:
         assert max(map(len, drawn(view, 30).splitlines())) <= 30, name
 
 
+def test_a_bus_joins_the_ranks_that_exchange_data_and_others_keep_theirs() -> None:
+    def arms(spec: OpSpec) -> list[str]:
+        lines = drawn(explained(spec)).splitlines()
+        return [line[24:30].strip(" ") for line in lines if line.startswith(" rank ")]
+
+    assert arms(OpSpec("p2p", 4, src=3, dst=1)) == ["─────▶", "┌──▶", "──│──▶", "──┴──▶"]
+    assert arms(OpSpec("broadcast", 3, root=1)) == ["┌──▶", "──┼──▶", "└──▶"]
+    assert arms(OpSpec("broadcast", 1, root=0)) == ["──▶"]
+
+
 PIECE = Piece((2, 3), tuple(range(6)), source=1)
 LONG = Piece((100,), tuple(range(16)), tuple(range(84, 100)), None)
 
