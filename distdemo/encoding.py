@@ -18,6 +18,7 @@ import dataclasses
 import enum
 import json
 import math
+import pickle
 import re
 import reprlib
 import types
@@ -293,3 +294,8 @@ def _expect(data: Json, kind: type[T]) -> T:
         name = "object" if kind is dict else "array"
         raise ValueError(f"{_short(data)} is not an {name}")  # noqa: TRY004 - invalid data
     return data
+
+
+def pickled_size(value: Any) -> int:
+    """Return the bytes of its pickle, in the default protocol, which torch.distributed uses."""
+    return len(pickle.dumps(value))

@@ -1,4 +1,4 @@
-"""Open files that others may have planted: regular files, of limited size and in limited memory."""
+"""Open files that others may have planted, with limits on size and memory; find the examples."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ MAX_BYTES = 64 << 20
 """Size limit of a file that is read whole."""
 MEMORY_BYTES = 400 << 20
 """Memory that decoding such a file may take."""
+
+
+def example(name: str) -> str:
+    """Return the text of a file of ``examples``, which a wheel has within the package."""
+    package = Path(__file__).parent
+    installed = package / "examples"
+    folder = installed if installed.exists() else package.parent / "examples"
+    return (folder / name).read_text(encoding="utf-8")
 
 
 def read_file(path: Path | str, *, max_bytes: int = MAX_BYTES) -> bytes:

@@ -11,12 +11,13 @@ from strategies import name_of
 
 from distdemo import ops
 from distdemo.demo.rank import run_op
-from distdemo.demo.records import Holding, RankResult
+from distdemo.demo.records import RankResult
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
+from distdemo.view.held import Holding
 
 Groups = tuple[OpSpec, ...]
 

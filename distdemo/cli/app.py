@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from distdemo import ops, words
+from distdemo.cli.contract import Result
 from distdemo.cli.runner import UNDERSTOOD, runnable
 from distdemo.cli.types import unknown_call
 
@@ -50,6 +51,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "bench": "Measure an operation and judge it by the machine's limits.",
         "doctor": "Check what worlds need: network, memory, torch, MPI, GPUs.",
         "backends": "Try every backend: available or not, why, and how to get it.",
+        "warm": "Keep torch loaded, so that the next commands start faster.",
     },
     MORE: {
         "trace list": "List the algorithms with their formulas and sources, or their costs on N "
@@ -202,6 +204,17 @@ def function_of(name: str) -> Any:
 def records_of(name: str) -> list[type]:
     """Return the record classes of a command's JSON documents."""
     return [_imported(place) for place in function_of(name).info.record.split()]
+
+
+def result_of(words: Sequence[str]) -> Result:
+    """Run a command line in this process and return its result, which isn't shown.
+
+    Raises:
+        DistdemoError: The command can't be carried out.
+    """
+    results: list[Result] = []
+    app(args=list(words), obj=results, prog_name="distdemo", standalone_mode=False)
+    return results[0]
 
 
 @cache

@@ -81,6 +81,9 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
         arguments = {"session": session, "options": made.get(hints.get("options"))}
         arguments = {key: value for key, value in arguments.items() if key in hints}
         function_call = partial(function, **arguments)
+        if ctx.obj is not None:  # see `app.result_of`
+            ctx.obj.append(function_call())
+            return
         understood = ctx.meta.get(UNDERSTOOD)
         raise CommandEnded(_run(session, made.get(NodeOptions), understood, function_call))
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from distdemo import ops
+from distdemo import files, ops
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import SizeOptions, WorldOptions, world_size_option
 from distdemo.cli.session import Session
@@ -140,7 +140,7 @@ def explain(session: Session, options: ExplainOptions) -> Result:
     The drawing shows what each rank holds before and after, what moves where, and the usual
     mistake. An operation's own option --explain draws it with its other options.
     """
-    from distdemo.demo.explain import example_code, explain_op
+    from distdemo.demo.explain import explain_op
     from distdemo.demo.view_picture import code_view, picture
 
     if options.name is None:
@@ -155,7 +155,8 @@ def explain(session: Session, options: ExplainOptions) -> Result:
     size = options.world_size or op.default_size(getattr(form, "pattern", None))
     explanation = explain_op(op, make_spec(op, form, max(size, op.smallest_world)))
     if options.code:
-        return Result(replace(explanation, code=example_code(op)), code_view)
+        program = files.example(f"ops/{op.name}.py")
+        return Result(replace(explanation, code=program), code_view)
     return Result(explanation, picture)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
-from distdemo.demo.records import Explanation, Held, Holding, Piece
+from distdemo.demo.records import Explanation
 from distdemo.ops.contract import Op, Slice, Source, Undefined
 from distdemo.ops.reduction import reduce_numbers, wrapped
 from distdemo.ops.spec import Number, OpSpec, object_of
 from distdemo.ops.values import element, value_rule
+from distdemo.view.held import UNDEFINED, Held, Holding, Piece
 
 WHOLE = 16  # largest number of elements that is shown whole
 ENDS = 4  # elements shown from either end of a larger tensor
@@ -60,20 +60,12 @@ def data_of(op: Op, spec: OpSpec, rank: int) -> Held:
     """Return the data of a rank of the group before and after the op, large tensors shortened."""
     own = [Source((rank,), piece) for piece in range(op.pieces(rank, spec))]
     before = tuple(_piece(op, spec, source) for source in own)
-    after = Holding(undefined=True)
+    after = UNDEFINED
     result = op.result(rank, spec)
     if not isinstance(result, Undefined):
         pieces = tuple(_piece(op, spec, source) for source in result)
         after = Holding(pieces)
     return Held(spec.member(rank), Holding(before), after)
-
-
-def example_code(op: Op) -> str:
-    """Return the op's program in ``examples``, which a wheel has within the package."""
-    package = Path(__file__).parents[1]
-    installed = package / "examples"
-    folder = installed if installed.exists() else package.parent / "examples"
-    return (folder / "ops" / f"{op.name}.py").read_text(encoding="utf-8")
 
 
 def _piece(op: Op, spec: OpSpec, source: Source) -> Piece:

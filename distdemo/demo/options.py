@@ -39,9 +39,10 @@ from distdemo.cli.types import (
     parse_shape,
 )
 from distdemo.dtypes import DTYPES
+from distdemo.encoding import pickled_size
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
-from distdemo.ops.spec import Number, OpSpec, object_text, pickled_size
+from distdemo.ops.spec import Number, OpSpec, object_text
 from distdemo.ops.values import footprint
 from distdemo.view.format import plural
 

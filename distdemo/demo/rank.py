@@ -8,8 +8,6 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import zip_longest
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,13 +15,12 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from distdemo import backends, ops
+from distdemo.calls.record.held import summarize
 from distdemo.demo.records import (
     Event,
     HelloReport,
-    Holding,
     Introduction,
     OpReport,
-    Piece,
     RankResult,
 )
 from distdemo.launcher.rank import Rank
@@ -33,11 +30,9 @@ from distdemo.ops.contract import Buffers, Op, Undefined
 from distdemo.ops.run import GroupRole, Groups, Observer, role_of, run_role, verify_role
 from distdemo.ops.spec import OpSpec
 from distdemo.versions import versions
+from distdemo.view.held import UNDEFINED
 
-WHOLE = 1024  # largest number of elements that is kept whole
-ENDS = 16  # elements kept at either end of a larger tensor
 MEETING = 64  # largest number of ranks that meet at a barrier, whose connections cost time
-PIECES = 16  # pieces kept at either end of a longer list
 
 
 def hello(rank: Rank) -> Introduction:
@@ -77,7 +72,7 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
     start_together(rank, role, group)
     timing = run_role(rank, role, buffers, group, _recorder(rank, role, events))
     verification = verify_role(role, buffers, timing.present)
-    after = Holding(undefined=True)
+    after = UNDEFINED
     result = op.result(role.rank, spec)
     if not isinstance(result, Undefined):
         sources = [None if part.reduced else spec.member(part.ranks[0]) for part in result]
@@ -142,32 +137,6 @@ def _recorder(rank: Rank, role: GroupRole, events: list[Event]) -> Observer | No
         events.append(Event(rank.rank, called, now, call, summarize(tensors), rule))
 
     return record
-
-
-# --------------------------------------------------------------------------------------- summaries
-
-
-def summarize(pieces: Sequence[Any], sources: Sequence[int | None] = ()) -> Holding:
-    """Return small tensors and objects whole, and the ends of large tensors.
-
-    Args:
-        pieces: Tensors on any device, or objects, in order.
-        sources: Source ranks of the pieces, None for a reduced one; by default all are None.
-    """
-    kept = list(zip_longest(pieces, sources))
-    if not all(isinstance(piece, Tensor) for piece in pieces):
-        return Holding(tuple(Piece.of_object(value, source) for value, source in kept))
-    is_large = sum(tensor.numel() for tensor in pieces) > WHOLE
-    if is_large and len(kept) > 2 * PIECES:
-        kept = kept[:PIECES] + kept[-PIECES:]
-    tensors = []
-    for tensor, source in kept:
-        flat = tensor.detach().reshape(-1)
-        is_cut = is_large and flat.numel() > 2 * ENDS
-        first = tuple(flat[: ENDS if is_cut else None].tolist())
-        last = tuple(flat[-ENDS:].tolist()) if is_cut else ()
-        tensors.append(Piece(tuple(tensor.shape), first, last, source))
-    return Holding(tuple(tensors), len(pieces) - len(tensors))
 
 
 # ------------------------------------------------------------------------------------ the reports

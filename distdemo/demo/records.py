@@ -7,80 +7,12 @@ elements. Field names are those of the JSON documents: ``_s`` is seconds, ``_byt
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import OpDoc, Traffic
-from distdemo.ops.spec import Call, CallTiming, Mismatch, Number, OpSpec, pickled_size
-
-# ---------------------------------------------------------------------------- data of a rank
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One tensor, shortened for display, or one Python object.
-
-    Attributes:
-        shape: Shape of the whole tensor.
-        values: All elements in row-major order, or the first ones.
-        last_values: The last elements, if some in the middle were left out.
-        source: Rank that the data came from, or None if it was reduced over several.
-        value: The object, a JSON value.
-        pickled_bytes: Size of the object's pickle; None for a tensor.
-    """
-
-    shape: tuple[int, ...] = ()
-    values: tuple[Number, ...] = ()
-    last_values: tuple[Number, ...] = ()
-    source: int | None = None
-    value: Any = None
-    pickled_bytes: int | None = None
-
-    @classmethod
-    def of_object(cls, value: Any, source: int | None) -> Piece:
-        """Return the piece that holds this object."""
-        return cls(value=value, source=source, pickled_bytes=pickled_size(value))
-
-    @property
-    def is_object(self) -> bool:
-        """True if it is a Python object."""
-        return self.pickled_bytes is not None
-
-    def document(self) -> Any:
-        """Return the object, the elements as nested lists, or the ends of a large tensor."""
-        if self.is_object:
-            return self.value
-        if self.last_values:
-            return {"shape": self.shape, "first": self.values, "last": self.last_values}
-        rows: list[Any] = list(self.values)
-        for length in self.shape[:0:-1]:
-            rows = [rows[at : at + length] for at in range(0, len(rows), length or 1)]
-        return rows if self.shape else rows[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """Tensors or objects that a rank holds.
-
-    Attributes:
-        pieces: Tensors or objects in order; empty if it holds nothing.
-        omitted: Number of pieces left out in the middle of ``pieces``.
-        undefined: True if the op leaves this buffer undefined.
-    """
-
-    pieces: tuple[Piece, ...] = ()
-    omitted: int = 0
-    undefined: bool = False
-
-    def document(self) -> list[Any] | None:
-        """Return the pieces in order, or None where the contents mean nothing."""
-        if self.undefined:
-            return None
-        pieces: list[Any] = list(self.pieces)
-        if self.omitted:
-            pieces.insert(len(pieces) // 2, {"omitted": self.omitted})
-        return pieces
-
+from distdemo.ops.spec import Call, CallTiming, Mismatch, OpSpec
+from distdemo.view.held import UNDEFINED, Held, Holding
 
 # ------------------------------------------------------------------------------- results of a rank
 
@@ -106,20 +38,6 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Held:
-    """Tensors or objects that a rank holds before and after an op.
-
-    Attributes:
-        before: Tensors or objects that the rank held, in order.
-        after: The same after the call.
-    """
-
-    rank: int
-    before: Holding
-    after: Holding
-
-
-@dataclass(frozen=True)
 class RankResult(CallTiming, Held):
     """Result of an operation on one rank.
 
@@ -138,7 +56,7 @@ class RankResult(CallTiming, Held):
         group_rank: Rank within the group, if it differs from `rank`.
     """
 
-    after: Holding = Holding(undefined=True)
+    after: Holding = UNDEFINED
     checked: int = 0
     wrong: int = 0
     mismatches: tuple[Mismatch, ...] = ()

@@ -17,11 +17,12 @@ from distdemo.demo.records import (
     OpReport,
     RankResult,
 )
-from distdemo.demo.view_picture import data_cells, moved, picture, title
+from distdemo.demo.view_picture import moved, picture, title
 from distdemo.launcher.clock import EVENTS
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Fitted, Heading, Paragraph, Summary
 from distdemo.view.console import Signs
+from distdemo.view.data import data_cells, rank_cell
 from distdemo.view.format import (
     distinct,
     duration,
@@ -87,7 +88,7 @@ def hello_view(report: HelloReport, sign: Signs) -> Iterator[Block]:
 
     def row(rank: Introduction) -> Cells:
         return {
-            "Rank": _rank(rank.rank),
+            "Rank": rank_cell(rank.rank),
             "Process": str(rank.pid),
             "Host": rank.host,
             "Backend": rank.backend,
@@ -153,7 +154,7 @@ def _per_rank(shown: Iterable[Item | int], sign: Signs, row: Callable[[Item], Ce
 
 def _row(report: OpReport, result: RankResult, sign: Signs, width: int) -> Cells:
     """Return the cells of one rank; the columns depend on the run."""
-    cells: Cells = {"Rank": _rank(result.rank)}
+    cells: Cells = {"Rank": rank_cell(result.rank)}
     if report.world.hosts:
         cells["Host"] = report.world.hosts[result.rank]
     if report.group:
@@ -181,10 +182,6 @@ def _row(report: OpReport, result: RankResult, sign: Signs, width: int) -> Cells
     return cells
 
 
-def _rank(rank: int) -> Text:
-    return Text(str(rank), colours.of_rank(rank))
-
-
 def _verified(result: RankResult, sign: Signs) -> Text:
     if result.checked == 0:
         return Text(sign.none, colours.QUIET)
@@ -202,7 +199,7 @@ def _events(events: Sequence[Event], sign: Signs, width: int) -> Grid:
     return _grid(
         [
             {
-                "Rank": _rank(event.rank),
+                "Rank": rank_cell(event.rank),
                 "Call": event.call,
                 "Called": duration(event.called_s),
                 "Returned": duration(event.returned_s),

@@ -10,27 +10,38 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 
+from distdemo.calls.text import calls_text
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import Backend, WorldOptions, WorldSize
 from distdemo.cli.session import Session
-from distdemo.errors import EXIT_INTERRUPTED, UsageError
+from distdemo.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from distdemo.interactive.ranks import Ranks, configured
-from distdemo.interactive.records import CellReport, Settings, ShellReport
+from distdemo.interactive.records import (
+    FAILS,
+    MORE,
+    PROMPT,
+    CellReport,
+    Settings,
+    ShellReport,
+)
 from distdemo.view.blocks import Block, Facts, Paragraph
+from distdemo.view.console import Signs
 from distdemo.view.format import plural
 
-PROMPT, MORE = ">>> ", "... "
 EXIT = re.compile(r"(exit|quit)\s*(\([^()]*\))?;?")
 HELP = (
     ("%ranks --only 0,2", "Run the next lines on these ranks; %ranks alone, on all."),
     ("%ranks 8 --backend mpi", "Start a new world, without the variables; --new with the same."),
+    ("%calls", "List the calls of the last line, by rank."),
     ("%trace all-reduce", "Run any other command of distdemo, on separate ranks."),
+    ("... # fails", "Mark a line that is meant to fail: it doesn't count as failed."),
     ("exit()", "End the shell, as Ctrl-D does."),
 )
 
@@ -50,9 +61,10 @@ class ShellOptions:
 def shell(session: Session, options: ShellOptions) -> Result:
     """Type Python that runs on every rank (notebooks: %%ranks).
 
-    The ranks stay, with their variables. A line that gets stuck is explained, and new ranks go on
-    with copies of the variables. Without a terminal, lines come from standard input, and the exit
-    code is 1 if one of them failed.
+    The ranks stay, with their variables. A line that is a collective shows the data before and
+    after it. A line that gets stuck is explained, and new ranks go on with copies of the variables.
+    Without a terminal, lines come from standard input, and the exit code is 1 if one of them failed
+    that isn't marked with # fails.
     """
     from distdemo.interactive import view
 
@@ -61,8 +73,7 @@ def shell(session: Session, options: ShellOptions) -> Result:
     settings = Settings(size, world.backend)
     on_output = None if session.shares_output else lambda *_: None
     with closing(Ranks(settings, on_output)) as ranks:
-        cells = Shell(session, ranks).run()
-    report = ShellReport(ranks.settings.world_size, ranks.settings.backend, tuple(cells))
+        report = Shell(session, ranks).run()
     ok = session.is_interactive or None
     return Result(report, view.session_view, is_shown=session.shares_output, ok=ok)
 
@@ -73,84 +84,64 @@ class Shell:
     def __init__(self, session: Session, ranks: Ranks) -> None:
         self._session = session
         self._ranks = ranks
-        self._reports: list[CellReport] = []
+        self._cells: list[CellReport] = []
+        self._refused: list[CellReport] = []
 
-    def run(self) -> list[CellReport]:
-        """Run what is typed until its end, and return the report on each cell."""
+    def run(self) -> ShellReport:
+        """Run what is typed until its end, and return the report on the session."""
         self._welcome()
-        is_typed = self._session.is_interactive
-        lines = typed_lines() if is_typed else self._piped_lines()
+        lines = typed_lines() if self._session.is_interactive else self._piped_lines()
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             for source in lines:
                 if EXIT.fullmatch(source.strip()):
                     break
-                try:
-                    self._run_one(source)
-                    continue
-                except BrokenPipeError:
-                    raise
-                except KeyboardInterrupt:
-                    what = "The line was interrupted."
-                except Exception as error:  # the variables must not be lost
-                    what = str(error)
-                self._add(CellReport(source, ok=False, what=what))
+                self._run_one(source)
         finally:
             signal.signal(signal.SIGINT, handler)
-        return self._reports
+        settings = self._ranks.settings
+        refused = () if self._session.is_interactive else tuple(self._refused)  # they were seen
+        return ShellReport(settings.world_size, settings.backend, tuple(self._cells), refused)
 
     def _run_one(self, source: str) -> None:
-        """Run one line.
+        """Run one line or command, and show what came of it."""
+        is_command = source.lstrip().startswith("%")
+        try:
+            if is_command:
+                self._run_command(source)
+            else:
+                self._add(self._ranks.run(f"<shell {len(self._cells) + 1}>", source))
+        except BrokenPipeError:
+            raise
+        except KeyboardInterrupt:
+            self._add(CellReport(source, ok=False, what="The line was interrupted."))
+        except Exception as error:  # the variables must not be lost
+            is_refused = is_command and isinstance(error, UsageError)
+            cell = CellReport(source, ok=False, what=str(error))
+            self._add(cell, is_refused=is_refused and not cell.expected_to_fail)
+
+    def _run_command(self, source: str) -> None:
+        """Run a command: one of the shell, or another one of distdemo.
 
         Raises:
-            UsageError: It is no command, or its words don't fit the command.
+            UsageError: The words don't fit the command.
         """
-        if not source.lstrip().startswith("%"):
-            self._add(self._ranks.run(f"<shell {len(self._reports) + 1}>", source))
-            return
-        name, _, words = source.strip()[1:].partition(" ")
+        name, _, words = FAILS.sub("", source).strip()[1:].partition(" ")
         if name == "help":
-            self._show(Facts(HELP))
+            self._show(lambda _: [Facts(HELP)])
+        elif name == "calls":
+            text = calls_text(self._cells[-1].calls if self._cells else ())
+            self._show(lambda _: [Paragraph(text, verbatim=True)])
         elif name != "ranks":
-            self._run_command(name, words)
+            self._run_distdemo(source, name, words)
         elif configured(self._ranks, words)[1]:
             self._welcome()
 
-    def _add(self, cell: CellReport) -> None:
-        from distdemo.interactive import view
-
-        self._reports.append(cell)
-        self._show(*view.cell_view(cell))
-
-    def _show(self, *blocks: Block) -> None:
-        if self._session.shares_output and not self._session.quiet:
-            from distdemo.view.blocks import show_blocks
-            from distdemo.view.console import output
-
-            show_blocks(output(), blocks)
-
-    def _welcome(self) -> None:
-        settings = self._ranks.settings
-        text = (
-            f"{plural(settings.world_size, 'rank')} over {settings.backend}. Each line runs on "
-            "every rank; rank, world_size, torch and dist are defined. %help lists commands."
-        )
-        self._show(Paragraph(text))
-
-    def _piped_lines(self) -> Iterator[str]:
-        """Yield the statements of standard input, and show them as if they had been typed."""
-        for source in piped_statements(sys.stdin.read()):
-            if self._session.shares_output and not self._session.quiet:
-                shown = f"{PROMPT}{source}".replace("\n", f"\n{MORE}")
-                sys.stdout.write(re.sub(" +$", "", shown, flags=re.MULTILINE) + "\n")
-                sys.stdout.flush()
-            yield source
-
-    def _run_command(self, name: str, words: str) -> None:
+    def _run_distdemo(self, source: str, name: str, words: str) -> None:
         """Run another command of distdemo, in its own process: this one has no torch.
 
         Raises:
-            UsageError: The command failed. It has said why.
+            UsageError: The words have no closing quotation mark.
             KeyboardInterrupt: Ctrl-C ended it.
         """
         shown = None if self._session.shares_output else subprocess.DEVNULL
@@ -164,8 +155,44 @@ class Shell:
             signal.signal(signal.SIGINT, handler)
         if code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt
-        if code:
-            raise UsageError(f"distdemo {name} {words}".strip() + f" failed with exit code {code}.")
+        what = f"distdemo {name} {words}".strip() + f" failed with exit code {code}."
+        cell = CellReport(source, ok=not code, what=what if code else "")
+        if code == EXIT_USAGE and not cell.expected_to_fail:  # it has said why
+            self._refused.append(cell)
+        elif code or cell.expected_to_fail:
+            self._add(cell)
+
+    def _add(self, cell: CellReport, *, is_refused: bool = False) -> None:
+        """Show the report on a line, and keep it."""
+        from distdemo.interactive.view import cell_view
+
+        (self._refused if is_refused else self._cells).append(cell)
+        self._show(partial(cell_view, cell))
+
+    def _show(self, blocks: Callable[[Signs], Iterable[Block]]) -> None:
+        if self._session.shares_output and not self._session.quiet:
+            from distdemo.view.blocks import show_blocks
+            from distdemo.view.console import output, signs
+
+            console = output()
+            show_blocks(console, blocks(signs(console)))
+
+    def _welcome(self) -> None:
+        settings = self._ranks.settings
+        text = (
+            f"{plural(settings.world_size, 'rank')} over {settings.backend}. Each line runs on "
+            "every rank; rank, world_size, torch and dist are defined. %help lists commands."
+        )
+        self._show(lambda _: [Paragraph(text)])
+
+    def _piped_lines(self) -> Iterator[str]:
+        """Yield the statements of standard input, and show them as if they had been typed."""
+        from distdemo.interactive import view
+
+        for source in piped_statements(sys.stdin.read()):
+            if self._session.shares_output and not self._session.quiet:
+                view.show_typed(source)
+            yield source
 
 
 # -------------------------------------------------------------------------------- what is typed
@@ -207,9 +234,9 @@ def typed_lines() -> Iterator[str]:
         import_module("readline")  # lets input() edit lines and recall earlier ones
     while True:
         try:
-            source = input(PROMPT)
+            source = _typed(PROMPT)
             while is_incomplete(source):
-                source = f"{source}\n{input(MORE)}"
+                source = f"{source}\n{_typed(MORE)}"
         except KeyboardInterrupt:
             sys.stdout.write("\nKeyboardInterrupt\n")
             continue
@@ -218,3 +245,12 @@ def typed_lines() -> Iterator[str]:
             return
         if source.strip():
             yield source
+
+
+def _typed(prompt: str) -> str:
+    """Return a line that is typed, and show it again with colours."""
+    from distdemo.interactive.view import show_again
+
+    line = input(prompt)
+    show_again(line, prompt)
+    return line

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from typing import Any
 
 from IPython.core.error import UsageError as NotebookError
@@ -12,9 +14,13 @@ from IPython.display import display
 from distdemo.calls.text import rank_label
 from distdemo.errors import DistdemoError
 from distdemo.interactive.ranks import Ranks, configured
-from distdemo.interactive.records import CellReport
-from distdemo.interactive.view import CellInNotebook
+from distdemo.interactive.records import UNEXPECTED, CellReport, in_common
+from distdemo.interactive.view_notebook import CellInNotebook
 from distdemo.view.format import plural
+from distdemo.view.stream import RankLines
+
+UPDATE_S = 0.2  # between updates of a cell's output
+MAX_LINES = 1000  # lines of a rank's output that are kept, the latest
 
 
 class CellFailedError(Exception):
@@ -44,16 +50,17 @@ class RanksMagics(Magics):
             settings = self._ranks.settings
             size = plural(settings.world_size, "rank")
             text = f"They are {size} over {settings.backend}, without the variables."
-            _show(CellReport("", ok=True, variables=text))
+            _display(CellInNotebook(CellReport("", ok=True, variables=text)))
+        output = CellOutput(self._ranks.settings.world_size, is_live=hasattr(self._shell, "kernel"))
+        self._ranks.on_output = output.add
         report = self._ranks.run(f"<cell {self._shell.execution_count}>", cell)
-        if report.values or report.what or not report.ok:
-            _show(report)
-        if not report.ok:
-            lines = [
+        output.finish(report)
+        if not report.is_as_expected:
+            texts = [
                 f"{rank_label(error.ranks)}: {error.text.splitlines()[-1]}"
                 for error in report.errors
             ]
-            raise CellFailedError(report.what or lines[0])
+            raise CellFailedError(report.what or next(iter(texts), UNEXPECTED))
 
     def pull(self, expression: str) -> list[Any]:
         """Return every rank's value of an expression."""
@@ -68,8 +75,48 @@ class RanksMagics(Magics):
             self._ranks = None
 
 
-def _show(report: CellReport) -> None:
-    display(CellInNotebook(report))  # type: ignore[no-untyped-call]  # IPython's
+class CellOutput:
+    """Output of a cell, in the order of ranks; updated while the cell runs.
+
+    Args:
+        world_size: Number of ranks.
+        is_live: True if the notebook can replace what it has shown.
+    """
+
+    def __init__(self, world_size: int, *, is_live: bool) -> None:
+        self._is_live = is_live
+        self._splitters = [RankLines() for _ in range(world_size)]
+        self._lines: list[deque[str]] = [deque(maxlen=MAX_LINES) for _ in range(world_size)]
+        self._handle: Any = None
+        self._shown_at = 0.0
+
+    def add(self, rank: int, data: bytes) -> None:
+        """Add output of a rank."""
+        now = time.monotonic()
+        self._lines[rank].extend(self._splitters[rank].add(data, now))
+        if self._is_live and now - self._shown_at > UPDATE_S:
+            self._shown_at = now
+            self._show(CellReport("", ok=True))
+
+    def finish(self, report: CellReport) -> None:
+        """Show the output with the report on the cell."""
+        for lines, splitter in zip(self._lines, self._splitters, strict=True):
+            lines.extend(splitter.rest())
+        has_text = any(self._lines) or report.values or report.held or report.what
+        if self._handle or has_text or not (report.ok and report.is_as_expected):
+            self._show(report)
+
+    def _show(self, report: CellReport) -> None:
+        printed = {rank: "\n".join(lines) for rank, lines in enumerate(self._lines) if lines}
+        cell = CellInNotebook(report, in_common(printed))
+        if self._handle is None:
+            self._handle = _display(cell)
+        else:
+            self._handle.update(cell)
+
+
+def _display(cell: CellInNotebook) -> Any:
+    return display(cell, display_id=True)  # type: ignore[no-untyped-call]  # IPython's
 
 
 def load(shell: InteractiveShell) -> None:

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import traceback
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from types import FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from distdemo.calls.record.held import CallObserver
 from distdemo.calls.record.hooks import current_recorder, record_calls
 from distdemo.calls.records import END_OF_CELL
 from distdemo.interactive.records import Cell, CellResult, CopyVariables
@@ -33,7 +34,7 @@ from distdemo.launcher.program import value_text
 from distdemo.launcher.stacks import is_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from multiprocessing.connection import Connection
 
     from distdemo.calls.records import Notes
@@ -167,11 +168,15 @@ class CellRunner:
             return CellResult()
         assert isinstance(last, ast.Expr)  # for the type checker
         expression = compile(ast.Expression(last.value), cell.file, "eval", dont_inherit=True)
-        value = eval(expression, self._variables)  # noqa: S307 - as above
+        observer = CallObserver()
+        with _observing(observer):
+            value = eval(expression, self._variables)  # noqa: S307 - as above
         if cell.pulls:
             return CellResult(pulled=_dumps(value, {}))
-        if value is None or cell.source.rstrip().endswith(";"):
+        if cell.source.rstrip().endswith(";"):
             return CellResult()
+        if value is None:
+            return CellResult(held=observer.held())
         self._variables["_"] = value
         return CellResult(value_text(value))
 
@@ -195,6 +200,20 @@ class CellRunner:
                 lost.append(name)
                 del values[name]
         return CopyVariables(tuple(self._definitions), _dumps(values, defined), ", ".join(lost))
+
+
+@contextmanager
+def _observing(observer: CallObserver) -> Iterator[None]:
+    """Pass every call of this rank within the block to an observer."""
+    recorder = current_recorder()
+    if recorder is None:
+        yield
+        return
+    recorder.observer = observer
+    try:
+        yield
+    finally:
+        recorder.observer = None
 
 
 def _parse(file: str, source: str) -> ast.Module:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from distdemo.calls.records import Row
+from distdemo.calls.records import CallCount, Row
+from distdemo.encoding import derived
+from distdemo.view.held import Held
+
+UNEXPECTED = "This is marked with # fails, but it succeeded."
+PROMPT, MORE = ">>> ", "... "
+"""Prompts of the shell, for a statement and for its further lines."""
+FAILS = re.compile(r"#\s*fails\b(?=\s*(:|$))", re.MULTILINE)
+"""Comment that marks code that is meant to fail: ``# fails``, or ``# fails: rank 2 is missing``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +93,14 @@ class CellResult:
         pulled: That value, pickled, if the cell asks for it.
         error: Exception with its traceback, from the cell's line inward, or empty.
         consequence: True if another rank's end caused the exception.
+        held: Tensors before and after the collective that is the last expression, or None.
     """
 
     value: str = ""
     pulled: bytes = b""
     error: str = ""
     consequence: bool = False
+    held: Held | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +118,9 @@ class CellReport:
     Attributes:
         source: Its code.
         ok: False if a rank raised, or the world could not go on.
+        calls: Calls that the ranks made in it.
         values: Values of the last expression, unless it is None.
+        held: What each rank held before and after the collective that is the last expression.
         errors: Exceptions with their tracebacks, without those that follow from another rank's end.
         what: Why the cell ended early, or a warning, or empty.
         rows: Calls that ranks were waiting in.
@@ -118,25 +131,42 @@ class CellReport:
     source: str
     ok: bool
     values: tuple[RanksText, ...] = ()
+    held: tuple[Held, ...] = ()
     errors: tuple[RanksText, ...] = ()
     what: str = ""
     rows: tuple[Row, ...] = ()
     rule: str = ""
     variables: str = ""
+    calls: tuple[CallCount, ...] = ()
+
+    @derived
+    def expected_to_fail(self) -> bool:
+        """True if a comment ``# fails`` marks it as meant to fail."""
+        return bool(FAILS.search(self.source))
+
+    @property
+    def is_as_expected(self) -> bool:
+        """True if it succeeded, or failed as it is meant to."""
+        return self.ok is not bool(self.expected_to_fail)
 
 
 @dataclass(frozen=True, slots=True)
 class ShellReport:
-    """Report on a session of the shell."""
+    """Report on a session of the shell.
+
+    Attributes:
+        refused: Commands that could not be carried out, such as mistyped ones.
+    """
 
     world_size: int
     backend: str
     cells: tuple[CellReport, ...]
+    refused: tuple[CellReport, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """True if every cell succeeded on every rank."""
-        return all(cell.ok for cell in self.cells)
+        """True if every cell succeeded on every rank or failed as expected, and all commands."""
+        return not self.refused and all(cell.is_as_expected for cell in self.cells)
 
 
 def in_common(texts: Mapping[int, str]) -> tuple[RanksText, ...]:

@@ -2,25 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import ceil
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.text import Text
 
 from distdemo.calls.text import rank_label, rows_text
-from distdemo.interactive.records import CellReport, RanksText, ShellReport
+from distdemo.interactive.records import (
+    MORE,
+    PROMPT,
+    UNEXPECTED,
+    CellReport,
+    RanksText,
+    ShellReport,
+)
 from distdemo.view import colours
-from distdemo.view.blocks import Block, Paragraph, Summary, show_blocks
-from distdemo.view.console import Signs, recorder
+from distdemo.view.blocks import Block, Fitted, Paragraph, Summary
+from distdemo.view.code import highlighted
+from distdemo.view.console import Signs, can_redraw, output, show
+from distdemo.view.data import data_cells, rank_cell
 from distdemo.view.format import plural
+from distdemo.view.held import Held
+from distdemo.view.tables import Column, Grid, select
 
-NOTEBOOK_WIDTH = 100
-NOTEBOOK_FORMAT = '<pre style="white-space:pre;overflow-x:auto;line-height:normal">{code}</pre>'
+
+def show_typed(source: str, prompt: str = PROMPT) -> None:
+    """Print a statement or command after its prompts, as if it had been typed, with colours."""
+    show(output(), _typed(source, prompt), wrap=False)
 
 
-def cell_view(cell: CellReport) -> Iterator[Block]:
+def show_again(line: str, prompt: str) -> None:
+    """Print the line that was just typed again, in its place, with colours."""
+    console = output()
+    if can_redraw(console) and not console.no_color and _typed(line, prompt).spans:
+        rows = ceil(cell_len(prompt + line) / console.width)
+        console.file.write(f"\x1b[{rows}A\x1b[J")
+        show_typed(line, prompt)
+
+
+def _typed(source: str, prompt: str) -> Text:
+    """Return a statement or command after its prompts."""
+    code = Text(source) if source.lstrip().startswith("%") else highlighted(source)
+    lines = code.split("\n", allow_blank=True)
+    return Text("\n").join(
+        Text.assemble(MORE if number else prompt, line) for number, line in enumerate(lines)
+    )
+
+
+def cell_view(cell: CellReport, sign: Signs) -> Iterator[Block]:
     """Yield the values, errors and verdict of a cell."""
     if cell.values:
-        yield Paragraph(_aligned(cell.values), verbatim=True)
+        yield Paragraph(aligned(cell.values), verbatim=True)
+    yield from outcome_view(cell, sign)
+
+
+def outcome_view(cell: CellReport, sign: Signs) -> Iterator[Block]:
+    """Yield what a cell's collective did, its errors and its verdict."""
+    if cell.held:
+        yield Fitted(lambda width: _held_grid(cell.held, sign, width))
     for error in cell.errors:
         yield Paragraph(f"{rank_label(error.ranks)}\n{error.text}", colours.WRONG, verbatim=True)
     if cell.what:
@@ -31,16 +71,38 @@ def cell_view(cell: CellReport) -> Iterator[Block]:
         yield Paragraph(cell.rule)
     if cell.variables:
         yield Paragraph(f"New ranks replace these. {cell.variables}", colours.QUIET)
+    if not cell.is_as_expected and cell.ok:
+        yield Paragraph(UNEXPECTED, colours.WRONG)
 
 
 def session_view(report: ShellReport, _: Signs) -> Iterator[Block]:
     """Yield the verdict of a session."""
-    failed = sum(not cell.ok for cell in report.cells)
-    text = f"{plural(failed, 'line')} failed." if failed else plural(len(report.cells), "line")
-    yield Summary(text, report.ok)
+    failed = sum(not cell.is_as_expected for cell in report.cells)
+    meant = sum(cell.is_as_expected and not cell.ok for cell in report.cells)
+    parts = [f"{plural(failed, 'line')} failed"] if failed else [plural(len(report.cells), "line")]
+    if meant:
+        parts.append(f"{meant} failed as expected")
+    if report.refused:
+        parts.append(f"{plural(len(report.refused), 'command')} refused")
+    yield Summary(f"{', '.join(parts)}.", report.ok)
 
 
-def _aligned(values: tuple[RanksText, ...]) -> str:
+def _held_grid(held: Sequence[Held], sign: Signs, width: int) -> Grid:
+    """Return a table of what ranks hold before and after a call, a row per rank."""
+    names = ("Before", "After", "From")
+    grid = Grid([Column("Rank", right=True), *map(Column, names)])
+    for item in select(held, None, lambda _: False):
+        if isinstance(item, int):
+            texts = (sign.more, f"{item} more")
+            grid.rows.append([Text(text, colours.QUIET) for text in texts])
+            continue
+        before = data_cells(item.before, sign, width).data
+        after, source, _ = data_cells(item.after, sign, width)
+        grid.rows.append([rank_cell(item.rank), before, after, source])
+    return grid
+
+
+def aligned(values: tuple[RanksText, ...]) -> str:
     """Return each value after its ranks, its further lines below its first."""
     labels = [rank_label(value.ranks) for value in values]
     width = max(map(len, labels))
@@ -49,22 +111,3 @@ def _aligned(values: tuple[RanksText, ...]) -> str:
         f"{label:{width}}  {value.text.replace(chr(10), gap)}"
         for label, value in zip(labels, values, strict=True)
     )
-
-
-class CellInNotebook:
-    """Result of a cell, in the forms that a notebook asks for: text and HTML."""
-
-    def __init__(self, cell: CellReport) -> None:
-        self._cell = cell
-
-    def __repr__(self) -> str:
-        """Return it as text."""
-        return self._console().export_text().rstrip()
-
-    def _repr_html_(self) -> str:
-        return self._console().export_html(inline_styles=True, code_format=NOTEBOOK_FORMAT)
-
-    def _console(self) -> Console:
-        console = recorder(NOTEBOOK_WIDTH)
-        show_blocks(console, cell_view(self._cell))
-        return console

@@ -164,6 +164,7 @@ class ShellWorld:
                 self._answer(Done(ok=False, what=str(error)))
         elif self.request is not None:
             cell = self._running = self.request
+            self._inspector.judge.leave_out_calls()
             self._interrupted_at = None
             self._results.clear()
             for rank in self._ranks:
@@ -228,8 +229,15 @@ class ShellWorld:
             rank: error for rank, error in errors.items() if not self._results[rank].consequence
         }
         shown = causes or ({} if rows else errors)
+        held = [result.held for _, result in sorted(self._results.items()) if result.held]
         return CellReport(
-            self._running.source, not errors, in_common(values), in_common(shown), rows=rows
+            self._running.source,
+            not errors,
+            in_common(values),
+            () if values else tuple(held),
+            in_common(shown),
+            rows=rows,
+            calls=self._inspector.judge.calls(),
         )
 
     # -------------------------------------------------------------------------------- the end

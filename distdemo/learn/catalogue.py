@@ -28,29 +28,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
-from distdemo.errors import UsageError
-
 HERE = Path(__file__).parent
 WRONG = "  # wrong"
 RIGHT = re.compile(r"(\s*)# right: (.*)")
 OutcomeKind = Literal["right", "wrong", "hang", "abort", "error", "lost"]
 """Outcome of a rank: it returned the right value or a wrong one, hung, aborted or raised, or was
 lost: it lost a peer or was stopped with the other ranks."""
-COMMON = ("README.md", "judge.py", "pytest.ini")
-"""Files that all exercises share."""
-TEST = """\
-{goal}
-
-import pytest
-from judge import check_result
-from {mistake.module} import work
-
-
-@pytest.mark.ranks({mistake.world_size}, timeout=20)
-def test_{mistake.module}(rank, world_size):
-    expected = {expected}
-    check_result(rank, work(rank, world_size), expected)
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +56,7 @@ class Example:
         rank: Rank that the question is about.
         column: Part of its value that the question is about; empty for the whole value.
         commands: Commands to try next.
+        slides: Commands whose pictures are the slides of a step.
         finding: Kind of the sanitizer's finding of a mistake, or empty; ``shift`` may be a
             warning.
         link: Address of a real-world report.
@@ -95,6 +79,7 @@ class Example:
     rank: int = 0
     column: str = ""
     commands: tuple[str, ...] = ()
+    slides: tuple[str, ...] = ()
     finding: str = ""
     link: str = ""
     program: str
@@ -177,50 +162,3 @@ EXERCISES = {**read_examples("exercises/files"), **MISTAKES}
 def find(examples: Mapping[str, Example], text: str) -> Example | None:
     """Return the example with this name, in any case and with either dash."""
     return examples.get(text.lower().replace("_", "-"))
-
-
-# ---------------------------------------------------------------------------------------- exercises
-
-
-def write_exercises(folder: Path) -> tuple[str, ...]:
-    """Write all exercises as programs with pytest files, and return the paths in the folder.
-
-    The mistakes are exercises, too: their programs must be repaired. The hints in the headers are
-    written to separate files. No solution is in this package.
-
-    Args:
-        folder: New folder.
-
-    Raises:
-        UsageError: The folder exists or can't be written.
-    """
-    files = {name: _text(name) for name in COMMON}
-    for name, exercise in EXERCISES.items():
-        home = "mistakes/" if name in MISTAKES else ""
-        test = f"test_{exercise.module}.py"
-        files[f"{home}{exercise.module}.py"] = exercise.program
-        files[f"{home}{test}"] = _test_of_mistake(exercise) if home else _text(test)
-        hints = (f"{number}. {hint}\n" for number, hint in enumerate(exercise.hints, 1))
-        files[f"hints/{name}.md"] = "\n".join(hints)
-    try:
-        folder.mkdir(parents=True)
-        for name in ("hints", "mistakes"):
-            (folder / name).mkdir()
-        for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        what = f"The exercises can't be written to {folder}."
-        why = f"{error.strerror or error}."
-        raise UsageError(what, why, "Try --write with a new folder.") from error
-    return tuple(files)
-
-
-def _text(name: str) -> str:
-    return (HERE / "exercises/files" / name).read_text(encoding="utf-8")
-
-
-def _test_of_mistake(mistake: Example) -> str:
-    first, *others = mistake.expected
-    same = others.count(first) == len(others)
-    expected = repr(first) if same else f"{[*mistake.expected]}[rank]"
-    return TEST.format(mistake=mistake, goal=mistake.program.partition("\n")[0], expected=expected)

@@ -14,8 +14,10 @@ from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import WorldOptions
 from distdemo.cli.session import Session
 from distdemo.cli.types import offer, one_of, unknown
-from distdemo.learn.catalogue import MISTAKES, STEPS, Example, find, write_exercises
-from distdemo.learn.records import ExampleList, ExerciseFolder, Lesson, PlayedStep, compare
+from distdemo.errors import UsageError
+from distdemo.learn.catalogue import MISTAKES, STEPS, Example, find
+from distdemo.learn.records import ExampleList, Lesson, LessonFolder, PlayedStep, compare
+from distdemo.view.format import plural
 
 DEADLINE_S = 60.0  # of a program that doesn't hang
 QUIT = ("q", "quit", "exit")
@@ -39,14 +41,21 @@ class LearnOptions:
     ] = None
     write: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write exercises with tests to a new folder."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Write exercises with tests, a notebook and slides to a new folder: those of "
+            "STEP, or all.",
+        ),
     ] = None
+    solutions: Annotated[
+        bool, typer.Option("--solutions", help="With --write: add the solutions, for lecturers.")
+    ] = False
 
 
 @command(
     record="distdemo.learn.records:ExampleList distdemo.learn.records:Lesson "
-    "distdemo.learn.records:ExerciseFolder",
-    epilog="Try: distdemo learn; distdemo learn ring; distdemo learn --write exercises",
+    "distdemo.learn.records:LessonFolder",
+    epilog="Try: distdemo learn; distdemo learn ring; distdemo learn --write class --solutions",
 )
 def learn(session: Session, options: LearnOptions) -> Result:
     """Learn step by step: predict, run, compare; with exercises.
@@ -58,8 +67,11 @@ def learn(session: Session, options: LearnOptions) -> Result:
     from distdemo.learn import view
 
     if options.write is not None:
-        files = write_exercises(options.write)
-        return Result(ExerciseFolder(str(options.write), files), view.exercises_view)
+        step = None if options.step is None else [*STEPS.values()][_step_index(options.step)]
+        return _write(session, options.write, step, solutions=options.solutions)
+    if options.solutions:
+        what = "--solutions requires --write FOLDER."
+        raise UsageError(what, "They are files.", "Try distdemo learn --write class --solutions.")
     if options.step is None and not session.is_interactive:
         return Result(ExampleList(tuple(STEPS.values())), view.steps_view)
     first = 0 if options.step is None else _step_index(options.step)
@@ -86,6 +98,43 @@ def _step_index(text: str) -> int:
     if step is None:
         raise unknown("step", STEPS, text)
     return step.number - 1
+
+
+def _write(session: Session, folder: Path, step: Example | None, *, solutions: bool) -> Result:
+    """Write the exercises and slides of a step, or all, and the notebook.
+
+    Raises:
+        UsageError: The step has none, or the folder can't be written.
+    """
+    from distdemo.learn.folder import (
+        check_new,
+        exercise_files,
+        exercises_of,
+        slide_files,
+        write_folder,
+    )
+    from distdemo.learn.view import folder_view
+
+    check_new(folder)
+    exercises = exercises_of(step)
+    steps = [*STEPS.values()] if step is None else [step]
+    slides = [(each.number, command) for each in steps for command in each.slides]
+    if not (exercises or slides):
+        names = [each.name for each in STEPS.values() if each.slides or exercises_of(each)]
+        raise UsageError(
+            f"The step {steps[0].name} has no exercise and no slides.",
+            f"These have: {', '.join(names)}.",
+            "Try --write without a step.",
+        )
+    files: dict[str, str | bytes] = {**exercise_files(exercises, solutions=solutions)}
+    with session.waiting(f"drawing {plural(len(slides), 'slide')}"):
+        for number, command in slides:
+            files |= slide_files(number, command)
+    write_folder(folder, files)
+    mistakes = sum(exercise.name in MISTAKES for exercise in exercises)
+    counts = (len(exercises) - mistakes, mistakes, len(slides))
+    record = LessonFolder(str(folder), tuple(files), *counts, solutions=solutions)
+    return Result(record, folder_view)
 
 
 def _ask(session: Session, prompt: str) -> str | None:

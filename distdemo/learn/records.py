@@ -125,15 +125,23 @@ class MistakeReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ExerciseFolder:
-    """Exercises written to a folder.
+class LessonFolder:
+    """Exercises, notebook and slides written to a folder.
 
     Attributes:
         files: Paths of the files in the folder.
+        exercises: Number of functions to write.
+        mistakes: Number of programs to repair.
+        slides: Number of slides.
+        solutions: True if the solutions are in it, too.
     """
 
     folder: str
     files: tuple[str, ...]
+    exercises: int
+    mistakes: int
+    slides: int
+    solutions: bool = False
     ok: ClassVar[bool] = True
 
 

@@ -13,8 +13,8 @@ from distdemo.calls.view import finding_view
 from distdemo.learn.catalogue import STEPS, Example
 from distdemo.learn.records import (
     ExampleList,
-    ExerciseFolder,
     Lesson,
+    LessonFolder,
     MistakeReport,
     Outcomes,
     PlayedStep,
@@ -22,8 +22,10 @@ from distdemo.learn.records import (
 )
 from distdemo.view import colours
 from distdemo.view.blocks import Block, Heading, Paragraph, Summary
+from distdemo.view.code import highlighted
 from distdemo.view.console import Signs
-from distdemo.view.format import number, plural
+from distdemo.view.data import rank_cell
+from distdemo.view.format import listing, number, plural
 from distdemo.view.tables import Cell, Column, Grid
 
 BACKENDS = ("gloo", "mpi")  # in the list of mistakes
@@ -51,12 +53,19 @@ NOTHING = "No finding: all ranks make the same calls in the same order."
 def program_text(example: Example, sign: Signs) -> Text:
     """Return the numbered lines of a program, with an arrow at the wrong ones."""
     shown = []
-    for count, line in enumerate(example.program.splitlines(), 1):
+    lines = highlighted(example.program).split("\n")
+    for count, line in enumerate(lines, 1):
         is_wrong = count in example.wrong_lines
         mark = f"{sign.arrow} " if is_wrong else "  " if example.wrong_lines else ""
-        style = colours.WRONG if is_wrong else ""
-        shown.append(Text(f"{mark}{count:>2}  {line}".rstrip(), style))
+        shown.append(_numbered(f"{mark}{count:>2}  ", line, colours.WRONG if is_wrong else ""))
     return Text("\n").join(shown)
+
+
+def _numbered(start: str, line: Text, style: str) -> Text:
+    """Return a line of code after its number; in one style, unless that is empty."""
+    text = Text(start + line.plain, style) if style else Text.assemble(start, line)
+    text.rstrip()
+    return text
 
 
 def repaired_text(mistake: Example) -> Text:
@@ -67,8 +76,8 @@ def repaired_text(mistake: Example) -> Text:
         style = {"-": colours.WRONG, "+": colours.RIGHT}.get(line[0], "")
         count += line[0] in " +"
         if line[0] != "?":
-            text = f"{line[:2]}{'' if line[0] == '-' else count:>2}  {line[2:]}"
-            shown.append(Text(text.rstrip(), style))
+            start = f"{line[:2]}{'' if line[0] == '-' else count:>2}  "
+            shown.append(_numbered(start, highlighted(line[2:]), style))
     return Text("\n").join(shown)
 
 
@@ -91,7 +100,7 @@ def rank_grid(names: Iterable[str], rows: Iterable[Sequence[Cell]]) -> Grid:
     """Return a table with a row per rank."""
     grid = Grid([Column("Rank", right=True), *(Column(name, folds=True) for name in names)])
     for rank, cells in enumerate(rows):
-        grid.rows.append([Text(str(rank), style=colours.of_rank(rank)), *cells])
+        grid.rows.append([rank_cell(rank), *cells])
     return grid
 
 
@@ -192,10 +201,15 @@ def lesson_view(lesson: Lesson, sign: Signs) -> Iterator[Block]:
 # ------------------------------------------------------------------------------------- exercises
 
 
-def exercises_view(record: ExerciseFolder, _: Signs) -> Iterator[Block]:
-    """Yield the number of files that were written."""
-    files = plural(len(record.files), "file")
-    yield Summary(f"{files} in {record.folder}: start with README.md.")
+def folder_view(record: LessonFolder, _: Signs) -> Iterator[Block]:
+    """Yield the folder and what was written to it."""
+    counts = {"exercise": record.exercises, "mistake": record.mistakes, "slide": record.slides}
+    parts = [plural(count, name) for name, count in counts.items() if count]
+    parts += ["the notebook", *["solutions"] * record.solutions]
+    yield Summary(f"{record.folder}: {listing(parts, 'and')}. Start with README.md.")
+    if record.slides and not any(file.endswith(".png") for file in record.files):
+        text = "Slides are SVG only. For PNG, too: pip install 'distdemo[plot]'."
+        yield Paragraph(text, colours.QUIET)
 
 
 # -------------------------------------------------------------------------------------- mistakes

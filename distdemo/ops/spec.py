@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from distdemo.dtypes import DTYPES
+from distdemo.encoding import pickled_size
 from distdemo.launcher.clock import HOST
 
 if TYPE_CHECKING:
@@ -199,11 +199,6 @@ def object_of(label: int, spec: OpSpec) -> Any:
         return json.loads(spec.objects_json[label] or "null")
     number = spec.member(label)
     return {"rank": number, "items": [10 * number + i for i in range(number % 5)]}
-
-
-def pickled_size(value: Any) -> int:
-    """Return the bytes of its pickle, in the default protocol, which torch.distributed uses."""
-    return len(pickle.dumps(value))
 
 
 def object_text(value: Any) -> str:

@@ -42,7 +42,7 @@ class Stream:
         bar = signs(console).bar
         width = len(str(max(ranks, default=0)))
         self._lines = {
-            rank: _Line(_painted(console, f"{rank:>{width}} {bar} ", colours.of_rank(rank)))
+            rank: RankLines(_painted(console, f"{rank:>{width}} {bar} ", colours.of_rank(rank)))
             for rank in sorted(ranks)
         }
 
@@ -68,17 +68,17 @@ class Stream:
         self._file.flush()
 
 
-class _Line:
-    """The unfinished line of a rank.
+class RankLines:
+    """Splits the output of a rank into lines.
 
     Args:
-        prefix: Text before each of the rank's lines.
+        prefix: Text before each line.
 
     Attributes:
-        since: Time of its first character.
+        since: Time of the first character of the unfinished line.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str = "") -> None:
         self.since = 0.0
         self._prefix = prefix
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -17,7 +17,7 @@ PACKAGE = Path(distdemo.__file__).parent
 FILES = {
     file.relative_to(PACKAGE.parent).with_suffix("").as_posix().replace("/", "."): file
     for file in PACKAGE.rglob("*.py")
-    if file.parent != PACKAGE / "learn/exercises/files"  # for a learner's folder, not imported
+    if file.parent.parent != PACKAGE / "learn/exercises"  # for a learner's folder, not imported
 }
 BASE = {"errors", "dtypes", "encoding", "files", "signals", "versions", "words"}
 CORE = {"launcher", "joined", "ops", "backends", "view"}
@@ -60,6 +60,7 @@ FEATURES = {
     "postmortem",
     "parity",
     "interactive",
+    "warm",
 }
 MAY |= dict.fromkeys(FEATURES, set(MAY) - {"__main__"})
 MAY["__init__"] |= {"interactive", "parity"}

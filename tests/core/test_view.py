@@ -37,6 +37,7 @@ from distdemo.launcher.records import (
 from distdemo.view import foreign, progress
 from distdemo.view import format as fmt
 from distdemo.view.blocks import Fitted
+from distdemo.view.code import STYLES, highlighted
 from distdemo.view.colours import of_rank
 from distdemo.view.console import Signs, output, show, signs
 from distdemo.view.failure import failure
@@ -315,3 +316,22 @@ def test_no_line_is_wider_than_the_terminal_and_no_color_is_respected(start):
     assert "\x1b[3" not in terminal.raw
     shown = ESCAPES.sub("", terminal.raw.rpartition("\x1b[2K")[2])
     assert max(map(len, shown.splitlines())) <= 40
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "for i in x:\n    y  # why\n\n",
+        "",
+        "\n\nx\n",
+        '"""a\nb"""\n',
+        "x = 1 +",
+        "\tif x",
+        "é\x1b[1m'",
+    ],
+)
+def test_highlighted_code_is_the_same_text(code: str) -> None:
+    text = highlighted(code)
+    assert text.plain == code
+    assert {span.style for span in text.spans} <= {*STYLES.values()}
+    assert bool(text.spans) == any(word in code for word in ("for", '"', "1", "if"))

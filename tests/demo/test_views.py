@@ -16,21 +16,21 @@ from distdemo.demo.rank import op_report
 from distdemo.demo.records import (
     Event,
     HelloReport,
-    Holding,
     Introduction,
     OpEntry,
     OpList,
     OpReport,
-    Piece,
     RankResult,
 )
 from distdemo.demo.view import hello_view, list_view, op_view
-from distdemo.demo.view_picture import data_cells, picture
+from distdemo.demo.view_picture import picture
 from distdemo.encoding import encode
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.ops.run import role_of
 from distdemo.ops.spec import Mismatch, OpSpec
 from distdemo.view.console import Signs
+from distdemo.view.data import data_cells
+from distdemo.view.held import Holding, Piece
 
 GOLDEN = Path(__file__).parent / "golden"
 WHY = "torch is imported once, for all ranks"

@@ -18,6 +18,8 @@ from distdemo.errors import UsageError
 from distdemo.interactive.ranks import Ranks
 from distdemo.interactive.records import CellReport, RanksText, Settings
 from distdemo.launcher import host
+from distdemo.view.console import Signs
+from distdemo.view.data import data_cells
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("forked_hosts")]
 CELL = "<cell 1>"
@@ -57,6 +59,59 @@ def test_values_output_and_variables_stay_from_cell_to_cell(world: Collected) ->
     assert done.values == (RanksText((0, 1, 2), "tensor([3., 3.])"),)
     assert by_rank(world("rank", 0, 2).values) == {0: "0", 2: "2"}
     assert world.ranks.pull("[rank] * 2") == [[0, 0], [1, 1], [2, 2]]
+
+
+BARE = {
+    # a line: what rank 0, and rank 1, held before and after it, and where that is from
+    "dist.all_reduce(t)": (["[0 1]", "[30 33]", "all"], ["[10 11]", "[30 33]", "all"]),
+    "dist.broadcast(t, 1)": (["[0 1]", "[10 11]", "rank 1"], ["[10 11]", "[10 11]", "rank 1"]),
+    "dist.reduce(t, 1)": (["[0 1]", "undefined", "—"], ["[10 11]", "[30 33]", "all"]),
+    "dist.gather(t, s if rank == 1 else None, 1)": (
+        ["[0 1]", "nothing", "—"],
+        ["[10 11]", "[0 1]\n[10 11]\n[20 21]", "rank 0\nrank 1\nrank 2"],
+    ),
+    "dist.scatter(t, s if rank == 1 else None, 1)": (
+        ["nothing", "[0 0]", "rank 1"],
+        ["[0 0]\n[1 1]\n[2 2]", "[1 1]", "rank 1"],
+    ),
+    "getattr(dist, NEWEST, dist.all_gather_into_tensor)(w, t)": (
+        ["[0 1]", "[0 1]\n[10 11]\n[20 21]", "rank 0\nrank 1\nrank 2"],
+        ["[10 11]", "[0 1]\n[10 11]\n[20 21]", "rank 0\nrank 1\nrank 2"],
+    ),
+    "dist.all_to_all_single(w, torch.arange(6.), [1, 2, 3][rank:rank + 1] * 3, [1, 2, 3])": (
+        ["[0]\n[1 2]\n[3 4 5]", "[0]\n[0]\n[0]", "rank 0\nrank 1\nrank 2"],
+        ["[0]\n[1 2]\n[3 4 5]", "[1 2]\n[1 2]\n[1 2]", "rank 0\nrank 1\nrank 2"],
+    ),
+    "dist.all_reduce(t, group=pair) if rank < 2 else None": (
+        ["[0 1]", "[10 12]", "all"],
+        ["[10 11]", "[10 12]", "all"],
+    ),
+    "(t, dist.all_reduce(t))[1]": (["[0 1]", "[30 33]", "all"], ["[10 11]", "[30 33]", "all"]),
+    "dist.all_reduce(t);": (),
+    "dist.all_reduce(t); t": (),
+    "dist.all_reduce(t, async_op=True)": (),
+    "[dist.all_reduce(t) for _ in range(2)] and None": (),
+    "dist.barrier()": (),
+}
+
+
+@pytest.mark.parametrize("line", BARE)
+def test_a_bare_call_shows_what_the_ranks_hold_before_and_after(
+    world: Collected, line: str
+) -> None:
+    world("NEWEST = 'all_gather_single'")
+    world("pair = dist.new_group([0, 1])")
+    split = "single" in line
+    world(f"split = {split}")
+    world("t = torch.arange(2.) + 10 * rank; w = torch.zeros(3 * (rank + 1) if split else 6)")
+    world("s = [torch.full((2,), float(i)) for i in range(3)]")
+    done = world(line)
+    assert done.ok, done
+    cells = [
+        (data_cells(held.before, Signs()).data, *data_cells(held.after, Signs())[:2])
+        for held in done.held[:2]
+    ]
+    assert tuple([cell.plain for cell in row] for row in cells) == BARE[line]
 
 
 def test_an_error_on_one_rank_keeps_the_world(world: Collected) -> None:

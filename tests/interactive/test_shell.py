@@ -24,7 +24,11 @@ for i in range(2):
 else:
     t = t + 1
 t.sum()
-if rank != 2: dist.barrier()
+dist.all_reduce(t)
+if rank != 2: dist.barrier()  # fails: rank 2 doesn't call it
+%calls
+t;
+%calls
 %ranks --only 0,2
 rank / (2 - rank)
 dist.barrier()
@@ -64,11 +68,31 @@ def test_a_session_without_failures_exits_with_0_and_its_document_has_the_values
 
 def test_commands_are_strict_and_never_end_the_session(start: Start) -> None:
     lines = "\n".join(["kept = rank", *COMMANDS, "kept", "exit(3)", "1 / 0"])
-    _, out, _ = run(start, lines, "-n", "2", "--format", "json")
-    _, *cells, last = json.loads(out)["cells"]
-    for cell, expected in zip(cells, COMMANDS.values(), strict=True):
-        assert cell["what"].startswith(expected)
+    code, out, _ = run(start, lines, "-n", "2", "--format", "json")
+    found = json.loads(out)
+    assert (code, found["ok"]) == (1, False)
+    for refused, expected in zip(found["refused"], COMMANDS.values(), strict=True):
+        assert refused["what"].startswith(expected)
+    _, last = found["cells"]
     assert [each["text"] for each in last["values"]] == ["0", "1"]
+
+
+MARKED = """\
+1 / 0  # fails
+if rank: dist.barrier()  # fails: rank 0 doesn't call it
+%ranks --only 9  # fails
+%mistakes nothing  # fails: there is no such mistake
+'# fails, as a text'
+"""
+
+
+def test_a_line_that_is_meant_to_fail_is_a_failure_only_if_it_does_not_fail(start: Start) -> None:
+    code, out, _ = run(start, MARKED, "-n", "2")
+    assert (code, out.splitlines()[-1]) == (0, "✓ 5 lines, 4 failed as expected.")
+    code, out, _ = run(start, f"{MARKED}rank  # fails\n%ranks  # fails\n", "-n", "2")
+    assert code == 1
+    assert out.count("This is marked with # fails, but it succeeded.") == 1
+    assert out.endswith("✗ 1 line failed, 4 failed as expected.\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -87,11 +111,14 @@ def test_a_signal_ends_a_line_that_runs_and_its_ranks(start: Start, number: int)
 
 
 def test_other_commands_run_beside_the_ranks(start: Start) -> None:
-    code, out, _ = run(start, "kept = rank\n%mistakes order\n%mistakes none\nkept\n", "-n", "2")
+    lines = "kept = rank\n1 / 0  # fails\n%mistakes order\n%tarce\n%run nothing.py:f\nkept\n"
+    code, out, err = run(start, lines, "-n", "2")
     assert code == 1
     assert "Mismatch in call 1 of the default group: the sizes don't match." in out
-    assert "distdemo mistakes none failed with exit code 2." in out
-    assert out.endswith("rank 0  0\nrank 1  1\n✗ 1 line failed.\n")
+    assert "Did you mean trace?" in err
+    assert out.endswith(
+        "rank 0  0\nrank 1  1\n✗ 3 lines, 1 failed as expected, 2 commands refused.\n"
+    )
 
 
 def test_lines_are_typed_on_a_terminal(start: Start) -> None:
@@ -116,3 +143,23 @@ def test_lines_are_typed_on_a_terminal(start: Start) -> None:
     assert terminal.end() == 0
     assert "rank 1  7" in ESCAPES.sub("", terminal.raw)
     terminal.run.leaves_nothing()
+
+
+def test_a_typed_line_is_shown_again_in_its_place_with_colours(start: Start) -> None:
+    env = {"NO_COLOR": None, "TERM": "xterm-256color", "COLUMNS": "20"}
+    terminal = start.terminal("distdemo", "shell", "-n", "1", env=env)
+    terminal.wait_for(">>>")
+    terminal.type("if world_size == 1: print('one')\r\r")  # 2 rows of 20 columns
+    terminal.wait_for("0 │ one")
+    terminal.wait_for(">>>")
+    assert "\x1b[2A\x1b[J>>> \x1b[" in terminal.raw
+    terminal.type("world_size\r")  # nothing to colour
+    terminal.wait_for("rank 0  1")
+    terminal.wait_for(">>>")
+    assert terminal.raw.count("\x1b[J") == 1
+    terminal.type("%tarce\r")
+    terminal.wait_for("Did you mean trace?")
+    terminal.wait_for(">>>")
+    terminal.type("\x04")
+    assert terminal.end() == 0
+    assert terminal.text.endswith("✓ 2 lines.\n")  # a typo is no failed line

@@ -78,6 +78,9 @@ def test_what_runs_nothing(command: Any, typed: Any, monkeypatch: pytest.MonkeyP
         "learn rign": "There is no step 'rign'.",
         "learn 0": "There is no step '0'.",
         "learn 14": "There is no step '14'.",
+        "learn parity --write new": "The step parity has no exercise and no slides.",
+        "learn --write /": "/ exists. Nothing is overwritten.",
+        "learn ring --solutions": "--solutions requires --write FOLDER.",
         "mistakes shap": "There is no mistake 'shap'. Did you mean shape?",
         "mistakes xyzzy": "Choices: shape, ",
         "mistakes shap -q": "Did you mean shape?",
@@ -87,6 +90,20 @@ def test_what_runs_nothing(command: Any, typed: Any, monkeypatch: pytest.MonkeyP
         code, out, err = command(*line.split())
         assert (code, out) == (2, ""), line
         assert " ".join(expected.split()) in " ".join(err.split()), line
+
+
+def test_the_folder_of_a_step_has_its_slides(command: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    folder = tmp_path / "class"
+    code, out, err = command("learn", "ring", "--write", str(folder), "--solutions")
+    assert (code, err) == (0, "")
+    assert "1 exercise, 1 slide, the notebook and solutions. Start" in " ".join(out.split())
+    assert json.loads((folder / "collectives.ipynb").read_text())["nbformat"] == 4
+    names = sorted(file.name for file in (folder / "slides").iterdir())
+    assert names == [f"06-trace-ring.{suffix}" for suffix in ("html", "png", "svg")]
+    assert "<title>distdemo trace --algorithm ring" in (folder / f"slides/{names[2]}").read_text()
+    assert (folder / f"slides/{names[1]}").read_bytes().startswith(b"\x89PNG")
+    assert "dist.isend" in (folder / "solutions/ring.py").read_text()
 
 
 # ------------------------------------------------------------------------------------ in a terminal

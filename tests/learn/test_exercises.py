@@ -12,9 +12,10 @@ from helpers import PATIENCE
 from processes import Start
 
 from distdemo.errors import UsageError
-from distdemo.learn.catalogue import EXERCISES, MISTAKES, write_exercises
+from distdemo.learn.catalogue import EXERCISES, HERE, MISTAKES, STEPS
+from distdemo.learn.folder import exercise_files, exercises_of, write_folder
 
-SOLUTIONS = Path(__file__).parent / "solutions"
+SOLUTIONS = HERE / "exercises/solutions"
 WRONG = Path(__file__).parent / "wrong"
 MODULES = [program.module for name, program in EXERCISES.items() if name not in MISTAKES]
 """Modules in which a function must be written."""
@@ -35,7 +36,7 @@ EXPECTED = re.compile("# expected: (.*)")
 def test_an_exercise_fails_until_it_is_solved(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "lesson"
     report = tmp_path / "report.xml"
-    write_exercises(folder)
+    write_folder(folder, exercise_files(exercises_of(None), solutions=False))
     wrong = wrong_solutions(folder)
     for module in MODULES:
         shutil.copy(SOLUTIONS / f"{module}.py", folder)
@@ -88,9 +89,10 @@ def wrong_solutions(folder: Path) -> dict[str, tuple[str, str]]:
     return solutions
 
 
-def test_the_folder_has_no_solutions(tmp_path: Path) -> None:
+def test_the_folder_has_solutions_only_if_they_are_asked_for(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "lesson"
-    written = write_exercises(folder)
+    written = exercise_files(exercises_of(None), solutions=False)
+    write_folder(folder, written)
     files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
     assert {*files} == {*written}
     modules = [file.name for file in files.values() if file.suffix == ".py"]
@@ -100,11 +102,29 @@ def test_the_folder_has_no_solutions(tmp_path: Path) -> None:
         assert files[f"hints/{name}.md"].read_text().count("\n") == 2 * len(mistake.hints) - 1
     for module in MODULES:
         assert files[f"{module}.py"].read_text().endswith("    raise NotImplementedError\n")
-        assert f"`{module}.py`" in files["README.md"].read_text()
+    rows = re.findall(r"\| `(\w+).py` \|", files["README.md"].read_text())
+    assert rows == MODULES
+    assert rows[0] == "all_reduce"  # the mean is the easiest
+    assert rows.index("scatter_gather") < rows.index("broadcast")  # a send before a tree of them
+    solved = exercise_files(exercises_of(None), solutions=True)
+    own = {f"{module}.py" for module in MODULES}
+    own |= {f"mistakes/{mistake.module}.py" for mistake in MISTAKES.values()}
+    assert solved.keys() - written.keys() == {f"solutions/{name}" for name in own}
 
 
-@pytest.mark.usefixtures("no_rank_starts")
+@pytest.mark.parametrize(
+    ("step", "names"),
+    [("ring", ["ring"]), ("hello", []), ("mistakes", [*MISTAKES])],
+)
+def test_a_step_has_its_own_exercises(step: str, names: list[str]) -> None:
+    assert [exercise.name for exercise in exercises_of(STEPS[step])] == names
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="exists"):
+        write_folder(tmp_path, {"file": ""})
+    file = tmp_path / "file"
+    file.touch()
     with pytest.raises(UsageError, match=r"can't be written"):
-        write_exercises(tmp_path)
-    assert not any(tmp_path.iterdir())
+        write_folder(file / "folder", {"file": ""})
+    assert [*tmp_path.iterdir()] == [file]

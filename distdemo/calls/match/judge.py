@@ -50,6 +50,8 @@ class Judge:
         self._timeline = timeline
         self._counts: dict[int, tuple[CallNote, Counter[int]]] = {}
         """Number of calls by rank, by the id of their description; 0 for those beyond MAX_KNOWN."""
+        self._earlier: dict[int, Counter[int]] = {}
+        """The same for those that `calls` leaves out."""
 
     def feed(self, rank: int, piece: bytes) -> None:
         """Add new notes of a rank; ``poll`` reads them."""
@@ -148,6 +150,10 @@ class Judge:
         number = sum(counts[rank] for counts in counted)
         return f"{last.op} at {self.matcher.line(last.source_line)} (call {number:,})"
 
+    def leave_out_calls(self) -> None:
+        """Have `calls` leave out the calls so far."""
+        self._earlier = {number: counts.copy() for number, (_, counts) in self._counts.items()}
+
     def calls(self) -> tuple[CallCount, ...]:
         """Return the calls in the order in which they first occurred, with their counts."""
         together: dict[tuple[str, str, str], Counter[int]] = {}
@@ -156,7 +162,8 @@ class Judge:
                 line = self.matcher.line(note.call.source_line)
                 key = str(note.call), self.matcher.group(*note.group).name, line
                 key = key if number else ("other calls", "", "")
-                together.setdefault(key, Counter()).update(counts)
+                new = counts - self._earlier.get(number, Counter())
+                together.setdefault(key, Counter()).update(new)
         result = []
         for (did, group, line), counts in together.items():
             for count in sorted(set(counts.values()), reverse=True):

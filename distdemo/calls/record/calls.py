@@ -90,15 +90,15 @@ def fields_of(method: Method, args: Args, named: dict[str, Any]) -> Fields:
             root = opts if isinstance(opts, int) else named.get("root", 0)
     data: tuple[Any, ...] = ()
     if method.data is not None:
-        data = _data(_tensors(args[method.data])[0])
+        data = _data(listed(args[method.data])[0])
         for number in method.raw:
-            for tensor in _tensors(args[number]):
+            for tensor in listed(args[number]):
                 if not tensor.is_contiguous() and not data[3]:
                     data = (*data[:3], tensor.stride())
-    sent = () if method.sends is None else _counts(_tensors(args[method.sends]))
+    sent = () if method.sends is None else _counts(listed(args[method.sends]))
     if method.receives is None:
         return Fields(method.op, _is_sync(opts), data, reduce_op, root, sent)
-    outputs = _tensors(args[method.receives])
+    outputs = listed(args[method.receives])
     fields = Fields(method.op, _is_sync(opts), data, reduce_op, root, sent, _counts(outputs))
     return _with_clashes(fields, outputs) if method.lists else fields
 
@@ -106,7 +106,7 @@ def fields_of(method: Method, args: Args, named: dict[str, Any]) -> Fields:
 def tensors_of(method: Method, args: Args) -> Sequence[Tensor]:
     """Return the tensors whose content a method gives to other ranks."""
     number = method.filled if method.read is None else method.read
-    given: Sequence[Tensor] = () if number is None else _tensors(args[number])
+    given: Sequence[Tensor] = () if number is None else listed(args[number])
     return given
 
 
@@ -130,7 +130,7 @@ def _data(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.dtype, tensor.shape, tensor.device.type, ()
 
 
-def _tensors(given: Any) -> Any:
+def listed(given: Any) -> Any:
     """Return the tensors of an argument: a tensor, a list, or a list in a list."""
     if isinstance(given, Tensor):
         return (given,)
@@ -196,7 +196,7 @@ def _p2p(op: str, *parameters: str) -> Callable[[Args, dict[str, Any]], Fields]:
         given = {**dict(zip(("tensors", *parameters), args, strict=False)), **named}
         peer = int(given.get("dstRank", given.get("srcRank", -1)))
         sync = op == "send" and peer == -1  # gloo never returns from it
-        data = _data(_tensors(given["tensors"])[0])
+        data = _data(listed(given["tensors"])[0])
         return Fields(op, sync, data, peer=peer, tag=int(given.get("tag", 0)))
 
     return fields

@@ -303,6 +303,8 @@ def _begin_call(
     if fields.peer is not None and frames.in_batch():
         fields = fields._replace(batched=True)
     number = recorder.record_call(group, fields, method, args)
+    if recorder.observer is not None:
+        recorder.observer.on_call(method, fields, args, group)
     if method.op == "monitored_barrier":  # it waits in the method itself
         recorder.record_accept()
     return fields, number

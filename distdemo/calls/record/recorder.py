@@ -29,6 +29,7 @@ from distdemo.calls.notes import MAX_KNOWN, EndNote, MisuseNote, Writer, json_li
 from distdemo.calls.record import frames
 from distdemo.calls.record.buffers import BufferWatch
 from distdemo.calls.record.calls import Fields, Method, described, tensors_of
+from distdemo.calls.record.held import CallObserver
 from distdemo.calls.record.replicas import Replicas
 from distdemo.calls.record.steps import REDUCTIONS, Steps
 from distdemo.calls.records import RankCall, SourceLine
@@ -91,6 +92,7 @@ class Recorder:
     Attributes:
         local: State of the current thread.
         off: True if recording has stopped.
+        observer: Observer that every call is passed to before it is made, or None.
         size: World size for the reader of the notes, or 0 if unknown.
     """
 
@@ -127,6 +129,7 @@ class Recorder:
         self.buffers = BufferWatch(self.safely, self.record_misuse) if buffers else None
         self.replicas = Replicas(replicas, self._number_of, self.record_replicas)
         self.steps = Steps(self.safely, self.replicas, self.record_misuse)
+        self.observer: CallObserver | None = None
         self.off = False
         os.register_at_fork(after_in_child=partial(setattr, self, "off", True))
 

@@ -1,4 +1,4 @@
-# number: 3
+# number: 5
 # title: All-gather around a ring
 # hints: In every round, every rank sends to the rank on its right and receives from the rank on its
 #   left. What can it send in the second round that its neighbour doesn't have?

@@ -1,4 +1,4 @@
-# number: 4
+# number: 1
 # title: The mean of batches of different sizes, with one all_reduce
 # hints: Ranks have batches of different sizes. Why is the mean of the ranks' means not the mean of
 #   all numbers?

@@ -1,4 +1,4 @@
-# number: 1
+# number: 4
 # title: Broadcast by a binomial tree of sends and receives
 # hints: After the first round two ranks have the tensor. Both can send in the second round. How
 #   many ranks have it after the third?

@@ -1,4 +1,4 @@
-# number: 6
+# number: 2
 # title: Average all gradients in one flat bucket
 # hints: A call has a fixed cost however few bytes it moves. One call per parameter pays it once per
 #   parameter.

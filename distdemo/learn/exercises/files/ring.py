@@ -1,4 +1,4 @@
-# number: 5
+# number: 6
 # title: Ring all-reduce
 # hints: If every rank passes whole tensors around the ring, each sends (n−1)·S bytes. Cut the
 #   tensor into n chunks instead. Every rank should add up only a part of the numbers.

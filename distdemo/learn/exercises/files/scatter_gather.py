@@ -1,4 +1,4 @@
-# number: 2
+# number: 3
 # title: Scatter rows, work on them, and gather the results
 # hints: Three steps, scatter, work and gather. Which of them does rank 0 do alone, and which do all
 #   ranks do at the same time?

@@ -1,4 +1,4 @@
-# number: 8
+# number: 7
 # title: An optimizer step that shares the optimizer's state among the ranks
 # hints: An all_reduce is a reduce_scatter followed by an all_gather. What could happen between the
 #   two, on 1/n of the numbers?

@@ -1,0 +1,100 @@
+"""Cells of tables for the tensors and objects that ranks hold, in the colours of their sources."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from rich.text import Text
+
+from distdemo.view import colours
+from distdemo.view.console import Signs
+from distdemo.view.format import number
+from distdemo.view.held import Holding, Piece
+from distdemo.view.tables import WIDTHS
+
+CUT = 17  # width of a tensor that is shown by its ends
+SHORT = 16  # largest number of elements that is shown whole
+FEW = 4  # largest number of pieces of which all are shown
+FIRST = 2  # pieces shown from the start of more; the last one follows
+
+
+def rank_cell(rank: int) -> Text:
+    """Return the number of a rank in its colour."""
+    return Text(str(rank), colours.of_rank(rank))
+
+
+class DataCells(NamedTuple):
+    """The cells of a rank's data, side by side.
+
+    Attributes:
+        data: Pieces, in one line or one line per row.
+        source: Source ranks of the pieces, ``all`` for a reduced one.
+        pickle: Sizes of the objects' pickles.
+    """
+
+    data: Text
+    source: Text
+    pickle: Text
+
+
+def data_cells(holding: Holding, sign: Signs, width: int = WIDTHS[0]) -> DataCells:
+    """Return the cells of this data, the pieces no wider than ``width`` if possible."""
+    if holding.undefined or not holding.pieces:
+        none = Text(sign.none, colours.QUIET)
+        name = "undefined" if holding.undefined else "nothing"
+        return DataCells(Text(name, colours.QUIET), none, none)
+    pieces = list(holding.pieces)
+    if holding.omitted or len(pieces) > FEW:
+        pieces = [*pieces[:FIRST], pieces[-1]]
+    lines = [_lines(piece, sign, width) for piece in pieces]
+    left_out = len(holding.pieces) + holding.omitted - len(pieces)
+    if left_out:
+        more = Text(sign.more, colours.QUIET)
+        lines.insert(FIRST, DataCells(more + f" {left_out} more", more, more))
+    columns = zip(*lines, strict=True)
+    return DataCells(*(Text("\n").join(column) for column in columns))
+
+
+def _lines(piece: Piece, sign: Signs, width: int) -> DataCells:
+    """Return the cells of one piece, of equal height."""
+    data = Text(_drawn(piece, sign, width), colours.of_source(piece.source))
+    below = "\n" * data.plain.count("\n")
+    source = "all" if piece.source is None else f"rank {piece.source}"
+    size = f"{piece.pickled_bytes} B" if piece.is_object else ""
+    return DataCells(
+        data,
+        Text(source, colours.of_source(piece.source)) + below,
+        Text(size + below, colours.QUIET),
+    )
+
+
+def _drawn(piece: Piece, sign: Signs, width: int) -> str:
+    """Return a tensor nested like its shape, or its ends if it is too wide; an object as JSON."""
+    if piece.is_object:
+        body = json.dumps(piece.value, ensure_ascii=False)
+        room = max(width, 12)
+        return body if len(body) <= room else body[: room - len(sign.more)] + sign.more
+    if not piece.last_values and len(piece.values) <= SHORT:
+        for gap in (" ", "\n"):  # in one line, or one line per row
+            body = _nested(piece.document(), gap)
+            if max(map(len, body.split("\n"))) <= width or len(piece.values) <= 2:
+                return body
+    last = piece.last_values or piece.values
+    depth = len(piece.shape)
+    for count in (3, 2, 1):  # elements at either end: the most that fit
+        ends = [*map(number, piece.values[:count]), sign.more, *map(number, last[-count:])]
+        body = f"{'[' * depth}{' '.join(ends)}{']' * depth}"
+        if len(body) <= min(width, CUT):
+            break
+    return body
+
+
+def _nested(rows: Any, gap: str, depth: int = 1) -> str:
+    """Return nested brackets, with ``gap`` between rows; a new line is indented by ``depth``."""
+    if not isinstance(rows, list):
+        return number(rows)
+    between = " "
+    if rows and isinstance(rows[0], list) and gap == "\n":
+        between = gap + " " * depth
+    return f"[{between.join(_nested(row, gap, depth + 1) for row in rows)}]"
