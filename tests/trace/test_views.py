@@ -52,7 +52,8 @@ def test_the_views_of_the_lists_are_unchanged() -> None:
 def drawn_at(width: int, report: TraceReport) -> list[str]:
     console = in_memory(width)
     show(console, Picture(report, console).draw())
-    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    return text.splitlines()
 
 
 def test_eight_ranks_are_a_matrix_of_values_in_80_columns() -> None:
