@@ -58,7 +58,7 @@ def op_view(report: OpReport, sign: Signs) -> Iterator[Block]:
     shown = list(select(report.ranks, None, lambda result: not result.ok))
     yield Heading(title(report.spec, sign, report.world.world))
     if report.warning:
-        yield Paragraph(f"! {report.warning}", "yellow")
+        yield Paragraph(f"! {report.warning}", colours.UNSURE)
     yield Fitted(
         lambda width: _per_rank(shown, sign, lambda result: _row(report, result, sign, width))
     )

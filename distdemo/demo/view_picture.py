@@ -126,16 +126,18 @@ def _rows(explanation: Explanation, sign: Signs, width: int) -> Iterator[tuple[T
 
 
 def _bus(explanation: Explanation, index: int, lines: int, sign: Signs) -> str:
-    """Return a rank's part of the bus, as high as the rank's row."""
+    """Return a rank's part of the bus, as high as the rank's row.
+
+    The bus joins the ranks that exchange data; other ranks' own data passes it in a straight line.
+    """
     order = [rank.rank for rank in explanation.ranks]
-    senders = {order.index(sender) for sender, _ in explanation.moves}
-    receivers = {order.index(receiver) for _, receiver in explanation.moves}
-    ends = senders | receivers or {index}
-    up = min(ends) < index <= max(ends)
-    down = min(ends) <= index < max(ends)
-    alone = not explanation.moves  # with one rank, the data stays there
-    sends = alone or index in senders
-    receives = alone or index in receivers
-    joint = JOINTS[8 * up + 4 * down + 2 * sends + receives]
+    moves = [(order.index(sender), order.index(receiver)) for sender, receiver in explanation.moves]
+    joined = {rank for move in moves if len({*move}) > 1 for rank in move}
+    sends = any(sender == index for sender, _ in moves)
+    receives = any(receiver == index for _, receiver in moves)
+    up = bool(joined) and min(joined) < index <= max(joined)
+    down = bool(joined) and min(joined) <= index < max(joined)
+    passes = index not in joined and up
+    joint = JOINTS[8 * up + 4 * down + (0 if passes else 2 * sends + receives)]
     arm = f"{'──' if sends else '  '}{joint}{f'──{sign.arrow}' if receives else '   '}"
     return arm + ("\n  │" if down else "\n") * (lines - 1)

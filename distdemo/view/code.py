@@ -1,4 +1,4 @@
-"""Highlight Python code, in few colours of the terminal."""
+"""Highlight Python code, in few colours of the palette."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from rich.text import Text
 
 from distdemo.view import colours
 
+KEYWORD = f"bold {colours.RANKS[0]}"  # code has no ranks
 STYLES = {
-    "Token.Keyword": "bold cyan",
-    "Token.Operator.Word": "bold cyan",
+    "Token.Keyword": KEYWORD,
+    "Token.Operator.Word": KEYWORD,
     "Token.Name.Function": "bold",
     "Token.Name.Class": "bold",
-    "Token.Literal": "yellow",
+    "Token.Literal": colours.DOUBTFUL,
     "Token.Comment": colours.QUIET,
 }
 """Style of each kind of token, with the kinds within it."""

@@ -16,6 +16,7 @@ import pytest
 from forked import in_a_child
 from golden import drawn, golden
 from processes import ESCAPES
+from rich.color import Color, ColorSystem
 from rich.text import Text
 
 from distdemo.launcher.records import (
@@ -37,6 +38,7 @@ from distdemo.view import foreign, progress
 from distdemo.view import format as fmt
 from distdemo.view.blocks import Fitted
 from distdemo.view.code import STYLES, highlighted
+from distdemo.view.colours import of_rank
 from distdemo.view.console import Signs, output, show, signs
 from distdemo.view.failure import failure
 from distdemo.view.progress import Progress
@@ -295,10 +297,12 @@ def test_a_forked_rank_draws_no_progress(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.processes
 def test_a_terminal_gets_a_spinner_while_it_takes_long_and_colours_for_the_ranks(start):
-    terminal = start.terminal("distdemo", "barrier", "-n", "2", "--straggler", "1:0.8")
+    words = ("barrier", "-n", "2", "--straggler", "1:0.8")
+    terminal = start.terminal("distdemo", *words, env={"COLORTERM": ""})
     assert terminal.end() == 0, terminal.raw
     text = terminal.raw
-    assert "\x1b[36m" in text  # rank 0 is cyan, in every table
+    of_256 = Color.parse(of_rank(0)).downgrade(ColorSystem.EIGHT_BIT)
+    assert f"\x1b[{';'.join(of_256.get_ansi_codes())}m" in text
     assert "2 ranks over gloo (" in text
     assert text.index("2 ranks over gloo (") < text.rindex("\x1b[2K") < text.index("Verified")
 
