@@ -101,7 +101,7 @@ _HINTS = (
     ),
     Hint(
         "exercise, exercises, homework, quiz, solutions, assignment, class, lecture, teach",
-        "learn --write FOLDER writes exercises with tests.",
+        "learn --write FOLDER writes exercises with tests, a notebook and slides.",
         "distdemo learn --write exercises",
     ),
     Hint(
@@ -117,6 +117,11 @@ _HINTS = (
     Hint(
         "notebook, jupyter, ipython, ipynb, colab, python, repl, console, interactive",
         "shell runs each line on every rank; a notebook does after %load_ext distdemo.",
+        "distdemo shell",
+    ),
+    Hint(
+        "expect, xfail, fails",
+        "A comment # fails marks a line of the shell that is meant to fail.",
         "distdemo shell",
     ),
     Hint(
