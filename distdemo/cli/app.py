@@ -51,6 +51,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "bench": "Measure an operation and judge it by the machine's limits.",
         "doctor": "Check what worlds need: network, memory, torch, MPI, GPUs.",
         "backends": "Try every backend: available or not, why, and how to get it.",
+        "warm": "Keep torch loaded, so that the next commands start faster.",
     },
     MORE: {
         "trace list": "List the algorithms with their formulas and sources, or their costs on N "

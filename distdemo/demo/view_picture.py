@@ -80,6 +80,7 @@ def picture(explanation: Explanation, sign: Signs) -> Iterator[Block]:
     yield Paragraph()
     for note in ops.REGISTRY[spec.op].notes(spec):
         yield Paragraph(note)
+        yield Paragraph()
     facts = [("Call", doc.call), *(("Name", name) for name in explanation.names)]
     facts.append(("Used to", doc.when))
     if not explanation.is_barrier:

@@ -38,6 +38,7 @@ CHEAP = {
     "check": "--op barrier -n 2",
     "backends": "",
     "doctor": "--only torch",
+    "warm": "--status",
     "explain": "scatter",
     "learn": "",
     "shell": "",
