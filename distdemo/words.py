@@ -100,7 +100,7 @@ _HINTS = (
         "distdemo hello",
     ),
     Hint(
-        "exercise, exercises, homework, quiz, solutions, assignment, practice",
+        "exercise, exercises, homework, quiz, assignment, practice",
         "learn --write FOLDER writes exercises with tests, a notebook and slides.",
         "distdemo learn --write exercises",
     ),

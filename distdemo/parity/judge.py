@@ -123,7 +123,7 @@ def _is_right_on_owner(cases: Cases, key: Key) -> bool:
     """Return True if a rank has the right gradient, in a program where that is enough.
 
     It is if another parameter was right after the step on all ranks, though only some had the right
-    gradient: the rank that updates a parameter sends it to the others.
+    gradient: the rank that updates a parameter sends it to the other ranks.
     """
     has_owners = any(
         own[0] in GRADIENTS

@@ -39,7 +39,7 @@ class Model:
             self._parents[id(child)] = weakref.ref(module)
 
     def _top(self, module: nn.Module) -> nn.Module:
-        """Return the outermost module that holds a module, as far as parents are known.
+        """Return the outermost known module that holds a module.
 
         A pipeline that calls ``model.forward()`` itself calls only modules inside the model.
         """
@@ -71,7 +71,7 @@ class Model:
         """Return the parameters in the order of their gradients, or else the last module first.
 
         Args:
-            backwards: Names of parameters in the order of their gradients, as far as known.
+            backwards: Names of parameters in the order of their gradients; some may be missing.
             called: Names of modules in the order in which they were called.
         """
         named = self.parameters()

@@ -74,7 +74,7 @@ def _unlike_starts(comparing: Comparing) -> Iterator[str]:
         )
     if scaled:
         yield (
-            f"Drawn with another scale than in the reference: {_listed(scaled)}, as if the number "
+            f"Drawn with a different scale from the reference: {_listed(scaled)}, as if the number "
             "of inputs were that of the piece."
         )
 
