@@ -40,8 +40,9 @@ HINTS = {
     "passes no gradient on.",
     "clipped": "Clip by the norm of the whole model, on every rank: add up the squares of shards "
     "over the ranks, and reduce the gradients of replicas first.",
-    "lost": "They hold the same, so it was reduced: over the wrong ranks, or after a part got lost "
-    "in the backward pass of a collective that has no autograd or doesn't add up what it joined.",
+    "lost": "If it is reduced as the gradients before it are, over the right ranks, a part got "
+    "lost in the backward pass: a collective that has no autograd or doesn't add up what it "
+    "joined, or a recomputed forward pass with other inputs.",
     "gradient": "Check which ranks take part in the reduction of this gradient, and that it "
     "happens after the last micro-batch.",
     "settings": "Give the optimizer the same settings for it on every rank: wrappers change the "
@@ -71,7 +72,9 @@ def gradient_difference(cases: Cases, case: Case) -> Difference:
         )
     groups = case.equal_ranks()
     is_reduced = len(groups) == 1 and len(groups[0]) > 1
-    hint = "lost" if is_reduced else "gradient"
+    earlier = [own for own in cases.results if own[:2] == case.key[:2]]
+    earlier = earlier[: earlier.index(case.key)]
+    hint = "lost" if is_reduced or earlier else "gradient"
     facts: list[str] = []
     more: dict[str, Any] = {}
     zeros = [

@@ -71,13 +71,14 @@ class Case:
         return sorted((own for _, own in groups), key=len, reverse=True)
 
     def right_ranks(self) -> tuple[list[int], list[int]]:
-        """Return the ranks that hold the reference, and if there are any, the remaining ones."""
+        """Return the ranks that hold the reference, and if there are any, those that hold others."""
+        held = {rank: part for rank, part in enumerate(self.parts) if part is not None}
         right = [
             rank
-            for rank, part in enumerate(self.parts)
-            if part is not None and self.tolerance.deviation(part, self.reference) <= 1
+            for rank, part in held.items()
+            if self.tolerance.deviation(part, self.reference) <= 1
         ]
-        return right, [rank for rank in range(len(self.parts)) if right and rank not in right]
+        return right, [rank for rank in held if right and rank not in right]
 
 
 class Cases:

@@ -7,7 +7,7 @@ by one unit in the last place, and estimated from its type and length; the large
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -176,7 +176,23 @@ class Comparing:
                 parameter.scaled(0.0) if part is None and parameter is not None else part
                 for part, parameter in zip(parts, own, strict=True)
             ]
+        if kind in GRADIENTS:
+            steppers = self._steppers(step, name)
+            parts = [part if rank in steppers else None for rank, part in enumerate(parts)]
         return parts
+
+    def _steppers(self, step: int, name: str) -> Collection[int]:
+        """Return the ranks whose optimizer updates a parameter; all ranks if none does.
+
+        With ZeRO, one rank updates it and sends it to the other ranks, whatever gradient they have.
+        """
+        keys = [(kind, step, name) for kind in GRADIENTS]
+        ranks = [
+            rank
+            for rank, table in enumerate(self.ranks.tables)
+            if any(key in table and table[key][0].settings for key in keys)
+        ]
+        return ranks or range(len(self.ranks.tables))
 
     @cached_property
     def _owners(self) -> dict[str, set[int]]:
@@ -298,6 +314,8 @@ class Comparing:
             if key[0] in GRADIENTS and ("initial", 0, key[2]) in results:
                 own = results["initial", 0, key[2]].placement
             results[key] = explain(self.references(key), ways, self.tolerance(key), own)
+            if key[0] in GRADIENTS and not results[key].holds:
+                results[key] = self._on_steppers(key) or results[key]
             if key[0] == "input":
                 usual = results[key].placement
         return results
@@ -319,7 +337,6 @@ class Comparing:
         assert best is not None, "there is always the mesh of one axis"
         mesh, results = best
         results = self._with_absent_gradients(mesh, results)
-        results = {key: self._on_owners(mesh, key, results) for key in results}
         inputs = [result.placement for key, result in results.items() if key[0] == "input"]
         own = (result.placement for key, result in results.items() if key[0] == "initial")
         return renamed(mesh, inputs[0] if inputs else (), own), results
@@ -337,24 +354,16 @@ class Comparing:
         results |= self.explanations(mesh, absent)
         return {key: results[key] for key in self.keys if key in results}
 
-    def _on_owners(self, mesh: Mesh, key: Key, results: Mapping[Key, Explanation]) -> Explanation:
-        """Return the result of a gradient that only the ranks that update its parameter need.
+    def _on_steppers(self, key: Key) -> Explanation | None:
+        """Return the result for a gradient that is right on all ranks that need it, or None.
 
-        They are right, and so is the parameter after the step, as ZeRO does it.
+        These may be any ranks, such as those of a tied parameter in two stages.
         """
-        result = results[key]
-        parameter = results.get(("parameter", *key[1:]))
-        if key[0] not in GRADIENTS or result.exact or parameter is None or not parameter.exact:
-            return result
-        if self.are_multiples(key):
-            return result  # an adaptive optimizer has hidden the factors
-        tolerance = self.tolerance(key)
-        is_right = [
-            part is not None and tolerance.deviation(part, self.references(key)[0]) <= 1
-            for part in self.parts(key)
-        ]
-        placement = mesh.positions(is_right)
-        return Explanation(placement, 1.0) if placement else result
+        parts = {rank: part for rank, part in enumerate(self.parts(key)) if part is not None}
+        tolerance, reference = self.tolerance(key), self.references(key)[0]
+        deviation = max(tolerance.deviation(part, reference) for part in parts.values())
+        ranks = ",".join(map(str, parts))
+        return Explanation((f"@{ranks}",), deviation) if deviation <= 1 else None
 
     def are_multiples(self, key: Key) -> bool:
         """Return True if every rank holds a multiple of the reference's tensor."""

@@ -91,8 +91,6 @@ def _is_cause(cases: Cases, key: Key, wrong: AbstractSet[tuple[int, str]]) -> bo
     """
     kind, step, _ = key
     is_wrong = not cases.results[key].exact
-    if kind in GRADIENTS and _is_right_on_owner(cases, key):
-        return False
     if kind in GRADIENTS:
         hidden = is_wrong and _is_hidden(cases, key)
         return hidden or (key[1:] in wrong and (is_wrong or bool(cases.partial(key))))
@@ -117,22 +115,6 @@ def _is_shared_loss(cases: Cases, key: Key) -> bool:
         strict=False,
     )
     return any(way in ("mean", "P") and rows == "R" and out != ROWS for way, rows, out in ways)
-
-
-def _is_right_on_owner(cases: Cases, key: Key) -> bool:
-    """Return True if a rank has the right gradient, in a program where that is enough.
-
-    It is if another parameter was right after the step on all ranks, though only some had the right
-    gradient: the rank that updates a parameter sends it to the other ranks.
-    """
-    has_owners = any(
-        own[0] in GRADIENTS
-        and result.exact
-        and any(way.startswith("@") for way in result.placement)
-        and not any(way.startswith("@") for way in cases.placement(("initial", 0, own[2])))
-        for own, result in cases.results.items()
-    )
-    return has_owners and bool(cases.case(key).right_ranks()[0])
 
 
 def _matters(cases: Cases, key: Key) -> bool:

@@ -60,21 +60,6 @@ class Mesh:
         moved = np.moveaxis(self.ranks, axis, -1)
         return [tuple(map(int, line)) for line in moved.reshape(-1, moved.shape[-1])]
 
-    def positions(self, chosen: Sequence[bool]) -> Placement:
-        """Return the positions of the chosen ranks along each axis: ``R`` for all of them.
-
-        Empty if these are other ranks, too, or there are none.
-        """
-        marks = np.array(chosen, dtype=bool)[self.ranks]
-        placement = []
-        product = np.ones((), dtype=bool)
-        for axis in range(marks.ndim):
-            used = marks.any(axis=tuple(other for other in range(marks.ndim) if other != axis))
-            positions = ",".join(map(str, np.flatnonzero(used)))
-            placement.append("R" if used.all() else f"@{positions}")
-            product = np.multiply.outer(product, used)
-        return tuple(placement) if marks.any() and (product == marks).all() else ()
-
     def count(self, groups: Iterable[tuple[int, ...]]) -> int:
         """Return the number of these groups that are lines of this mesh."""
         lines = {line for index in range(len(self.axes)) for line in self.lines(index)}

@@ -41,9 +41,10 @@ def remarks(comparing: Comparing, steps: int) -> Iterator[str]:
         yield f"Called only in the reference, so not compared: {listing(absent[:8])}."
     if comparing.steps < steps and comparing.has_training:
         yield f"The program made only {plural(comparing.steps, 'step')}."
-    if not comparing.has_training:
+    steps_made = max(notes.steps for notes in ranks)
+    if not comparing.has_training and not steps_made:
         yield "The program computes no gradients: only outputs are compared."
-    elif not comparing.learns:
+    elif comparing.has_training and not comparing.learns:
         yield "All gradients are zero, so they and the parameters prove nothing."
     left_out = max(notes.left_out for notes in ranks)
     if left_out:
