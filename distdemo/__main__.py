@@ -7,12 +7,23 @@ import os
 import sys
 
 from distdemo import signals
+from distdemo.launcher.handover import hand_over
 
 
 def main() -> None:
-    """Run the command line and exit with its exit code."""
+    """Run the command line and exit with its exit code, in the warm process if there is one."""
     signals.install()  # first: imports lose some exceptions
     _open_streams()
+    hand_over("distdemo.__main__.run_here")
+    run_here()
+
+
+def run_here() -> None:
+    """Run the command line in this process and exit with its exit code."""
+    signals.install()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # replace characters that it can't encode
     from distdemo.cli.main import run
 
     _exit(run(sys.argv[1:]))
@@ -32,9 +43,6 @@ def _open_streams() -> None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - lives until exit
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - as above
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # replace characters that it can't encode
 
 
 def _exit(code: int) -> None:

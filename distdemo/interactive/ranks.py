@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NoReturn
 
 from distdemo.calls.text import rank_label
@@ -156,11 +157,15 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"%ranks: {message}.", "", "Try %ranks 4 --backend gloo --only 0,2.")
 
 
-_parser = _Parser(prog="%ranks", add_help=False)
-_parser.add_argument("world_size", nargs="?", type=int)
-_parser.add_argument("--backend")
-_parser.add_argument("--only")
-_parser.add_argument("--new", action="store_true")
+@cache
+def _parser() -> _Parser:
+    """Return the parser. It looks at the size of the terminal."""
+    parser = _Parser(prog="%ranks", add_help=False)
+    parser.add_argument("world_size", nargs="?", type=int)
+    parser.add_argument("--backend")
+    parser.add_argument("--only")
+    parser.add_argument("--new", action="store_true")
+    return parser
 
 
 def configured(ranks: Ranks | None, line: str) -> tuple[Ranks, bool]:
@@ -177,7 +182,7 @@ def configured(ranks: Ranks | None, line: str) -> tuple[Ranks, bool]:
         UsageError: The line is invalid, or the world can't be started.
     """
     try:
-        given = _parser.parse_args(shlex.split(line))
+        given = _parser().parse_args(shlex.split(line))
     except ValueError as error:
         raise UsageError(f"%ranks {line}: {str(error).lower()}.") from None
     old = Settings() if ranks is None else ranks.settings

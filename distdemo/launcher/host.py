@@ -31,12 +31,17 @@ from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
+from distdemo.launcher import torch_import
 from distdemo.launcher.process_tree import die_with_parent
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.workers import StopReason
 
 EXIT_S = 0.8  # for a host to exit, before it is killed; its ranks die with it
-PROGRAM = "from distdemo.launcher.host import main; main()"
+PROGRAM = """\
+from distdemo.launcher.handover import hand_over
+hand_over("distdemo.launcher.host.main")
+from distdemo.launcher.host import main
+main()"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,12 @@ class Host:
             raise HostError(f"exited with {self.process.returncode}") from None
         raise HostError(f"didn't answer within {seconds:g} s")
 
+    def detach(self) -> None:
+        """Close the connection. A service that doesn't wait for it goes on without its client."""
+        self.closed = True
+        atexit.unregister(self.close)
+        self._connection.close()
+
     def close(self, seconds: float = EXIT_S) -> None:
         """End the host and its ranks.
 
@@ -108,9 +119,7 @@ class Host:
         """
         if self.closed:
             return
-        self.closed = True
-        atexit.unregister(self.close)
-        self._connection.close()
+        self.detach()
         if not self.ready:  # it may still be importing torch
             self.process.terminate()
         try:
@@ -128,10 +137,12 @@ class Channel:
 
     Attributes:
         closed: True if the client has exited or closed the connection.
+        variables: Names of the environment variables that were read while torch was imported.
     """
 
     def __init__(self, connection: Connection) -> None:
         self.closed = False
+        self.variables: set[str] = set()
         self._connection = connection
 
     def send(self, message: object) -> None:
@@ -146,6 +157,10 @@ class Channel:
         except (EOFError, OSError):
             self.closed = True
             return None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when there is a message."""
@@ -167,7 +182,7 @@ def main() -> None:
     """Load torch and run the service."""
     die_with_parent()  # the connection isn't read while torch is imported
     descriptor, parent = map(int, sys.argv[1:])
-    if os.getppid() != parent:
+    if os.getppid() != parent and not torch_import.from_warm_process:
         os._exit(0)
     os.set_inheritable(descriptor, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client sends an `Interrupt`
@@ -175,7 +190,8 @@ def main() -> None:
     request = channel.receive()
     if request is not None:
         sys.path[:], service = request
-        load_torch()
+        with torch_import.recorded_variables() as channel.variables:
+            load_torch()
         gc.freeze()  # collecting torch's objects would take longer than all that follows
         module, _, function = service.rpartition(".")
         serve = getattr(import_module(module), function)

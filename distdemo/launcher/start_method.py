@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdemo.errors import UsageError
-from distdemo.launcher.torch_import import fork_hazard
+from distdemo.launcher import torch_import
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,13 +50,16 @@ def choose(wanted: str, device: str) -> StartMethod:
         UsageError: The method would break the ranks.
     """
     if wanted == "auto":
-        hazard = fork_hazard()
+        hazard = torch_import.fork_hazard()
         if hazard is None and device != "cpu" and driver_loaded():
             hazard = "this process has loaded the CUDA driver"
         if hazard is not None:
             return StartMethod("forkserver", f"{hazard}, so forking it is not safe")
         alone = "" if device == "cpu" else ", and only they touch CUDA"
-        return StartMethod("fork", f"torch is imported once, for all ranks{alone}")
+        reason = "torch is imported once, for all ranks"
+        if torch_import.from_warm_process:
+            reason = "from the warm process, which had imported torch"
+        return StartMethod("fork", f"{reason}{alone}")
     import torch
 
     used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch does not say its type

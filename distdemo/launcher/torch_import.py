@@ -30,6 +30,8 @@ CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """Variable with the compiler's cache folder; torch sets it too."""
 ENDING_S = 0.1  # during which the system may still list a thread that has ended
 _known_threads: frozenset[str] | None = None
+from_warm_process = False
+"""True in a program that was forked with torch loaded, by ``distdemo warm``."""
 
 
 def load_torch() -> None:
@@ -92,6 +94,24 @@ def load_compiler(modules: Sequence[str] = ()) -> None:
         torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
         for module in modules:
             import_module(module)
+
+
+@contextmanager
+def recorded_variables() -> Iterator[set[str]]:
+    """Yield the names of the environment variables that Python code reads in the block."""
+    names: set[str] = set()
+    kind = type(os.environ)
+
+    class Recorded(kind):  # type: ignore[misc, valid-type]  # the type has no public name
+        def __getitem__(self, name: str) -> str:
+            names.add(name)
+            return super().__getitem__(name)  # type: ignore[no-any-return]  # as above
+
+    os.environ.__class__ = Recorded
+    try:
+        yield names
+    finally:
+        os.environ.__class__ = kind
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from distdemo.parity.sketches import Sketch, distance
 
 MOST = 1025  # largest factor that is a number of ranks or of micro-batches
 HINTS = {
-    "partial": "Reduce the gradients of parameters that are replicated{over}, or make them part "
-    "of the sharded graph.",
+    "partial": "Reduce the gradients of parameters that are replicated{over}: after the backward "
+    "pass, or within it, where their output enters a layer that is split.",
     "mean": "Average the gradients before the step: wrap the model in DDP, or all_reduce each "
     "gradient and divide it by the number of ranks.",
     "contribution": "A part of this gradient is not reduced{over}: wherever a split layer uses a "
@@ -69,10 +69,10 @@ def gradient_difference(cases: Cases, case: Case) -> Difference:
             if cases.partial(case.key)
             else _factor_difference(cases, case)
         )
-    clips = _clips_text(cases, case.key[1])
     groups = case.equal_ranks()
     is_reduced = len(groups) == 1 and len(groups[0]) > 1
-    hint = HINTS["clipped" if clips else "lost" if is_reduced else "gradient"]
+    hint = "lost" if is_reduced else "gradient"
+    facts: list[str] = []
     more: dict[str, Any] = {}
     zeros = [
         rank
@@ -80,39 +80,50 @@ def gradient_difference(cases: Cases, case: Case) -> Difference:
         if part is not None and part.norm == 0 < case.reference.norm and all(part.lengths)
     ]
     factors = _scales(case, pieces)
+    if factors.keys() >= {*wrong}:
+        facts = [f"In multiples of the reference: {by_rank(factors)}."]
     unlike = _unlike_axis(cases, case)
-    multiple = {rank: by for rank, by in factors.items() if rank in wrong}
     if zeros:
         holders = [part for part in case.parts if part is not None and all(part.lengths)]
         who = "every rank" if len(zeros) == len(holders) else ranks_named(zeros)
         what = f"{case.label} is zero on {who}."
-        hint = HINTS["zero"]
+        facts = []
+        hint = "zero"
         more = {"ranks": tuple(zeros)}
     elif right:
         what = f"{case.label} is right on {ranks_named(right)}, and not on {ranks_named(wrong)}."
+        hint = "clipped" if facts else hint
         more = {"ranks": tuple(wrong)}
-        if multiple:
-            clips = [f"In multiples of the reference: {by_rank(factors)}.", *clips]
-            hint = HINTS["clipped"]
-    elif factors and len({number(by) for by in factors.values()}) == 1:
+    elif len({number(factor) for factor in factors.values()}) == 1:
         factor = next(iter(factors.values()))
         what = f"{case.label} is {times(factor)} the reference on {ranks_named([*factors])}."
-        hint = HINTS["sum" if _is_simple(factor) else "clipped"]
+        facts = []
+        hint = "sum" if _is_simple(factor) else "clipped"
         more = {"ranks": tuple(factors), "factor": factor}
     elif factors:
         what = f"{case.label} is scaled by a different factor on each rank."
-        clips = [f"In multiples of the reference: {by_rank(factors)}.", *clips]
-        hint = HINTS["clipped"]
-    elif unlike is not None and not clips:
+        hint = "clipped"
+    elif unlike is not None:
         along = cases.over(unlike, "along")
         what = f"{case.label} differs between the ranks{along}, which hold the same parameter."
-        hint = HINTS["contribution"].format(over=cases.over(unlike))
+        hint = "contribution"
         more = {"axis": cases.mesh.axes[unlike].name}
     else:
         what = f"{case.label} is not the reference's: {cases.nearest(case)}."
         held = [rank for rank, part in enumerate(case.parts) if part is not None]
         more = {"ranks": tuple(held) if len(held) < cases.size else ()}
-    return cases.difference(case.key, "gradient", what, hint, clips, **more)
+    text = HINTS[hint].format(over="" if unlike is None else cases.over(unlike))
+    return cases.difference(case.key, "gradient", what, text, facts, **more)
+
+
+def clipped_difference(cases: Cases, case: Case) -> Difference:
+    """Return the difference for a gradient that agrees until it is clipped."""
+    factors = _scales(case, dict(_pieces(cases, case)))
+    what = f"{case.label} is not the reference's, though it agrees before clip_grad_norm_."
+    facts = _clips_text(cases, case.key[1])
+    if factors:
+        facts = [f"In multiples of the reference: {by_rank(factors)}.", *facts]
+    return cases.difference(case.key, "gradient", what, HINTS["clipped"], facts)
 
 
 def _partial_difference(cases: Cases, case: Case) -> Difference:
@@ -138,13 +149,9 @@ def _partial_difference(cases: Cases, case: Case) -> Difference:
 
 def _factor_difference(cases: Cases, case: Case) -> Difference:
     factor = case.result.factor
-    clips = _clips_text(cases, case.key[1])
-    facts = [
-        *_others(cases, case.key, lambda own: abs(own.factor - factor) < NEAR * abs(factor)),
-        *clips,
-    ]
+    facts = [*_others(cases, case.key, lambda own: abs(own.factor - factor) < NEAR * abs(factor))]
     sizes = [cases.size, *(axis.size for axis in cases.mesh.axes)]
-    hint = "factor" if _is_simple(factor) and not clips else "clipped"
+    hint = "factor" if _is_simple(factor) else "clipped"
     if any(abs(factor - size) < NEAR * size for size in sizes):
         hint = "sum"
     elif any(abs(factor * size - 1) < NEAR for size in sizes):
@@ -218,9 +225,6 @@ def _piece(cases: Cases, case: Case, rank: int, part: Sketch) -> Sketch | None:
 
 def _clips_text(cases: Cases, step: int) -> list[str]:
     """Return the sentence on ``clip_grad_norm_``, if ranks computed other norms."""
-    gradients = [r for key, r in cases.results.items() if key[:2] == ("gradient", step)]
-    if 2 * sum(not result.exact for result in gradients) <= len(gradients):
-        return []  # clipping scales all of them
     runs = (cases.comparing.reference.notes[:1], cases.notes)
     reference, ranks = (
         {own.rank: clip for own in notes for clip in own.clips if clip.step == step}
@@ -267,11 +271,10 @@ def _skipped(step: int, ranks: Sequence[int], fact: str) -> Difference:
 
 def parameter_difference(cases: Cases, case: Case) -> Difference:
     """Return the difference for a parameter after a step, whose gradient agrees."""
-    clips = _clips_text(cases, case.key[1])
     settings = _settings_text(cases, case.key)
     right, wrong = case.right_ranks()
     same = _unchanged(cases, case)
-    gradient = cases.comparing.ranks.note(("gradient", *case.key[1:]))
+    gradient = cases.comparing.ranks.note(cases.comparing.last_gradient(case.key))
     if right:
         what = (
             f"{case.label} is right after the step on {ranks_named(right)}, "
@@ -282,17 +285,17 @@ def parameter_difference(cases: Cases, case: Case) -> Difference:
         what = f"{case.label} has not changed on {who}, though its gradient agrees."
     else:
         what = f"{case.label} is not the reference's after the step, though its gradient agrees."
-    hint = "settings" if settings else "clipped" if clips else "parameter"
+    hint = "settings" if settings else "parameter"
     if len(same) == cases.size and not (gradient and gradient.settings):
         hint = "unheld"
     return cases.difference(
-        case.key, "parameter", what, HINTS[hint], [*settings, *clips], ranks=tuple(wrong or same)
+        case.key, "parameter", what, HINTS[hint], settings, ranks=tuple(wrong or same)
     )
 
 
 def _settings_text(cases: Cases, key: Key) -> list[str]:
     """Return the sentences on settings of the optimizer that are not the reference's."""
-    gradient = "gradient", *key[1:]
+    gradient = cases.comparing.last_gradient(key)
     expected = cases.comparing.reference.note(gradient)
     by_setting: dict[str, dict[int, float]] = {}
     for rank, table in enumerate(cases.comparing.ranks.tables):

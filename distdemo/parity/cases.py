@@ -19,6 +19,7 @@ from distdemo.view.format import listing, plural, ranks_text
 
 MANY = 4  # names that a sentence lists
 NEAR = 1e-3  # relative difference of a factor from a number
+NOUNS = {"clipped": "clipped gradient"}
 NOT_FINITE = {
     "initial": "It was not initialised: after to_empty() or torch.empty, call reset_parameters() "
     "of every module that has parameters.",
@@ -49,7 +50,12 @@ class Case:
     def label(self) -> str:
         """Tensor as the subject of a sentence."""
         kind, _, name = self.key
-        texts = {"loss": "the loss", "parameter": name, "initial": f"the initial {name}"}
+        texts = {
+            "clipped": f"the clipped gradient of {name}",
+            "loss": "the loss",
+            "parameter": name,
+            "initial": f"the initial {name}",
+        }
         return texts.get(kind, f"the {kind} of {name}")
 
     def equal_ranks(self) -> list[list[int]]:
@@ -131,7 +137,12 @@ class Cases:
         """Return a difference, with its line and what agrees before it."""
         kind, step, name = key
         notes = self.notes[0]
-        lines = {"gradient": notes.backward, "loss": notes.backward, "parameter": notes.stepped}
+        lines = {
+            "gradient": notes.backward,
+            "clipped": notes.backward,
+            "loss": notes.backward,
+            "parameter": notes.stepped,
+        }
         called = self.comparing.ranks.note(("output", step, "model") if kind == "input" else key)
         line = lines.get(kind, called.line if called else "")
         facts = (*facts, *([f"At {line}."] if line else []), *self._agreed(key))
@@ -154,7 +165,9 @@ class Cases:
         before = keys[: keys.index(until)]
         counts = Counter(key[0] for key in before if key[0] not in OWN and self.results[key].exact)
         texts = [
-            f"the {kind}" if kind in ("input", "loss") else plural(count, kind)
+            f"the {kind}"
+            if kind in ("input", "loss")
+            else plural(count, "clipped gradient" if kind == "clipped" else kind)
             for kind, count in counts.items()
         ]
         if texts:
@@ -177,11 +190,22 @@ class Cases:
         if factor != 1:
             return f"it is {times(factor)} the reference, as {' · '.join(case.result.placement)}"
         groups = case.equal_ranks()
+        if any(_is_reordered(part, case) for part in case.parts if part is not None):
+            return "its columns are in another order"
         if len(groups) > 1:
             return "no placement of the ranks' tensors explains it"
         if len(groups[0]) == self.size:
             return "all ranks hold the same other values"
         return f"{ranks_named(groups[0])} hold{'s' * (len(groups[0]) == 1)} other values"
+
+
+def _is_reordered(part: Sketch, case: Case) -> bool:
+    """Return True if a rank holds the reference's columns in another order."""
+    reference, tolerance = case.reference, case.tolerance
+    return part.lengths == reference.lengths and any(
+        tolerance.deviation(part.with_sorted(dim), reference.with_sorted(dim)) <= 1
+        for dim in part.dims
+    )
 
 
 def ranks_named(ranks: Sequence[int]) -> str:

@@ -25,8 +25,9 @@ from distdemo.parity.placements import (
     explain,
     meshes,
     renamed,
+    scales,
 )
-from distdemo.parity.records import EVALUATION, KINDS, Comparison, Note, RankNotes
+from distdemo.parity.records import EVALUATION, GRADIENTS, KINDS, Comparison, Note, RankNotes
 from distdemo.parity.sketches import Sketch, distance
 
 Key = tuple[str, int, str]
@@ -52,11 +53,13 @@ class RunNotes:
         notes: Notes of each rank.
         tables: Sketch and note of each tensor, per rank.
         world: Report on the world.
+        printed: Output of rank 0.
     """
 
     notes: tuple[RankNotes, ...]
     tables: tuple[dict[Key, tuple[Note, Sketch]], ...]
     world: WorldReport | None = None
+    printed: str = ""
 
     def sketches(self, key: Key) -> list[Sketch | None]:
         """Return each rank's sketch of a tensor."""
@@ -84,9 +87,11 @@ class RunNotes:
 
 
 def run_notes(
-    ranks: Sequence[tuple[RankNotes, list[Sketch]]], world: WorldReport | None = None
+    ranks: Sequence[tuple[RankNotes, list[Sketch]]],
+    world: WorldReport | None = None,
+    printed: str = "",
 ) -> RunNotes:
-    """Return the notes of a run from what its ranks have written."""
+    """Return the notes of a run from what its ranks have written, and from rank 0's output."""
     tables = tuple(
         {
             (note.kind, note.step, note.name): (note, sketch)
@@ -94,7 +99,7 @@ def run_notes(
         }
         for notes, sketches in ranks
     )
-    return RunNotes(tuple(notes for notes, _ in ranks), tables, world)
+    return RunNotes(tuple(notes for notes, _ in ranks), tables, world, printed)
 
 
 @dataclass
@@ -162,6 +167,9 @@ class Comparing:
             held = self.parts(stage)
             if any(held):
                 parts = [part if own else None for part, own in zip(parts, held, strict=True)]
+        if kind == "clipped":  # not every rank may have clipped
+            own = self.ranks.sketches(("gradient", step, name))
+            parts = [part or other for part, other in zip(parts, own, strict=True)]
         if kind == "gradient":
             own = self.ranks.sketches(("parameter", step, name))
             parts = [
@@ -226,9 +234,9 @@ class Comparing:
             if key in table:
                 note, sketch = table[key]
                 eps = EPSILONS.get(note.dtype, EPSILONS["float64"])
-                if key[0] == "gradient":
+                if key[0] in GRADIENTS:
                     eps = max(eps, self.reference.epsilon)
-                alike = self._summed_rows(key) / 8 if key[0] == "gradient" else 0.0
+                alike = self._summed_rows(key) / 8 if key[0] in GRADIENTS else 0.0
                 spread = max(alike, 4 + math.sqrt(max(note.rows, 1)) / 4)
                 sums = max(sums, eps * spread * sketch.norm)
                 largest = max(float(np.linalg.norm(column[1])) for column in sketch.columns)
@@ -253,11 +261,16 @@ class Comparing:
 
     def _update(self, key: Key, table: Mapping[Key, tuple[Note, Sketch]]) -> tuple[float, float]:
         """Return the relative tolerance of a parameter's gradient, and how far it has moved."""
-        gradient, first = ("gradient", *key[1:]), ("initial", 0, key[2])
+        gradient, first = self.last_gradient(key), ("initial", 0, key[2])
         if gradient not in table or first not in table or not table[gradient][1].norm > 0:
             return 0.0, 0.0
         share = self.tolerance(gradient).sums / table[gradient][1].norm
         return share, distance(table[key][1], table[first][1])[0]
+
+    def last_gradient(self, parameter: Key) -> Key:
+        """Return the gradient that the optimizer used: the clipped one, if there is one."""
+        clipped = "clipped", *parameter[1:]
+        return clipped if self.ranks.note(clipped) else ("gradient", *parameter[1:])
 
     def _movement(self, key: Key) -> tuple[float, float]:
         """Return how far a tensor moved when the parameters moved by one unit."""
@@ -282,7 +295,7 @@ class Comparing:
         for key in keys:
             ways = self._ways(key, mesh.parts(self.parts(key)))
             own = usual if key[0] == "output" else ()
-            if key[0] == "gradient" and ("initial", 0, key[2]) in results:
+            if key[0] in GRADIENTS and ("initial", 0, key[2]) in results:
                 own = results["initial", 0, key[2]].placement
             results[key] = explain(self.references(key), ways, self.tolerance(key), own)
             if key[0] == "input":
@@ -331,8 +344,10 @@ class Comparing:
         """
         result = results[key]
         parameter = results.get(("parameter", *key[1:]))
-        if key[0] != "gradient" or result.exact or parameter is None or not parameter.exact:
+        if key[0] not in GRADIENTS or result.exact or parameter is None or not parameter.exact:
             return result
+        if self.are_multiples(key):
+            return result  # an adaptive optimizer has hidden the factors
         tolerance = self.tolerance(key)
         is_right = [
             part is not None and tolerance.deviation(part, self.references(key)[0]) <= 1
@@ -340,6 +355,12 @@ class Comparing:
         ]
         placement = mesh.positions(is_right)
         return Explanation(placement, 1.0) if placement else result
+
+    def are_multiples(self, key: Key) -> bool:
+        """Return True if every rank holds a multiple of the reference's tensor."""
+        parts = [part for part in self.parts(key) if part is not None]
+        factors = scales(self.references(key)[0], parts, self.tolerance(key), simple=False)
+        return len(factors) == len(parts)
 
     def comparisons(self, results: Mapping[Key, Explanation]) -> tuple[Comparison, ...]:
         """Return the records of these results."""

@@ -36,7 +36,8 @@ HINTS = {
     "norm": "Use SyncBatchNorm, or a norm that doesn't look at other rows, such as LayerNorm; or "
     "call .eval() on it for the comparison.",
     "loss": "Ranks with different numbers of tokens need a weight each: divide the sum of the "
-    "loss by the number of all ranks' tokens, not each mean by the number of ranks.",
+    "loss by the number of all ranks' tokens, not each mean by the number of ranks. Or the targets "
+    "differ, such as at the boundary of two pieces.",
     "order": "All ranks have the same loss, and sums over the rows agree: rows may be in a "
     "different order from their labels, such as after a gather along the wrong dimension.",
     "same rows": "Reduce over the ranks that split the outputs what the loss takes from all "

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 
 from distdemo.parity.backward import (
+    clipped_difference,
     fewer_steps_difference,
     gradient_difference,
     parameter_difference,
@@ -28,7 +29,7 @@ from distdemo.parity.forward import (
     seeds_difference,
 )
 from distdemo.parity.placements import ROWS
-from distdemo.parity.records import Difference
+from distdemo.parity.records import GRADIENTS, Difference
 
 ADAPTIVE = ("Adam", "Lamb", "RMSprop", "Adagrad", "Rprop", "Lion", "Muon", "Adadelta", "SignSGD")
 """Parts of names of optimizers that hide a factor of the gradients."""
@@ -40,6 +41,7 @@ VERDICTS = {
     "output": output_difference,
     "loss": loss_difference,
     "gradient": gradient_difference,
+    "clipped": clipped_difference,
     "parameter": parameter_difference,
 }
 """Verdict on each kind of tensor."""
@@ -89,9 +91,9 @@ def _is_cause(cases: Cases, key: Key, wrong: AbstractSet[tuple[int, str]]) -> bo
     """
     kind, step, _ = key
     is_wrong = not cases.results[key].exact
-    if kind == "gradient" and _is_right_on_owner(cases, key):
+    if kind in GRADIENTS and _is_right_on_owner(cases, key):
         return False
-    if kind == "gradient":
+    if kind in GRADIENTS:
         hidden = is_wrong and _is_hidden(cases, key)
         return hidden or (key[1:] in wrong and (is_wrong or bool(cases.partial(key))))
     if kind == "loss" and _is_shared_loss(cases, key):
@@ -124,7 +126,7 @@ def _is_right_on_owner(cases: Cases, key: Key) -> bool:
     gradient: the rank that updates a parameter sends it to the others.
     """
     has_owners = any(
-        own[0] == "gradient"
+        own[0] in GRADIENTS
         and result.exact
         and any(way.startswith("@") for way in result.placement)
         and not any(way.startswith("@") for way in cases.placement(("initial", 0, own[2])))
@@ -135,7 +137,7 @@ def _is_right_on_owner(cases: Cases, key: Key) -> bool:
 
 def _matters(cases: Cases, key: Key) -> bool:
     """Return True if a cause changes what the program learns."""
-    return key[0] in ("gradient", "parameter") or not cases.comparing.learns
+    return key[0] in (*GRADIENTS, "parameter") or not cases.comparing.learns
 
 
 def _is_hidden(cases: Cases, key: Key) -> bool:
@@ -145,5 +147,6 @@ def _is_hidden(cases: Cases, key: Key) -> bool:
     """
     optimizers = " ".join(cases.notes[0].optimizers)
     is_scaled = cases.results[key].holds and not cases.partial(key)
+    is_scaled = is_scaled or cases.comparing.are_multiples(key)
     is_same = is_scaled or len(cases.case(key).equal_ranks()) == 1
     return is_same and any(name in optimizers for name in ADAPTIVE)

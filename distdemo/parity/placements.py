@@ -383,7 +383,8 @@ def _factor(whole: Sketch, reference: Sketch, *, simple: bool = True) -> float |
     square = float(its @ its)
     factor = float(mine @ its) / square if square > 0 else 0.0
     if whole.has_squares and reference.has_squares and reference.norm > 0:
-        factor = math.copysign(whole.norm / reference.norm, factor)
+        size = whole.norm / reference.norm
+        factor = -size if abs(factor + size) < NEAR * size else size
     if not math.isfinite(factor) or abs(factor) < 1e-9:
         return None
     larger = max(abs(factor), 1 / abs(factor))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, wraps
@@ -68,6 +68,7 @@ class Recorder:
         self._backward_calls = 0  # in this step
         self._has_left = False
         self._backwards: dict[str, None] = {}  # parameters in the order of their gradients
+        self._clipped: set[str] = set()  # names of parameters, in this step
         self._states: list[tuple[torch.Tensor, int]] = []
         self._meshes: list[DeviceMesh] = []
 
@@ -88,10 +89,14 @@ class Recorder:
         _wrap(DeviceMesh, "__init__", self._meshes.append)
         _wrap(Optimizer, "__init__", lambda own: self._add("optimizers", type(own).__name__))
         clip = nn.utils.clip_grad_norm_
+        before_clip = self._hook(self._before_clip)
 
         @wraps(clip)
-        def noted(*args: Any, **named: Any) -> torch.Tensor:
-            norm = clip(*args, **named)
+        def noted(parameters: Any, *args: Any, **named: Any) -> torch.Tensor:
+            is_one = isinstance(parameters, torch.Tensor)
+            parameters = [parameters] if is_one else list(parameters)
+            before_clip(parameters)
+            norm = clip(parameters, *args, **named)
             if self._step < self._recording.steps:
                 self._add("clips", Clip(self._step, float(local(norm)), _line()))
             return norm
@@ -176,6 +181,13 @@ class Recorder:
         self._model.add_optimized(parameters)
         self._add_gradients(settings)
 
+    def _before_clip(self, parameters: list[torch.Tensor]) -> None:
+        clipped = {id(parameter) for parameter in parameters}
+        for name, parameter, gradient in self._in_order():
+            if id(parameter) in clipped and self._step < self._recording.steps:
+                self._add_whole("gradient", self._step, name, gradient)
+                self._clipped.add(name)
+
     def _after_step(self, *_: Any) -> None:
         self._has_stepped = True
         if self._step == self._recording.steps - 1:  # the program may end or fail after it
@@ -199,6 +211,7 @@ class Recorder:
             self._add_backward_calls()
             self._step += 1
             self._has_stepped = False
+            self._clipped.clear()
 
     def _add_backward_calls(self) -> None:
         if len(self._own.backwards) == self._step:
@@ -316,14 +329,21 @@ class Recorder:
         if self._step >= self._recording.steps:
             return
         self._note_groups()
+        for name, parameter, gradient in self._in_order():
+            kind = "clipped" if name in self._clipped else "gradient"
+            is_noted = (kind, self._step, name) in self._notes
+            is_stepped = stepped is None or id(parameter) in stepped
+            if is_stepped or not is_noted:
+                settings = (stepped or {}).get(id(parameter), {})
+                self._add_whole(kind, self._step, name, gradient, settings)
+
+    def _in_order(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+        """Yield name, parameter and gradient in the order of gradients, where there is one."""
         step = self._step
         called = [name for kind, at, name in self._notes if (kind, at) == ("output", step)]
         for name, parameter in self._model.in_order(self._backwards, called).items():
-            is_noted = ("gradient", self._step, name) in self._notes
-            is_stepped = stepped is None or id(parameter) in stepped
-            if parameter.grad is not None and (is_stepped or not is_noted):
-                settings = (stepped or {}).get(id(parameter), {})
-                self._add_whole("gradient", self._step, name, parameter.grad, settings)
+            if parameter.grad is not None:
+                yield name, parameter, parameter.grad
 
     def _begin_parameters(self, parameters: Mapping[str, torch.Tensor]) -> None:
         """Note the initial parameters, and give them the values of the reference."""

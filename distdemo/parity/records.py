@@ -10,7 +10,8 @@ from distdemo.launcher.records import WorldReport
 
 EVALUATION = -1
 """Step of tensors that are computed without gradients."""
-KINDS = ("start", "initial", "input", "output", "loss", "gradient", "parameter")
+KINDS = ("start", "initial", "input", "output", "loss", "gradient", "clipped", "parameter")
+GRADIENTS = ("gradient", "clipped")
 
 
 # ------------------------------------------------------------------------------------- from a rank
@@ -44,8 +45,8 @@ class Note:
 
     Attributes:
         kind: One of ``KINDS``: a parameter before and after the reference's was copied into it, an
-            input of the model, an output of a module, the loss, a gradient, and a parameter after
-            a step.
+            input of the model, an output of a module, the loss, a gradient, the same after
+            ``clip_grad_norm_``, and a parameter after a step.
         step: Number of the training step.
         name: Name of the module or parameter.
         dtype: Name of the type.

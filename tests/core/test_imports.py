@@ -60,6 +60,7 @@ FEATURES = {
     "postmortem",
     "parity",
     "interactive",
+    "warm",
 }
 MAY |= dict.fromkeys(FEATURES, set(MAY) - {"__main__"})
 MAY["__init__"] |= {"interactive", "parity"}

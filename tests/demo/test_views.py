@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -122,6 +123,17 @@ def test_the_table(name: str) -> None:
 def test_no_line_is_wider_than_the_terminal() -> None:
     for name, view in VIEWS.items():  # wider terminals have the golden files
         assert max(map(len, drawn(view, 30).splitlines())) <= 30, name
+
+
+def test_a_bus_joins_the_ranks_that_exchange_data_and_others_keep_theirs() -> None:
+    def arms(spec: OpSpec) -> list[str]:
+        lines = drawn(explained(spec)).splitlines()
+        rows = [line for line in lines if line.startswith(" rank ")]
+        return ["".join(re.findall("[─-╿▶]", row)) for row in rows]
+
+    assert arms(OpSpec("p2p", 4, src=3, dst=1)) == ["─────▶", "┌──▶", "──│──▶", "──┴──▶"]
+    assert arms(OpSpec("broadcast", 3, root=1)) == ["┌──▶", "──┼──▶", "└──▶"]
+    assert arms(OpSpec("broadcast", 1, root=0)) == ["─────▶"]
 
 
 PIECE = Piece((2, 3), tuple(range(6)), source=1)

@@ -7,14 +7,14 @@ import torch
 from helpers import wait_until
 
 from distdemo.errors import UsageError
-from distdemo.launcher import start_method
+from distdemo.launcher import start_method, torch_import
 from distdemo.launcher.start_method import choose
 
 
 @pytest.fixture
 def safe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this process look safe to fork."""
-    monkeypatch.setattr(start_method, "fork_hazard", lambda: None)
+    monkeypatch.setattr(torch_import, "fork_hazard", lambda: None)
 
 
 @pytest.mark.usefixtures("safe")

@@ -1,0 +1,153 @@
+"""``distdemo warm``: keep torch loaded for the next commands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from select import select
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distdemo.cli.contract import Result, command
+from distdemo.cli.session import Session
+from distdemo.encoding import decode
+from distdemo.errors import DistdemoError, UsageError
+from distdemo.launcher import handover
+from distdemo.warm.records import Answer, Settings, WarmReport
+
+if TYPE_CHECKING:
+    import socket
+
+LOAD_S = 120.0  # for the new process to import torch
+EXIT_S = 2.0  # for the old one to exit, before it is killed
+PROGRAM = "distdemo.__main__.run_here"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmOptions:
+    """Options of ``distdemo warm``."""
+
+    minutes: Annotated[
+        float,
+        typer.Option(
+            metavar="MINUTES", min=0.01, max=10_000, help="Minutes without a command until it ends."
+        ),
+    ] = 30.0
+    status: Annotated[
+        bool, typer.Option("--status", help="Show it, and what keeps commands from using it.")
+    ] = False
+    stop: Annotated[bool, typer.Option("--stop", help="End it.")] = False
+
+
+@command(
+    record="distdemo.warm.records:WarmReport",
+    epilog="Try: distdemo warm; distdemo warm --status; distdemo warm --stop",
+)
+def warm(session: Session, options: WarmOptions) -> Result:
+    """Keep torch loaded, so that the next commands start faster.
+
+    A process of yours stays, with torch loaded, and commands are forked from it. It ends when it
+    hasn't been used for some minutes, when you log out, and when torch or distdemo change. Commands
+    whose result might differ there don't use it. Nothing stays unless you ask for it.
+    """
+    from distdemo.view.progress import spinner
+    from distdemo.warm import view
+
+    if options.status and options.stop:
+        raise UsageError("--status and --stop can't be combined.", "Use one of them.")
+    if options.status:
+        return Result(_status(), view.warm_view, ok=True)
+    with spinner("loading torch", enabled=session.shows_progress and not options.stop):
+        was_warm = _stop()
+        if options.stop:
+            return Result(WarmReport("stopped" if was_warm else "none"), view.warm_view, ok=True)
+        _start(60.0 * options.minutes)
+    return Result(_status(), view.warm_view, ok=True)
+
+
+def _start(idle_s: float) -> None:
+    """Start the warm process and wait until torch is loaded.
+
+    Raises:
+        DistdemoError: It can't be started.
+    """
+    from distdemo.launcher.host import Host, HostError
+
+    null = subprocess.DEVNULL
+    host = Host(
+        "distdemo.warm.host.serve",
+        sys.path,
+        stdin=null,
+        stdout=null,
+        stderr=null,
+        cwd="/",
+        start_new_session=True,
+    )
+    host.send(Settings(idle_s))
+    try:
+        problem = host.receive(LOAD_S)
+    except HostError as error:
+        problem = f"It {error}"
+    if problem:
+        host.close()
+        raise DistdemoError(
+            "The warm process can't be started.",
+            f"{problem}.",
+            f"Its socket is in {handover.folder()}, a folder that only you may use. Commands work "
+            "without it.",
+        )
+    host.detach()
+
+
+def _stop() -> bool:
+    """End the warm process, if there is one; return True if there was."""
+    connection = handover.connect()
+    if connection is None:
+        with suppress(OSError):  # of a machine that was switched off
+            Path(handover.folder(), handover.NAME).unlink()
+        return False
+    with connection:
+        pid = handover.peer(connection)[0]
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            signal.pidfd_send_signal(descriptor, number)
+            if select([descriptor], [], [], EXIT_S)[0]:
+                break
+        os.close(descriptor)
+    return True
+
+
+def _status() -> WarmReport:
+    """Return the state of the warm process, as a command that is typed here would find it."""
+    connection = handover.connect()
+    if connection is None:
+        return WarmReport("none")
+    with connection:
+        pid = handover.peer(connection)[0]
+        answer = _answer(connection)
+    return WarmReport(
+        "warm", pid, _private_bytes(pid), answer.left_s, answer.commands, answer.reason
+    )
+
+
+def _answer(connection: socket.socket) -> Answer:
+    """Ask as a command does, without a program that follows."""
+    try:
+        return decode(Answer, handover.ask(connection, PROGRAM))
+    except (OSError, ValueError):
+        return Answer("The warm process doesn't answer.", 0, 0.0)
+
+
+def _private_bytes(pid: int) -> int:
+    """Return the memory that only this process uses, or 0 if the system doesn't say."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return 0

@@ -1,0 +1,381 @@
+"""The warm process: it has torch loaded and forks a guardian, and that the program, on request.
+
+::
+
+    warm process > guardian > program > ranks
+
+The warm process reads nothing from its clients, so that none can block it. A guardian decodes one
+request, compares the client with itself, and forks the program. Then it forwards signals from the
+client, reports the program's end, and kills it if the client exits. If the warm process exits, the
+guardians and their programs go on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import io
+import json
+import os
+import select
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import distdemo
+from distdemo.cli.app import COMMANDS, function_of
+from distdemo.encoding import decode, encode, loads
+from distdemo.launcher import handover, torch_import
+from distdemo.launcher.handover import EXITED, GO, KEYBOARD, KILLED, STOPPED
+from distdemo.launcher.host import Channel
+from distdemo.launcher.process_tree import Cleanup, die_with_parent
+from distdemo.warm import same
+from distdemo.warm.records import MAX_REQUEST_BYTES, Answer, Request, Settings
+
+LOOK_S = 5.0  # between two looks at the files and the socket
+REQUEST_S = 2.0  # for a client to send its request
+PRELOADED = ("command", "rank", "view")  # modules of every feature
+
+
+def serve(channel: Channel) -> None:
+    """Serve until the process is idle or out of date; first report an error, or an empty text."""
+    settings: Settings = channel.receive()
+    with torch_import.recorded_variables() as names:
+        _load_modules()
+    gc.freeze()
+    try:
+        place = handover.folder()
+        Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = handover.open_folder(place)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(f"/proc/self/fd/{folder}/{handover.NAME}")
+        listener.listen()
+        os.close(folder)
+    except OSError as error:
+        channel.send(str(error))
+        return
+    with closing(Cleanup([f"{place}/{handover.NAME}", place])) as cleanup:
+        host = _Host(listener, settings.idle_s, channel.variables | names, cleanup)
+        channel.send("")
+        channel.close()
+        host.run()
+
+
+def _load_modules() -> None:
+    """Import what commands import, which computes nothing and starts no thread."""
+    for name in COMMANDS:
+        function_of(name)
+    package = Path(distdemo.__file__).parent
+    for part in PRELOADED:
+        for file in sorted(package.glob(f"*/{part}.py")):
+            import_module(f"distdemo.{file.parent.name}.{part}")
+    for name in ("cli.main", "backends", "launcher.local", "launcher.rank_process", "view.console"):
+        import_module(f"distdemo.{name}")
+
+
+class _Host:
+    """The loop of the warm process.
+
+    Args:
+        listener: Socket on which clients connect.
+        idle_s: Seconds without a command after which it ends.
+        names: Variables that were read while modules were imported.
+        cleanup: Process that removes the socket.
+    """
+
+    def __init__(
+        self, listener: socket.socket, idle_s: float, names: set[str], cleanup: Cleanup
+    ) -> None:
+        self._listener = listener
+        self._path = listener.getsockname()
+        self._inode = _inode()
+        self._idle_s = idle_s
+        self._cleanup = cleanup
+        self._names = names
+        self._files = same.files()
+        self._facts = {
+            **same.process_facts(os.getpid()),
+            **handover.python_facts(),
+            **same.variables(os.environ, names),
+        }
+        self._commands = 0
+        self._last = time.monotonic()
+        self._guardians: dict[int, int] = {}  # by descriptor: process id
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> None:
+        """Fork a guardian for every client, until this process is idle, old or asked to exit."""
+        signal.signal(signal.SIGTERM, _exit)
+        with suppress(SystemExit), self._selector, self._listener:
+            self._selector.register(self._listener, selectors.EVENT_READ)
+            while True:
+                ready = self._selector.select(LOOK_S)
+                if not self._is_wanted():
+                    return  # a client that is waiting for an answer runs its program itself
+                for key, _ in ready:
+                    if key.fileobj is self._listener:
+                        self._accept()
+                    else:
+                        self._reap(key.fd)
+
+    def _is_wanted(self) -> bool:
+        """Return True if the files are those that were loaded, and the socket is still there."""
+        is_idle = time.monotonic() - self._last > self._idle_s and not self._guardians
+        return not is_idle and _inode() == self._inode and same.files() == self._files
+
+    def _accept(self) -> None:
+        """Fork a guardian for the next client."""
+        with suppress(OSError):  # the client has exited, or there are too many processes
+            connection, _ = self._listener.accept()
+            with connection:
+                pid, uid = handover.peer(connection)
+                if uid != os.geteuid():
+                    return
+                guardian = os.fork()
+                if guardian == 0:
+                    self._guard(connection, pid)
+                descriptor = os.pidfd_open(guardian)
+                self._guardians[descriptor] = guardian
+                self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def _reap(self, descriptor: int) -> None:
+        """Record the end of a guardian."""
+        _, status = os.waitpid(self._guardians.pop(descriptor), 0)
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        if status == 0:  # its program has run
+            self._commands += 1
+            self._last = time.monotonic()
+
+    # --------------------------------------------------------------------- in the guardian
+
+    def _guard(self, connection: socket.socket, client: int) -> NoReturn:
+        """Answer the client, run its program, and exit: with 0 if the program has run."""
+        status = 1
+        try:
+            self._selector.close()
+            self._listener.close()
+            for fd in (*self._guardians, *self._cleanup.descriptors):
+                os.close(fd)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            connection.settimeout(REQUEST_S)
+            request = _received(connection)
+            reason = self._difference(request, client)
+            left = max(0.0, self._idle_s - (time.monotonic() - self._last))
+            answer = json.dumps(encode(Answer(reason, self._commands, left), decodable=True))
+            connection.send(answer.encode())
+            connection.settimeout(None)  # a stopped client stops nobody else
+            message, descriptors, *_ = socket.recv_fds(
+                connection, len(GO), handover.MAX_DESCRIPTORS
+            )
+            if not reason and message == GO and len(descriptors) == len(request.descriptors):
+                status = 0
+                _watch(connection, _Program(request, descriptors, same.status_of(client)))
+        finally:
+            os._exit(status)
+
+    def _difference(self, request: Request, client: int) -> str:
+        """Return the reason why the program must run in its own process, or an empty text."""
+        try:
+            facts = same.process_facts(client)
+            os.chdir(f"/proc/{client}/cwd")
+        except OSError as error:
+            return f"The entry of the process in /proc can't be read: {error.strerror}."
+        theirs = {**facts, **request.python, **same.variables(request.environ, self._names)}
+        reason = same.difference(theirs, self._facts)
+        if not reason and (name := same.shadowing(request.path[0])):
+            reason = f"{name} in {request.path[0] or '.'} hides a module of that name."
+        return reason
+
+
+def _inode() -> int:
+    """Return the inode of the socket's name, or 0 if there is none."""
+    try:
+        return os.stat(f"{handover.folder()}/{handover.NAME}", follow_symlinks=False).st_ino  # noqa: PTH116 - as in ``handover``
+    except OSError:
+        return 0
+
+
+def _exit(*_: object) -> NoReturn:
+    """Handle SIGTERM."""
+    raise SystemExit
+
+
+def _received(connection: socket.socket) -> Request:
+    """Return the request, which is in a file.
+
+    Raises:
+        OSError: The client sent no request in time.
+        ValueError: It is not a request.
+    """
+    _, descriptors, *_ = socket.recv_fds(connection, 64, 1)
+    if not descriptors:
+        raise ValueError("It has no file")
+    with open(descriptors[0], "rb") as file:  # noqa: PTH123 - a descriptor
+        file.seek(0)
+        request = decode(
+            Request, loads(file.read(MAX_REQUEST_BYTES + 1), max_bytes=MAX_REQUEST_BYTES)
+        )
+    if not request.path or not request.descriptors:
+        raise ValueError("It has no sys.path or no descriptors")
+    return request
+
+
+def _watch(connection: socket.socket, program: _Program) -> None:
+    """Start the program, forward the client's signals to it, and report its end."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    signal.signal(signal.SIGCHLD, _ignore)
+    pid = program.start(connection, (reader, writer))
+    wake: list[Any] = [reader]
+    while True:
+        if connection in select.select([connection, *wake], [], [])[0]:
+            message = connection.recv(1)
+            if not message:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return
+            if message[0] in handover.FORWARDED:
+                (os.killpg if message[0] in KEYBOARD else os.kill)(pid, message[0])
+            continue
+        os.read(reader, 64)
+        ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+        if ended and os.WIFSTOPPED(status):
+            connection.send(bytes([STOPPED, os.WSTOPSIG(status)]))
+        elif ended and os.WIFSIGNALED(status):
+            connection.send(bytes([KILLED, os.WTERMSIG(status)]))
+            return
+        elif ended:
+            connection.send(bytes([EXITED, os.WEXITSTATUS(status)]))
+            return
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Handle SIGCHLD: the wake-up pipe is readable."""
+
+
+# ------------------------------------------------------------------------------- in the program
+
+
+@dataclass(slots=True)
+class _Program:
+    """A program that is forked from its guardian.
+
+    Attributes:
+        request: Request of the client.
+        descriptors: Descriptors of the client.
+        client: Lines of the client's status in ``/proc``.
+    """
+
+    request: Request
+    descriptors: list[int]
+    client: dict[str, str]
+
+    def start(self, connection: socket.socket, pipe: tuple[int, int]) -> int:
+        """Fork the program and return its process id.
+
+        Args:
+            connection: Connection to the client, which the program closes.
+            pipe: Pipe of the guardian, which the program closes.
+        """
+        guardian = os.getpid()
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+        pid = os.fork()
+        if pid == 0:
+            die_with_parent()
+            if os.getppid() != guardian:
+                os._exit(1)
+            os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            connection.close()
+            for fd in pipe:
+                os.close(fd)
+            self._become()
+        with suppress(OSError):  # the program has done so
+            os.setpgid(pid, pid)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        for fd in self.descriptors:
+            os.close(fd)
+        return pid
+
+    def _become(self) -> NoReturn:
+        """Take over what the client has, and run its program."""
+        try:
+            self._place_descriptors()
+            os.umask(int(self.client["Umask"], 8))
+            os.environ.clear()
+            os.environ.update(self.request.environ)
+            time.tzset()
+            tempfile.tempdir = None
+            sys.argv = [*self.request.argv]
+            sys.path[:] = self.request.path
+            _open_streams()
+            numpy_random: Any = sys.modules.get("numpy.random")
+            if numpy_random is not None:
+                numpy_random.seed()
+            torch_import.from_warm_process = True
+            _restore_signals(int(self.client["SigIgn"], 16), int(self.client["SigBlk"], 16))
+            module, _, function = self.request.program.rpartition(".")
+            getattr(import_module(module), function)()
+        except BaseException:  # all that a program raises itself, it reports
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+    def _place_descriptors(self) -> None:
+        """Give the client's descriptors their numbers."""
+        numbers = self.request.descriptors
+        above = max(*numbers, *self.descriptors) + 1
+        moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in self.descriptors]
+        for fd in self.descriptors:
+            os.close(fd)
+        for fd, number in zip(moved, numbers, strict=True):
+            os.dup2(fd, number)
+            os.close(fd)
+
+
+def _open_streams() -> None:
+    """Open the standard streams as Python does at its start, which has chosen their encoding."""
+    for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        old = getattr(sys, name)
+        buffering = 0 if old.write_through else -1  # python -u
+        file: Any = open(fd, f"{mode}b", buffering, closefd=False)  # noqa: SIM115 - stays open
+        getattr(file, "raw", file).name = f"<{name}>"
+        stream = io.TextIOWrapper(
+            file,
+            old.encoding,
+            old.errors,
+            newline="\n",
+            line_buffering=not old.write_through and (fd == 2 or os.isatty(fd)),
+            write_through=old.write_through,
+        )
+        stream.mode = mode  # type: ignore[misc]  # as Python sets it
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _restore_signals(ignored: int, blocked: int) -> None:
+    """Ignore and block the signals that the client does, and let the others act.
+
+    Args:
+        ignored: Set of signals, as in ``/proc/PID/status``.
+        blocked: Set of signals, in the same form.
+    """
+    numbers = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    for number in numbers:
+        own = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if ignored >> (number - 1) & 1 else own)
+    mask = {number for number in numbers if blocked >> (number - 1) & 1}
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -1,0 +1,130 @@
+"""Facts that decide whether a program can run in the warm process and behave as in its own.
+
+They are read from ``/proc``, for the client as for the warm process, or sent by the client. A fact
+is a text; its name is how ``distdemo warm --status`` reports a difference.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+Facts = Mapping[str, str]
+
+PREFIXES = (
+    *("LD_", "PYTHON", "MALLOC_", "LC_", "OMP_", "GOMP_", "MKL_", "KMP_", "OPENBLAS_"),
+    *("CUDA_", "NCCL_", "GLOO_", "TORCH", "PYTORCH_"),
+)
+"""Prefixes of variables that libraries read when they are loaded."""
+VARIABLES = ("GLIBC_TUNABLES", "LANG", "HOME")
+STATUS = {
+    "Uid": "user",
+    "Gid": "group",
+    "Groups": "groups",
+    "CapInh": "inheritable capabilities",
+    "CapPrm": "capabilities",
+    "CapEff": "effective capabilities",
+    "CapBnd": "bounding capabilities",
+    "CapAmb": "ambient capabilities",
+    "NoNewPrivs": "no_new_privs",
+    "Seccomp": "seccomp mode",
+    "Seccomp_filters": "seccomp filters",
+    "Cpus_allowed_list": "processors",  # torch's and BLAS's pools are sized at import
+    "Mems_allowed_list": "memory nodes",
+}
+"""Lines of ``/proc/PID/status`` that must be equal."""
+STAT = {16: "nice value", 37: "real-time priority", 38: "scheduling policy"}
+"""Fields of ``/proc/PID/stat`` that must be equal, counted from the state."""
+FILES = {"cgroup": "control group", "oom_score_adj": "oom_score_adj", "attr/current": "label"}
+LONGEST = 60  # characters of a value that are shown
+
+
+def status_of(pid: int) -> dict[str, str]:
+    """Return the lines of ``/proc/PID/status``, by name."""
+    lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
+
+
+def process_facts(pid: int) -> dict[str, str]:
+    """Return the facts about a process that its children inherit.
+
+    Raises:
+        OSError: It has exited, or its entry can't be read.
+    """
+    entry = Path(f"/proc/{pid}")
+    status = status_of(pid)
+    facts = {name: status.get(line, "") for line, name in STATUS.items()}
+    fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    facts |= {name: fields[index] for index, name in STAT.items()}
+    for line in (entry / "limits").read_text().splitlines()[1:]:
+        facts[f"limit on {line[4:26].strip()}"] = " ".join(line[26:].split())
+    for namespace in sorted(os.listdir(entry / "ns")):
+        facts[f"{namespace} namespace"] = str((entry / "ns" / namespace).readlink())
+    facts["root folder"] = str((entry / "root").readlink())
+    for file, name in FILES.items():
+        facts[name] = ""
+        with suppress(OSError):  # without a security module, there is no label
+            facts[name] = (entry / file).read_text(errors="replace").strip("\0\n")
+    return facts
+
+
+def variables(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """Return the variables that act when Python and torch are loaded.
+
+    Args:
+        environ: Environment.
+        names: Names of further variables: those that were read then.
+    """
+    acting = {name for name in environ if name.startswith(PREFIXES)}
+    return {name: environ[name] for name in acting.union(names, VARIABLES) if name in environ}
+
+
+def files() -> dict[str, str]:
+    """Return the state of the files of all loaded modules, and of the folders of packages.
+
+    Installing a package, or removing one, changes its folder.
+    """
+    paths = {path for path in sys.path if path.endswith("-packages")}
+    paths.update(
+        filter(None, (getattr(module, "__file__", "") for module in [*sys.modules.values()]))
+    )
+    states = dict.fromkeys(paths, "")
+    for path in paths:
+        with suppress(OSError):  # it is gone
+            status = os.stat(path)  # noqa: PTH116 - a thousand times, and twice as fast
+            states[path] = f"{status.st_mtime_ns} {status.st_size} {status.st_ino}"
+    return states
+
+
+def shadowing(folder: str) -> str:
+    """Return the name of a file or folder that Python would import in place of a loaded module.
+
+    Args:
+        folder: First folder of the client's ``sys.path``: that of its script, or the working one.
+    """
+    with suppress(OSError), os.scandir(folder or ".") as entries:
+        for entry in entries:
+            module = sys.modules.get(entry.name.partition(".")[0])
+            is_code = entry.name.endswith((".py", ".so", ".pyc")) or entry.is_dir()
+            place = getattr(module, "__file__", None) or ""
+            if module is not None and is_code and not place.startswith(entry.path):
+                return entry.name
+    return ""
+
+
+def difference(theirs: Facts, ours: Facts) -> str:
+    """Return the first difference between two sets of facts as a sentence, or an empty text."""
+    for name in sorted(theirs.keys() | ours.keys()):
+        here, there = theirs.get(name), ours.get(name)
+        if here != there:
+            return f"{name} is {_shown(here)} here and {_shown(there)} in the warm process."
+    return ""
+
+
+def _shown(text: str | None) -> str:
+    if text is None:
+        return "not set"
+    return repr(text) if len(text) <= LONGEST else f"{text[:LONGEST]!r}..."

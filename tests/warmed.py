@@ -1,0 +1,80 @@
+"""A warm process in a folder of its own, and ways to run commands in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import PATIENCE, children, wait_until
+
+COMMAND = (sys.executable, "-m", "distdemo")
+
+
+class Warm:
+    """A warm process in a folder of its own.
+
+    Attributes:
+        env: Environment of commands that use it.
+        cold: Environment of commands that find none.
+        place: Working folder of the commands.
+    """
+
+    def __init__(self, runtime: Path, place: Path) -> None:
+        own = {"XDG_RUNTIME_DIR": str(runtime), "NO_COLOR": "1"}
+        self.env = {**os.environ, **own}
+        self.env.pop("PYTHONUNBUFFERED", None)
+        self.cold = {**self.env, "XDG_RUNTIME_DIR": str(place)}
+        self.place = place
+        self.folder = runtime / "distdemo"
+
+    def run(self, *words: object, env: dict[str, str] | None = None, **options: Any) -> Any:
+        """Run a command line to its end: distdemo, unless it begins with a path of a program."""
+        line = [str(word) for word in words]
+        if not line[0].startswith("/"):
+            line = [*COMMAND, *line]
+        settings = {"cwd": self.place, "env": env or self.env, "timeout": PATIENCE, **options}
+        return subprocess.run(line, capture_output=True, check=False, **settings)
+
+    def status(self, *before: object, **options: Any) -> Any:
+        """Return the report of ``--status``, started by these words."""
+        words = (*before, *COMMAND, "warm", "--status", "--format", "json")
+        ended = self.run(*words, text=True, **options)
+        assert ended.returncode == 0, ended.stderr
+        return {"commands": 0, "cold": "", **json.loads(ended.stdout)}  # without the defaults
+
+    @property
+    def pid(self) -> int:
+        return int(self.status()["pid"])
+
+    def guardians(self) -> list[int]:
+        """Return the guardians that are running: children of the warm process."""
+        programs = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(self.pid)}
+        return [pid for pid, program in programs.items() if b"cleanup.py" not in program]
+
+    def program(self) -> int:
+        """Wait for the one program that runs in it, and return it."""
+        pids: list[int] = []
+
+        def find() -> bool:
+            pids[:] = [child for guardian in self.guardians() for child in children(guardian)]
+            return len(pids) == 1
+
+        assert wait_until(find)
+        return pids[0]
+
+
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """Yield a warm process, and assert at the end that nothing of it is left."""
+    runtime = tmp_path_factory.mktemp("w")
+    warm = Warm(runtime, tmp_path_factory.mktemp("place"))
+    ended = warm.run("warm", "--quiet")
+    assert ended.returncode == 0, ended.stderr
+    yield warm
+    assert warm.run("warm", "--stop").returncode == 0
+    assert wait_until(lambda: not os.listdir(runtime))
