@@ -100,7 +100,7 @@ _HINTS = (
         "distdemo hello",
     ),
     Hint(
-        "exercise, exercises, homework, quiz, assignment, practice",
+        "exercise, exercises, homework, quiz, solutions, assignment, practice",
         "learn --write FOLDER writes exercises with tests, a notebook and slides.",
         "distdemo learn --write exercises",
     ),
@@ -127,6 +127,11 @@ _HINTS = (
     Hint(
         "ipython, python, repl, console, interactive",
         "shell runs each line that you type on every rank.",
+        "distdemo shell",
+    ),
+    Hint(
+        "expect, xfail, fails",
+        "A comment # fails marks a line of the shell that is meant to fail.",
         "distdemo shell",
     ),
     Hint(

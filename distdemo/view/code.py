@@ -1,4 +1,4 @@
-"""Highlight Python code, in few colours of the terminal."""
+"""Highlight Python code, in few colours of the palette."""
 
 from __future__ import annotations
 
