@@ -1,4 +1,4 @@
-"""A base class for suites whose tests start processes of their own, such as PyTorch's."""
+"""A base class for suites that start their own processes, such as PyTorch's."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ class RanksTestCase(unittest.TestCase):
         try:
             super()._callTestMethod(method)  # type: ignore[misc]  # of unittest, for subclasses
         except SystemExit as ending:
+            if not ending.code:
+                return
             from torch.testing._internal.common_distributed import TEST_SKIPS
 
             for skip in TEST_SKIPS.values():
                 if skip.exit_code == ending.code:
                     raise unittest.SkipTest(skip.message) from None
-            if ending.code:
-                raise
+            raise
 
     # -------------------------------------------------------- in place of MultiProcessTestCase's
 

@@ -1,4 +1,4 @@
-"""Tests of a suite with a base class of its own: pytest test_mean.py."""
+"""Tests of a suite with its own base class: pytest test_mean.py."""
 
 import pytest
 import torch
