@@ -83,7 +83,7 @@ def gradient_difference(cases: Cases, case: Case) -> Difference:
         if part is not None and part.norm == 0 < case.reference.norm and all(part.lengths)
     ]
     factors = _scales(case, pieces)
-    if factors.keys() >= {*wrong}:
+    if factors and factors.keys() >= {*wrong}:
         facts = [f"In multiples of the reference: {by_rank(factors)}."]
     unlike = _unlike_axis(cases, case)
     if zeros:

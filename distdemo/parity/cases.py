@@ -71,7 +71,7 @@ class Case:
         return sorted((own for _, own in groups), key=len, reverse=True)
 
     def right_ranks(self) -> tuple[list[int], list[int]]:
-        """Return the ranks that hold the reference, and if there are any, those that hold others."""
+        """Return the ranks that hold the reference, and if there are any, the other holders."""
         held = {rank: part for rank, part in enumerate(self.parts) if part is not None}
         right = [
             rank
