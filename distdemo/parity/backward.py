@@ -36,6 +36,8 @@ HINTS = {
     "ranks: take the mean as the loss, or add the gradients up.",
     "factor": "Look for a scale that is applied twice or not at all, in the loss if all gradients "
     "have it: accumulation steps, loss scale, the number of ranks.",
+    "odd": "Such a factor comes from clipping by a norm that isn't the whole model's, or from the "
+    "scale of the loss; in half precision, from sums of many equal rows.",
     "zero": "Check that the loss depends on it on every rank: a collective without autograd "
     "passes no gradient on.",
     "clipped": "Clip by the norm of the whole model, on every rank: add up the squares of shards "
@@ -101,7 +103,7 @@ def gradient_difference(cases: Cases, case: Case) -> Difference:
         factor = next(iter(factors.values()))
         what = f"{case.label} is {times(factor)} the reference on {ranks_named([*factors])}."
         facts = []
-        hint = "sum" if _is_simple(factor) else "clipped"
+        hint = "sum" if _is_simple(factor) else "odd"
         more = {"ranks": tuple(factors), "factor": factor}
     elif factors:
         what = f"{case.label} is scaled by a different factor on each rank."
@@ -154,7 +156,7 @@ def _factor_difference(cases: Cases, case: Case) -> Difference:
     factor = case.result.factor
     facts = [*_others(cases, case.key, lambda own: abs(own.factor - factor) < NEAR * abs(factor))]
     sizes = [cases.size, *(axis.size for axis in cases.mesh.axes)]
-    hint = "factor" if _is_simple(factor) else "clipped"
+    hint = "factor" if _is_simple(factor) else "odd"
     if any(abs(factor - size) < NEAR * size for size in sizes):
         hint = "sum"
     elif any(abs(factor * size - 1) < NEAR for size in sizes):
@@ -208,14 +210,16 @@ def _pieces(cases: Cases, case: Case) -> Iterator[tuple[int, tuple[Sketch, Sketc
     for rank, part in enumerate(case.parts):
         if part is not None and all(part.lengths):
             piece = _piece(cases, case, rank, part)
-            if piece is not None:
+            if piece is case.reference:
+                yield rank, (part, piece)
+            elif piece is not None:
                 yield rank, (part.slice(piece.dims[0], 0, part.lengths[0]), piece)
 
 
 def _piece(cases: Cases, case: Case, rank: int, part: Sketch) -> Sketch | None:
     """Return the columns of the reference that a rank holds."""
     if part.lengths == case.reference.lengths:
-        return case.reference.slice(part.dims[0], 0, part.lengths[0])
+        return case.reference
     own = cases.results.get(("initial", 0, case.key[2]))
     splits = [axis for axis, way in enumerate(own.placement if own else ()) if way != "R"]
     if len(splits) != 1 or not cases.is_way(("initial", 0, case.key[2]), splits[0], "S(0)"):

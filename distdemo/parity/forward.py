@@ -128,6 +128,8 @@ def _other_rows(cases: Cases, step: int) -> Difference | None:
     """Return the difference for ranks that split a layer, but not its input."""
     key = ("input", step, "input")
     groups = cases.case(key).equal_ranks() if key in cases.results else []
+    if _joins_rows(cases, key):
+        return None  # sequence parallelism: the ranks' rows are joined before a layer
     for index, axis in enumerate(cases.mesh.axes):
         line = cases.mesh.lines(index)[0]
         is_split = any(
@@ -161,6 +163,16 @@ def _rows_text(cases: Cases, rows: Mapping[int, int]) -> str:
     numbers = {*rows.values()}
     is_same = len(numbers) == 1 and len(rows) == cases.size
     return f"{numbers.pop():,} on each rank" if is_same else by_rank(rows)
+
+
+def _joins_rows(cases: Cases, key: Key) -> bool:
+    """Return True if the first module has more rows than the ranks' input, by the reference's."""
+    output = next((own for own in cases.results if own[:2] == ("output", key[1])), key)
+    inputs, expected_inputs = cases.rows(key)
+    outputs, expected = cases.rows(output)
+    return any(
+        outputs.get(rank, 0) * expected_inputs > rows * expected for rank, rows in inputs.items()
+    )
 
 
 def output_difference(cases: Cases, case: Case) -> Difference:

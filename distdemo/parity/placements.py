@@ -373,7 +373,8 @@ def _factor(whole: Sketch, reference: Sketch, *, simple: bool = True) -> float |
     if not math.isfinite(factor) or abs(factor) < 1e-9:
         return None
     larger = max(abs(factor), 1 / abs(factor))
-    if simple and len(its) == 1 and abs(larger - round(larger)) > NEAR * larger:
+    is_ratio = round(larger) > 1 and abs(larger - round(larger)) <= NEAR * larger
+    if simple and len(its) == 1 and not is_ratio:
         return None
     return factor
 

@@ -11,6 +11,7 @@ from distdemo.view.format import listing, plural
 
 UNLIKELY = 5  # standard deviations
 SCALE = 0.1  # smallest relative difference of two scales that is worth a remark
+MOST = 3  # logarithm of a scale; values that were never initialised have any
 MANY = 4  # names
 
 
@@ -66,7 +67,7 @@ def _unlike_starts(comparing: Comparing) -> Iterator[str]:
             equal.append(name)
         ratio = _scale(pieces) / _scale([whole])
         deviation = 1 / math.sqrt(min(_count(pieces), _count([whole])))
-        if abs(math.log(ratio)) > max(SCALE, UNLIKELY * deviation):
+        if max(SCALE, UNLIKELY * deviation) < abs(math.log(ratio)) < MOST:
             scaled.append(f"{name} ({ratio:.3g} times)")
     if equal:
         yield (
