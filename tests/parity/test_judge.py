@@ -303,13 +303,13 @@ def test_what_agrees_before_a_difference_is_counted():
 TP = MeshNote(("tp",), (2,), (0, 1))
 
 
-def split_layer(*, norm=None, output=None, rows=slice(None)):
+def split_layer(*, norm=None, output=None, splits_rows=False):
     """Return the notes of two ranks that split a layer, and those of one rank.
 
     Args:
         norm: Gradients of a replicated norm.
         output: Outputs of the second layer.
-        rows: Rows of the input of rank 1.
+        splits_rows: True if each rank has other rows of the input.
     """
     rng = np.random.default_rng(3)
     x = rng.normal(size=(6, 3))
@@ -334,9 +334,9 @@ def split_layer(*, norm=None, output=None, rows=slice(None)):
             ):
                 notes.add("start", 0, name, array)
                 notes.add("initial", 0, name, array)
-            own = x if size == 1 or rank == 0 else x[rows]
-            notes.add("input", 0, "input", own if rows == slice(None) or size == 1 else x[rank::2])
-            notes.add("output", 0, "fc1", hidden[:, piece])
+            own = slice(rank, None, size) if splits_rows else slice(None)
+            notes.add("input", 0, "input", x[own])
+            notes.add("output", 0, "fc1", hidden[own, piece])
             y = whole if size == 1 or output is None else output(parts, bias, rank)
             notes.add("output", 0, "fc2", y)
             final = whole if np.allclose(y, whole) else y**2
@@ -401,6 +401,6 @@ def test_a_row_parallel_layer_that_is_wrong(output, text):
 
 def test_ranks_that_split_a_layer_and_the_rows():
     wrong = lambda parts, bias, rank: sum(parts) + bias + 1  # noqa: E731 - as in the table above
-    difference, _ = split_layer(output=wrong, rows=slice(1, None, 2), norm=lambda g, rank: 2 * g)
+    difference, _ = split_layer(output=wrong, splits_rows=True, norm=lambda g, rank: 2 * g)
     assert difference.cause == "data"
     assert difference.what == "Step 0: the ranks get different rows of the input."
