@@ -18,7 +18,7 @@ from distdemo.view import colours
 from distdemo.view.blocks import Block, Drawing, Facts, Heading, Paragraph, Summary
 from distdemo.view.console import Signs, signs
 from distdemo.view.data import data_cells
-from distdemo.view.format import decimal_size, plural, ranks_text, shape_text
+from distdemo.view.format import plural, ranks_text, shape_text, size_text
 from distdemo.view.tables import WIDTHS, Column, Grid, full_width
 
 JOINTS = "   ─ ┌┐┬ └┘┴│├┤┼"
@@ -56,10 +56,10 @@ def title(
 
 def moved(traffic: Traffic) -> str:
     """Return the least bytes that a rank has to move: ``2(n−1)/n × S = 24 B, sent by ...``."""
-    size = decimal_size(traffic.payload_bytes)
+    size = size_text(traffic.payload_bytes)
     if traffic.busbw_formula == "1":
         return f"{size}, {traffic.payload_is}, {traffic.moved_by}"
-    least = decimal_size(traffic.payload_bytes * traffic.busbw_factor)
+    least = size_text(traffic.payload_bytes * traffic.busbw_factor)
     return (
         f"at least {traffic.busbw_formula} × S = {least}, {traffic.moved_by}; "
         f"S = {size}, {traffic.payload_is}"

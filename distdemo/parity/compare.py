@@ -53,11 +53,13 @@ class RunNotes:
         notes: Notes of each rank.
         tables: Sketch and note of each tensor, per rank.
         world: Report on the world.
+        printed: Output of rank 0.
     """
 
     notes: tuple[RankNotes, ...]
     tables: tuple[dict[Key, tuple[Note, Sketch]], ...]
     world: WorldReport | None = None
+    printed: str = ""
 
     def sketches(self, key: Key) -> list[Sketch | None]:
         """Return each rank's sketch of a tensor."""
@@ -85,9 +87,11 @@ class RunNotes:
 
 
 def run_notes(
-    ranks: Sequence[tuple[RankNotes, list[Sketch]]], world: WorldReport | None = None
+    ranks: Sequence[tuple[RankNotes, list[Sketch]]],
+    world: WorldReport | None = None,
+    printed: str = "",
 ) -> RunNotes:
-    """Return the notes of a run from what its ranks have written."""
+    """Return the notes of a run from what its ranks have written, and from rank 0's output."""
     tables = tuple(
         {
             (note.kind, note.step, note.name): (note, sketch)
@@ -95,7 +99,7 @@ def run_notes(
         }
         for notes, sketches in ranks
     )
-    return RunNotes(tuple(notes for notes, _ in ranks), tables, world)
+    return RunNotes(tuple(notes for notes, _ in ranks), tables, world, printed)
 
 
 @dataclass

@@ -20,6 +20,7 @@ from distdemo.parity.sketches import distance, read_notes
 from distdemo.versions import versions
 from distdemo.view.format import plural
 
+MAX_LINES = 3  # of a program's output
 FAR = 1e-3
 """Relative movement of a tensor after which the reference runs again, to see if it is the same."""
 
@@ -106,7 +107,8 @@ def _run(
     has_steps = all(own.steps == request.steps for own, _ in written)
     if len(written) < size or not (world.ok or len(left) == size or has_steps):
         raise _Failed(name, world)
-    return run_notes(written, replace(world, verdict=None, outcomes=()))
+    printed = world.outcomes[0].output
+    return run_notes(written, replace(world, verdict=None, outcomes=()), printed)
 
 
 def _compared(report: ParityReport, request: Request, run: Callable[..., RunNotes]) -> ParityReport:
@@ -114,7 +116,7 @@ def _compared(report: ParityReport, request: Request, run: Callable[..., RunNote
     reference = run("reference", "save" if copies else "keep")
     report = replace(report, world=reference.world)
     if not reference.keys:
-        return replace(report, difference=_nothing(reference.notes[0].started))
+        return replace(report, difference=_nothing(reference))
     moved = run("moved", "move" if copies else "keep", reference.epsilon)
     if any(_differing(reference, moved, FAR)):
         difference = _not_reproducible(reference, run("again", "copy" if copies else "keep"))
@@ -135,12 +137,10 @@ def _compared(report: ParityReport, request: Request, run: Callable[..., RunNote
     )
 
 
-def _nothing(started: str) -> Difference:
-    """Return the difference for a program in which nothing was recorded.
-
-    Args:
-        started: The user's line that started a process, if there is one.
-    """
+def _nothing(reference: RunNotes) -> Difference:
+    """Return the difference for a program in which nothing was recorded."""
+    started = reference.notes[0].started
+    printed = reference.printed.strip().splitlines()[-MAX_LINES:]
     if started:
         return Difference(
             "nothing",
@@ -151,6 +151,7 @@ def _nothing(started: str) -> Difference:
     return Difference(
         "nothing",
         "The program calls no torch.nn.Module with parameters, so there is nothing to compare.",
+        tuple(f"It printed: {line}" for line in printed),
         hint="parity compares modules' outputs, their gradients and their parameters.",
     )
 

@@ -6,13 +6,12 @@ from rich.text import Text
 
 from distdemo.view import colours
 
-KEYWORD = f"bold {colours.RANKS[0]}"  # code has no ranks
 STYLES = {
-    "Token.Keyword": KEYWORD,
-    "Token.Operator.Word": KEYWORD,
+    "Token.Keyword": colours.KEYWORD,
+    "Token.Operator.Word": colours.KEYWORD,
     "Token.Name.Function": "bold",
     "Token.Name.Class": "bold",
-    "Token.Literal": colours.DOUBTFUL,
+    "Token.Literal": colours.LITERAL,
     "Token.Comment": colours.QUIET,
 }
 """Style of each kind of token, with the kinds within it."""

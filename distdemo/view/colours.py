@@ -29,6 +29,7 @@ QUIET = "dim"
 RIGHT = GOOD
 WRONG = f"bold {BAD}"
 UNSURE = DOUBTFUL
+KEYWORD, LITERAL = f"bold {RANKS[3]}", RANKS[1]  # of code, in which nothing is of a rank
 
 
 def of_rank(rank: int) -> str:

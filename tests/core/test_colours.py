@@ -17,6 +17,7 @@ LEAST_CONTRAST = 3.8
 RED_AND_GREEN = {1, 2, 9, 10}  # among a terminal's 16 colours
 OFTEN_INVISIBLE = {0, 7, 8, 15}  # black, white and greys: backgrounds of common themes
 HEX = re.compile(r"#[0-9a-fA-F]{6}\b")
+TERMINALS_OWN = re.compile(r'"(?:bold )?(?:bright_)?(?:red|green|yellow|blue|magenta|cyan)"')
 
 
 def luminance(colour: str) -> float:
@@ -48,6 +49,8 @@ def test_the_package_and_the_site_have_no_other_palette() -> None:
         path for path in (ROOT / "distdemo").rglob("*") if path.suffix in {".py", ".css", ".js"}
     ]
     files += [ROOT / "distdemo/trace/assets/page.html", ROOT / "docs/site.css"]
-    own = {path.name: {*HEX.findall(path.read_text(encoding="utf-8"))} - palette for path in files}
-    assert {name: found for name, found in own.items() if found} == {}
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
+    for path, text in texts.items():
+        assert not {*HEX.findall(text)} - palette, path
+        assert not TERMINALS_OWN.findall(text), path
     assert HEX.findall((ROOT / "docs/site.css").read_text(encoding="utf-8"))
