@@ -106,7 +106,7 @@ class Shell:
         return ShellReport(settings.world_size, settings.backend, tuple(self._cells), refused)
 
     def _run_one(self, source: str) -> None:
-        """Run one line or command, and show what came of it."""
+        """Run one line or command, and show the result."""
         is_command = source.lstrip().startswith("%")
         try:
             if is_command:

@@ -1,4 +1,4 @@
-"""What a rank holds before and after a call: frozen records; no torch, no Rich.
+"""Data of a rank before and after a call: frozen records; no torch, no Rich.
 
 Large tensors are shortened for display.
 """

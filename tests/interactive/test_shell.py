@@ -133,7 +133,9 @@ def test_lines_are_typed_on_a_terminal(start: Start) -> None:
     terminal.type("kept\r")
     terminal.wait_for("NameError")
     terminal.wait_for(">>>")
-    terminal.type("1 / \x03")
+    terminal.type("1 / ")
+    terminal.wait_for("1 / ")  # an interrupt before readline waits for keys is seen with the next
+    terminal.type("\x03")
     terminal.wait_for("KeyboardInterrupt")
     terminal.wait_for(">>>")
     terminal.type("%mistakes recv-recv\r")
