@@ -62,7 +62,7 @@ def exercise_files(exercises: Iterable[Example], *, solutions: bool) -> dict[str
             files[test] = _text(test)
             table.append(f"| `{file}` | {exercise.title} |")
         hints = (f"{number}. {hint}\n" for number, hint in enumerate(exercise.hints, 1))
-        files[f"hints/{exercise.name}.md"] = "\n".join(hints)
+        files[f"hints/{exercise.module}.md"] = "\n".join(hints)
         if solutions:
             code = exercise.repaired or _text(file, "solutions")
             files[f"solutions/{file}"] = code

@@ -274,7 +274,7 @@ def report_view(report: MistakeReport, sign: Signs, *, explain: bool = False) ->
     text += " ".join(report.problems)
     yield Summary(f"{mistake.name} over {report.backend}: {text}", ok=report.ok)
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-    yield Paragraph(versions, colours.QUIET)
+    yield Paragraph(versions, colours.QUIET, is_detail=True)
 
 
 def _is_warning(finding: Finding) -> bool:

@@ -99,7 +99,7 @@ def test_the_folder_has_solutions_only_if_they_are_asked_for(tmp_path: Path) -> 
     assert len({*modules}) == len(modules)  # pytest needs different names
     for name, mistake in MISTAKES.items():
         assert files[f"mistakes/{mistake.module}.py"].read_text() == mistake.program
-        assert files[f"hints/{name}.md"].read_text().count("\n") == 2 * len(mistake.hints) - 1
+        assert files[f"hints/{mistake.module}.md"].read_text().count("\n") == 2 * len(mistake.hints) - 1
     for module in MODULES:
         assert files[f"{module}.py"].read_text().endswith("    raise NotImplementedError\n")
     rows = re.findall(r"\| `(\w+).py` \|", files["README.md"].read_text())
