@@ -97,9 +97,10 @@ def test_the_folder_has_solutions_only_if_they_are_asked_for(tmp_path: Path) -> 
     assert {*files} == {*written}
     modules = [file.name for file in files.values() if file.suffix == ".py"]
     assert len({*modules}) == len(modules)  # pytest needs different names
-    for name, mistake in MISTAKES.items():
+    for mistake in MISTAKES.values():
         assert files[f"mistakes/{mistake.module}.py"].read_text() == mistake.program
-        assert files[f"hints/{mistake.module}.md"].read_text().count("\n") == 2 * len(mistake.hints) - 1
+        hints = files[f"hints/{mistake.module}.md"].read_text()
+        assert hints.count("\n") == 2 * len(mistake.hints) - 1
     for module in MODULES:
         assert files[f"{module}.py"].read_text().endswith("    raise NotImplementedError\n")
     rows = re.findall(r"\| `(\w+).py` \|", files["README.md"].read_text())
