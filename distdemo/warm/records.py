@@ -8,7 +8,11 @@ from typing import Literal
 
 MAX_REQUEST_BYTES = 8 << 20  # the system's limit on arguments and variables is 2 MiB; JSON escapes
 
-Program = Literal["distdemo.__main__.run_here", "distdemo.launcher.host.main"]
+Program = Literal[
+    "distdemo.__main__.run_here",
+    "distdemo.launcher.host.main",
+    "distdemo.testing.plugin.run_session",
+]
 """Functions that a forked child can run."""
 
 
