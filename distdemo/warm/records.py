@@ -53,13 +53,6 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of the warm process: seconds without a command after which it exits."""
-
-    idle_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class WarmReport:
     """Report of ``distdemo warm``.
 
@@ -78,4 +71,3 @@ class WarmReport:
     idle_s: float = 0.0
     commands: int = 0
     cold: str = ""
-    ok: bool = True
